@@ -1,0 +1,364 @@
+//! An archive part as Parquet: from rows to a file's bytes, and from the bytes back to event ids.
+//!
+//! The same rows give the same bytes. Where parts are kept is not known here. The columns are drawn
+//! in `rules::archive`; any Parquet reader can read them.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    BinaryBuilder, BooleanBuilder, Decimal128Builder, Int32Builder, Int64Builder, ListBuilder,
+    StringBuilder, TimestampMillisecondBuilder,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow_schema::{ArrowError, DataType, Field, Schema as ArrowSchema, TimeUnit};
+use bytes::Bytes;
+use model::json::write_string;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
+use rules::archive::{ColumnType, ColumnValue, Row, SCHEMA_VERSION, Schema};
+
+const EVENT_ID: &str = "_event_id";
+const UTC: &str = "UTC";
+/// zstd's fastest regular level: on archive rows higher ones cost time and save nothing.
+const ZSTD_LEVEL: i32 = 1;
+
+/// Writes a part. `rows` are in the order in which they shall stand there and have the columns of
+/// `schema`.
+///
+/// # Errors
+/// When the rows do not have these columns.
+pub(super) fn write_part(schema: &Schema, rows: &[Row]) -> Result<Bytes, ParquetError> {
+    let mut fields = Vec::new();
+    let mut columns: Vec<ArrayRef> = Vec::new();
+    for (position, column) in schema.columns().enumerate() {
+        let values = rows.iter().map(|row| row.values.get(position));
+        let array = typed_array(column.column_type, values)?;
+        fields.push(Field::new(&column.name, array.data_type().clone(), true));
+        columns.push(array);
+    }
+    for (name, array, nullable) in system_arrays(rows) {
+        fields.push(Field::new(name, array.data_type().clone(), nullable));
+        columns.push(array);
+    }
+    let batch = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?;
+    let properties = writer_properties(schema, rows)?;
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties))?;
+    writer.write(&batch)?;
+    Ok(writer.into_inner()?.into())
+}
+
+/// Reads the event ids of a part, and no other column.
+///
+/// # Errors
+/// When the bytes are not a Parquet file with a string column `_event_id`.
+pub(super) fn read_event_ids(part: Bytes) -> Result<Vec<String>, ParquetError> {
+    let builder = ParquetRecordBatchReaderBuilder::try_new(part)?;
+    let projection = ProjectionMask::columns(builder.parquet_schema(), [EVENT_ID]);
+    let mut event_ids = Vec::new();
+    for batch in builder.with_projection(projection).build()? {
+        let batch = batch?;
+        let column = batch
+            .column_by_name(EVENT_ID)
+            .and_then(|column| column.as_any().downcast_ref::<StringArray>())
+            .ok_or_else(|| ParquetError::General(format!("no string column `{EVENT_ID}`")))?;
+        event_ids.extend(column.iter().flatten().map(str::to_owned));
+    }
+    Ok(event_ids)
+}
+
+fn typed_array<'v>(
+    column_type: ColumnType,
+    values: impl Iterator<Item = Option<&'v ColumnValue>>,
+) -> Result<ArrayRef, ArrowError> {
+    Ok(match column_type {
+        ColumnType::String | ColumnType::Json => {
+            let mut builder = StringBuilder::new();
+            values.for_each(|value| match value {
+                Some(ColumnValue::Text(text)) => builder.append_value(text),
+                _ => builder.append_null(),
+            });
+            Arc::new(builder.finish())
+        }
+        ColumnType::Bigint => {
+            let mut builder = Int64Builder::new();
+            values.for_each(|value| match value {
+                Some(ColumnValue::Integer(integer)) => builder.append_value(*integer),
+                _ => builder.append_null(),
+            });
+            Arc::new(builder.finish())
+        }
+        ColumnType::Decimal { precision, scale } => {
+            let scale = i8::try_from(scale)
+                .map_err(|_| ArrowError::SchemaError(format!("decimal scale {scale}")))?;
+            let mut builder =
+                Decimal128Builder::new().with_precision_and_scale(precision, scale)?;
+            values.for_each(|value| match value {
+                Some(ColumnValue::Decimal(unscaled)) => builder.append_value(*unscaled),
+                _ => builder.append_null(),
+            });
+            Arc::new(builder.finish())
+        }
+        ColumnType::Boolean => {
+            let mut builder = BooleanBuilder::new();
+            values.for_each(|value| match value {
+                Some(ColumnValue::Boolean(flag)) => builder.append_value(*flag),
+                _ => builder.append_null(),
+            });
+            Arc::new(builder.finish())
+        }
+        ColumnType::Binary => {
+            let mut builder = BinaryBuilder::new();
+            values.for_each(|value| match value {
+                Some(ColumnValue::Binary(bytes)) => builder.append_value(bytes),
+                _ => builder.append_null(),
+            });
+            Arc::new(builder.finish())
+        }
+    })
+}
+
+/// The columns of `rules::archive::SYSTEM_COLUMNS`, in that order, and whether they may be NULL.
+fn system_arrays(rows: &[Row]) -> [(&'static str, ArrayRef, bool); 12] {
+    let text = |of: fn(&Row) -> &str| -> ArrayRef {
+        Arc::new(rows.iter().map(|row| Some(of(row))).collect::<StringArray>())
+    };
+    let timestamp = |of: fn(&Row) -> Option<i64>| -> ArrayRef {
+        let utc = DataType::Timestamp(TimeUnit::Millisecond, Some(UTC.into()));
+        let mut builder = TimestampMillisecondBuilder::new().with_data_type(utc);
+        rows.iter().for_each(|row| builder.append_option(of(row)));
+        Arc::new(builder.finish())
+    };
+    let mut ttl_raw = Int64Builder::new();
+    rows.iter().for_each(|row| ttl_raw.append_option(row.ttl_raw));
+    let mut version = Int32Builder::new();
+    rows.iter().for_each(|_| version.append_value(SCHEMA_VERSION));
+    let element = Field::new("element", DataType::Utf8, false);
+    let mut coercions = ListBuilder::new(StringBuilder::new()).with_field(element);
+    for row in rows {
+        row.coercions.iter().for_each(|coercion| coercions.values().append_value(coercion));
+        coercions.append(true);
+    }
+    [
+        ("_item", text(|row| &row.item), false),
+        (EVENT_ID, text(|row| &row.event_id), false),
+        ("_sequence_number", text(|row| &row.sequence_number), false),
+        ("_event_name", text(|row| row.event_name), false),
+        ("_deleted_by", text(|row| row.deleted_by.as_str()), false),
+        ("_deleted_at", timestamp(|row| Some(row.deleted_at_ms)), false),
+        ("_expires_at", timestamp(|row| row.expires_at_ms), true),
+        ("_ttl_raw", Arc::new(ttl_raw.finish()), true),
+        ("_table", text(|row| &row.table), false),
+        ("_stream_arn", text(|row| &row.stream_arn), false),
+        ("_schema_version", Arc::new(version.finish()), false),
+        ("_coercions", Arc::new(coercions.finish()), false),
+    ]
+}
+
+/// Texts that differ from row to row get no dictionary, and integers that grow get differences;
+/// repeated texts keep their dictionary. `_item` has no statistics: nobody filters by it.
+fn writer_properties(schema: &Schema, rows: &[Row]) -> Result<WriterProperties, ParquetError> {
+    let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?);
+    let mut properties = WriterProperties::builder()
+        .set_compression(zstd)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_column_statistics_enabled(ColumnPath::from("_item"), EnabledStatistics::None)
+        .set_key_value_metadata(Some(metadata(schema, rows)));
+    let system = [
+        ("_item", Encoding::DELTA_LENGTH_BYTE_ARRAY),
+        (EVENT_ID, Encoding::DELTA_LENGTH_BYTE_ARRAY),
+        ("_sequence_number", Encoding::DELTA_BYTE_ARRAY),
+        ("_deleted_at", Encoding::DELTA_BINARY_PACKED),
+        ("_expires_at", Encoding::DELTA_BINARY_PACKED),
+        ("_ttl_raw", Encoding::DELTA_BINARY_PACKED),
+    ];
+    let typed = schema.columns().filter_map(|column| {
+        let encoding = match column.column_type {
+            ColumnType::Bigint => Encoding::DELTA_BINARY_PACKED,
+            ColumnType::Json => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+            _ => return None,
+        };
+        Some((column.name.as_str(), encoding))
+    });
+    for (name, encoding) in system.into_iter().chain(typed) {
+        // Not `ColumnPath::from`, which would split a name at its dots.
+        let path = ColumnPath::new(vec![name.to_owned()]);
+        properties = properties
+            .set_column_dictionary_enabled(path.clone(), false)
+            .set_column_encoding(path, encoding);
+    }
+    Ok(properties.build())
+}
+
+/// What the file says of itself beside its columns.
+fn metadata(schema: &Schema, rows: &[Row]) -> Vec<KeyValue> {
+    let sequence = |row: Option<&Row>| row.map_or(String::new(), |row| row.sequence_number.clone());
+    let mut columns = String::from("{");
+    for (position, column) in schema.columns().enumerate() {
+        if position > 0 {
+            columns.push(',');
+        }
+        write_string(&mut columns, &column.name);
+        columns.push_str(":{\"path\":");
+        write_string(&mut columns, &column.path.to_string());
+        columns.push_str(",\"type\":");
+        write_string(&mut columns, &column.column_type.to_string());
+        columns.push('}');
+    }
+    columns.push('}');
+    let stream_arn = rows.first().map_or(String::new(), |row| row.stream_arn.clone());
+    [
+        ("weir.schema_version", SCHEMA_VERSION.to_string()),
+        ("weir.stream_arn", stream_arn),
+        ("weir.sequence_first", sequence(rows.first())),
+        ("weir.sequence_last", sequence(rows.last())),
+        ("weir.columns", columns),
+    ]
+    .map(|(key, value)| KeyValue::new(key.to_owned(), value))
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Decimal128Type, Int64Type, TimestampMillisecondType};
+    use model::json::item_from_str;
+    use model::stream_record::LambdaRecord;
+    use model::{EventName, StreamRecord, StreamViewType, UserIdentity};
+    use rules::archive::{Archive, SYSTEM_COLUMNS, parse_columns};
+    use rules::{Effect, Found, Rule};
+
+    use super::*;
+
+    const NINES: &str = "99999999999999999999999999999999999999";
+
+    fn rows(items: &[String], columns: &str) -> Vec<Row> {
+        let rule = Archive {
+            columns: parse_columns(columns).unwrap(),
+            ttl_attribute: Some("expires".to_owned()),
+        };
+        let decided = items.iter().enumerate().flat_map(|(position, text)| {
+            let item = item_from_str(text).unwrap();
+            let mut keys = item.clone();
+            keys.retain(|name, _| name == "id" || name == "raw");
+            let record = LambdaRecord {
+                record: StreamRecord {
+                    event_id: format!("{position:032x}"),
+                    event_name: EventName::Remove,
+                    user_identity: Some(UserIdentity::time_to_live()),
+                    approximate_creation_seconds: Some(1_795_228_199),
+                    keys,
+                    old_image: Some(item),
+                    new_image: None,
+                    sequence_number: position.to_string().parse().unwrap(),
+                    size_bytes: 1,
+                    view_type: StreamViewType::OldImage,
+                },
+                event_source_arn: "arn:aws:dynamodb:r:a:table/tab/stream/2026-11-21".to_owned(),
+            };
+            rule.decide(&record, &Found::default()).unwrap()
+        });
+        let rows = decided.flat_map(|effect| match effect {
+            Effect::Rows { rows, .. } => rows.into_rows().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        });
+        rows.collect()
+    }
+
+    fn read(part: Bytes) -> RecordBatch {
+        let mut reader = ParquetRecordBatchReaderBuilder::try_new(part).unwrap().build().unwrap();
+        let batch = reader.next().unwrap().unwrap();
+        assert!(reader.next().is_none());
+        batch
+    }
+
+    #[test]
+    fn everything_is_read_back_as_it_was_written() {
+        let items = [
+            format!(r#"{{"big":{{"N":"{NINES}"}},"expires":{{"N":"1795228100"}},"flag":{{"BOOL":true}},"id":{{"N":"-7"}},"m":{{"M":{{"x":{{"S":"é"}}}}}},"raw":{{"B":"AAH/"}}}}"#),
+            format!(r#"{{"big":{{"N":"-{NINES}"}},"flag":{{"NULL":true}},"id":{{"N":"9223372036854775807"}},"raw":{{"B":""}},"sets":{{"M":{{"bs":{{"BS":["AA=="]}},"ns":{{"NS":["-1.5","{NINES}"]}},"ss":{{"SS":["a","b"]}}}}}}}}"#),
+            r#"{"big":{"N":"0.5"},"flag":{"S":"no"},"id":{"N":"1.5"},"m":{"L":[]},"raw":{"B":"AA=="}}"#.to_owned(),
+        ];
+        let rows = rows(&items, "big:decimal(38,0),flag:boolean,m.x:string,m:json");
+        let batch = read(write_part(&rows[0].schema, &rows).unwrap());
+
+        let text = |name: &str| -> Vec<Option<String>> {
+            let column = batch.column_by_name(name).unwrap().as_string::<i32>();
+            column.iter().map(|value| value.map(str::to_owned)).collect()
+        };
+        let some = |values: &[&str]| -> Vec<Option<String>> {
+            values.iter().map(|value| Some((*value).to_owned())).collect()
+        };
+        assert_eq!(text("_item"), items.iter().cloned().map(Some).collect::<Vec<_>>());
+        assert_eq!(text("m_x"), [Some("é".to_owned()), None, None]);
+        assert_eq!(text("m"), [Some(r#"{"x":"é"}"#.to_owned()), None, Some("[]".to_owned())]);
+        assert_eq!(text("_deleted_by"), some(&["ttl", "ttl", "ttl"]));
+        let ids = batch.column_by_name("id").unwrap().as_primitive::<Int64Type>();
+        assert_eq!(ids.iter().collect::<Vec<_>>(), [Some(-7), Some(i64::MAX), None]);
+        let raw = batch.column_by_name("raw").unwrap().as_binary::<i32>();
+        assert_eq!(raw.iter().flatten().collect::<Vec<_>>(), [&[0, 1, 255][..], &[], &[0]]);
+        let big = batch.column_by_name("big").unwrap().as_primitive::<Decimal128Type>();
+        let nines: i128 = NINES.parse().unwrap();
+        assert_eq!(big.data_type(), &DataType::Decimal128(38, 0));
+        assert_eq!(big.iter().collect::<Vec<_>>(), [Some(nines), Some(-nines), None]);
+        let flag = batch.column_by_name("flag").unwrap().as_boolean();
+        assert_eq!(flag.iter().collect::<Vec<_>>(), [Some(true), None, None]);
+        let expires = batch.column_by_name("_expires_at").unwrap();
+        let expires = expires.as_primitive::<TimestampMillisecondType>();
+        assert_eq!(expires.iter().collect::<Vec<_>>(), [Some(1_795_228_100_000), None, None]);
+        let coercions = batch.column_by_name("_coercions").unwrap().as_list::<i32>();
+        assert_eq!([coercions.value(0).len(), coercions.value(1).len()], [0, 0]);
+        assert_eq!(
+            coercions.value(2).as_string::<i32>().iter().flatten().collect::<Vec<_>>(),
+            [
+                "id: N does not fit bigint",
+                "big: N does not fit decimal(38,0)",
+                "flag: S does not fit boolean",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_file_tells_its_schema_and_its_range() {
+        let items = [
+            r#"{"Some.Name":{"S":"a"},"id":{"S":"1"}}"#.to_owned(),
+            r#"{"id":{"S":"2"}}"#.to_owned(),
+        ];
+        let rows = rows(&items, "a.b:json");
+        let part = write_part(&rows[0].schema, &rows).unwrap();
+        assert_eq!(part, write_part(&rows[0].schema, &rows).unwrap());
+        assert_eq!(
+            read_event_ids(part.clone()).unwrap(),
+            [format!("{:032x}", 0), format!("{:032x}", 1)]
+        );
+        let builder = ParquetRecordBatchReaderBuilder::try_new(part).unwrap();
+        let names: Vec<&str> =
+            builder.schema().fields().iter().map(|field| field.name().as_str()).collect();
+        let system = SYSTEM_COLUMNS.iter().map(|(name, _)| *name);
+        assert_eq!(names, ["id", "a_b"].into_iter().chain(system).collect::<Vec<_>>());
+        let metadata = builder.metadata().file_metadata().key_value_metadata().unwrap();
+        let value = |key: &str| {
+            let found = metadata.iter().find(|pair| pair.key == key).unwrap();
+            found.value.clone().unwrap()
+        };
+        assert_eq!(value("weir.sequence_last"), format!("{:040}", 1));
+        assert_eq!(
+            value("weir.columns"),
+            r#"{"id":{"path":"id","type":"string"},"a_b":{"path":"a.b","type":"json"}}"#
+        );
+        let chunk = builder.metadata().row_group(0).column(2);
+        assert_eq!(chunk.column_path().string(), "_item");
+        assert!(matches!(chunk.compression(), Compression::ZSTD(_)));
+        assert_eq!(chunk.dictionary_page_offset(), None);
+    }
+
+    #[test]
+    fn other_bytes_are_not_a_part() {
+        assert!(read_event_ids(Bytes::from_static(b"PAR1")).is_err());
+        assert!(read_event_ids(Bytes::new()).is_err());
+    }
+}

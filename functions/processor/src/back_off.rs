@@ -1,0 +1,163 @@
+//! Back-off: how often and for how long something is tried again inside an invocation.
+//!
+//! What is tried is not known here. Waits are jittered over their whole length, so that writers
+//! that collided do not collide again (AWS Architecture Blog, "Exponential Backoff And Jitter").
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::failure::Failure;
+
+/// Kept back of an invocation's time for the report: at most this much, at most a quarter.
+const REPORT_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// When an invocation must have stopped working.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// The deadline of an invocation that is stopped after `remaining`.
+    #[must_use]
+    pub fn after(remaining: Duration) -> Self {
+        Self(Instant::now() + (remaining - REPORT_TIME_MAX.min(remaining / 4)))
+    }
+
+    /// The middle between now and this deadline.
+    #[must_use]
+    pub fn half_way(self) -> Self {
+        let now = Instant::now();
+        Self(now + self.0.saturating_duration_since(now) / 2)
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        Instant::now() >= self.0
+    }
+
+    /// Lets `work` go on until the deadline.
+    ///
+    /// # Errors
+    /// The work's failure, or a retry if it did not finish. Work that is stopped half-way leaves
+    /// nothing that doing it again would not repair.
+    pub async fn limit<T>(
+        self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        tokio::time::timeout_at(self.0, work)
+            .await
+            .unwrap_or_else(|_| Err(Failure::Retry("out of time in this invocation".to_owned())))
+    }
+}
+
+/// How often to try, and how long to wait in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Attempts in all, the first included.
+    pub attempts_max: u32,
+    /// Longest wait before the second attempt; doubles from attempt to attempt.
+    pub delay_base: Duration,
+    /// Longest wait of all.
+    pub delay_max: Duration,
+}
+
+impl RetryPolicy {
+    /// For what other writers or throttling may hold up: about 12 s of waits at most. With 16
+    /// attempts, 16 writers of one target can each win once before any of them gives up.
+    pub const CONTENDED: Self = Self {
+        attempts_max: 16,
+        delay_base: Duration::from_millis(20),
+        delay_max: Duration::from_secs(2),
+    };
+
+    /// The attempts of one piece of work.
+    #[must_use]
+    pub fn attempts(self) -> Attempts {
+        Attempts { policy: self, made: 0, random: RandomState::new().hash_one(0_u8) }
+    }
+}
+
+/// Attempts that were made, and may still be.
+#[derive(Clone, Debug)]
+pub struct Attempts {
+    policy: RetryPolicy,
+    made: u32,
+    random: u64,
+}
+
+impl Attempts {
+    /// Waits until the next attempt may begin: not at all before the first one. `false` when all
+    /// have been made.
+    pub async fn next(&mut self) -> bool {
+        if self.made >= self.policy.attempts_max {
+            return false;
+        }
+        self.made += 1;
+        if self.made > 1 {
+            let delay = self.jittered_delay();
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+        }
+        true
+    }
+
+    /// Attempts made.
+    #[must_use]
+    pub fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// Starts counting again, because something was achieved.
+    pub fn restart(&mut self) {
+        self.made = 0;
+    }
+
+    fn jittered_delay(&mut self) -> Duration {
+        // Doubling 20 times reaches any sensible longest wait.
+        let doublings = self.made.saturating_sub(2).min(20);
+        let longest = self.policy.delay_base.saturating_mul(1 << doublings);
+        let longest = longest.min(self.policy.delay_max);
+        // A step of a linear congruential generator (Knuth's MMIX constants).
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let percent = u32::try_from((self.random >> 33) % 101).unwrap_or(100);
+        longest * percent / 100
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn attempts_and_waits_are_bounded() {
+        let policy = RetryPolicy {
+            attempts_max: 5,
+            delay_base: Duration::from_micros(100),
+            delay_max: Duration::from_micros(300),
+        };
+        let mut attempts = policy.attempts();
+        let mut made = 0;
+        while attempts.next().await {
+            made += 1;
+            assert!(attempts.jittered_delay() <= policy.delay_max);
+        }
+        assert_eq!((made, attempts.made()), (5, 5));
+        attempts.restart();
+        assert!(attempts.next().await);
+    }
+
+    #[tokio::test]
+    async fn work_ends_at_the_deadline() {
+        let deadline = Deadline::after(Duration::from_millis(20));
+        let endless = deadline.limit(std::future::pending::<Result<(), Failure>>()).await;
+        assert!(matches!(endless, Err(Failure::Retry(_))));
+        assert!(deadline.is_over());
+        assert_eq!(Deadline::after(Duration::from_secs(60)).limit(async { Ok(7) }).await, Ok(7));
+    }
+}

@@ -1,0 +1,126 @@
+//! What Lambda hands to a function and what it gets back, as texts.
+//!
+//! Records are decoded one by one: one that cannot be read does not spoil the others. What they
+//! mean is not known here. Source: AWS Lambda guide, `with-ddb`, `services-ddb-batchfailurereporting`.
+
+use model::json;
+use model::stream_record::{LambdaRecord, RecordError, decode_lambda_record};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::failure::Failure;
+
+/// An invocation's event.
+#[derive(Debug)]
+pub enum Event<'p> {
+    /// A batch of stream records, in order.
+    Batch(Vec<Delivered<'p>>),
+    /// Anything without `Records`, such as the event of a schedule.
+    Other,
+}
+
+/// One record of a batch.
+#[derive(Debug)]
+pub struct Delivered<'p> {
+    /// Its JSON, as it came.
+    pub raw: &'p str,
+    /// What it says, or why it cannot be read.
+    pub record: Result<LambdaRecord, RecordError>,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'p> {
+    #[serde(borrow, rename = "Records")]
+    records: Option<Vec<&'p RawValue>>,
+}
+
+/// Reads an event.
+///
+/// # Errors
+/// Fatal when it is not an object, or when its `Records` is not an array.
+pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
+    if !payload.trim_start().starts_with('{') {
+        return Err(Failure::Fatal("the event is not a JSON object".to_owned()));
+    }
+    let envelope: Envelope<'_> = serde_json::from_str(payload).map_err(|error| {
+        Failure::Fatal(format!("the event's `Records` cannot be read: {error}"))
+    })?;
+    Ok(match envelope.records {
+        None => Event::Other,
+        Some(records) => Event::Batch(records.into_iter().map(decode_record).collect()),
+    })
+}
+
+fn decode_record(raw: &RawValue) -> Delivered<'_> {
+    let raw = raw.get();
+    let record = match json::parse(raw.as_bytes()) {
+        Ok(json) => decode_lambda_record(&json),
+        Err(error) => Err(RecordError { sequence_number: None, reason: error.to_string() }),
+    };
+    Delivered { raw, record }
+}
+
+impl Delivered<'_> {
+    /// The sequence number, as it came.
+    #[must_use]
+    pub fn sequence_number(&self) -> Option<&str> {
+        match &self.record {
+            Ok(record) => Some(record.record.sequence_number.as_str()),
+            Err(error) => error.sequence_number.as_ref().map(|number| number.as_str()),
+        }
+    }
+}
+
+/// The answer to a batch. Without failures the whole batch is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchResponse {
+    /// The first record to deliver again, with everything behind it; at most one.
+    pub batch_item_failures: Vec<BatchItemFailure>,
+}
+
+/// A record to deliver again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchItemFailure {
+    /// Its sequence number.
+    pub item_identifier: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_batches_or_other() {
+        for other in ["{}", r#"{"source":"aws.events","detail":{}}"#, r#"{"Records":null}"#] {
+            assert!(matches!(decode(other), Ok(Event::Other)), "{other}");
+        }
+        for wrong in ["", "[]", "[[]]", "7", r#"{"Records":{}}"#, r#"{"Records":[}"#] {
+            assert!(matches!(decode(wrong), Err(Failure::Fatal(_))), "{wrong}");
+        }
+        assert!(
+            matches!(decode(r#"{"Records":[]}"#), Ok(Event::Batch(records)) if records.is_empty())
+        );
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_does_not_spoil_the_others() {
+        let payload = r#"{"Records":[7,{"dynamodb":{"SequenceNumber":"12"}},{"eventID":"\ud800"},{"eventID":"e","eventName":"REMOVE","dynamodb":{"SequenceNumber":"13","Keys":{"k":{"S":"v"}},"StreamViewType":"KEYS_ONLY"},"eventSourceARN":"arn:x"}]}"#;
+        let Ok(Event::Batch(records)) = decode(payload) else { panic!("a batch") };
+        let numbers: Vec<_> = records.iter().map(Delivered::sequence_number).collect();
+        assert_eq!(numbers, [None, Some("12"), None, Some("13")]);
+        let readable: Vec<_> = records.iter().map(|record| record.record.is_ok()).collect();
+        assert_eq!(readable, [false, false, false, true]);
+        assert_eq!(records[0].raw, "7");
+    }
+
+    #[test]
+    fn responses_are_in_lambdas_words() {
+        let text = |response: &BatchResponse| serde_json::to_string(response).unwrap();
+        let mut response = BatchResponse::default();
+        assert_eq!(text(&response), r#"{"batchItemFailures":[]}"#);
+        response.batch_item_failures.push(BatchItemFailure { item_identifier: "12".to_owned() });
+        assert_eq!(text(&response), r#"{"batchItemFailures":[{"itemIdentifier":"12"}]}"#);
+    }
+}

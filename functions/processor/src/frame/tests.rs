@@ -1,0 +1,224 @@
+//! The frame with the rule of counters, a table and a quarantine in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use model::{AttributeValue, Number};
+use proptest::prelude::*;
+use rules::counters::Counters;
+
+use super::*;
+use crate::event::{Event, decode};
+use crate::object_store::in_memory::{self as objects, InMemoryObjectStore};
+use crate::tables::in_memory::{AT_ONCE, Faults, InMemoryTable};
+use crate::totals::Totals;
+
+type CountersFrame = Frame<Counters, Totals<Arc<InMemoryTable>>, Arc<InMemoryObjectStore>>;
+
+const SLOT_COUNT: u32 = 3;
+
+fn frame(
+    table: Arc<InMemoryTable>,
+    store: Arc<InMemoryObjectStore>,
+    attempts: u32,
+) -> CountersFrame {
+    let retry = crate::back_off::RetryPolicy { attempts_max: attempts, ..AT_ONCE };
+    Frame {
+        rule: Counters {
+            slot_count: SLOT_COUNT,
+            slot_key: "slot".to_owned(),
+            slot_value: "votes".to_owned(),
+        },
+        executor: Totals::new(table, "counter".to_owned(), retry),
+        quarantine: Quarantine::new(store, "q/".to_owned(), "counters", retry),
+    }
+}
+
+/// A record that sets a slot to `votes`; `None` removes it.
+fn vote(sequence: usize, key: &str, votes: Option<i64>) -> String {
+    let (name, image) = match votes {
+        Some(votes) => ("MODIFY", format!(r#""NewImage":{{"votes":{{"N":"{votes}"}}}},"#)),
+        None => ("REMOVE", String::new()),
+    };
+    format!(
+        r#"{{"eventID":"e{sequence}","eventName":"{name}","dynamodb":{{"Keys":{{"slot":{{"S":"{key}"}}}},{image}"SequenceNumber":"{sequence}","SizeBytes":1,"StreamViewType":"NEW_IMAGE"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/slots/stream/2026"}}"#
+    )
+}
+
+async fn process(frame: &CountersFrame, records: &[String]) -> Result<Report, Failure> {
+    let payload = format!(r#"{{"Records":[{}]}}"#, records.join(","));
+    let Ok(Event::Batch(batch)) = decode(&payload) else { panic!("{payload}") };
+    frame.process(&batch, Deadline::after(Duration::from_secs(3600))).await
+}
+
+fn total(table: &InMemoryTable, counter: &str) -> Option<Number> {
+    table.items().get(counter)?.get("total")?.as_number()
+}
+
+#[tokio::test]
+async fn a_batch_is_one_write_per_total() {
+    let (table, store) = (Arc::new(InMemoryTable::new("counter")), Arc::default());
+    let frame = frame(Arc::clone(&table), Arc::clone(&store), 3);
+    let batch = [
+        vote(1, "A#0", Some(1)),
+        vote(2, "A#0", Some(2)),
+        vote(3, "A#1", Some(5)),
+        vote(4, "B#2", Some(-4)),
+        vote(5, "A#1", None),
+    ];
+    let report = process(&frame, &batch).await.unwrap();
+    assert_eq!(report.response, BatchResponse::default());
+    assert_eq!(report.summary, Summary { records: 5, applied: 5, ..Summary::default() });
+    assert_eq!(total(&table, "A"), Some(Number::from(2i64)));
+    assert_eq!(total(&table, "B"), Some(Number::from(-4i64)));
+    assert_eq!(table.items()["A"]["revision"], AttributeValue::N(Number::from(1i64)));
+
+    // The same records in other batches change nothing.
+    let items = table.items();
+    for batch in [&batch[2..], &batch[..1], &batch[1..4]] {
+        let report = process(&frame, batch).await.unwrap();
+        assert_eq!(report.summary.already_applied, batch.len());
+    }
+    assert_eq!(table.items(), items);
+    assert_eq!(process(&frame, &[]).await, Ok(Report::default()));
+}
+
+#[tokio::test]
+async fn writers_of_one_total_do_not_hinder_each_other() {
+    let table = Arc::new(InMemoryTable::with_faults("counter", 5, Faults::default()));
+    let writers = (0..8).map(|writer| {
+        let frame = frame(Arc::clone(&table), Arc::default(), 16);
+        async move { process(&frame, &[vote(writer, &format!("A#{}", writer % 3), Some(1))]).await }
+    });
+    for report in join_all(writers).await {
+        assert_eq!(report.unwrap().summary.retried, 0);
+    }
+    assert_eq!(total(&table, "A"), Some(Number::from(3i64)));
+}
+
+#[tokio::test]
+async fn what_no_retry_can_help_is_put_aside_and_the_rest_goes_on() {
+    let (table, store) = (Arc::new(InMemoryTable::new("counter")), Arc::default());
+    let frame = frame(Arc::clone(&table), Arc::clone(&store), 3);
+    let batch = [
+        vote(1, "config", Some(1)),
+        "7".to_owned(),
+        vote(2, "A#0", Some(2)),
+        vote(3, "A#9", Some(3)),
+        r#"{"eventID":"e4","dynamodb":{"SequenceNumber":"4"}}"#.to_owned(),
+    ];
+    let report = process(&frame, &batch).await.unwrap();
+    assert_eq!(report.response, BatchResponse::default());
+    assert_eq!(
+        report.summary,
+        Summary { records: 5, applied: 1, refused: 4, ..Summary::default() }
+    );
+    assert_eq!(total(&table, "A"), Some(Number::from(2i64)));
+    let names: Vec<String> = store.objects().into_keys().collect();
+    assert_eq!(names[0], "q/counters/slots/2026/1-e1.json");
+    assert_eq!(names[1], "q/counters/slots/2026/3-e3.json");
+    assert_eq!(names[2], "q/counters/unknown-table/unknown-stream/4-e4.json");
+    assert!(names[3].starts_with("q/counters/unknown-table/unknown-stream/unknown-"));
+}
+
+#[tokio::test]
+async fn the_first_record_that_failed_is_reported() {
+    let never = objects::Faults { lost: 100, ..objects::Faults::default() };
+    let table = Arc::new(InMemoryTable::new("counter"));
+    let frame = frame(table, Arc::new(InMemoryObjectStore::with_faults(1, never)), 2);
+    let (good, bad) = (|n| vote(n, "A#0", Some(1)), |n| vote(n, "bad", Some(1)));
+    for (batch, expected) in [
+        (vec![good(1), bad(2), good(3), bad(4)], Ok(("2", 3))),
+        (vec![good(1), good(2), "7".to_owned(), bad(4)], Ok(("2", 3))),
+        (vec!["7".to_owned(), good(2)], Err("whole batch")),
+        (vec![good(1)], Ok(("", 0))),
+    ] {
+        let report = process(&frame, &batch).await;
+        match (report, expected) {
+            (Ok(report), Ok((sequence_number, retried))) => {
+                let failures = &report.response.batch_item_failures;
+                let named = failures.first().map_or("", |failure| &failure.item_identifier);
+                assert_eq!((named, report.summary.retried), (sequence_number, retried));
+                assert!(failures.len() <= 1);
+            }
+            (Err(Failure::Retry(_)), Err(_)) => {}
+            (report, expected) => panic!("{report:?} {expected:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_cannot_be_read_hands_the_batch_back() {
+    let never = Faults { lost: 100, ..Faults::default() };
+    let table = Arc::new(InMemoryTable::with_faults("counter", 1, never));
+    let frame = frame(table, Arc::default(), 2);
+    let report =
+        process(&frame, &[vote(7, "A#0", Some(1)), vote(8, "A#0", Some(2))]).await.unwrap();
+    assert_eq!(report.response.batch_item_failures[0].item_identifier, "7");
+    assert_eq!(report.summary, Summary { records: 2, retried: 2, ..Summary::default() });
+}
+
+#[tokio::test]
+async fn a_missing_bucket_fails_the_invocation() {
+    let store = Arc::new(InMemoryObjectStore::default());
+    store.lose_bucket();
+    let frame = frame(Arc::new(InMemoryTable::new("counter")), store, 2);
+    let failed = process(&frame, &[vote(7, "bad", Some(1))]).await;
+    assert_eq!(failed, Err(Failure::Fatal("bucket=`b` does not exist".to_owned())));
+}
+
+/// Delivers the records of one shard until all are done, as Lambda does.
+async fn poll(frame: CountersFrame, records: Vec<String>, sizes: Vec<usize>) {
+    let mut sizes = sizes.into_iter().cycle();
+    let mut rest = records.as_slice();
+    while !rest.is_empty() {
+        let size = sizes.next().unwrap().min(rest.len());
+        let response = match process(&frame, &rest[..size]).await {
+            Ok(report) => report.response,
+            Err(failure) => panic!("{failure}"),
+        };
+        let first_failed = response.batch_item_failures.first().map(|failure| {
+            let named = format!(r#""SequenceNumber":"{}""#, failure.item_identifier);
+            rest.iter().position(|record| record.contains(&named)).unwrap()
+        });
+        rest = &rest[first_failed.unwrap_or(size)..];
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Several pollers deliver the same history at the same time, each with its own boundaries,
+    /// while the table fails: the totals end as the slots do.
+    #[test]
+    fn totals_converge(
+        votes in prop::collection::vec((0..3_usize, 0..SLOT_COUNT, prop::option::of(-9..9_i64)), 1..30),
+        pollers in prop::collection::vec(prop::collection::vec(1..8_usize, 1..5), 1..5),
+        seed in any::<u64>(),
+    ) {
+        let mut slots = std::collections::BTreeMap::new();
+        let mut records = Vec::new();
+        for (sequence, (counter, slot, value)) in votes.into_iter().enumerate() {
+            let counter = ["A", "B", "C#c"][counter];
+            slots.insert((counter, slot), value.unwrap_or(0));
+            records.push(vote(sequence + 1, &format!("{counter}#{slot}"), value));
+        }
+        let faults = Faults { lost: 10, unanswered: 10, unprocessed: 10 };
+        let table = Arc::new(InMemoryTable::with_faults("counter", seed, faults));
+        let polls = pollers.into_iter().map(|sizes| {
+            poll(frame(Arc::clone(&table), Arc::default(), 3), records.clone(), sizes)
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(join_all(polls));
+
+        let mut expected = std::collections::BTreeMap::new();
+        for ((counter, _), value) in slots {
+            *expected.entry(counter).or_insert(0) += value;
+        }
+        prop_assert_eq!(table.items().len(), expected.len());
+        for (counter, sum) in expected {
+            prop_assert_eq!(total(&table, counter), Some(Number::from(sum)));
+        }
+    }
+}

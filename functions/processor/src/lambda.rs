@@ -1,0 +1,240 @@
+//! The two functions as Lambda runs them: start-up, one invocation, the log.
+//!
+//! A function that cannot start says why and exits with 1 before it asks for its first event, so
+//! that Lambda reports a failed initialization. What is done with a batch is the frame's business.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use aws_config::BehaviorVersion;
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
+use rules::Rule;
+use rules::archive::Archive;
+use rules::counters::Counters;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tracing::{error, info};
+
+use crate::archive_sink::ArchiveSink;
+use crate::back_off::{Deadline, RetryPolicy};
+use crate::event::{self, BatchResponse, Delivered, Event};
+use crate::failure::Failure;
+use crate::frame::{Executor, Frame};
+use crate::object_store::ObjectStore;
+use crate::object_store::s3::S3ObjectStore;
+use crate::quarantine::Quarantine;
+use crate::reconcile::{ReconcileReport, Reconciler};
+use crate::settings::{
+    ARCHIVE_BUCKET, ArchiveSettings, CountersSettings, Place, QUARANTINE_BUCKET, SLOTS_TABLE,
+    TOTALS_TABLE,
+};
+use crate::tables::dynamodb::DynamoDbTable;
+use crate::totals::Totals;
+
+/// Requests that the SDK makes for one of ours: it retries what is throttled or broken off. More
+/// is ours to decide, with the invocation's time in view.
+const SDK_ATTEMPTS: u32 = 3;
+/// Longest wait of the SDK between two of them.
+const SDK_BACK_OFF_MAX: Duration = Duration::from_secs(1);
+/// A request that takes longer than this is lost: the largest ones, 16 MB, take a second.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+type ArchiveFunction = Frame<Archive, ArchiveSink<S3ObjectStore>, S3ObjectStore>;
+type CountersFunction = Frame<Counters, Totals<DynamoDbTable>, S3ObjectStore>;
+
+/// What `counters` answers: to a batch as Lambda wants it, to a schedule what was reconciled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum CountersResponse {
+    /// To a batch.
+    Batch(BatchResponse),
+    /// To anything else.
+    Reconciled {
+        /// What was found and done.
+        reconciled: ReconcileReport,
+    },
+}
+
+/// Runs the function `archive` until Lambda ends the process.
+pub async fn run_archive() -> ExitCode {
+    start_log();
+    let settings = match ArchiveSettings::read(&environment_variable) {
+        Ok(settings) => settings,
+        Err(error) => return refuse_to_start(&error),
+    };
+    let config = sdk_config().await;
+    let s3 = aws_sdk_s3::Client::new(&config);
+    let store = S3ObjectStore::new(s3.clone(), settings.archive.bucket, ARCHIVE_BUCKET);
+    let function: &ArchiveFunction = &Frame {
+        rule: settings.rule,
+        executor: ArchiveSink::new(store, settings.archive.prefix, RetryPolicy::CONTENDED),
+        quarantine: quarantine(s3, settings.quarantine, "archive"),
+    };
+    let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
+        let deadline = deadline_of(event.context.deadline());
+        match event::decode(event.payload.get())? {
+            Event::Batch(batch) => process(function, "archive", &batch, deadline).await,
+            Event::Other => Err(Diagnostic::from(Failure::Fatal(
+                "the event has no `Records`; invoke this function by an event source mapping of a DynamoDB stream".to_owned(),
+            ))),
+        }
+    });
+    finish(lambda_runtime::run(handler).await)
+}
+
+/// Runs the function `counters` until Lambda ends the process.
+pub async fn run_counters() -> ExitCode {
+    start_log();
+    let settings = match CountersSettings::read(&environment_variable) {
+        Ok(settings) => settings,
+        Err(error) => return refuse_to_start(&error),
+    };
+    let config = sdk_config().await;
+    let dynamodb = aws_sdk_dynamodb::Client::new(&config);
+    let slots = DynamoDbTable::new(
+        dynamodb.clone(),
+        settings.slots_table,
+        settings.rule.slot_key.clone(),
+        SLOTS_TABLE,
+    );
+    let totals = DynamoDbTable::new(
+        dynamodb,
+        settings.totals_table,
+        settings.total_key.clone(),
+        TOTALS_TABLE,
+    );
+    let totals = Totals::new(totals, settings.total_key, RetryPolicy::CONTENDED);
+    let reconciler = &Reconciler {
+        rule: settings.rule.clone(),
+        slots,
+        totals: totals.clone(),
+        retry: RetryPolicy::CONTENDED,
+    };
+    let function: &CountersFunction = &Frame {
+        rule: settings.rule,
+        executor: totals,
+        quarantine: quarantine(aws_sdk_s3::Client::new(&config), settings.quarantine, "counters"),
+    };
+    let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
+        let deadline = deadline_of(event.context.deadline());
+        match event::decode(event.payload.get())? {
+            Event::Batch(batch) => {
+                process(function, "counters", &batch, deadline).await.map(CountersResponse::Batch)
+            }
+            Event::Other => {
+                let reconciled = reconciler.run(deadline).await?;
+                log_reconciliation(&reconciled);
+                Ok::<_, Diagnostic>(CountersResponse::Reconciled { reconciled })
+            }
+        }
+    });
+    finish(lambda_runtime::run(handler).await)
+}
+
+/// Processes one batch and writes its line into the log.
+async fn process<R: Rule, E: Executor, O: ObjectStore>(
+    function: &Frame<R, E, O>,
+    name: &str,
+    batch: &[Delivered<'_>],
+    deadline: Deadline,
+) -> Result<BatchResponse, Diagnostic> {
+    let started = Instant::now();
+    let report = function.process(batch, deadline).await?;
+    let summary = report.summary;
+    let retry_from =
+        report.response.batch_item_failures.first().map(|failure| failure.item_identifier.as_str());
+    info!(
+        function = name,
+        records = summary.records,
+        ignored = summary.ignored,
+        applied = summary.applied,
+        already_applied = summary.already_applied,
+        refused = summary.refused,
+        retried = summary.retried,
+        retry_from,
+        duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "batch"
+    );
+    Ok(report.response)
+}
+
+fn log_reconciliation(report: &ReconcileReport) {
+    info!(
+        function = "counters",
+        counters = report.counters,
+        slots = report.slots,
+        drifted_slots = report.drifted_slots,
+        repaired_totals = report.repaired_totals,
+        postponed_totals = report.postponed_totals,
+        damaged_totals = report.damaged_totals,
+        unreadable_slots = report.unreadable_slots,
+        foreign_items = report.foreign_items,
+        complete = report.complete,
+        "reconciled"
+    );
+}
+
+fn quarantine(
+    client: aws_sdk_s3::Client,
+    place: Place,
+    function: &'static str,
+) -> Quarantine<S3ObjectStore> {
+    let store = S3ObjectStore::new(client, place.bucket, QUARANTINE_BUCKET);
+    Quarantine::new(store, place.prefix, function, RetryPolicy::CONTENDED)
+}
+
+fn environment_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn deadline_of(end: SystemTime) -> Deadline {
+    Deadline::after(end.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+/// Region, credentials and endpoints come from the environment, as for every SDK.
+async fn sdk_config() -> aws_config::SdkConfig {
+    let retries =
+        RetryConfig::standard().with_max_attempts(SDK_ATTEMPTS).with_max_backoff(SDK_BACK_OFF_MAX);
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(REQUEST_TIMEOUT)
+        .build();
+    aws_config::defaults(BehaviorVersion::latest())
+        .retry_config(retries)
+        .timeout_config(timeouts)
+        .load()
+        .await
+}
+
+/// JSON lines on standard output, which Lambda takes into the function's log.
+/// `AWS_LAMBDA_LOG_LEVEL` (Lambda's own variable) or `RUST_LOG` sets what is written.
+fn start_log() {
+    let filter = environment_variable("RUST_LOG")
+        .or_else(|| environment_variable("AWS_LAMBDA_LOG_LEVEL"))
+        .unwrap_or_else(|| "info".to_owned());
+    let filter = tracing_subscriber::EnvFilter::try_new(filter.to_lowercase())
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_current_span(false)
+        .with_target(false)
+        .with_env_filter(filter);
+    // Fails only if a test has set another subscriber before, whose output is then the right one.
+    let _ = subscriber.try_init();
+}
+
+fn refuse_to_start(error: &dyn std::error::Error) -> ExitCode {
+    error!(reason = %error, "the function does not start");
+    ExitCode::FAILURE
+}
+
+fn finish(result: Result<(), lambda_runtime::Error>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse_to_start(error.as_ref()),
+    }
+}

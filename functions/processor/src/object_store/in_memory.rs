@@ -1,0 +1,119 @@
+//! An object store in memory that fails, delays and lets others in between, by a seed.
+//!
+//! For tests: what it may do to a writer is what S3 may do.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+
+use super::{ObjectEntry, ObjectStore, PutOutcome};
+use crate::failure::Failure;
+
+/// Out of 100 requests, how many have which fate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Fail without effect.
+    pub(crate) lost: u64,
+    /// A put takes effect and fails all the same.
+    pub(crate) unanswered: u64,
+    /// A put is answered with 409.
+    pub(crate) contended: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: BTreeMap<String, (Bytes, u64)>,
+    random: u64,
+    missing_bucket: bool,
+}
+
+/// The store.
+#[derive(Debug, Default)]
+pub(crate) struct InMemoryObjectStore {
+    state: Mutex<State>,
+    faults: Faults,
+}
+
+impl InMemoryObjectStore {
+    pub(crate) fn with_faults(seed: u64, faults: Faults) -> Self {
+        let state = State { random: seed, ..State::default() };
+        Self { state: Mutex::new(state), faults }
+    }
+
+    pub(crate) fn objects(&self) -> BTreeMap<String, Bytes> {
+        let state = self.state.lock().unwrap();
+        state.objects.iter().map(|(name, (content, _))| (name.clone(), content.clone())).collect()
+    }
+
+    pub(crate) fn lose_bucket(&self) {
+        self.state.lock().unwrap().missing_bucket = true;
+    }
+
+    /// Lets other tasks run for a while, then fails or not.
+    async fn request(&self) -> Result<u64, Failure> {
+        for _ in 0..self.random() % 4 {
+            tokio::task::yield_now().await;
+        }
+        if self.state.lock().unwrap().missing_bucket {
+            return Err(Failure::Fatal("bucket=`b` does not exist".to_owned()));
+        }
+        let fate = self.random() % 100;
+        if fate < self.faults.lost {
+            return Err(Failure::Retry("503 SlowDown".to_owned()));
+        }
+        Ok(fate - self.faults.lost)
+    }
+
+    fn random(&self) -> u64 {
+        let mut state = self.state.lock().unwrap();
+        state.random = state
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state.random >> 33
+    }
+}
+
+impl ObjectStore for InMemoryObjectStore {
+    async fn list(&self, prefix: &str) -> Result<Vec<ObjectEntry>, Failure> {
+        self.request().await?;
+        let state = self.state.lock().unwrap();
+        let named = state.objects.iter().filter(|(name, _)| name.starts_with(prefix));
+        Ok(named
+            .map(|(name, (_, tag))| ObjectEntry { name: name.clone(), entity_tag: tag.to_string() })
+            .collect())
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
+        self.request().await?;
+        Ok(self.state.lock().unwrap().objects.get(name).map(|(content, _)| content.clone()))
+    }
+
+    async fn put_if_absent(
+        &self,
+        name: &str,
+        content: Bytes,
+        _content_type: &str,
+    ) -> Result<PutOutcome, Failure> {
+        let fate = self.request().await?;
+        let outcome = {
+            let mut state = self.state.lock().unwrap();
+            if state.objects.contains_key(name) {
+                PutOutcome::Exists
+            } else if fate >= self.faults.unanswered
+                && fate < self.faults.unanswered + self.faults.contended
+            {
+                PutOutcome::Contended
+            } else {
+                let tag = state.random;
+                state.objects.insert(name.to_owned(), (content, tag));
+                PutOutcome::Created { entity_tag: Some(tag.to_string()) }
+            }
+        };
+        if fate < self.faults.unanswered {
+            return Err(Failure::Retry("timed out".to_owned()));
+        }
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,314 @@
+//! The functions' settings: environment variables, read and checked before the first invocation.
+//!
+//! All that is wrong is told in one message: which variable, what is wrong, what to write instead.
+//! Whether the tables and buckets exist is found out when they are used.
+
+use std::fmt;
+
+use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
+use rules::archive::{Archive, parse_columns};
+use rules::counters::{Counters, SLOT_COUNT_MAX, TOTAL_ATTRIBUTES};
+use thiserror::Error;
+
+/// The environment variable of the archive's bucket.
+pub const ARCHIVE_BUCKET: &str = "ARCHIVE_BUCKET";
+/// The environment variable of the quarantine's bucket.
+pub const QUARANTINE_BUCKET: &str = "QUARANTINE_BUCKET";
+/// The environment variable of the slots table.
+pub const SLOTS_TABLE: &str = "SLOTS_TABLE";
+/// The environment variable of the totals table.
+pub const TOTALS_TABLE: &str = "TOTALS_TABLE";
+
+/// A place in S3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The bucket.
+    pub bucket: String,
+    /// What the names of all objects there begin with: empty, or ending in `/`.
+    pub prefix: String,
+}
+
+/// Settings of the function `archive`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveSettings {
+    /// `ARCHIVE_COLUMNS` (default: none) and `ARCHIVE_TTL_ATTRIBUTE` (default: none).
+    pub rule: Archive,
+    /// `ARCHIVE_BUCKET` and `ARCHIVE_PREFIX` (default: `archive/`).
+    pub archive: Place,
+    /// `QUARANTINE_BUCKET` and `QUARANTINE_PREFIX` (default: `quarantine/`).
+    pub quarantine: Place,
+}
+
+/// Settings of the function `counters`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountersSettings {
+    /// `SLOT_COUNT` (1 to 1,000), `SLOT_KEY` and `SLOT_VALUE`.
+    pub rule: Counters,
+    /// `SLOTS_TABLE`.
+    pub slots_table: String,
+    /// `TOTALS_TABLE`.
+    pub totals_table: String,
+    /// `TOTAL_KEY`: the partition key attribute of the totals table.
+    pub total_key: String,
+    /// `QUARANTINE_BUCKET` and `QUARANTINE_PREFIX` (default: `quarantine/`).
+    pub quarantine: Place,
+}
+
+/// Settings that cannot be used: everything that is wrong with them.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct SettingsError(Vec<String>);
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wrong environment variables: {}", self.0.join("; "))
+    }
+}
+
+/// How to look an environment variable up.
+pub type Lookup<'l> = &'l dyn Fn(&str) -> Option<String>;
+
+impl ArchiveSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
+        let mut reader = Reader { lookup, problems: Vec::new() };
+        let declaration = reader.optional("ARCHIVE_COLUMNS").unwrap_or_default();
+        let columns = parse_columns(&declaration).unwrap_or_else(|error| {
+            reader.problems.push(format!("ARCHIVE_COLUMNS: {error}"));
+            Vec::new()
+        });
+        let settings = Self {
+            rule: Archive { columns, ttl_attribute: reader.optional("ARCHIVE_TTL_ATTRIBUTE") },
+            archive: reader.place(ARCHIVE_BUCKET, "ARCHIVE_PREFIX", "archive/"),
+            quarantine: reader.quarantine(),
+        };
+        reader.finish(settings)
+    }
+}
+
+impl CountersSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
+        let mut reader = Reader { lookup, problems: Vec::new() };
+        let settings = Self {
+            slots_table: reader.table(SLOTS_TABLE),
+            totals_table: reader.table(TOTALS_TABLE),
+            rule: Counters {
+                slot_count: reader.slot_count(),
+                slot_key: reader.required("SLOT_KEY", "the slots table's partition key attribute"),
+                slot_value: reader
+                    .required("SLOT_VALUE", "the attribute that holds a slot's value"),
+            },
+            total_key: reader.required("TOTAL_KEY", "the totals table's partition key attribute"),
+            quarantine: reader.quarantine(),
+        };
+        if settings.slots_table == settings.totals_table && !settings.slots_table.is_empty() {
+            reader.problems.push(format!(
+                "TOTALS_TABLE=`{}` is also SLOTS_TABLE: writing totals would invoke this function again; use two tables",
+                settings.totals_table
+            ));
+        }
+        if TOTAL_ATTRIBUTES.contains(&settings.total_key.as_str()) {
+            reader.problems.push(format!(
+                "TOTAL_KEY=`{}` is an attribute that totals have anyway; name the totals table's key otherwise",
+                settings.total_key
+            ));
+        }
+        reader.finish(settings)
+    }
+}
+
+struct Reader<'l> {
+    lookup: Lookup<'l>,
+    problems: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// The value of a variable; an empty one counts as not set.
+    fn optional(&self, name: &str) -> Option<String> {
+        (self.lookup)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    fn required(&mut self, name: &str, meaning: &str) -> String {
+        self.optional(name).unwrap_or_else(|| {
+            self.problems.push(format!("{name} is not set; set it to {meaning}"));
+            String::new()
+        })
+    }
+
+    fn table(&mut self, name: &str) -> String {
+        let table = self.required(name, "the name of a table");
+        let is_name = (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&table.len())
+            && table.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+        if !is_name && !table.is_empty() {
+            self.problems.push(format!(
+                "{name}=`{table}` is not a table name; write the name alone, 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`"
+            ));
+        }
+        table
+    }
+
+    fn slot_count(&mut self) -> u32 {
+        let text = self.required("SLOT_COUNT", "the number of slots of each counter");
+        match text.parse() {
+            Ok(count) if (1..=SLOT_COUNT_MAX).contains(&count) => count,
+            _ => {
+                if !text.is_empty() {
+                    self.problems.push(format!(
+                        "SLOT_COUNT=`{text}` is out of range; write a number from 1 to {SLOT_COUNT_MAX}"
+                    ));
+                }
+                1
+            }
+        }
+    }
+
+    fn quarantine(&mut self) -> Place {
+        self.place(QUARANTINE_BUCKET, "QUARANTINE_PREFIX", "quarantine/")
+    }
+
+    fn place(&mut self, bucket_name: &str, prefix_name: &str, prefix_default: &str) -> Place {
+        let bucket = self.required(bucket_name, "the name of an S3 bucket");
+        let is_name = (3..=63).contains(&bucket.len())
+            && bucket
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
+        if !is_name && !bucket.is_empty() {
+            self.problems.push(format!(
+                "{bucket_name}=`{bucket}` is not a bucket name; write the name alone, 3 to 63 of a-z, 0-9, `-` and `.`"
+            ));
+        }
+        let prefix = self.optional(prefix_name).unwrap_or_else(|| prefix_default.to_owned());
+        // Empty names and dots between slashes are no places for files.
+        let is_prefix = prefix
+            .strip_suffix('/')
+            .is_some_and(|path| path.split('/').all(|name| !matches!(name, "" | "." | "..")));
+        if !is_prefix {
+            self.problems.push(format!(
+                "{prefix_name}=`{prefix}` is not a prefix; write names that each end in `/`, such as `{prefix_default}`"
+            ));
+        }
+        Place { bucket, prefix }
+    }
+
+    fn finish<T>(self, settings: T) -> Result<T, SettingsError> {
+        if self.problems.is_empty() { Ok(settings) } else { Err(SettingsError(self.problems)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARCHIVE: &[(&str, &str)] =
+        &[("ARCHIVE_BUCKET", "weir-archive"), ("QUARANTINE_BUCKET", "weir-archive")];
+    const COUNTERS: &[(&str, &str)] = &[
+        ("SLOTS_TABLE", "slots"),
+        ("TOTALS_TABLE", "totals"),
+        ("SLOT_COUNT", "20"),
+        ("SLOT_KEY", "slot"),
+        ("SLOT_VALUE", "votes"),
+        ("TOTAL_KEY", "counter"),
+        ("QUARANTINE_BUCKET", "weir-archive"),
+    ];
+
+    fn read<T>(
+        base: &[(&str, &str)],
+        changes: &[(&str, &str)],
+        read: impl Fn(Lookup<'_>) -> Result<T, SettingsError>,
+    ) -> Result<T, String> {
+        let find = |list: &[(&str, &str)], name: &str| {
+            list.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        };
+        let lookup = |name: &str| find(changes, name).or_else(|| find(base, name));
+        read(&lookup).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_least_settings_have_defaults() {
+        let archive = read(ARCHIVE, &[], ArchiveSettings::read).unwrap();
+        assert_eq!(archive.rule, Archive::default());
+        assert_eq!(
+            (archive.archive.prefix, archive.quarantine.prefix),
+            ("archive/".to_owned(), "quarantine/".to_owned())
+        );
+        let counters = read(COUNTERS, &[], CountersSettings::read).unwrap();
+        assert_eq!((counters.rule.slot_count, counters.total_key.as_str()), (20, "counter"));
+    }
+
+    #[test]
+    fn every_problem_names_its_variable_and_a_remedy() {
+        for (changes, expected) in [
+            (&[("SLOTS_TABLE", " ")][..], "SLOTS_TABLE is not set; set it to the name of a table"),
+            (
+                &[("TOTALS_TABLE", "arn:aws:x")],
+                "TOTALS_TABLE=`arn:aws:x` is not a table name; write the name alone, 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`",
+            ),
+            (
+                &[("TOTALS_TABLE", "slots")],
+                "TOTALS_TABLE=`slots` is also SLOTS_TABLE: writing totals would invoke this function again; use two tables",
+            ),
+            (
+                &[("SLOT_COUNT", "0")],
+                "SLOT_COUNT=`0` is out of range; write a number from 1 to 1000",
+            ),
+            (
+                &[("SLOT_COUNT", "1001")],
+                "SLOT_COUNT=`1001` is out of range; write a number from 1 to 1000",
+            ),
+            (
+                &[("SLOT_COUNT", "many")],
+                "SLOT_COUNT=`many` is out of range; write a number from 1 to 1000",
+            ),
+            (
+                &[("SLOT_KEY", "")],
+                "SLOT_KEY is not set; set it to the slots table's partition key attribute",
+            ),
+            (
+                &[("SLOT_VALUE", "")],
+                "SLOT_VALUE is not set; set it to the attribute that holds a slot's value",
+            ),
+            (
+                &[("TOTAL_KEY", "revision")],
+                "TOTAL_KEY=`revision` is an attribute that totals have anyway; name the totals table's key otherwise",
+            ),
+            (
+                &[("QUARANTINE_BUCKET", ""), ("SLOT_COUNT", "")],
+                "SLOT_COUNT is not set; set it to the number of slots of each counter; QUARANTINE_BUCKET is not set; set it to the name of an S3 bucket",
+            ),
+        ] {
+            let message = read(COUNTERS, changes, CountersSettings::read).unwrap_err();
+            assert_eq!(message, format!("wrong environment variables: {expected}"));
+        }
+        for (changes, expected) in [
+            (
+                ("ARCHIVE_BUCKET", "s3://b/x"),
+                "ARCHIVE_BUCKET=`s3://b/x` is not a bucket name; write the name alone, 3 to 63 of a-z, 0-9, `-` and `.`",
+            ),
+            (
+                ("ARCHIVE_PREFIX", "archive"),
+                "ARCHIVE_PREFIX=`archive` is not a prefix; write names that each end in `/`, such as `archive/`",
+            ),
+            (
+                ("QUARANTINE_PREFIX", "/"),
+                "QUARANTINE_PREFIX=`/` is not a prefix; write names that each end in `/`, such as `quarantine/`",
+            ),
+            (
+                ("ARCHIVE_PREFIX", "a/../b/"),
+                "ARCHIVE_PREFIX=`a/../b/` is not a prefix; write names that each end in `/`, such as `archive/`",
+            ),
+            (
+                ("ARCHIVE_COLUMNS", "info.rating"),
+                "ARCHIVE_COLUMNS: column `info.rating` is not of the form PATH:TYPE, such as `info.rating:decimal(4,1)`; types are string, bigint, decimal(p,s), boolean, binary, json",
+            ),
+        ] {
+            let message = read(ARCHIVE, &[changes], ArchiveSettings::read).unwrap_err();
+            assert_eq!(message, format!("wrong environment variables: {expected}"));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A table of DynamoDB.
+//!
+//! Retries of single requests are the SDK's; what its errors mean for us is decided here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, KeysAndAttributes};
+use model::Item;
+
+use super::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
+use super::{Guard, KeyPage, Loaded, Table, WriteOutcome};
+use crate::failure::Failure;
+
+/// One table.
+#[derive(Clone, Debug)]
+pub struct DynamoDbTable {
+    client: Client,
+    name: String,
+    key_attribute: String,
+    setting: &'static str,
+}
+
+impl DynamoDbTable {
+    /// The table `name`, which the environment variable `setting` names; `key_attribute` is its
+    /// partition key, of type string.
+    #[must_use]
+    pub fn new(client: Client, name: String, key_attribute: String, setting: &'static str) -> Self {
+        Self { client, name, key_attribute, setting }
+    }
+
+    fn failure<E>(&self, doing: &str, error: &SdkError<E>) -> Failure
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        let (table, setting, key) = (&self.name, self.setting, &self.key_attribute);
+        let service = error.as_service_error();
+        let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
+        match service.and_then(ProvideErrorMetadata::code) {
+            Some("ResourceNotFoundException") => Failure::Fatal(format!(
+                "table=`{table}` does not exist; create it, or correct {setting}"
+            )),
+            Some(
+                code @ ("AccessDeniedException"
+                | "UnrecognizedClientException"
+                | "InvalidSignatureException"),
+            ) => Failure::Fatal(format!(
+                "{doing} on table=`{table}` ({setting}) is not allowed: {code}; check the function's role and its region"
+            )),
+            Some("ValidationException") => Failure::Fatal(format!(
+                "{doing} on table=`{table}` ({setting}) was refused: {message}; the table must have the string partition key `{key}` and no sort key"
+            )),
+            _ => Failure::Retry(format!(
+                "{doing} on table=`{table}` failed: {}",
+                DisplayErrorContext(error)
+            )),
+        }
+    }
+
+    fn key(&self, text: &str) -> HashMap<String, SdkValue> {
+        HashMap::from([(self.key_attribute.clone(), SdkValue::S(text.to_owned()))])
+    }
+
+    fn key_text(&self, item: &HashMap<String, SdkValue>) -> Result<String, Failure> {
+        match item.get(&self.key_attribute) {
+            Some(SdkValue::S(text)) => Ok(text.clone()),
+            _ => Err(Failure::Fatal(format!(
+                "table=`{}` ({}) has an item without the string attribute `{}`; the table must have it as its only key",
+                self.name, self.setting, self.key_attribute
+            ))),
+        }
+    }
+}
+
+impl Table for DynamoDbTable {
+    async fn load_some(&self, keys: &BTreeSet<String>) -> Result<Loaded, Failure> {
+        if keys.is_empty() {
+            return Ok(Loaded::default());
+        }
+        let request = KeysAndAttributes::builder()
+            .set_keys(Some(keys.iter().map(|key| self.key(key)).collect()))
+            .consistent_read(true)
+            .build()
+            .map_err(|error| Failure::Fatal(error.to_string()))?;
+        let answer = self
+            .client
+            .batch_get_item()
+            .request_items(&self.name, request)
+            .send()
+            .await
+            .map_err(|error| self.failure("BatchGetItem", &error))?;
+        let mut items = BTreeMap::new();
+        for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
+            items.insert(self.key_text(&item)?, from_sdk_item(item)?);
+        }
+        let unprocessed = answer.unprocessed_keys.into_iter().flatten();
+        let unprocessed = unprocessed
+            .flat_map(|(_, keys)| keys.keys)
+            .map(|key| self.key_text(&key))
+            .collect::<Result<_, _>>()?;
+        Ok(Loaded { items, unprocessed })
+    }
+
+    async fn put(&self, item: &Item, guard: &Guard) -> Result<WriteOutcome, Failure> {
+        let request =
+            self.client.put_item().table_name(&self.name).set_item(Some(to_sdk_item(item)));
+        let request = match guard {
+            Guard::Absent => request
+                .condition_expression("attribute_not_exists(#guard)")
+                .expression_attribute_names("#guard", &self.key_attribute),
+            Guard::Equals { attribute, value } => request
+                .condition_expression("#guard = :guard")
+                .expression_attribute_names("#guard", *attribute)
+                .expression_attribute_values(":guard", to_sdk(value)),
+        };
+        match request.send().await {
+            Ok(_) => Ok(WriteOutcome::Written),
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(|error| error.is_conditional_check_failed_exception()) =>
+            {
+                Ok(WriteOutcome::GuardFailed)
+            }
+            Err(error) => Err(self.failure("PutItem", &error)),
+        }
+    }
+
+    async fn scan_keys(&self, after: Option<&str>) -> Result<KeyPage, Failure> {
+        let answer = self
+            .client
+            .scan()
+            .table_name(&self.name)
+            .projection_expression("#key")
+            .expression_attribute_names("#key", &self.key_attribute)
+            .set_exclusive_start_key(after.map(|key| self.key(key)))
+            .send()
+            .await
+            .map_err(|error| self.failure("Scan", &error))?;
+        let items = answer.items.unwrap_or_default();
+        let keys = items.iter().map(|item| self.key_text(item)).collect::<Result<_, _>>()?;
+        let next = answer.last_evaluated_key.as_ref().map(|key| self.key_text(key)).transpose()?;
+        Ok(KeyPage { keys, next })
+    }
+}

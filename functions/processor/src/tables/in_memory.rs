@@ -1,0 +1,132 @@
+//! A table in memory that fails, delays and lets others in between, by a seed.
+//!
+//! For tests: what it may do to a writer is what DynamoDB may do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use model::{AttributeValue, Item};
+
+use super::{Guard, KeyPage, Loaded, Table, WriteOutcome};
+use crate::back_off::RetryPolicy;
+use crate::failure::Failure;
+
+/// Many attempts and no waits.
+pub(crate) const AT_ONCE: RetryPolicy =
+    RetryPolicy { attempts_max: 100, delay_base: Duration::ZERO, delay_max: Duration::ZERO };
+
+/// Out of 100 requests, how many have which fate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Fail without effect.
+    pub(crate) lost: u64,
+    /// A write takes effect and fails all the same.
+    pub(crate) unanswered: u64,
+    /// Out of 100 keys of a read: how many are left unprocessed.
+    pub(crate) unprocessed: u64,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct InMemoryTable {
+    key_attribute: &'static str,
+    items: Mutex<BTreeMap<String, Item>>,
+    random: Mutex<u64>,
+    faults: Faults,
+}
+
+impl InMemoryTable {
+    pub(crate) fn with_faults(key_attribute: &'static str, seed: u64, faults: Faults) -> Self {
+        Self { key_attribute, items: Mutex::default(), random: Mutex::new(seed), faults }
+    }
+
+    pub(crate) fn new(key_attribute: &'static str) -> Self {
+        Self::with_faults(key_attribute, 0, Faults::default())
+    }
+
+    pub(crate) fn insert<const N: usize>(&self, attributes: [(&str, AttributeValue); N]) {
+        let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let item = Item(attributes.collect());
+        self.items.lock().unwrap().insert(self.key_of(&item), item);
+    }
+
+    pub(crate) fn remove(&self, key: &str) {
+        self.items.lock().unwrap().remove(key);
+    }
+
+    pub(crate) fn items(&self) -> BTreeMap<String, Item> {
+        self.items.lock().unwrap().clone()
+    }
+
+    fn key_of(&self, item: &Item) -> String {
+        item.get(self.key_attribute).and_then(AttributeValue::as_str).unwrap().to_owned()
+    }
+
+    fn random(&self) -> u64 {
+        let mut random = self.random.lock().unwrap();
+        *random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *random >> 33
+    }
+
+    async fn request(&self) -> Result<u64, Failure> {
+        for _ in 0..self.random() % 4 {
+            tokio::task::yield_now().await;
+        }
+        let fate = self.random() % 100;
+        if fate < self.faults.lost {
+            return Err(Failure::Retry("throttled".to_owned()));
+        }
+        Ok(fate - self.faults.lost)
+    }
+}
+
+impl Table for InMemoryTable {
+    async fn load_some(&self, keys: &BTreeSet<String>) -> Result<Loaded, Failure> {
+        assert!(keys.len() <= 100);
+        self.request().await?;
+        let mut loaded = Loaded::default();
+        for key in keys {
+            if self.random() % 100 < self.faults.unprocessed {
+                loaded.unprocessed.insert(key.clone());
+            } else if let Some(item) = self.items.lock().unwrap().get(key) {
+                loaded.items.insert(key.clone(), item.clone());
+            }
+        }
+        Ok(loaded)
+    }
+
+    async fn put(&self, item: &Item, guard: &Guard) -> Result<WriteOutcome, Failure> {
+        let fate = self.request().await?;
+        let outcome = {
+            let mut items = self.items.lock().unwrap();
+            let key = self.key_of(item);
+            let holds = match (items.get(&key), guard) {
+                (found, Guard::Absent) => found.is_none(),
+                (found, Guard::Equals { attribute, value }) => {
+                    found.and_then(|found| found.get(*attribute)) == Some(value)
+                }
+            };
+            if holds {
+                items.insert(key, item.clone());
+                WriteOutcome::Written
+            } else {
+                WriteOutcome::GuardFailed
+            }
+        };
+        if fate < self.faults.unanswered {
+            return Err(Failure::Retry("timed out".to_owned()));
+        }
+        Ok(outcome)
+    }
+
+    async fn scan_keys(&self, after: Option<&str>) -> Result<KeyPage, Failure> {
+        self.request().await?;
+        let items = self.items.lock().unwrap();
+        let mut keys = items.keys().filter(|key| after.is_none_or(|after| key.as_str() > after));
+        let page: Vec<String> = keys.by_ref().take(3).cloned().collect();
+        let next = keys.next().and_then(|_| page.last().cloned());
+        Ok(KeyPage { keys: page, next })
+    }
+}

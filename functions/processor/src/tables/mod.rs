@@ -1,0 +1,180 @@
+//! What the functions need of a table whose items are found by one string key.
+//!
+//! Every write is guarded; there is no other. What items mean is not known here.
+
+mod attribute_value;
+pub mod dynamodb;
+#[cfg(test)]
+pub(crate) mod in_memory;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use model::limits::BATCH_GET_KEYS_MAX;
+use model::{AttributeValue, Item};
+
+use crate::back_off::RetryPolicy;
+use crate::failure::Failure;
+
+/// `BatchGetItem` requests that one invocation has under way at once: enough to hide their latency,
+/// few enough to leave a table's capacity to others.
+const LOADS_AT_ONCE: usize = 4;
+
+/// When a write still may happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// There is no item with the key.
+    Absent,
+    /// The item has an attribute with exactly this value.
+    Equals {
+        /// The attribute.
+        attribute: &'static str,
+        /// The value.
+        value: AttributeValue,
+    },
+}
+
+/// What became of a guarded write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// It happened.
+    Written,
+    /// The guard did not hold; nothing was written.
+    GuardFailed,
+}
+
+/// The answer to one `BatchGetItem`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Items by key. Keys without an item are in neither list.
+    pub items: BTreeMap<String, Item>,
+    /// Keys that were not looked at: to be asked for again.
+    pub unprocessed: BTreeSet<String>,
+}
+
+/// A page of keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyPage {
+    /// The keys.
+    pub keys: Vec<String>,
+    /// The key after which the next page begins; `None` on the last one.
+    pub next: Option<String>,
+}
+
+/// A table with a string partition key and no sort key.
+pub trait Table: Send + Sync {
+    /// Reads up to 100 items, strongly consistent, in one request.
+    fn load_some(
+        &self,
+        keys: &BTreeSet<String>,
+    ) -> impl Future<Output = Result<Loaded, Failure>> + Send;
+
+    /// Replaces a whole item if the guard holds.
+    fn put(
+        &self,
+        item: &Item,
+        guard: &Guard,
+    ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
+
+    /// Reads a page of keys, in no particular order, beginning after `after`.
+    fn scan_keys(
+        &self,
+        after: Option<&str>,
+    ) -> impl Future<Output = Result<KeyPage, Failure>> + Send;
+}
+
+impl<T: Table> Table for std::sync::Arc<T> {
+    fn load_some(
+        &self,
+        keys: &BTreeSet<String>,
+    ) -> impl Future<Output = Result<Loaded, Failure>> + Send {
+        self.as_ref().load_some(keys)
+    }
+
+    fn put(
+        &self,
+        item: &Item,
+        guard: &Guard,
+    ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send {
+        self.as_ref().put(item, guard)
+    }
+
+    fn scan_keys(
+        &self,
+        after: Option<&str>,
+    ) -> impl Future<Output = Result<KeyPage, Failure>> + Send {
+        self.as_ref().scan_keys(after)
+    }
+}
+
+/// Reads any number of items, strongly consistent, asking again for what was left unprocessed.
+///
+/// # Errors
+/// When keys stay unprocessed or requests keep failing for as long as `retry` says.
+pub async fn load_all<T: Table>(
+    table: &T,
+    keys: impl IntoIterator<Item = String>,
+    retry: RetryPolicy,
+) -> Result<BTreeMap<String, Item>, Failure> {
+    let keys: Vec<String> = keys.into_iter().collect();
+    let chunks: Vec<BTreeSet<String>> =
+        keys.chunks(BATCH_GET_KEYS_MAX).map(|chunk| chunk.iter().cloned().collect()).collect();
+    stream::iter(chunks.into_iter().map(|chunk| load_chunk(table, chunk, retry)))
+        .buffer_unordered(LOADS_AT_ONCE)
+        .try_fold(BTreeMap::new(), async |mut all, some| {
+            all.extend(some);
+            Ok(all)
+        })
+        .await
+}
+
+async fn load_chunk<T: Table>(
+    table: &T,
+    mut missing: BTreeSet<String>,
+    retry: RetryPolicy,
+) -> Result<BTreeMap<String, Item>, Failure> {
+    let mut items = BTreeMap::new();
+    let mut attempts = retry.attempts();
+    let mut failure = "keys stay unprocessed, the table is throttled".to_owned();
+    while attempts.next().await {
+        match table.load_some(&missing).await {
+            Ok(loaded) => {
+                items.extend(loaded.items);
+                if loaded.unprocessed.is_empty() {
+                    return Ok(items);
+                }
+                // Each restart leaves fewer keys, so there are at most 100 of them.
+                if loaded.unprocessed.len() < missing.len() {
+                    attempts.restart();
+                }
+                missing = loaded.unprocessed;
+            }
+            Err(Failure::Retry(reason)) => failure = reason,
+            Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+        }
+    }
+    Err(Failure::Retry(failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_memory::{Faults, InMemoryTable};
+    use super::*;
+
+    #[tokio::test]
+    async fn unprocessed_keys_are_asked_for_until_none_is_left() {
+        let faults = Faults { lost: 20, unprocessed: 60, ..Faults::default() };
+        for seed in 0..32 {
+            let table = InMemoryTable::with_faults("id", seed, faults);
+            let keys: Vec<String> = (0..250).map(|number| format!("k{number}")).collect();
+            for key in keys.iter().step_by(2) {
+                table.insert([("id", AttributeValue::from(key.as_str()))]);
+            }
+            let found = load_all(&table, keys, in_memory::AT_ONCE).await.unwrap();
+            assert_eq!(found.len(), 125);
+        }
+        let table = InMemoryTable::with_faults("id", 1, Faults { lost: 100, ..faults });
+        let failed = load_all(&table, ["k".to_owned()], in_memory::AT_ONCE).await;
+        assert_eq!(failed, Err(Failure::Retry("throttled".to_owned())));
+    }
+}

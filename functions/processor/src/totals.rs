@@ -1,0 +1,134 @@
+//! The executor of counters: what a batch says about a counter's slots goes into its total item,
+//! in one write that is guarded by the item's revision.
+//!
+//! What a total is and how it joins is the rule's; which slots exist is not known here.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, stream};
+use model::{AttributeValue, Item, Number};
+use rules::counters::{Cells, REVISION_ATTRIBUTE, Total};
+use rules::{Folded, Found, Needs};
+
+use crate::back_off::{Deadline, RetryPolicy};
+use crate::failure::Failure;
+use crate::frame::{Executor, TargetOutcome};
+use crate::tables::{Guard, Table, WriteOutcome, load_all};
+
+/// Totals that are written at the same time: enough to hide the latency of one write.
+const WRITES_AT_ONCE: usize = 16;
+
+/// The table of totals.
+#[derive(Clone, Debug)]
+pub struct Totals<T> {
+    table: T,
+    key_attribute: String,
+    retry: RetryPolicy,
+}
+
+impl<T: Table> Totals<T> {
+    /// The totals in `table`, whose partition key is `key_attribute`.
+    pub fn new(table: T, key_attribute: String, retry: RetryPolicy) -> Self {
+        Self { table, key_attribute, retry }
+    }
+
+    /// The table.
+    pub fn table(&self) -> &T {
+        &self.table
+    }
+
+    /// Loads total items by counter.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn load_items(
+        &self,
+        counters: impl IntoIterator<Item = String>,
+    ) -> Result<BTreeMap<String, Item>, Failure> {
+        load_all(&self.table, counters, self.retry).await
+    }
+
+    /// Writes a total that was joined to the one of revision `found`, if that still stands.
+    ///
+    /// # Errors
+    /// When it is not known whether it was written.
+    pub async fn replace(
+        &self,
+        counter: &str,
+        found: u64,
+        total: &Total,
+    ) -> Result<WriteOutcome, Failure> {
+        let guard = if found == 0 {
+            Guard::Absent
+        } else {
+            Guard::Equals {
+                attribute: REVISION_ATTRIBUTE,
+                value: AttributeValue::N(Number::from(found)),
+            }
+        };
+        self.table.put(&total.to_item(&self.key_attribute, counter), &guard).await
+    }
+
+    /// Makes a total know `cells`: joins them to what was found and writes it, again and again as
+    /// long as others write in between. Answers whether anything had to be written.
+    async fn join(
+        &self,
+        counter: &str,
+        cells: &Cells,
+        found: Option<&Item>,
+    ) -> Result<bool, Failure> {
+        let mut found = found.cloned();
+        let mut failure = "others write this total all the time".to_owned();
+        let mut attempts = self.retry.attempts();
+        while attempts.next().await {
+            if attempts.made() > 1 {
+                found = self.load_items([counter.to_owned()]).await?.remove(counter);
+            }
+            // An item that was damaged since it was loaded: the next delivery refuses its records.
+            let total = found
+                .as_ref()
+                .map_or_else(|| Ok(Total::default()), Total::from_item)
+                .map_err(|error| Failure::Retry(error.to_string()))?;
+            let Some(joined) = total.joined(cells) else {
+                return Ok(false);
+            };
+            match self.replace(counter, total.revision, &joined).await {
+                Ok(WriteOutcome::Written) => return Ok(true),
+                Ok(WriteOutcome::GuardFailed) => {}
+                Err(Failure::Retry(reason)) => failure = reason,
+                Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+            }
+        }
+        Err(Failure::Retry(failure))
+    }
+}
+
+impl<T: Table> Executor for Totals<T> {
+    async fn load(&self, needs: Needs) -> Result<Found, Failure> {
+        Ok(Found { totals: self.load_items(needs.totals).await? })
+    }
+
+    async fn apply(&self, folded: Folded, found: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
+        let unknown = folded.rows.into_iter().map(|(bucket, joined)| TargetOutcome {
+            target: bucket.to_string(),
+            records: joined.records,
+            result: Err(Failure::Fatal("this function has no archive".to_owned())),
+        });
+        let mut outcomes: Vec<TargetOutcome> = unknown.collect();
+        let joins: Vec<_> = folded
+            .cells
+            .into_iter()
+            .map(async |(counter, joined)| {
+                let work = self.join(&counter, &joined.value, found.totals.get(&counter));
+                let written = deadline.limit(work).await;
+                let result = written.map(|written| if written { joined.records.len() } else { 0 });
+                TargetOutcome { target: counter, records: joined.records, result }
+            })
+            .collect();
+        let mut joins = stream::iter(joins).buffer_unordered(WRITES_AT_ONCE);
+        while let Some(outcome) = joins.next().await {
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+}

@@ -1,0 +1,197 @@
+//! Buckets: where in the archive a row belongs, by what its record says and nothing else.
+//!
+//! A bucket is a table, a stream label and a minute of UTC. A record that is delivered again, at
+//! any time and in any batch, belongs to the same bucket. Which rows a bucket already holds is not
+//! known here.
+
+use std::fmt;
+
+use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
+
+use crate::rule::Refusal;
+
+/// Highest number of a part of one bucket, inclusive: five digits, so that names sort as numbers.
+/// A bucket takes a minute of one stream; a part for every record at 1,600 records per second.
+pub const PART_NUMBER_MAX: u32 = 99_999;
+/// Seconds from 1970 to the end of the year 9999, exclusive: dates have four digits of year.
+const SECONDS_END: u64 = 253_402_300_800;
+/// End of an archive object's name.
+const EXTENSION: &str = ".parquet";
+
+/// A minute of UTC since 1970, before the year 10000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UtcMinute(u64);
+
+/// A place in the archive: all rows of one stream from one minute.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bucket {
+    table: String,
+    label: String,
+    minute: UtcMinute,
+}
+
+impl UtcMinute {
+    /// The minute that contains a time in seconds since 1970; `None` from the year 10000 on.
+    #[must_use]
+    pub fn of_seconds(seconds: u64) -> Option<Self> {
+        (seconds < SECONDS_END).then_some(Self(seconds / 60))
+    }
+
+    /// Milliseconds since 1970 of a second that [`UtcMinute::of_seconds`] accepted.
+    pub(super) fn millis_of_second(self, seconds: u64) -> i64 {
+        i64::try_from(self.0 * 60_000 + seconds % 60 * 1000).unwrap_or(i64::MAX)
+    }
+
+    /// Year, month and day of the Gregorian calendar. Years are counted from March, so that the
+    /// leap day is a year's last day (Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    fn date(self) -> (u64, u64, u64) {
+        const DAYS_TO_1970: u64 = 719_468;
+        const DAYS_OF_ERA: u64 = 146_097;
+        let days = self.0 / (24 * 60) + DAYS_TO_1970;
+        let (era, day) = (days / DAYS_OF_ERA, days % DAYS_OF_ERA);
+        let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+        let day_of_year = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month + 2) / 5 + 1;
+        let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        (era * 400 + year + carry, month, day)
+    }
+
+    /// `2026-11-21`.
+    #[must_use]
+    pub fn date_text(self) -> String {
+        let (year, month, day) = self.date();
+        format!("{year:04}-{month:02}-{day:02}")
+    }
+
+    /// `20261121T0230`.
+    #[must_use]
+    pub fn compact_text(self) -> String {
+        let (year, month, day) = self.date();
+        let minute = self.0 % (24 * 60);
+        format!("{year:04}{month:02}{day:02}T{:02}{:02}", minute / 60, minute % 60)
+    }
+}
+
+impl Bucket {
+    /// The bucket of a table, a stream label and a minute.
+    ///
+    /// # Errors
+    /// A table name or a label that DynamoDB does not give, and that must not become a path.
+    pub fn new(table: &str, label: &str, minute: UtcMinute) -> Result<Self, Refusal> {
+        let is_name = (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&table.len())
+            && table.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
+        if !is_name {
+            return Err(Refusal(format!("`eventSourceARN`: invalid table name `{table}`")));
+        }
+        let compact: String = label.chars().filter(char::is_ascii_alphanumeric).collect();
+        if compact.is_empty() || compact.len() > 64 {
+            return Err(Refusal(format!("`eventSourceARN`: invalid stream label `{label}`")));
+        }
+        Ok(Self { table: table.to_owned(), label: compact, minute })
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// What the names of all parts of this bucket begin with:
+    /// `<archive prefix>table=<table>/dt=<date>/part-<label>-<minute>-`.
+    #[must_use]
+    pub fn prefix(&self, archive_prefix: &str) -> String {
+        let Self { table, label, minute } = self;
+        let (date, minute) = (minute.date_text(), minute.compact_text());
+        format!("{archive_prefix}table={table}/dt={date}/part-{label}-{minute}-")
+    }
+
+    /// The name of a part: the prefix, the part's number in five digits, `.parquet`. Parts are
+    /// numbered from 1.
+    #[must_use]
+    pub fn part_name(&self, archive_prefix: &str, number: u32) -> String {
+        format!("{}{number:05}{EXTENSION}", self.prefix(archive_prefix))
+    }
+
+    /// The number in a part's name; `None` if the name is not of a part of this bucket.
+    #[must_use]
+    pub fn part_number(&self, archive_prefix: &str, name: &str) -> Option<u32> {
+        let prefix = self.prefix(archive_prefix);
+        let digits = name.strip_prefix(&prefix)?.strip_suffix(EXTENSION)?;
+        let number = digits.parse().ok()?;
+        (self.part_name(archive_prefix, number) == name).then_some(number)
+    }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.table, self.label, self.minute.compact_text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_gregorian() {
+        for (seconds, date, minute) in [
+            (0, "1970-01-01", "19700101T0000"),
+            (59, "1970-01-01", "19700101T0000"),
+            (951_782_399, "2000-02-28", "20000228T2359"),
+            (951_782_400, "2000-02-29", "20000229T0000"),
+            (1_078_012_800, "2004-02-29", "20040229T0000"),
+            (1_795_228_199, "2026-11-21", "20261121T0229"),
+            (4_107_542_400, "2100-03-01", "21000301T0000"),
+            (253_402_300_799, "9999-12-31", "99991231T2359"),
+        ] {
+            let found = UtcMinute::of_seconds(seconds).unwrap();
+            assert_eq!((found.date_text().as_str(), found.compact_text().as_str()), (date, minute));
+        }
+        assert_eq!(UtcMinute::of_seconds(253_402_300_800), None);
+    }
+
+    #[test]
+    fn every_day_follows_the_day_before() {
+        let mut before = (1969, 12, 31);
+        for day in 0..SECONDS_END / 86_400 {
+            let (year, month, dom) = UtcMinute(day * 24 * 60).date();
+            let follows = match (dom, month) {
+                (1, 1) => before == (year - 1, 12, 31),
+                (1, _) => before.0 == year && before.1 == month - 1 && before.2 >= 28,
+                _ => before == (year, month, dom - 1) && dom <= 31,
+            };
+            assert!(follows, "{before:?} {year}-{month}-{dom}");
+            before = (year, month, dom);
+        }
+    }
+
+    #[test]
+    fn part_names_sort_and_are_recognised() {
+        let minute = UtcMinute::of_seconds(1_795_228_199).unwrap();
+        let bucket = Bucket::new("movies", "2026-11-21T02:00:00.123", minute).unwrap();
+        let name = bucket.part_name("archive/", 7);
+        assert_eq!(
+            name,
+            "archive/table=movies/dt=2026-11-21/part-20261121T020000123-20261121T0229-00007.parquet"
+        );
+        assert_eq!(bucket.part_number("archive/", &name), Some(7));
+        for other in [
+            name.replace("00007", "7"),
+            name.replace("00007", "+0007"),
+            name.replace(".parquet", ".tmp"),
+            name.replace("movies", "films"),
+            bucket.prefix("archive/"),
+        ] {
+            assert_eq!(bucket.part_number("archive/", &other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn names_that_could_leave_the_prefix_are_refused() {
+        let minute = UtcMinute::of_seconds(60).unwrap();
+        for (table, label) in [("../..", "2026"), ("a b", "2026"), ("ok?", "2026"), ("tab", "::")] {
+            assert!(Bucket::new(table, label, minute).is_err(), "{table} {label}");
+        }
+    }
+}

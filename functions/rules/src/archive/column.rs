@@ -1,0 +1,435 @@
+//! Typed columns: how they are declared, and how an attribute becomes a column's value.
+//!
+//! Exact or NULL: a value that a column cannot hold exactly is left out of the column and named;
+//! the column `_item` has it in any case. A number never becomes a binary fraction.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use model::{AttributeType, AttributeValue, Item};
+use thiserror::Error;
+
+use super::plain_json::write_plain_json;
+use super::row::ColumnValue;
+
+/// The columns that every archive object has behind the typed ones, with their types, in order.
+pub const SYSTEM_COLUMNS: [(&str, &str); 12] = [
+    ("_item", "string"),
+    ("_event_id", "string"),
+    ("_sequence_number", "string"),
+    ("_event_name", "string"),
+    ("_deleted_by", "string"),
+    ("_deleted_at", "timestamp"),
+    ("_expires_at", "timestamp"),
+    ("_ttl_raw", "bigint"),
+    ("_table", "string"),
+    ("_stream_arn", "string"),
+    ("_schema_version", "int"),
+    ("_coercions", "array<string>"),
+];
+/// The columns that readers make from an object's path; no file may have them as well.
+pub const PATH_COLUMNS: [&str; 2] = ["table", "dt"];
+/// Digits of a decimal column, inclusive: what Parquet's and SQL's 128-bit decimals hold, and as
+/// many as DynamoDB's numbers have.
+const DECIMAL_PRECISION_MAX: u8 = 38;
+
+/// The type of a column, in the words of Athena's and DuckDB's SQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ColumnType {
+    /// Text; also takes numbers, as their exact decimal text.
+    String,
+    /// 64-bit integer.
+    Bigint,
+    /// Exact decimal number of `precision` digits, `scale` of them after the point.
+    Decimal {
+        /// 1 to 38.
+        precision: u8,
+        /// 0 to `precision`.
+        scale: u8,
+    },
+    /// True or false.
+    Boolean,
+    /// Bytes.
+    Binary,
+    /// Any value, as plain JSON text: numbers exact, sets as arrays, binary as base64.
+    Json,
+}
+
+/// The way to an attribute: names of nested maps, outermost first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Path(Vec<String>);
+
+/// A typed column.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Column {
+    /// Lower snake case, unique among the columns.
+    pub name: String,
+    /// Where in the item the value is.
+    pub path: Path,
+    /// The column's type.
+    pub column_type: ColumnType,
+}
+
+/// The typed columns of a table's rows: key attributes first, in the order of their names, then
+/// the declared ones in the order of declaration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Schema(Vec<Column>);
+
+/// A declaration of columns that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ColumnsError {
+    /// Not `path:type`.
+    #[error(
+        "column `{0}` is not of the form PATH:TYPE, such as `info.rating:decimal(4,1)`; types are string, bigint, decimal(p,s), boolean, binary, json"
+    )]
+    Form(String),
+    /// A precision or scale out of range.
+    #[error("column `{0}`: decimal(p,s) needs 1 <= p <= 38 and s <= p")]
+    Decimal(String),
+    /// Two paths with one name, or a name that the archive uses itself.
+    #[error(
+        "column `{path}` would be named `{name}`, which is taken by {taken_by}; leave one of them out, it stays readable in `_item`"
+    )]
+    Collision {
+        /// The path as declared.
+        path: String,
+        /// The folded name.
+        name: String,
+        /// What has the name already.
+        taken_by: String,
+    },
+}
+
+/// Reads a declaration of columns: `path:type`, separated by commas. Empty text declares none.
+///
+/// # Errors
+/// The first entry that cannot be used, and why.
+pub fn parse_columns(declaration: &str) -> Result<Vec<Column>, ColumnsError> {
+    let mut columns: Vec<Column> = Vec::new();
+    for entry in split_entries(declaration) {
+        let form = || ColumnsError::Form(entry.to_owned());
+        let (path, type_text) = entry.rsplit_once(':').ok_or_else(form)?;
+        let path = Path::parse(path.trim()).ok_or_else(form)?;
+        let name = path.column_name();
+        if name.trim_matches('_').is_empty() {
+            return Err(form());
+        }
+        let column_type = ColumnType::parse(type_text.trim()).map_err(|problem| match problem {
+            TypeProblem::Unknown => form(),
+            TypeProblem::Range => ColumnsError::Decimal(entry.to_owned()),
+        })?;
+        let taken_by = if is_reserved(&name) {
+            Some("the archive itself".to_owned())
+        } else {
+            columns.iter().find(|c| c.name == name).map(|c| format!("column `{}`", c.path))
+        };
+        if let Some(taken_by) = taken_by {
+            return Err(ColumnsError::Collision { path: path.to_string(), name, taken_by });
+        }
+        columns.push(Column { name, path, column_type });
+    }
+    Ok(columns)
+}
+
+fn is_reserved(name: &str) -> bool {
+    PATH_COLUMNS.contains(&name) || SYSTEM_COLUMNS.iter().any(|(taken, _)| *taken == name)
+}
+
+/// Splits at commas that are not inside parentheses; a comma at the end is allowed.
+fn split_entries(declaration: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    declaration
+        .split(move |character| {
+            match character {
+                '(' => depth += 1,
+                ')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            character == ',' && depth == 0
+        })
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty())
+}
+
+enum TypeProblem {
+    Unknown,
+    Range,
+}
+
+impl ColumnType {
+    fn parse(text: &str) -> Result<Self, TypeProblem> {
+        let text: String =
+            text.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase();
+        match text.as_str() {
+            "string" => return Ok(Self::String),
+            "bigint" => return Ok(Self::Bigint),
+            "boolean" => return Ok(Self::Boolean),
+            "binary" => return Ok(Self::Binary),
+            "json" => return Ok(Self::Json),
+            _ => {}
+        }
+        let digits = text
+            .strip_prefix("decimal(")
+            .and_then(|rest| rest.strip_suffix(')'))
+            .and_then(|digits| digits.split_once(','))
+            .ok_or(TypeProblem::Unknown)?;
+        let number = |digits: &str| digits.parse::<u8>().map_err(|_| TypeProblem::Range);
+        let (precision, scale) = (number(digits.0)?, number(digits.1)?);
+        if (1..=DECIMAL_PRECISION_MAX).contains(&precision) && scale <= precision {
+            Ok(Self::Decimal { precision, scale })
+        } else {
+            Err(TypeProblem::Range)
+        }
+    }
+
+    /// The type of a key attribute's column that nobody declared.
+    fn of_key(attribute_type: AttributeType) -> Self {
+        match attribute_type {
+            AttributeType::N => Self::Bigint,
+            AttributeType::B => Self::Binary,
+            _ => Self::String,
+        }
+    }
+
+    /// The value in this type; `None` if it does not fit.
+    fn value_of(self, value: &AttributeValue) -> Option<ColumnValue> {
+        match (self, value) {
+            (Self::Json, value) => {
+                let mut text = String::new();
+                write_plain_json(&mut text, value);
+                Some(ColumnValue::Text(text))
+            }
+            (_, AttributeValue::Null) => Some(ColumnValue::Null),
+            (Self::String, AttributeValue::S(text)) => Some(ColumnValue::Text(text.clone())),
+            (Self::String, AttributeValue::N(number)) => {
+                Some(ColumnValue::Text(number.to_string()))
+            }
+            (Self::Bigint, AttributeValue::N(number)) => number.to_i64().map(ColumnValue::Integer),
+            (Self::Decimal { precision, scale }, AttributeValue::N(number)) => number
+                .to_scaled_i128(scale.into())
+                .filter(|unscaled| unscaled.unsigned_abs() < 10_u128.pow(precision.into()))
+                .map(ColumnValue::Decimal),
+            (Self::Boolean, AttributeValue::Bool(flag)) => Some(ColumnValue::Boolean(*flag)),
+            (Self::Binary, AttributeValue::B(bytes)) => Some(ColumnValue::Binary(bytes.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::String => f.write_str("string"),
+            Self::Bigint => f.write_str("bigint"),
+            Self::Decimal { precision, scale } => write!(f, "decimal({precision},{scale})"),
+            Self::Boolean => f.write_str("boolean"),
+            Self::Binary => f.write_str("binary"),
+            Self::Json => f.write_str("json"),
+        }
+    }
+}
+
+impl Path {
+    fn parse(text: &str) -> Option<Self> {
+        let names: Vec<String> = text.split('.').map(str::to_owned).collect();
+        names.iter().all(|name| !name.is_empty()).then_some(Self(names))
+    }
+
+    /// The path of a top-level attribute.
+    fn top_level(name: &str) -> Self {
+        Self(vec![name.to_owned()])
+    }
+
+    /// The names, folded to lower snake case and joined: Athena and Glue fold case, so two names
+    /// that differ only in case must not stand side by side.
+    fn column_name(&self) -> String {
+        let mut name = String::new();
+        for part in &self.0 {
+            if !name.is_empty() {
+                name.push('_');
+            }
+            let mut after_lower = false;
+            for character in part.chars() {
+                if character.is_uppercase() && after_lower {
+                    name.push('_');
+                }
+                after_lower = character.is_lowercase() || character.is_numeric();
+                if character.is_alphanumeric() {
+                    name.extend(character.to_lowercase());
+                } else {
+                    name.push('_');
+                }
+            }
+        }
+        name
+    }
+
+    fn find<'i>(&self, item: &'i Item) -> Option<&'i AttributeValue> {
+        let (first, rest) = self.0.split_first()?;
+        rest.iter().try_fold(item.get(first)?, |value, name| value.as_map()?.get(name))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("."))
+    }
+}
+
+impl Column {
+    /// The column's value in an item; what does not fit is NULL and is named in `coercions`.
+    pub(super) fn value_in(&self, item: &Item, coercions: &mut Vec<String>) -> ColumnValue {
+        let Some(value) = self.path.find(item) else {
+            return ColumnValue::Null;
+        };
+        self.column_type.value_of(value).unwrap_or_else(|| {
+            let found = value.attribute_type().descriptor();
+            coercions.push(format!("{}: {found} does not fit {}", self.name, self.column_type));
+            ColumnValue::Null
+        })
+    }
+}
+
+impl Schema {
+    /// The columns of a table whose items have these keys. A key attribute that is declared takes
+    /// its type from the declaration; one whose folded name is taken gets `_key` behind it.
+    #[must_use]
+    pub fn of(keys: &Item, declared: &[Column]) -> Self {
+        let mut taken: BTreeSet<String> = declared.iter().map(|c| c.name.clone()).collect();
+        let mut columns = Vec::with_capacity(keys.len() + declared.len());
+        for (attribute, value) in keys.iter() {
+            let path = Path::top_level(attribute);
+            if let Some(column) = declared.iter().find(|column| column.path == path) {
+                columns.push(column.clone());
+                continue;
+            }
+            let mut name = path.column_name();
+            while is_reserved(&name) || !taken.insert(name.clone()) {
+                name.push_str("_key");
+            }
+            let column_type = ColumnType::of_key(value.attribute_type());
+            columns.push(Column { name, path, column_type });
+        }
+        let rest: Vec<Column> =
+            declared.iter().filter(|column| !columns.contains(column)).cloned().collect();
+        columns.extend(rest);
+        Self(columns)
+    }
+
+    /// The columns, in order.
+    pub fn columns(&self) -> impl Iterator<Item = &Column> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::{attribute_value_from_str, item_from_str};
+
+    use super::*;
+
+    #[test]
+    fn declarations_name_what_is_wrong() {
+        let columns =
+            parse_columns(" info.rating : decimal( 4 , 1 ),title:String, userID:json,").unwrap();
+        let texts: Vec<String> =
+            columns.iter().map(|c| format!("{}={}:{}", c.name, c.path, c.column_type)).collect();
+        assert_eq!(
+            texts,
+            ["info_rating=info.rating:decimal(4,1)", "title=title:string", "user_id=userID:json"]
+        );
+        assert_eq!(parse_columns(""), Ok(Vec::new()));
+        for (wrong, expected) in [
+            ("title", "column `title` is not of the form PATH:TYPE"),
+            ("title:text", "column `title:text` is not of the form PATH:TYPE"),
+            ("a..b:json", "column `a..b:json` is not of the form PATH:TYPE"),
+            (":json", "column `:json` is not of the form PATH:TYPE"),
+            ("--:json", "column `--:json` is not of the form PATH:TYPE"),
+            ("a:decimal(39,0)", "column `a:decimal(39,0)`: decimal(p,s) needs 1 <= p <= 38"),
+            ("a:decimal(2,3)", "column `a:decimal(2,3)`: decimal(p,s) needs"),
+            ("a:decimal(999,3)", "column `a:decimal(999,3)`: decimal(p,s) needs"),
+            ("userId:json,userid:string", ""),
+            (
+                "userId:json,user_id:string",
+                "column `user_id` would be named `user_id`, which is taken by column `userId`",
+            ),
+            (
+                "a.b:json,a_b:string",
+                "column `a_b` would be named `a_b`, which is taken by column `a.b`",
+            ),
+            (
+                "_item:json",
+                "column `_item` would be named `_item`, which is taken by the archive itself",
+            ),
+            ("Table:json", "column `Table` would be named `table`, which is taken by the archive"),
+            ("dt:string", "column `dt` would be named `dt`, which is taken by the archive itself"),
+        ] {
+            match parse_columns(wrong) {
+                Err(error) => assert!(error.to_string().starts_with(expected), "{wrong}: {error}"),
+                Ok(columns) => assert!(expected.is_empty(), "{wrong}: {columns:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn values_are_exact_or_named() {
+        let (max, over) = ("9".repeat(38), format!("1{}", "0".repeat(38)));
+        for (type_text, json, expected) in [
+            ("string", r#"{"S":"é"}"#, "Text(\"é\")"),
+            ("string", r#"{"N":"1.50"}"#, "Text(\"1.5\")"),
+            ("string", r#"{"BOOL":true}"#, "BOOL does not fit string"),
+            ("bigint", r#"{"N":"-9223372036854775808"}"#, "Integer(-9223372036854775808)"),
+            ("bigint", r#"{"N":"9223372036854775808"}"#, "N does not fit bigint"),
+            ("bigint", r#"{"N":"1.5"}"#, "N does not fit bigint"),
+            ("bigint", r#"{"N":"1E3"}"#, "Integer(1000)"),
+            ("bigint", r#"{"NULL":true}"#, "Null"),
+            ("decimal(4,1)", r#"{"N":"7.5"}"#, "Decimal(75)"),
+            ("decimal(4,1)", r#"{"N":"999.9"}"#, "Decimal(9999)"),
+            ("decimal(4,1)", r#"{"N":"1000"}"#, "N does not fit decimal(4,1)"),
+            ("decimal(4,1)", r#"{"N":"7.25"}"#, "N does not fit decimal(4,1)"),
+            ("decimal(38,0)", &format!(r#"{{"N":"-{max}"}}"#), &format!("Decimal(-{max})")),
+            ("decimal(38,0)", &format!(r#"{{"N":"{over}"}}"#), "N does not fit decimal(38,0)"),
+            ("decimal(38,38)", &format!(r#"{{"N":"0.{max}"}}"#), &format!("Decimal({max})")),
+            ("decimal(38,10)", r#"{"N":"0"}"#, "Decimal(0)"),
+            ("decimal(38,10)", r#"{"N":"1E125"}"#, "N does not fit decimal(38,10)"),
+            ("boolean", r#"{"BOOL":false}"#, "Boolean(false)"),
+            ("boolean", r#"{"S":"true"}"#, "S does not fit boolean"),
+            ("binary", r#"{"B":"AAH/"}"#, "Binary([0, 1, 255])"),
+            ("json", r#"{"NS":["2","1"]}"#, "Text(\"[1,2]\")"),
+        ] {
+            let column = parse_columns(&format!("a.b:{type_text}")).unwrap().remove(0);
+            let mut item = item_from_str(&format!(r#"{{"a":{{"M":{{"b":{json}}}}}}}"#)).unwrap();
+            let mut coercions = Vec::new();
+            let value = column.value_in(&item, &mut coercions);
+            let found = match coercions.as_slice() {
+                [] => format!("{value:?}"),
+                _ => coercions.join("").replace("a_b: ", ""),
+            };
+            assert_eq!(found, expected, "{type_text} {json}");
+            item.insert("a".to_owned(), attribute_value_from_str(r#"{"S":"no map"}"#).unwrap());
+            assert_eq!(column.value_in(&item, &mut Vec::new()), ColumnValue::Null);
+        }
+    }
+
+    #[test]
+    fn key_columns_come_first_and_never_collide() {
+        for (keys, declared, expected) in [
+            (
+                r#"{"year":{"N":"1"},"title":{"S":"a"}}"#,
+                "info.x:json",
+                "title:string year:bigint info_x:json",
+            ),
+            (r#"{"id":{"B":"AA=="}}"#, "", "id:binary"),
+            (r#"{"id":{"N":"1"}}"#, "x:json,id:decimal(20,2)", "id:decimal(20,2) x:json"),
+            (r#"{"ID":{"S":"1"},"id":{"S":"1"}}"#, "", "id:string id_key:string"),
+            (r#"{"info_x":{"S":"1"}}"#, "info.x:json", "info_x_key:string info_x:json"),
+            (r#"{"dt":{"S":"1"},"table":{"S":"1"}}"#, "", "dt_key:string table_key:string"),
+        ] {
+            let schema =
+                Schema::of(&item_from_str(keys).unwrap(), &parse_columns(declared).unwrap());
+            let texts: Vec<String> =
+                schema.columns().map(|c| format!("{}:{}", c.name, c.column_type)).collect();
+            assert_eq!(texts.join(" "), expected, "{keys} {declared}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Counters: the slots of a sharded counter, `C1#0 … C1#19`, into one total per counter.
+//!
+//! A slot's item holds the slot's absolute value, so a stream record says what the slot *is*, not
+//! what was added to it. The total keeps, per slot, the last value and its stamp; a record that is
+//! delivered again, late or out of order finds its stamp there already. Nothing is read from the
+//! slots here; the reconciler's part is in [`reconcile`].
+
+pub mod reconcile;
+mod total;
+
+pub use total::{Cell, Cells, DamagedTotal, REVISION_ATTRIBUTE, TOTAL_ATTRIBUTES, Total};
+
+use std::collections::BTreeSet;
+
+use model::stream_record::LambdaRecord;
+use model::{AttributeValue, EventName, Item, Number};
+use thiserror::Error;
+
+use crate::effect::Effect;
+use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
+use crate::stamp::Stamp;
+
+/// Most slots of one counter, inclusive. A slot takes about 100 bytes of the total item, so 1,000
+/// of them stay well below DynamoDB's 400 KB.
+pub const SLOT_COUNT_MAX: u32 = 1000;
+/// Decimal places that a slot's value may have.
+const VALUE_PLACES: u32 = 6;
+/// Bound of a slot's value times 10^6, exclusive. The sum of [`SLOT_COUNT_MAX`] such values is
+/// below 10^37 and therefore always exact in DynamoDB's 38 digits.
+const VALUE_SCALED_MAX: u128 = 10u128.pow(34);
+
+/// The counters rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Slots of each counter, 1 to [`SLOT_COUNT_MAX`]; slots are numbered from 0.
+    pub slot_count: u32,
+    /// The slots table's partition key attribute, a string `<counter>#<slot>`.
+    pub slot_key: String,
+    /// The attribute that holds a slot's value.
+    pub slot_value: String,
+}
+
+/// A key that does not name a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SlotKeyError {
+    /// Not of the form `<counter>#<slot>`.
+    #[error(
+        "slot key=`{0}` is not of the form COUNTER#SLOT with a slot number without leading zeros; filter such items out in the event source mapping"
+    )]
+    Form(String),
+    /// A slot that the function is not configured for.
+    #[error("slot key=`{key}` names a slot from SLOT_COUNT=`{slot_count}` on; raise SLOT_COUNT")]
+    TooHigh {
+        /// The key.
+        key: String,
+        /// The configured number of slots.
+        slot_count: u32,
+    },
+}
+
+impl Counters {
+    /// Reads `<counter>#<slot>`; a counter's name may itself contain `#`.
+    ///
+    /// # Errors
+    /// A text of another form, or a slot that is not below the slot count.
+    pub fn parse_slot_key<'k>(&self, key: &'k str) -> Result<(&'k str, u32), SlotKeyError> {
+        let form = || SlotKeyError::Form(key.to_owned());
+        let (counter, slot) = key.rsplit_once('#').ok_or_else(form)?;
+        let number: u32 = slot.parse().map_err(|_| form())?;
+        // `C#07` and `C#7` are two items that would claim the same slot.
+        if counter.is_empty() || number.to_string() != slot {
+            return Err(form());
+        }
+        if number >= self.slot_count {
+            return Err(SlotKeyError::TooHigh { key: key.to_owned(), slot_count: self.slot_count });
+        }
+        Ok((counter, number))
+    }
+
+    /// The key of a slot's item.
+    #[must_use]
+    pub fn slot_key_text(counter: &str, slot: u32) -> String {
+        format!("{counter}#{slot}")
+    }
+
+    /// The value that a slot's item holds.
+    ///
+    /// # Errors
+    /// When it is missing, not a number, or outside of what sums can hold exactly.
+    pub fn value_of_slot(&self, item: &Item) -> Result<Number, Refusal> {
+        let name = &self.slot_value;
+        let value = match item.get(name) {
+            Some(AttributeValue::N(number)) => *number,
+            Some(other) => {
+                let found = other.attribute_type().descriptor();
+                return Err(Refusal(format!("slot value `{name}` is of type {found}, not N")));
+            }
+            None => return Err(Refusal(format!("slot value `{name}` is missing"))),
+        };
+        if is_summable(&value) {
+            Ok(value)
+        } else {
+            Err(Refusal(format!(
+                "slot value `{name}`=`{value}` is outside of what totals hold exactly: magnitude below 10^28 and at most {VALUE_PLACES} decimal places"
+            )))
+        }
+    }
+
+    fn slot_of<'r>(&self, record: &'r LambdaRecord) -> Result<(&'r str, u32), Refusal> {
+        match record.record.keys.get(&self.slot_key) {
+            Some(AttributeValue::S(key)) => {
+                self.parse_slot_key(key).map_err(|error| Refusal(error.to_string()))
+            }
+            _ => Err(Refusal(format!(
+                "the record's keys have no string attribute `{}`",
+                self.slot_key
+            ))),
+        }
+    }
+}
+
+fn is_summable(value: &Number) -> bool {
+    value.to_scaled_i128(VALUE_PLACES).is_some_and(|v| v.unsigned_abs() < VALUE_SCALED_MAX)
+}
+
+impl Rule for Counters {
+    fn needs(&self, records: &[&LambdaRecord]) -> Needs {
+        let counters: BTreeSet<&str> =
+            records.iter().filter_map(|record| Some(self.slot_of(record).ok()?.0)).collect();
+        Needs { totals: counters.into_iter().map(str::to_owned).collect() }
+    }
+
+    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+        let stream = stream_of(record)?;
+        let (counter, slot) = self.slot_of(record)?;
+        let change = &record.record;
+        let value = match (change.event_name, &change.new_image) {
+            (EventName::Remove, _) => Number::ZERO,
+            (_, Some(image)) => self.value_of_slot(image)?,
+            (_, None) => {
+                return Err(Refusal(format!(
+                    "the record has no new image: the stream's view type is {}, counters need NEW_IMAGE or NEW_AND_OLD_IMAGES",
+                    change.view_type.as_str()
+                )));
+            }
+        };
+        if let Some(item) = found.totals.get(counter) {
+            Total::from_item(item).map_err(|error| Refusal(error.to_string()))?;
+        }
+        let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
+        let cells = Cells::from([(slot, Cell { stamp, value })]);
+        Ok(vec![Effect::Cells { counter: counter.to_owned(), cells }])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::item_from_str;
+
+    use super::*;
+    use crate::rule::testing::check_decisions;
+
+    #[test]
+    fn decisions() {
+        let rule = Counters {
+            slot_count: 20,
+            slot_key: "slot".to_owned(),
+            slot_value: "votes".to_owned(),
+        };
+        let damaged = item_from_str(r#"{"counter":{"S":"bad"},"total":{"N":"1"}}"#).unwrap();
+        let found = Found { totals: [("bad".to_owned(), damaged)].into() };
+        check_decisions(&rule, &found, include_str!("../../testdata/counters.txt"));
+    }
+}

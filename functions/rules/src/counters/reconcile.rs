@@ -1,0 +1,105 @@
+//! The reconciler's decision: what a total must learn from a direct look at all of its slots.
+//!
+//! **Why this is a join and converges with stream records that are still on their way.** The total
+//! is read first, every slot after it, both strongly consistent. If the total knows slot *i* as of
+//! stamp *s*, the change with stamp *s* was committed before the total was read; so the value that
+//! is then read from the slot is the slot's value as of *s* or of something later. It may replace
+//! what is known as of *s*, and nothing that is known as of any later record: exactly what the
+//! stamp `s+<revision>` says, which lies after *s* and before every later record. A stream record
+//! that comes late with a stamp up to *s* loses against it, and rightly; one with a later stamp
+//! wins, and the last record of the slot always does. If that record was lost, the value that was
+//! read from the slot stands.
+//! Two looks at one revision could see two values under one stamp. Therefore a reconciler's cells
+//! are written only while the total still has the revision that they were decided from; if it has
+//! not, both are read again.
+//!
+//! Lag and drift look alike from here: a difference may be a record that is still on its way.
+//! Repairing it is right in either case. Nothing is read or written here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Number;
+
+use super::total::{Cell, Cells, Total};
+use crate::stamp::Stamp;
+
+/// The slots that must be read to reconcile `total`: all configured ones, and those that the total
+/// knows beyond them.
+#[must_use]
+pub fn slots_needed(total: &Total, slot_count: u32) -> BTreeSet<u32> {
+    (0..slot_count).chain(total.cells.iter().map(|(slot, _)| slot)).collect()
+}
+
+/// What `total` must learn. `slots` holds the value of every slot of [`slots_needed`] whose item
+/// exists, read after the total; a slot that is not there counts 0. Slots in `unreadable` are left
+/// as they are. Empty when nothing differs.
+#[must_use]
+pub fn decide(total: &Total, slots: &BTreeMap<u32, Number>, unreadable: &BTreeSet<u32>) -> Cells {
+    let known = total.cells.iter().map(|(slot, _)| slot);
+    let every: BTreeSet<u32> = known.chain(slots.keys().copied()).collect();
+    every
+        .difference(unreadable)
+        .filter_map(|slot| {
+            let value = slots.get(slot).copied().unwrap_or(Number::ZERO);
+            let cell = total.cells.get(*slot);
+            if cell.map_or(Number::ZERO, |cell| cell.value) == value {
+                return None;
+            }
+            let base = cell.map_or_else(Stamp::lowest, |cell| cell.stamp.clone());
+            Some((*slot, Cell { stamp: base.reconciled(total.revision), value }))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(sequence: &str, value: i64) -> Cell {
+        Cell {
+            stamp: Stamp::of_record("l", &sequence.parse().unwrap()),
+            value: Number::from(value),
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_decided() {
+        let total = Total {
+            cells: Cells::from([
+                (0, cell("1", 5)),
+                (1, cell("2", 7)),
+                (2, cell("3", 9)),
+                (40, cell("4", 1)),
+            ]),
+            revision: 6,
+        };
+        assert_eq!(slots_needed(&total, 4), BTreeSet::from([0, 1, 2, 3, 40]));
+        let slots = BTreeMap::from([
+            (0, Number::from(5i64)),
+            (1, Number::from(8i64)),
+            (3, Number::from(2i64)),
+            (40, Number::from(1i64)),
+        ]);
+        let cells = decide(&total, &slots, &BTreeSet::new());
+        let expected = Cells::from([
+            (1, Cell { stamp: cell("2", 0).stamp.reconciled(6), value: Number::from(8i64) }),
+            (2, Cell { stamp: cell("3", 0).stamp.reconciled(6), value: Number::ZERO }),
+            (3, Cell { stamp: Stamp::lowest().reconciled(6), value: Number::from(2i64) }),
+        ]);
+        assert_eq!(cells, expected);
+        let repaired = total.joined(&cells).unwrap();
+        assert!(decide(&repaired, &slots, &BTreeSet::new()).is_empty());
+        // A later record wins over the repair, an earlier one does not.
+        assert!(repaired.joined(&Cells::from([(1, cell("2", 7))])).is_none());
+        assert_eq!(
+            repaired.joined(&Cells::from([(1, cell("3", 10))])).unwrap().cells.get(1),
+            Some(&cell("3", 10))
+        );
+    }
+
+    #[test]
+    fn unreadable_slots_are_left_alone() {
+        let total = Total { cells: Cells::from([(0, cell("1", 5))]), revision: 1 };
+        assert!(decide(&total, &BTreeMap::new(), &BTreeSet::from([0])).is_empty());
+    }
+}

@@ -1,0 +1,238 @@
+//! Totals: what is known of a counter's slots, as cells, and the item that holds it.
+//!
+//! A total does not know its table; its key attribute's name is handed in.
+
+use std::collections::BTreeMap;
+
+use model::{AttributeValue, Item, Number};
+use thiserror::Error;
+
+use super::is_summable;
+use crate::effect::Join;
+use crate::stamp::Stamp;
+
+/// The attribute that guards the writes of a total item: a number that every write raises by 1.
+pub const REVISION_ATTRIBUTE: &str = "revision";
+/// The attributes of a total item beside its key.
+pub const TOTAL_ATTRIBUTES: [&str; 4] = [TOTAL, SLOTS, REVISION_ATTRIBUTE, AS_OF];
+const TOTAL: &str = "total";
+const SLOTS: &str = "slots";
+const AS_OF: &str = "as_of";
+const VALUE: &str = "value";
+const STAMP: &str = "stamp";
+
+/// The last known value of one slot. Later stamps win; equal stamps come with equal values, and if
+/// they ever should not, the greater value wins everywhere alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cell {
+    /// As of when.
+    pub stamp: Stamp,
+    /// The slot's absolute value.
+    pub value: Number,
+}
+
+/// Cells by slot. The join keeps the later cell of each slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cells(BTreeMap<u32, Cell>);
+
+/// A counter's total as it stands in its table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// What is known of the slots.
+    pub cells: Cells,
+    /// How often the item was written; 0 when there is no item. The guard of the next write; it
+    /// says nothing about the votes.
+    pub revision: u64,
+}
+
+/// A total item that was not written by this function.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "damaged total item: {0}; delete it, and the next reconciliation builds it anew from the slots"
+)]
+pub struct DamagedTotal(String);
+
+impl<const N: usize> From<[(u32, Cell); N]> for Cells {
+    fn from(cells: [(u32, Cell); N]) -> Self {
+        Self(cells.into())
+    }
+}
+
+impl FromIterator<(u32, Cell)> for Cells {
+    fn from_iter<I: IntoIterator<Item = (u32, Cell)>>(cells: I) -> Self {
+        Self(cells.into_iter().collect())
+    }
+}
+
+impl Join for Cells {
+    fn join(&mut self, other: Self) {
+        for (slot, cell) in other.0 {
+            let known = self.0.entry(slot).or_insert_with(|| cell.clone());
+            if *known < cell {
+                *known = cell;
+            }
+        }
+    }
+}
+
+impl Cells {
+    /// The cell of a slot.
+    #[must_use]
+    pub fn get(&self, slot: u32) -> Option<&Cell> {
+        self.0.get(&slot)
+    }
+
+    /// All cells, by slot.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Cell)> {
+        self.0.iter().map(|(slot, cell)| (*slot, cell))
+    }
+
+    /// Number of cells.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The sum of the slots.
+    #[must_use]
+    pub fn sum(&self) -> Number {
+        // Every value passed `is_summable`, so no sum of them leaves the 38 digits.
+        self.0.values().fold(Number::ZERO, |sum, cell| sum.checked_add(cell.value).unwrap_or(sum))
+    }
+
+    /// The greatest stamp.
+    #[must_use]
+    pub fn as_of(&self) -> Option<&Stamp> {
+        self.0.values().map(|cell| &cell.stamp).max()
+    }
+}
+
+impl Total {
+    /// This total with `cells` joined, one revision later; `None` if it says all of that already.
+    #[must_use]
+    pub fn joined(&self, cells: &Cells) -> Option<Self> {
+        let mut joined = self.cells.clone();
+        joined.join(cells.clone());
+        (joined != self.cells).then(|| Self { cells: joined, revision: self.revision + 1 })
+    }
+
+    /// The item: the key, `total` (the sum), `slots` (a map from slot to `value` and `stamp`),
+    /// `revision`, and `as_of` (the greatest stamp).
+    #[must_use]
+    pub fn to_item(&self, key_attribute: &str, counter: &str) -> Item {
+        let slots = self.cells.iter().map(|(slot, cell)| {
+            let members = BTreeMap::from([
+                (VALUE.to_owned(), AttributeValue::N(cell.value)),
+                (STAMP.to_owned(), AttributeValue::from(cell.stamp.as_str())),
+            ]);
+            (slot.to_string(), AttributeValue::M(members))
+        });
+        let as_of = self.cells.as_of().cloned().unwrap_or_else(Stamp::lowest);
+        Item(BTreeMap::from([
+            (key_attribute.to_owned(), AttributeValue::from(counter)),
+            (TOTAL.to_owned(), AttributeValue::N(self.cells.sum())),
+            (SLOTS.to_owned(), AttributeValue::M(slots.collect())),
+            (REVISION_ATTRIBUTE.to_owned(), AttributeValue::N(Number::from(self.revision))),
+            (AS_OF.to_owned(), AttributeValue::from(as_of.as_str())),
+        ]))
+    }
+
+    /// Reads what [`Total::to_item`] wrote.
+    ///
+    /// # Errors
+    /// When `slots` or `revision` is missing or not as written here.
+    pub fn from_item(item: &Item) -> Result<Self, DamagedTotal> {
+        let damaged = |what: &str| DamagedTotal(what.to_owned());
+        let revision = item
+            .get(REVISION_ATTRIBUTE)
+            .and_then(AttributeValue::as_number)
+            .and_then(|number| number.to_u64())
+            .filter(|revision| (1..u64::MAX).contains(revision))
+            .ok_or_else(|| damaged("`revision` is not a positive integer"))?;
+        let slots = item
+            .get(SLOTS)
+            .and_then(AttributeValue::as_map)
+            .ok_or_else(|| damaged("`slots` is not a map"))?;
+        let cells = slots.iter().map(|(slot, cell)| {
+            let read = || {
+                let number: u32 = slot.parse().ok()?;
+                let members = cell.as_map()?;
+                let value = members.get(VALUE)?.as_number().filter(is_summable)?;
+                let stamp = members.get(STAMP)?.as_str()?.parse().ok()?;
+                Some((number, Cell { stamp, value }))
+            };
+            read().ok_or_else(|| damaged(&format!("`slots.{slot}` is not a value with a stamp")))
+        });
+        Ok(Self { cells: cells.collect::<Result<_, _>>()?, revision })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::{item_from_str, item_to_string};
+
+    use super::*;
+
+    fn cell(label: &str, sequence: &str, value: &str) -> Cell {
+        Cell {
+            stamp: Stamp::of_record(label, &sequence.parse().unwrap()),
+            value: value.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn the_later_stamp_wins_per_slot() {
+        let mut cells = Cells::from([(0, cell("a", "2", "5")), (1, cell("a", "1", "-3"))]);
+        cells.join(Cells::from([(0, cell("a", "1", "4")), (1, cell("a", "2", "7"))]));
+        assert_eq!(cells.sum(), Number::from(12i64));
+        assert_eq!(cells.as_of(), Some(&cell("a", "2", "0").stamp));
+        let total = Total { cells, revision: 4 };
+        assert_eq!(total.joined(&Cells::from([(0, cell("a", "1", "4"))])), None);
+        let next = total.joined(&Cells::from([(2, cell("b", "1", "0.5"))])).unwrap();
+        assert_eq!((next.revision, next.cells.sum()), (5, "12.5".parse().unwrap()));
+    }
+
+    #[test]
+    fn items_round_trip() {
+        let cells = Cells::from([(0, cell("l", "2", "5")), (17, cell("l", "30", "-1.25"))]);
+        let total = Total { cells, revision: 9 };
+        let item = total.to_item("counter", "C1");
+        assert_eq!(Total::from_item(&item), Ok(total));
+        let zeros = "0".repeat(38);
+        assert_eq!(
+            item_to_string(&item),
+            format!(
+                r#"{{"as_of":{{"S":"l/{zeros}30"}},"counter":{{"S":"C1"}},"revision":{{"N":"9"}},"slots":{{"M":{{"0":{{"M":{{"stamp":{{"S":"l/{zeros}02"}},"value":{{"N":"5"}}}}}},"17":{{"M":{{"stamp":{{"S":"l/{zeros}30"}},"value":{{"N":"-1.25"}}}}}}}}}},"total":{{"N":"3.75"}}}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn foreign_items_are_damaged_totals() {
+        for text in [
+            r"{}",
+            r#"{"total":{"N":"5"}}"#,
+            r#"{"revision":{"N":"0"},"slots":{"M":{}}}"#,
+            r#"{"revision":{"N":"1.5"},"slots":{"M":{}}}"#,
+            r#"{"revision":{"N":"1"},"slots":{"L":[]}}"#,
+            r#"{"revision":{"N":"1"},"slots":{"M":{"x":{"M":{}}}}}"#,
+            r#"{"revision":{"N":"1"},"slots":{"M":{"0":{"M":{"value":{"N":"1"},"stamp":{"S":"x"}}}}}}"#,
+        ] {
+            assert!(Total::from_item(&item_from_str(text).unwrap()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_largest_sum_is_exact() {
+        let value = "9999999999999999999999999999.999999";
+        let cells: Cells =
+            (0..super::super::SLOT_COUNT_MAX).map(|slot| (slot, cell("l", "1", value))).collect();
+        assert_eq!(cells.sum(), "9999999999999999999999999999999.999".parse().unwrap());
+    }
+}

@@ -1,0 +1,119 @@
+//! What a rule is: what it must see of the targets, and what it decides about one stream record.
+//!
+//! Nothing is loaded or written here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::Item;
+use model::arn::StreamArn;
+use model::stream_record::LambdaRecord;
+use thiserror::Error;
+
+use crate::effect::Effect;
+
+/// The target items that a rule must see before it can decide.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Counters whose total items are needed.
+    pub totals: BTreeSet<String>,
+}
+
+/// What was found of the [`Needs`]. What is not there was not found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Total items by counter.
+    pub totals: BTreeMap<String, Item>,
+}
+
+/// Why a stream record can never be processed, however often it is retried. It is quarantined and
+/// the shard goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// A stream function's decision. The same record always gives the same effects.
+pub trait Rule {
+    /// What must be loaded to decide about `records`.
+    fn needs(&self, records: &[&LambdaRecord]) -> Needs;
+
+    /// What must become true because of `record`; empty when it does not concern this rule.
+    ///
+    /// # Errors
+    /// A record that no retry can help.
+    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal>;
+}
+
+/// The stream that a record is from.
+///
+/// # Errors
+/// When the record names no stream.
+pub(crate) fn stream_of(record: &LambdaRecord) -> Result<StreamArn, Refusal> {
+    record.event_source_arn.parse().map_err(|error| Refusal(format!("`eventSourceARN`: {error}")))
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Decisions as data: files of `# what it shows`, a record, `----`, and what is decided.
+
+    use std::fmt::Write as _;
+
+    use model::json;
+    use model::stream_record::decode_lambda_record;
+
+    use super::{Found, Rule};
+    use crate::effect::Effect;
+
+    /// Runs every case of a file and compares what the rule decides with what stands there.
+    pub(crate) fn check_decisions(rule: &dyn Rule, found: &Found, cases: &str) {
+        let mut checked = 0;
+        for case in cases.split("\n\n").filter(|case| !case.trim().is_empty()) {
+            let (input, expected) = case.split_once("\n----\n").expect("a case has `----`");
+            let (title, record) = input.trim_start().split_once('\n').expect("a case has a title");
+            assert!(title.starts_with("# "), "{title}");
+            let record =
+                decode_lambda_record(&json::parse(record.as_bytes()).expect(title)).expect(title);
+            let decided = match rule.decide(&record, found) {
+                Ok(effects) if effects.is_empty() => "nothing".to_owned(),
+                Ok(effects) => effects.iter().map(describe).collect::<Vec<_>>().join("\n"),
+                Err(refusal) => format!("refused: {refusal}"),
+            };
+            assert_eq!(decided, expected.trim_end(), "{title}");
+            checked += 1;
+        }
+        assert!(checked > 0);
+    }
+
+    fn describe(effect: &Effect) -> String {
+        let mut text = String::new();
+        match effect {
+            Effect::Cells { counter, cells } => {
+                let _ = write!(text, "total {counter}:");
+                for (slot, cell) in cells.iter() {
+                    let _ = write!(text, " {slot}={} as of {}", cell.value, cell.stamp);
+                }
+            }
+            Effect::Rows { bucket, rows } => {
+                let _ = write!(text, "{}", bucket.prefix("archive/"));
+                for row in rows.iter() {
+                    let _ = write!(
+                        text,
+                        "\nrow {} {} {}",
+                        row.event_id,
+                        row.event_name,
+                        row.deleted_by.as_str()
+                    );
+                    let _ = write!(
+                        text,
+                        " at {}, expired {:?} from {:?}",
+                        row.deleted_at_ms, row.expires_at_ms, row.ttl_raw
+                    );
+                    for (column, value) in row.schema.columns().zip(&row.values) {
+                        let _ = write!(text, "\n{} {}: {value:?}", column.name, column.column_type);
+                    }
+                    let _ = write!(text, "\nitem {}\ncoercions {:?}", row.item, row.coercions);
+                }
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,135 @@
+//! Stamps: the place in time of what was written, kept with it so that older news cannot win.
+//!
+//! A stamp is never a timestamp: a stream record's creation time has a resolution of one second.
+
+use std::fmt;
+use std::str::FromStr;
+
+use model::SequenceNumber;
+use model::stream_record::SEQUENCE_NUMBER_DIGITS;
+use thiserror::Error;
+
+/// Digits of the revision at the end of a reconciler's stamp: any `u64` fits.
+const REVISION_DIGITS: usize = 20;
+
+/// A place in the order of all changes of one item, as text whose order is that order.
+///
+/// - of a stream record: `<stream label>/<sequence number, 40 digits>`. A stream that was disabled
+///   and enabled again has a later label, so its records sort after all earlier ones.
+/// - of a reconciler: `<stamp of a record>+<revision, 20 digits>`: after that record and before
+///   every later one.
+///
+/// The lowest stamp has an empty label; it stands where no record has been seen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp(String);
+
+/// A text that is not a stamp.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("invalid stamp: expected `LABEL/40 digits` or `LABEL/40 digits+20 digits`, got=`{0}`")]
+pub struct StampError(String);
+
+impl Stamp {
+    /// The stamp of a stream record.
+    #[must_use]
+    pub fn of_record(stream_label: &str, sequence_number: &SequenceNumber) -> Self {
+        Self(format!("{stream_label}/{}", sequence_number.padded()))
+    }
+
+    /// A stamp before every record's.
+    #[must_use]
+    pub fn lowest() -> Self {
+        Self(format!("/{:0>SEQUENCE_NUMBER_DIGITS$}", 0))
+    }
+
+    /// The reconciler's stamp over this one: after it, and before the stamp of any later record.
+    /// Over a reconciler's stamp it replaces the revision, so stamps do not grow.
+    #[must_use]
+    pub fn reconciled(&self, revision: u64) -> Self {
+        let base = self.0.get(..self.base_length()).unwrap_or(&self.0);
+        Self(format!("{base}+{revision:0>REVISION_DIGITS$}"))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn base_length(&self) -> usize {
+        let slash = self.0.rfind('/').unwrap_or(0);
+        (slash + 1 + SEQUENCE_NUMBER_DIGITS).min(self.0.len())
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Stamp {
+    type Err = StampError;
+
+    fn from_str(text: &str) -> Result<Self, StampError> {
+        let digits =
+            |text: &str, count| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
+        let is_stamp =
+            text.rsplit_once('/').is_some_and(|(_, place)| match place.split_once('+') {
+                None => digits(place, SEQUENCE_NUMBER_DIGITS),
+                Some((sequence, revision)) => {
+                    digits(sequence, SEQUENCE_NUMBER_DIGITS) && digits(revision, REVISION_DIGITS)
+                }
+            });
+        if is_stamp {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(StampError(text.chars().take(128).collect()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LABEL: &str = "2026-11-21T02:30:00.000";
+
+    fn stamp(label: &str, sequence: &str) -> Stamp {
+        Stamp::of_record(label, &sequence.parse().unwrap())
+    }
+
+    #[test]
+    fn the_order_of_texts_is_the_order_in_time() {
+        let nine = stamp(LABEL, "9");
+        let in_order = [
+            Stamp::lowest(),
+            Stamp::lowest().reconciled(3),
+            nine.clone(),
+            nine.reconciled(0),
+            nine.reconciled(9),
+            nine.reconciled(9).reconciled(10),
+            stamp(LABEL, "10"),
+            stamp(LABEL, "4000000000000000000000000000000000000000"),
+            stamp("2026-11-21T02:30:00.001", "1"),
+        ];
+        assert!(in_order.is_sorted_by(|left, right| left < right), "{in_order:?}");
+        for stamp in in_order {
+            assert_eq!(stamp.as_str().parse(), Ok(stamp.clone()));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        let forty = "0".repeat(40);
+        for wrong in [
+            String::new(),
+            LABEL.to_owned(),
+            format!("{LABEL}/12"),
+            format!("{LABEL}/{forty}0"),
+            format!("{LABEL}/{forty}+1"),
+            format!("{LABEL}/{forty}+"),
+        ] {
+            assert!(wrong.parse::<Stamp>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The property that every rule shares: however the records of a history are repeated, reordered
+//! and cut into batches, the tables end as if each had been applied once, in order.
+//!
+//! Batches are applied to small tables in memory; how the processor applies them is tested there.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::json::item_from_str;
+use model::stream_record::LambdaRecord;
+use model::{AttributeValue, EventName, Item, Number, StreamRecord, StreamViewType, UserIdentity};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use rules::archive::{Archive, Bucket, Rows, parse_columns};
+use rules::counters::reconcile;
+use rules::counters::{Cells, Counters, Total};
+use rules::{Found, Join, Rule, fold};
+
+const SLOT_COUNT: u32 = 4;
+const LABELS: [&str; 2] = ["2026-11-21T02:30:00.000", "2026-11-21T09:00:00.000"];
+
+/// What the rules write to.
+#[derive(Debug, Default)]
+struct Tables {
+    totals: BTreeMap<String, Item>,
+    archive: BTreeMap<Bucket, Rows>,
+}
+
+impl Tables {
+    fn apply(&mut self, rule: &dyn Rule, batch: &[&LambdaRecord]) {
+        let needs = rule.needs(batch);
+        let found = needs
+            .totals
+            .into_iter()
+            .filter_map(|counter| Some((counter.clone(), self.totals.get(&counter)?.clone())));
+        let found = Found { totals: found.collect() };
+        let effects = batch.iter().enumerate().flat_map(|(position, record)| {
+            let effects = rule.decide(record, &found).unwrap();
+            effects.into_iter().map(move |effect| (position, effect))
+        });
+        let folded = fold(effects);
+        for (counter, joined) in folded.cells {
+            self.join_cells(&counter, &joined.value);
+        }
+        for (bucket, joined) in folded.rows {
+            self.archive.entry(bucket).or_default().join(joined.value);
+        }
+    }
+
+    fn total(&self, counter: &str) -> Total {
+        self.totals.get(counter).map_or_else(Total::default, |item| Total::from_item(item).unwrap())
+    }
+
+    fn join_cells(&mut self, counter: &str, cells: &Cells) {
+        if let Some(joined) = self.total(counter).joined(cells) {
+            self.totals.insert(counter.to_owned(), joined.to_item("counter", counter));
+        }
+    }
+
+    /// What must be equal: all but how often a total was written.
+    fn contents(&self) -> (BTreeMap<String, Item>, BTreeMap<Bucket, Rows>) {
+        let mut totals = self.totals.clone();
+        totals.values_mut().for_each(|item| {
+            item.remove("revision");
+        });
+        (totals, self.archive.clone())
+    }
+}
+
+/// One thing that happens to a table of slots or of items that expire.
+#[derive(Clone, Debug)]
+enum Change {
+    Put { key: u8, value: i8 },
+    Delete { key: u8 },
+    Expire { key: u8 },
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let change = prop_oneof![
+        4 => (0..8_u8, any::<i8>()).prop_map(|(key, value)| Change::Put { key, value }),
+        1 => (0..8_u8).prop_map(|key| Change::Delete { key }),
+        1 => (0..8_u8).prop_map(|key| Change::Expire { key }),
+    ];
+    prop::collection::vec(change, 1..40)
+}
+
+/// Keys 0 to 7 are the slots of two counters.
+fn key_text(key: u8) -> String {
+    Counters::slot_key_text(["A", "B#b"][usize::from(key) / 4], u32::from(key) % SLOT_COUNT)
+}
+
+/// A history: the table after all changes, and the stream of them. Half-way the stream is disabled
+/// and enabled again: another label, and sequence numbers from the beginning.
+fn history(changes: &[Change]) -> (BTreeMap<u8, i8>, Vec<LambdaRecord>) {
+    let (mut table, mut records) = (BTreeMap::new(), Vec::new());
+    for (position, change) in changes.iter().enumerate() {
+        let (key, after, by_ttl) = match change {
+            Change::Put { key, value } => (*key, Some(*value), false),
+            Change::Delete { key } => (*key, None, false),
+            Change::Expire { key } => (*key, None, true),
+        };
+        let before = match after {
+            Some(value) => table.insert(key, value),
+            None => table.remove(&key),
+        };
+        if before == after {
+            continue;
+        }
+        let half = changes.len() / 2;
+        let (label, sequence) = if position < half { (0, position) } else { (1, position - half) };
+        records.push(record(key, before, after, by_ttl, LABELS[label], sequence));
+    }
+    (table, records)
+}
+
+fn record(
+    key: u8,
+    before: Option<i8>,
+    after: Option<i8>,
+    by_ttl: bool,
+    label: &str,
+    sequence: usize,
+) -> LambdaRecord {
+    let keys = item_from_str(&format!(r#"{{"slot":{{"S":"{}"}}}}"#, key_text(key))).unwrap();
+    let image = |value: Option<i8>| {
+        let mut item = keys.clone();
+        item.insert("votes".to_owned(), AttributeValue::N(Number::from(i64::from(value?))));
+        Some(item)
+    };
+    LambdaRecord {
+        record: StreamRecord {
+            event_id: format!("{label}{sequence:032}"),
+            event_name: match (before, after) {
+                (None, _) => EventName::Insert,
+                (_, None) => EventName::Remove,
+                _ => EventName::Modify,
+            },
+            user_identity: by_ttl.then(UserIdentity::time_to_live),
+            // Several records share a second, and a second its minute.
+            approximate_creation_seconds: Some(1_795_228_140 + sequence as u64 * 7),
+            old_image: image(before),
+            new_image: image(after),
+            keys: keys.clone(),
+            sequence_number: format!("{}", sequence + 7).parse().unwrap(),
+            size_bytes: 1,
+            view_type: StreamViewType::NewAndOldImages,
+        },
+        event_source_arn: format!(
+            "arn:aws:dynamodb:us-east-1:000000000000:table/slots/stream/{label}"
+        ),
+    }
+}
+
+/// Every record at least once, some again, in any order, cut anywhere.
+fn deliveries() -> impl Strategy<Value = (Vec<Index>, Vec<Index>, Vec<usize>)> {
+    (
+        prop::collection::vec(any::<Index>(), 0..30),
+        prop::collection::vec(any::<Index>(), 80),
+        prop::collection::vec(1..9_usize, 1..40),
+    )
+}
+
+fn deliver<'r>(
+    records: &'r [LambdaRecord],
+    (again, order, sizes): &(Vec<Index>, Vec<Index>, Vec<usize>),
+) -> Vec<Vec<&'r LambdaRecord>> {
+    let mut all: Vec<&LambdaRecord> = records.iter().collect();
+    if !records.is_empty() {
+        all.extend(again.iter().map(|index| index.get(records)));
+    }
+    for (position, index) in order.iter().enumerate().take(all.len()) {
+        let other = index.index(all.len());
+        all.swap(position, other);
+    }
+    let mut sizes = sizes.iter().copied().cycle();
+    let mut batches = Vec::new();
+    while !all.is_empty() {
+        let rest = all.split_off(sizes.next().unwrap().min(all.len()));
+        batches.push(std::mem::replace(&mut all, rest));
+    }
+    batches
+}
+
+fn counters() -> Counters {
+    Counters { slot_count: SLOT_COUNT, slot_key: "slot".to_owned(), slot_value: "votes".to_owned() }
+}
+
+fn archive() -> Archive {
+    Archive { columns: parse_columns("votes:bigint").unwrap(), ttl_attribute: None }
+}
+
+fn sums(table: &BTreeMap<u8, i8>) -> BTreeMap<String, Number> {
+    let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+    for (key, value) in table {
+        let text = key_text(*key);
+        let counter = text.rsplit_once('#').unwrap().0;
+        *sums.entry(counter.to_owned()).or_default() += i64::from(*value);
+    }
+    sums.into_iter().map(|(counter, sum)| (counter, Number::from(sum))).collect()
+}
+
+fn check_totals(tables: &Tables, table: &BTreeMap<u8, i8>) {
+    let expected = sums(table);
+    for counter in tables.totals.keys().chain(expected.keys()) {
+        let expected = expected.get(counter).copied().unwrap_or(Number::ZERO);
+        let total = tables.totals.get(counter).and_then(|item| item.get("total").cloned());
+        assert_eq!(total, Some(AttributeValue::N(expected)), "{counter}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn tables_converge(changes in changes(), first in deliveries(), second in deliveries()) {
+        let (table, records) = history(&changes);
+        let rules: [&dyn Rule; 2] = [&counters(), &archive()];
+        let mut in_order = Tables::default();
+        let mut delivered = Tables::default();
+        for rule in rules {
+            for record in &records {
+                in_order.apply(rule, &[record]);
+            }
+            for batch in deliver(&records, &first) {
+                delivered.apply(rule, &batch);
+            }
+        }
+        prop_assert_eq!(delivered.contents(), in_order.contents());
+
+        // Once more: nothing changes, not even how often a total was written.
+        let totals = delivered.totals.clone();
+        for rule in rules {
+            for batch in deliver(&records, &second) {
+                delivered.apply(rule, &batch);
+            }
+        }
+        prop_assert_eq!(&delivered.totals, &totals);
+        prop_assert_eq!(delivered.contents(), in_order.contents());
+
+        // And what they converge to is the truth, counted without any rule.
+        check_totals(&delivered, &table);
+        let expired = records.iter().filter(|r| r.record.user_identity.is_some());
+        let expired: BTreeSet<&str> = expired.map(|r| r.record.event_id.as_str()).collect();
+        let rows: Vec<&str> = delivered.archive.values().flat_map(Rows::event_ids).collect();
+        prop_assert_eq!(rows.len(), expired.len());
+        prop_assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), expired);
+    }
+
+    /// The reconciler looks at the slots at any moment between changes and deliveries, some records
+    /// are late and some are lost; after a last look every total is right, and what still comes
+    /// late does not make it wrong.
+    #[test]
+    fn reconciled_totals_converge(
+        changes in changes(),
+        steps in prop::collection::vec((0..4_u8, any::<Index>()), 0..60),
+        late in deliveries(),
+    ) {
+        let rule = counters();
+        let mut tables = Tables::default();
+        let mut done = 0;
+        for (step, index) in &steps {
+            let (table, records) = history_of_first(&changes, done);
+            match step {
+                0 => done = (done + 1).min(changes.len()),
+                1 if !records.is_empty() => tables.apply(&rule, &[index.get(&records)]),
+                2 => done = (done + index.index(9)).min(changes.len()),
+                _ => reconcile_all(&mut tables, &table),
+            }
+        }
+        let (table, records) = history(&changes);
+        reconcile_all(&mut tables, &table);
+        check_totals(&tables, &table);
+
+        // Whatever is delivered now, the last record of each slot comes with it.
+        for batch in deliver(&records, &late) {
+            tables.apply(&rule, &batch);
+        }
+        check_totals(&tables, &table);
+    }
+}
+
+/// The table and the stream after the first `count` changes.
+fn history_of_first(changes: &[Change], count: usize) -> (BTreeMap<u8, i8>, Vec<LambdaRecord>) {
+    let (_, all) = history(changes);
+    let (table, some) = history(&changes[..count]);
+    // The labels depend on the length of the whole history.
+    (table, all.into_iter().take(some.len()).collect())
+}
+
+fn reconcile_all(tables: &mut Tables, table: &BTreeMap<u8, i8>) {
+    for (number, counter) in ["A", "B#b"].into_iter().enumerate() {
+        let total = tables.total(counter);
+        let slots = reconcile::slots_needed(&total, SLOT_COUNT)
+            .into_iter()
+            .filter_map(|slot| {
+                let key = u8::try_from(slot).unwrap() + u8::try_from(number).unwrap() * 4;
+                Some((slot, Number::from(i64::from(*table.get(&key)?))))
+            })
+            .collect();
+        let cells = reconcile::decide(&total, &slots, &BTreeSet::new());
+        tables.join_cells(counter, &cells);
+    }
+}

@@ -1,0 +1,319 @@
+//! Conditions: the tree that a condition or filter expression becomes, and its truth for an item.
+//!
+//! Evaluation is total: an attribute that is missing or has another type makes a comparison
+//! false (`<>` true), never an error. Key attributes in filters are refused by the server.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use model::{AttributeValue, Item, Number};
+use serde::{Deserialize, Serialize};
+
+use crate::check::check_condition;
+use crate::error::{ExpressionError, ExpressionKind};
+use crate::parser;
+use crate::path::Path;
+use crate::placeholders::Placeholders;
+use crate::resolve::{Resolver, ValueIndex};
+
+/// A comparison operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Comparator {
+    /// `=`
+    Equal,
+    /// `<>`
+    NotEqual,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+}
+
+impl Comparator {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "<>",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+        }
+    }
+
+    /// Whether it asks for an order, which only strings, numbers and binaries have.
+    pub(crate) fn is_ordering(self) -> bool {
+        !matches!(self, Self::Equal | Self::NotEqual)
+    }
+
+    /// The comparator that says the same with its operands exchanged.
+    pub(crate) fn mirrored(self) -> Self {
+        match self {
+            Self::Equal => Self::Equal,
+            Self::NotEqual => Self::NotEqual,
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+        }
+    }
+
+    fn holds(self, order: Ordering) -> bool {
+        match self {
+            Self::Equal => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::LessOrEqual => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::GreaterOrEqual => order.is_ge(),
+        }
+    }
+}
+
+/// A condition or filter with its names and values in it, ready to be stored and evaluated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Condition {
+    values: Vec<AttributeValue>,
+    test: Test,
+}
+
+/// A node of a condition. The parser bounds its depth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Test {
+    And(Vec<Test>),
+    Or(Vec<Test>),
+    Not(Box<Test>),
+    Compare { comparator: Comparator, left: Operand, right: Operand },
+    Between { operand: Operand, lower: Operand, upper: Operand },
+    In { operand: Operand, candidates: Vec<Operand> },
+    AttributeExists(Path),
+    AttributeNotExists(Path),
+    AttributeType { operand: Operand, descriptor: String },
+    BeginsWith { operand: Operand, prefix: Operand },
+    Contains { operand: Operand, part: Operand },
+}
+
+/// Where an operand's value comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Operand {
+    Path(Path),
+    Value(ValueIndex),
+    SizeOf(Path),
+}
+
+/// Reads a condition or filter expression.
+///
+/// # Errors
+/// The first problem that DynamoDB would report, in its words.
+pub fn parse_condition(
+    text: &str,
+    kind: ExpressionKind,
+    placeholders: &mut Placeholders,
+) -> Result<Condition, ExpressionError> {
+    let node = parser::parse_condition(text, kind)?;
+    check_condition(kind, &node)?;
+    let mut resolver = Resolver::new(kind, placeholders);
+    let test = resolver.test(&node)?;
+    Ok(Condition { test, values: resolver.into_values() })
+}
+
+impl Condition {
+    /// Whether the condition holds for an item. For an item that does not exist, pass an item
+    /// without attributes.
+    #[must_use]
+    pub fn evaluate(&self, item: &Item) -> bool {
+        Evaluation { values: &self.values, item }.holds(&self.test)
+    }
+
+    /// Every path that the condition reads, in the order of the expression.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        let mut paths = Vec::new();
+        self.test.collect_paths(&mut paths);
+        paths.into_iter()
+    }
+}
+
+impl Test {
+    fn collect_paths<'a>(&'a self, paths: &mut Vec<&'a Path>) {
+        match self {
+            Self::And(members) | Self::Or(members) => {
+                members.iter().for_each(|member| member.collect_paths(paths));
+            }
+            Self::Not(inner) => inner.collect_paths(paths),
+            Self::Compare { left, right, .. } => {
+                paths.extend([left, right].into_iter().filter_map(Operand::path))
+            }
+            Self::Between { operand, lower, upper } => {
+                paths.extend([operand, lower, upper].into_iter().filter_map(Operand::path));
+            }
+            Self::In { operand, candidates } => {
+                paths.extend(operand.path());
+                paths.extend(candidates.iter().filter_map(Operand::path));
+            }
+            Self::AttributeExists(path) | Self::AttributeNotExists(path) => paths.push(path),
+            Self::AttributeType { operand, .. } => paths.extend(operand.path()),
+            Self::BeginsWith { operand, prefix: other }
+            | Self::Contains { operand, part: other } => {
+                paths.extend([operand, other].into_iter().filter_map(Operand::path));
+            }
+        }
+    }
+}
+
+impl Operand {
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) | Self::SizeOf(path) => Some(path),
+            Self::Value(_) => None,
+        }
+    }
+}
+
+struct Evaluation<'a> {
+    values: &'a [AttributeValue],
+    item: &'a Item,
+}
+
+impl<'a> Evaluation<'a> {
+    fn holds(&self, test: &'a Test) -> bool {
+        match test {
+            Test::And(members) => members.iter().all(|member| self.holds(member)),
+            Test::Or(members) => members.iter().any(|member| self.holds(member)),
+            Test::Not(inner) => !self.holds(inner),
+            Test::Compare { comparator, left, right } => self.compare(*comparator, left, right),
+            Test::Between { operand, lower, upper } => {
+                self.compare(Comparator::GreaterOrEqual, operand, lower)
+                    && self.compare(Comparator::LessOrEqual, operand, upper)
+            }
+            Test::In { operand, candidates } => self.value(operand).is_some_and(|value| {
+                candidates.iter().any(|candidate| self.value(candidate).is_some_and(|c| c == value))
+            }),
+            Test::AttributeExists(path) => path.find(self.item).is_some(),
+            Test::AttributeNotExists(path) => path.find(self.item).is_none(),
+            Test::AttributeType { operand, descriptor } => self
+                .value(operand)
+                .is_some_and(|value| value.attribute_type().descriptor() == descriptor),
+            Test::BeginsWith { operand, prefix } => self
+                .both(operand, prefix)
+                .is_some_and(|(value, prefix)| begins_with(&value, &prefix)),
+            Test::Contains { operand, part } => {
+                self.both(operand, part).is_some_and(|(value, part)| contains(&value, &part))
+            }
+        }
+    }
+
+    fn compare(&self, comparator: Comparator, left: &'a Operand, right: &'a Operand) -> bool {
+        let Some((left, right)) = self.both(left, right) else {
+            return comparator == Comparator::NotEqual;
+        };
+        match comparator {
+            Comparator::Equal => left == right,
+            Comparator::NotEqual => left != right,
+            _ => left.compare(&right).is_some_and(|order| comparator.holds(order)),
+        }
+    }
+
+    fn both(
+        &self,
+        left: &'a Operand,
+        right: &'a Operand,
+    ) -> Option<(Cow<'a, AttributeValue>, Cow<'a, AttributeValue>)> {
+        self.value(left).zip(self.value(right))
+    }
+
+    fn value(&self, operand: &'a Operand) -> Option<Cow<'a, AttributeValue>> {
+        match operand {
+            Operand::Path(path) => path.find(self.item).map(Cow::Borrowed),
+            Operand::Value(index) => Some(Cow::Borrowed(index.of(self.values))),
+            Operand::SizeOf(path) => {
+                let size = size_of(path.find(self.item)?)?;
+                Some(Cow::Owned(AttributeValue::N(Number::from(size))))
+            }
+        }
+    }
+}
+
+/// What the `size` function answers; `None` for types without a size.
+///
+/// A string's size is its length in UTF-16 code units: AWS says "the length of the string", and
+/// the service's own implementation is in Java. A binary has bytes; a set, a list and a map have
+/// members.
+pub(crate) fn size_of(value: &AttributeValue) -> Option<u64> {
+    let size = match value {
+        AttributeValue::S(text) => text.encode_utf16().count(),
+        AttributeValue::B(bytes) => bytes.len(),
+        AttributeValue::Ss(members) => members.len(),
+        AttributeValue::Ns(members) => members.len(),
+        AttributeValue::Bs(members) => members.len(),
+        AttributeValue::L(elements) => elements.len(),
+        AttributeValue::M(members) => members.len(),
+        AttributeValue::N(_) | AttributeValue::Bool(_) | AttributeValue::Null => return None,
+    };
+    u64::try_from(size).ok()
+}
+
+fn begins_with(value: &AttributeValue, prefix: &AttributeValue) -> bool {
+    match (value, prefix) {
+        (AttributeValue::S(text), AttributeValue::S(prefix)) => text.starts_with(prefix),
+        (AttributeValue::B(bytes), AttributeValue::B(prefix)) => bytes.starts_with(prefix),
+        _ => false,
+    }
+}
+
+/// A part of a string or binary, a member of a set, or an element of a list.
+fn contains(value: &AttributeValue, part: &AttributeValue) -> bool {
+    match (value, part) {
+        (AttributeValue::S(text), AttributeValue::S(part)) => text.contains(part),
+        (AttributeValue::B(bytes), AttributeValue::B(part)) => contains_bytes(bytes, part),
+        (AttributeValue::Ss(members), AttributeValue::S(member)) => members.contains(member),
+        (AttributeValue::Ns(members), AttributeValue::N(member)) => members.contains(member),
+        (AttributeValue::Bs(members), AttributeValue::B(member)) => members.contains(member),
+        (AttributeValue::L(elements), element) => elements.contains(element),
+        _ => false,
+    }
+}
+
+/// Knuth, Morris and Pratt's search: linear in both lengths, so that no pair of binaries is slow.
+fn contains_bytes(bytes: &[u8], part: &[u8]) -> bool {
+    // `borders[i]` is the length of the longest proper prefix of `part` that ends at `i`.
+    let mut borders: Vec<usize> = Vec::with_capacity(part.len());
+    let extend = |borders: &[usize], mut matched: usize, byte: u8| {
+        while matched > 0 && part.get(matched) != Some(&byte) {
+            matched = borders.get(matched - 1).copied().unwrap_or(0);
+        }
+        matched + usize::from(part.get(matched) == Some(&byte))
+    };
+    let mut matched = 0;
+    for (position, byte) in part.iter().enumerate() {
+        matched = if position == 0 { 0 } else { extend(&borders, matched, *byte) };
+        borders.push(matched);
+    }
+    matched = 0;
+    part.is_empty()
+        || bytes.iter().any(|byte| {
+            matched = extend(&borders, matched, *byte);
+            matched == part.len()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn parts_of_binaries_are_found_as_by_trying_every_place(
+            bytes in proptest::collection::vec(0u8..3, 0..40),
+            part in proptest::collection::vec(0u8..3, 0..6),
+        ) {
+            let found = part.is_empty() || bytes.windows(part.len()).any(|window| window == part);
+            prop_assert_eq!(contains_bytes(&bytes, &part), found);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Key conditions: which partition key a query asks for, and which range of sort keys.
+//!
+//! A [`KeyExpression`] is checked without knowing the table, as the service does before it looks
+//! for it; [`KeyExpression::resolve`] then checks it against a key schema.
+
+use model::key::KeyError;
+use model::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
+use model::{AttributeValue, KeyAttribute, KeySchema, KeyValue};
+use serde::{Deserialize, Serialize};
+
+use crate::check::check_condition;
+use crate::condition::Comparator;
+use crate::error::{ExpressionError, ExpressionKind};
+use crate::parser;
+use crate::placeholders::Placeholders;
+use crate::resolve::Resolver;
+use crate::syntax::{Node, Steps};
+
+const KIND: ExpressionKind = ExpressionKind::KeyCondition;
+
+/// What a query asks for. The values have the types of the key schema and are not empty.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeyCondition {
+    /// The partition key.
+    pub partition: KeyValue,
+    /// The sort keys; all of them when absent.
+    pub sort: Option<SortCondition>,
+}
+
+/// A range of sort keys.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum SortCondition {
+    /// The sort key itself.
+    Equal(KeyValue),
+    /// Sort keys before this one.
+    Less(KeyValue),
+    /// Sort keys up to and with this one.
+    LessOrEqual(KeyValue),
+    /// Sort keys behind this one.
+    Greater(KeyValue),
+    /// Sort keys from this one on.
+    GreaterOrEqual(KeyValue),
+    /// Sort keys from the first to the second, both inclusive.
+    Between(KeyValue, KeyValue),
+    /// Strings or binaries that begin with this one.
+    BeginsWith(KeyValue),
+}
+
+impl SortCondition {
+    /// Whether a sort key is in the range.
+    #[must_use]
+    pub fn matches(&self, key: &KeyValue) -> bool {
+        match self {
+            Self::Equal(value) => key == value,
+            Self::Less(value) => key < value,
+            Self::LessOrEqual(value) => key <= value,
+            Self::Greater(value) => key > value,
+            Self::GreaterOrEqual(value) => key >= value,
+            Self::Between(low, high) => low <= key && key <= high,
+            Self::BeginsWith(prefix) => match (key, prefix) {
+                (KeyValue::S(text), KeyValue::S(prefix)) => text.starts_with(prefix),
+                (KeyValue::B(bytes), KeyValue::B(prefix)) => bytes.starts_with(prefix),
+                _ => false,
+            },
+        }
+    }
+}
+
+/// A key condition expression that was read without its key schema.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyExpression {
+    clauses: Vec<Clause>,
+}
+
+/// One condition on one attribute.
+#[derive(Clone, Debug, PartialEq)]
+struct Clause {
+    attribute: String,
+    range: Range,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Range {
+    Compare(Comparator, AttributeValue),
+    Between(AttributeValue, AttributeValue),
+    BeginsWith(AttributeValue),
+}
+
+/// Reads a key condition expression for a table or index with this key schema.
+///
+/// # Errors
+/// See [`KeyExpression::parse`] and [`KeyExpression::resolve`].
+pub fn parse_key_condition(
+    text: &str,
+    placeholders: &mut Placeholders,
+    schema: &KeySchema,
+) -> Result<KeyCondition, ExpressionError> {
+    KeyExpression::parse(text, placeholders)?.resolve(schema)
+}
+
+impl KeyExpression {
+    /// Reads the expression and checks what needs no key schema: only `AND`, comparators but
+    /// `<>`, `BETWEEN` and `begins_with`, one condition per attribute, no nested paths.
+    ///
+    /// # Errors
+    /// The first problem that DynamoDB would report, in its words.
+    pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, ExpressionError> {
+        let node = parser::parse_condition(text, KIND)?;
+        check_condition(KIND, &node)?;
+        let mut resolver = Resolver::new(KIND, placeholders);
+        resolver.test(&node)?;
+        let mut clauses = Vec::new();
+        collect_clauses(&mut resolver, &node, &mut clauses)?;
+        Ok(Self { clauses })
+    }
+
+    /// The names of the attributes that have a condition, in the order of the expression.
+    pub fn attributes(&self) -> impl Iterator<Item = &str> {
+        self.clauses.iter().map(|clause| clause.attribute.as_str())
+    }
+
+    /// Checks the conditions against a key schema: the partition key must be equal to a value.
+    ///
+    /// # Errors
+    /// The first problem that DynamoDB would report, in its words.
+    pub fn resolve(&self, schema: &KeySchema) -> Result<KeyCondition, ExpressionError> {
+        let key_attributes = schema.attributes().count();
+        if self.clauses.len() > key_attributes {
+            return Err(ExpressionError::new(format!(
+                "The number of query conditions ({}) exceeds the number of key attributes defined in the schema ({key_attributes})",
+                self.clauses.len()
+            )));
+        }
+        let partition = self.clause(&schema.partition)?;
+        let sort = match &schema.sort {
+            Some(attribute) if self.clauses.len() == key_attributes => {
+                Some((attribute, self.clause(attribute)?))
+            }
+            _ => None,
+        };
+        let Range::Compare(Comparator::Equal, value) = &partition.range else {
+            return Err(ExpressionError::new("Query key condition not supported"));
+        };
+        let too_long = KeyError::PartitionKeyTooLong;
+        let partition = key_value(&schema.partition, value, PARTITION_KEY_BYTES_MAX, too_long)?;
+        let sort = sort.map(|(attribute, clause)| sort_condition(attribute, &clause.range));
+        Ok(KeyCondition { partition, sort: sort.transpose()? })
+    }
+
+    fn clause(&self, attribute: &KeyAttribute) -> Result<&Clause, ExpressionError> {
+        self.clauses.iter().find(|clause| clause.attribute == attribute.name).ok_or_else(|| {
+            ExpressionError::new(format!(
+                "Query condition missed key schema element: {}",
+                attribute.name
+            ))
+        })
+    }
+}
+
+fn sort_condition(
+    attribute: &KeyAttribute,
+    range: &Range,
+) -> Result<SortCondition, ExpressionError> {
+    let key = |value: &AttributeValue| {
+        key_value(attribute, value, SORT_KEY_BYTES_MAX, KeyError::SortKeyTooLong)
+    };
+    Ok(match range {
+        Range::Compare(Comparator::Equal, value) => SortCondition::Equal(key(value)?),
+        Range::Compare(Comparator::Less, value) => SortCondition::Less(key(value)?),
+        Range::Compare(Comparator::LessOrEqual, value) => SortCondition::LessOrEqual(key(value)?),
+        Range::Compare(Comparator::Greater, value) => SortCondition::Greater(key(value)?),
+        Range::Compare(Comparator::GreaterOrEqual, value) => {
+            SortCondition::GreaterOrEqual(key(value)?)
+        }
+        Range::Compare(Comparator::NotEqual, _) => return Err(invalid_operator("<>")),
+        Range::Between(low, high) => SortCondition::Between(key(low)?, key(high)?),
+        Range::BeginsWith(value) => match key(value)? {
+            KeyValue::N(_) => return Err(type_mismatch()),
+            prefix => SortCondition::BeginsWith(prefix),
+        },
+    })
+}
+
+/// The value of a key attribute, checked as the service checks keys.
+fn key_value(
+    attribute: &KeyAttribute,
+    value: &AttributeValue,
+    bytes_max: usize,
+    too_long: KeyError,
+) -> Result<KeyValue, ExpressionError> {
+    let key = KeyValue::from_attribute_value(value)
+        .filter(|key| key.attribute_type() == attribute.attribute_type)
+        .ok_or_else(type_mismatch)?;
+    let error = match &key {
+        KeyValue::S(text) if text.is_empty() => {
+            KeyError::Empty { kind: "string", name: attribute.name.clone() }
+        }
+        KeyValue::B(bytes) if bytes.is_empty() => {
+            KeyError::Empty { kind: "binary", name: attribute.name.clone() }
+        }
+        _ if value.size() > bytes_max => too_long,
+        _ => return Ok(key),
+    };
+    Err(ExpressionError::new(error.to_string()))
+}
+
+fn type_mismatch() -> ExpressionError {
+    ExpressionError::new(
+        "One or more parameter values were invalid: Condition parameter type does not match schema type",
+    )
+}
+
+fn invalid_operator(operator: &str) -> ExpressionError {
+    ExpressionError::new(format!("Invalid operator used in KeyConditionExpression: {operator}"))
+}
+
+fn invalid_condition(problem: &str) -> ExpressionError {
+    ExpressionError::new(format!("Invalid condition in KeyConditionExpression: {problem}"))
+}
+
+fn collect_clauses<'text>(
+    resolver: &mut Resolver<'_, 'text>,
+    node: &Node<'text>,
+    clauses: &mut Vec<Clause>,
+) -> Result<(), ExpressionError> {
+    let operands: Vec<&Node<'text>> = match node {
+        Node::Group(inner) => return collect_clauses(resolver, inner, clauses),
+        Node::And(members) => {
+            return members
+                .iter()
+                .try_for_each(|member| collect_clauses(resolver, member, clauses));
+        }
+        Node::Or(_) => return Err(invalid_operator("OR")),
+        Node::Not { .. } => return Err(invalid_operator("NOT")),
+        Node::In { .. } => return Err(invalid_operator("IN")),
+        Node::Compare { comparator: Comparator::NotEqual, .. } => {
+            return Err(invalid_operator("<>"));
+        }
+        Node::Call(call) if call.name != "begins_with" => return Err(invalid_operator(call.name)),
+        Node::Compare { left, right, .. } => vec![left, right],
+        Node::Between { operand, lower, upper } => vec![operand, lower, upper],
+        Node::Call(call) => call.arguments.iter().collect(),
+        Node::Path(_) | Node::Value(_) | Node::Arithmetic { .. } => {
+            return Err(resolver.misplaced());
+        }
+    };
+    let clause = clause(resolver, node, &operands)?;
+    if clauses.iter().any(|earlier| earlier.attribute == clause.attribute) {
+        return Err(KIND.invalid("KeyConditionExpressions must only contain one condition per key"));
+    }
+    clauses.push(clause);
+    Ok(())
+}
+
+/// One condition: exactly one of its operands is a path.
+fn clause<'text>(
+    resolver: &mut Resolver<'_, 'text>,
+    node: &Node<'text>,
+    operands: &[&Node<'text>],
+) -> Result<Clause, ExpressionError> {
+    if let (Some(operator), Some(first)) = (first_operand_operator(node), operands.first())
+        && !matches!(first.unwrapped(), Node::Path(_))
+    {
+        return Err(invalid_condition(&format!(
+            "{operator} operator must have the key attribute as its first operand"
+        )));
+    }
+    let mut path: Option<(usize, &Steps<'text>)> = None;
+    let mut values = Vec::new();
+    for (position, operand) in operands.iter().enumerate() {
+        match operand.unwrapped() {
+            Node::Path(_) if path.is_some() => {
+                return Err(invalid_condition("Multiple attribute names used in one condition"));
+            }
+            Node::Path(steps) if steps.0.len() > 1 => {
+                return Err(KIND.invalid(
+                    "KeyConditionExpressions cannot have conditions on nested attributes",
+                ));
+            }
+            Node::Path(steps) => path = Some((position, steps)),
+            Node::Value(placeholder) => {
+                let index = resolver.value(placeholder)?;
+                values.push(resolver.value_of(index).clone());
+            }
+            _ => {
+                return Err(
+                    KIND.invalid("KeyConditionExpressions cannot contain nested operations")
+                );
+            }
+        }
+    }
+    let Some((position, steps)) = path else {
+        return Err(invalid_condition("No key attribute specified"));
+    };
+    let attribute = resolver.path(steps)?.root().to_owned();
+    let mut values = values.into_iter();
+    let range = match (node, values.next(), values.next()) {
+        (Node::Compare { comparator, .. }, Some(value), None) => {
+            let comparator = if position == 0 { *comparator } else { comparator.mirrored() };
+            Range::Compare(comparator, value)
+        }
+        (Node::Between { .. }, Some(low), Some(high)) => Range::Between(low, high),
+        (Node::Call(_), Some(value), None) => Range::BeginsWith(value),
+        _ => return Err(resolver.misplaced()),
+    };
+    Ok(Clause { attribute, range })
+}
+
+/// The operators whose first operand must be the key attribute.
+fn first_operand_operator(node: &Node<'_>) -> Option<&'static str> {
+    match node {
+        Node::Between { .. } => Some("BETWEEN"),
+        Node::Call(_) => Some("begins_with"),
+        _ => None,
+    }
+}

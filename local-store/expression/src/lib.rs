@@ -1,0 +1,37 @@
+//! DynamoDB's expression language: condition, filter, key condition, projection and update
+//! expressions, from text to values that are cheap to evaluate, with DynamoDB's error texts.
+//!
+//! Pure: no clock, no disk, no network, no randomness. It knows items and key schemas; it knows
+//! nothing of tables, requests, or the legacy parameters (`Expected`, `AttributeUpdates`).
+//!
+//! A request is read in this order: [`Placeholders::new`], one `parse_*` per expression, and
+//! [`Placeholders::check_all_used`]. Each parser makes four passes and reports the first problem
+//! of the earliest pass, as DynamoDB does: the grammar (`parser`), words and functions (`check`),
+//! in updates the document paths, then placeholders and operand types (`resolve`).
+//!
+//! Sources: AWS, "Using expressions in DynamoDB" and "Reserved words in DynamoDB"; texts and the
+//! order of checks follow what the service answers, as public conformance suites recorded it.
+
+mod check;
+mod condition;
+mod error;
+mod key_condition;
+mod parser;
+mod path;
+mod placeholders;
+mod projection;
+mod reserved;
+mod resolve;
+mod syntax;
+mod token;
+mod update;
+mod update_resolve;
+
+pub use condition::{Condition, parse_condition};
+pub use error::{ExpressionError, ExpressionKind, UpdateError};
+pub use key_condition::{KeyCondition, KeyExpression, SortCondition, parse_key_condition};
+pub use path::{Path, PathElement};
+pub use placeholders::Placeholders;
+pub use projection::{Projection, parse_projection};
+pub use update::Update;
+pub use update_resolve::parse_update;

@@ -1,0 +1,117 @@
+//! Projections: the part of an item that a projection expression asks for.
+//!
+//! Elements that are picked from a list move together, in the order of the list; a map or list
+//! of which nothing was picked is left out.
+
+use std::collections::BTreeMap;
+
+use model::{AttributeValue, Item};
+use serde::{Deserialize, Serialize};
+
+use crate::check::check_projection;
+use crate::error::{ExpressionError, ExpressionKind};
+use crate::parser;
+use crate::path::{Path, PathElement, check_distinct};
+use crate::placeholders::Placeholders;
+use crate::resolve::Resolver;
+
+/// What to keep of an item.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Projection {
+    roots: BTreeMap<String, Selection>,
+}
+
+/// What to keep of a value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum Selection {
+    Whole,
+    Members(BTreeMap<String, Selection>),
+    Elements(BTreeMap<u32, Selection>),
+}
+
+/// Reads a projection expression.
+///
+/// # Errors
+/// The first problem that DynamoDB would report, in its words.
+pub fn parse_projection(
+    text: &str,
+    placeholders: &mut Placeholders,
+) -> Result<Projection, ExpressionError> {
+    let steps = parser::parse_projection(text)?;
+    check_projection(&steps)?;
+    let kind = ExpressionKind::Projection;
+    let mut resolver = Resolver::new(kind, placeholders);
+    let paths: Vec<Path> =
+        steps.iter().map(|path| resolver.path(path)).collect::<Result<_, _>>()?;
+    check_distinct(kind, &paths.iter().collect::<Vec<_>>())?;
+    Ok(Projection::of(&paths))
+}
+
+impl Projection {
+    /// Keeps what stands at `paths`, none of which leads to or into another.
+    pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
+        let mut roots = BTreeMap::new();
+        for path in paths {
+            select(&mut roots, path.root().to_owned(), path.below());
+        }
+        Self { roots }
+    }
+
+    /// The names of the top-level attributes that it keeps or keeps parts of, in order.
+    pub fn roots(&self) -> impl Iterator<Item = &str> {
+        self.roots.keys().map(String::as_str)
+    }
+
+    /// The kept part of an item.
+    #[must_use]
+    pub fn apply(&self, item: &Item) -> Item {
+        let kept = self.roots.iter().filter_map(|(name, selection)| {
+            Some((name.clone(), selection.apply(item.get(name)?)?))
+        });
+        kept.collect()
+    }
+}
+
+fn select<K: Ord>(selections: &mut BTreeMap<K, Selection>, key: K, below: &[PathElement]) {
+    let Some((first, rest)) = below.split_first() else {
+        selections.insert(key, Selection::Whole);
+        return;
+    };
+    let selection = selections.entry(key).or_insert_with(|| match first {
+        PathElement::Member(_) => Selection::Members(BTreeMap::new()),
+        PathElement::Index(_) => Selection::Elements(BTreeMap::new()),
+    });
+    match (selection, first) {
+        (Selection::Members(members), PathElement::Member(name)) => {
+            select(members, name.clone(), rest);
+        }
+        (Selection::Elements(elements), PathElement::Index(index)) => {
+            select(elements, *index, rest);
+        }
+        // Distinct paths neither cover each other nor use one value in two ways.
+        (Selection::Whole | Selection::Members(_) | Selection::Elements(_), _) => {}
+    }
+}
+
+impl Selection {
+    fn apply(&self, value: &AttributeValue) -> Option<AttributeValue> {
+        match (self, value) {
+            (Self::Whole, value) => Some(value.clone()),
+            (Self::Members(selections), AttributeValue::M(members)) => {
+                let kept = selections.iter().filter_map(|(name, selection)| {
+                    Some((name.clone(), selection.apply(members.get(name)?)?))
+                });
+                Some(kept.collect())
+                    .filter(|kept: &BTreeMap<_, _>| !kept.is_empty())
+                    .map(AttributeValue::M)
+            }
+            (Self::Elements(selections), AttributeValue::L(elements)) => {
+                let kept = selections.iter().filter_map(|(index, selection)| {
+                    selection.apply(elements.get(usize::try_from(*index).ok()?)?)
+                });
+                Some(kept.collect()).filter(|kept: &Vec<_>| !kept.is_empty()).map(AttributeValue::L)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Updates: what an update expression makes of an item.
+//!
+//! Every value is read from the item as it was, and every list index means a place in the list as
+//! it was. Key attributes are protected by the server, which asks [`Update::touched`].
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
+use model::{AttributeValue, Item};
+use serde::{Deserialize, Serialize};
+
+use crate::error::UpdateError;
+use crate::path::{Path, PathElement};
+use crate::projection::Projection;
+use crate::resolve::ValueIndex;
+
+/// An update with its names and values in it, ready to be stored and applied. The default is the
+/// update of a request without an update expression: it changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Update {
+    pub(crate) values: Vec<AttributeValue>,
+    pub(crate) actions: Vec<Action>,
+}
+
+/// What happens to one path. No path leads to or into another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Action {
+    Set { path: Path, value: SetValue },
+    Remove { path: Path },
+    Add { path: Path, value: ValueIndex },
+    Delete { path: Path, value: ValueIndex },
+}
+
+/// The right-hand side of `SET`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum SetValue {
+    Operand(SetOperand),
+    Sum(SetOperand, SetOperand),
+    Difference(SetOperand, SetOperand),
+}
+
+/// Where a value to be set comes from. The parser bounds its depth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum SetOperand {
+    Path(Path),
+    Value(ValueIndex),
+    IfNotExists { path: Path, default: Box<SetOperand> },
+    ListAppend { first: Box<SetOperand>, second: Box<SetOperand> },
+}
+
+impl Action {
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Set { path, .. }
+            | Self::Remove { path }
+            | Self::Add { path, .. }
+            | Self::Delete { path, .. } => path,
+        }
+    }
+}
+
+/// What is to be done to the item, with all values computed.
+enum Write<'a> {
+    Put(&'a Path, AttributeValue),
+    Remove(&'a Path),
+    Nothing,
+}
+
+impl Update {
+    /// The item after the update. For an item that does not exist, use
+    /// [`Update::apply_to_missing`].
+    ///
+    /// # Errors
+    /// When the item does not have what the update needs, or a result is no number, too deep or
+    /// certainly too large. That the whole item is at most 400 KB is checked by the caller.
+    pub fn apply(&self, item: &Item) -> Result<Item, UpdateError> {
+        self.apply_to(item, true)
+    }
+
+    /// The item that the update creates from its key attributes. The one difference: `REMOVE` of
+    /// a nested path is no error here, as the service has it.
+    ///
+    /// # Errors
+    /// See [`Update::apply`].
+    pub fn apply_to_missing(&self, key: &Item) -> Result<Item, UpdateError> {
+        self.apply_to(key, false)
+    }
+
+    /// Whether the update creates an item that does not exist. One that only removes does not; one
+    /// without actions creates an item of nothing but its key.
+    #[must_use]
+    pub fn creates_item(&self) -> bool {
+        self.actions.is_empty()
+            || self
+                .actions
+                .iter()
+                .any(|action| matches!(action, Action::Set { .. } | Action::Add { .. }))
+    }
+
+    /// The paths that the update changes, in the order of the expression.
+    pub fn touched(&self) -> impl Iterator<Item = &Path> {
+        self.actions.iter().map(Action::path)
+    }
+
+    /// What stands at exactly the changed paths: of the old item for `UPDATED_OLD`, of the new
+    /// item for `UPDATED_NEW`. A list index means a place in the list given, so an element that
+    /// was appended beyond the end does not show, as the service has it.
+    #[must_use]
+    pub fn updated_attributes(&self, item: &Item) -> Item {
+        Projection::of(self.touched()).apply(item)
+    }
+
+    fn apply_to(&self, item: &Item, exists: bool) -> Result<Item, UpdateError> {
+        let wrong_parent = |action: &Action| {
+            let path = action.path();
+            path.find_parent(item).is_some_and(|parent| !accepts(parent, path.below()))
+        };
+        if self.actions.iter().any(wrong_parent) {
+            return Err(UpdateError::InvalidPath);
+        }
+        let mut writes = Vec::with_capacity(self.actions.len());
+        let mut written_bytes = 0;
+        let mut failure = None;
+        for action in &self.actions {
+            match self.write_of(action, item, exists) {
+                Ok(Write::Put(path, value)) => {
+                    written_bytes += value.size();
+                    if written_bytes > ITEM_BYTES_MAX {
+                        return Err(UpdateError::TooLarge);
+                    }
+                    writes.push(Write::Put(path, value));
+                }
+                Ok(write) => writes.push(write),
+                Err(error) if precedence(&error) == 0 => return Err(error),
+                Err(error) => failure = more_urgent(failure, error),
+            }
+        }
+        failure.map_or_else(|| Ok(perform(writes, item)), Err)
+    }
+
+    fn write_of<'a>(
+        &'a self,
+        action: &'a Action,
+        item: &Item,
+        exists: bool,
+    ) -> Result<Write<'a>, UpdateError> {
+        let path = action.path();
+        let old = path.find(item);
+        let parent_missing = path.is_nested() && path.find_parent(item).is_none();
+        let write = match action {
+            Action::Remove { .. } if parent_missing && exists => {
+                return Err(UpdateError::InvalidPath);
+            }
+            Action::Remove { .. } if old.is_some() => Write::Remove(path),
+            Action::Remove { .. } => Write::Nothing,
+            Action::Set { value, .. } => {
+                let value = self.set_value(value, item);
+                // A wrong type is told before a missing parent.
+                if parent_missing && value != Err(UpdateError::IncorrectType) {
+                    return Err(UpdateError::InvalidPath);
+                }
+                Write::Put(path, value?)
+            }
+            _ if parent_missing => return Err(UpdateError::InvalidPath),
+            Action::Add { value, .. } => Write::Put(path, added(old, value.of(&self.values))?),
+            Action::Delete { value, .. } => match old {
+                Some(old) => match without(old, value.of(&self.values))? {
+                    Some(rest) => Write::Put(path, rest),
+                    None => Write::Remove(path),
+                },
+                None => Write::Nothing,
+            },
+        };
+        match &write {
+            Write::Put(path, value)
+                if path.below().len() + value.nesting_levels() > NESTING_LEVELS_MAX =>
+            {
+                Err(UpdateError::TooDeep)
+            }
+            _ => Ok(write),
+        }
+    }
+
+    fn set_value(&self, value: &SetValue, item: &Item) -> Result<AttributeValue, UpdateError> {
+        let number = |operand: &SetOperand| {
+            self.operand(operand, item)?.as_number().ok_or(UpdateError::IncorrectType)
+        };
+        match value {
+            SetValue::Operand(operand) => Ok(self.operand(operand, item)?.into_owned()),
+            SetValue::Sum(left, right) => {
+                Ok(AttributeValue::N(number(left)?.checked_add(number(right)?)?))
+            }
+            SetValue::Difference(left, right) => {
+                Ok(AttributeValue::N(number(left)?.checked_sub(number(right)?)?))
+            }
+        }
+    }
+
+    fn operand<'a>(
+        &'a self,
+        operand: &'a SetOperand,
+        item: &'a Item,
+    ) -> Result<Cow<'a, AttributeValue>, UpdateError> {
+        match operand {
+            SetOperand::Path(path) => {
+                path.find(item).map(Cow::Borrowed).ok_or(UpdateError::MissingAttribute)
+            }
+            SetOperand::Value(index) => Ok(Cow::Borrowed(index.of(&self.values))),
+            SetOperand::IfNotExists { path, default } => match path.find(item) {
+                Some(value) => Ok(Cow::Borrowed(value)),
+                None => self.operand(default, item),
+            },
+            SetOperand::ListAppend { first, second } => {
+                let first = self.operand(first, item)?;
+                let second = self.operand(second, item)?;
+                match (&*first, &*second) {
+                    (AttributeValue::L(first), AttributeValue::L(second)) => {
+                        Ok(Cow::Owned(AttributeValue::L([first.as_slice(), second].concat())))
+                    }
+                    _ => Err(UpdateError::IncorrectType),
+                }
+            }
+        }
+    }
+}
+
+/// Which of several failures the service tells; the lowest number first.
+fn precedence(error: &UpdateError) -> u8 {
+    match error {
+        UpdateError::IncorrectType => 0,
+        UpdateError::InvalidPath => 1,
+        UpdateError::MissingAttribute => 2,
+        UpdateError::Number(_) => 3,
+        UpdateError::TooDeep | UpdateError::TooLarge => 4,
+    }
+}
+
+fn more_urgent(earlier: Option<UpdateError>, later: UpdateError) -> Option<UpdateError> {
+    match earlier {
+        Some(earlier) if precedence(&earlier) <= precedence(&later) => Some(earlier),
+        _ => Some(later),
+    }
+}
+
+/// Whether a map or list can have what the last step of a path names.
+fn accepts(parent: &AttributeValue, below: &[PathElement]) -> bool {
+    match (parent, below.last()) {
+        (AttributeValue::M(_), Some(PathElement::Member(_)))
+        | (AttributeValue::L(_), Some(PathElement::Index(_))) => true,
+        (_, last) => last.is_none(),
+    }
+}
+
+/// `ADD`: a sum, or the union of two sets of one type.
+fn added(
+    old: Option<&AttributeValue>,
+    value: &AttributeValue,
+) -> Result<AttributeValue, UpdateError> {
+    fn union<T: Clone + Ord>(old: &BTreeSet<T>, new: &BTreeSet<T>) -> BTreeSet<T> {
+        old.union(new).cloned().collect()
+    }
+    let Some(old) = old else { return Ok(value.clone()) };
+    match (old, value) {
+        (AttributeValue::N(old), AttributeValue::N(value)) => {
+            Ok(AttributeValue::N(old.checked_add(*value)?))
+        }
+        (AttributeValue::Ss(old), AttributeValue::Ss(new)) => {
+            Ok(AttributeValue::Ss(union(old, new)))
+        }
+        (AttributeValue::Ns(old), AttributeValue::Ns(new)) => {
+            Ok(AttributeValue::Ns(union(old, new)))
+        }
+        (AttributeValue::Bs(old), AttributeValue::Bs(new)) => {
+            Ok(AttributeValue::Bs(union(old, new)))
+        }
+        _ => Err(UpdateError::IncorrectType),
+    }
+}
+
+/// `DELETE`: a set without some members; `None` when no member is left, as no set is empty.
+fn without(
+    old: &AttributeValue,
+    value: &AttributeValue,
+) -> Result<Option<AttributeValue>, UpdateError> {
+    fn rest<T: Clone + Ord>(old: &BTreeSet<T>, gone: &BTreeSet<T>) -> Option<BTreeSet<T>> {
+        let rest: BTreeSet<T> = old.difference(gone).cloned().collect();
+        Some(rest).filter(|rest| !rest.is_empty())
+    }
+    match (old, value) {
+        (AttributeValue::Ss(old), AttributeValue::Ss(gone)) => {
+            Ok(rest(old, gone).map(AttributeValue::Ss))
+        }
+        (AttributeValue::Ns(old), AttributeValue::Ns(gone)) => {
+            Ok(rest(old, gone).map(AttributeValue::Ns))
+        }
+        (AttributeValue::Bs(old), AttributeValue::Bs(gone)) => {
+            Ok(rest(old, gone).map(AttributeValue::Bs))
+        }
+        _ => Err(UpdateError::IncorrectType),
+    }
+}
+
+/// Writes everything into a copy of the item. Values in place come first, then elements behind
+/// the ends of lists in the order of their indexes, then removals from the back of each list:
+/// so every index still means a place in the list as it was.
+fn perform(writes: Vec<Write<'_>>, item: &Item) -> Item {
+    let mut result = item.clone();
+    let mut appended = Vec::new();
+    let mut removed = Vec::new();
+    for write in writes {
+        match write {
+            Write::Put(path, value) => {
+                if let Err(value) = put(&mut result, path, value) {
+                    appended.push((path, value));
+                }
+            }
+            Write::Remove(path) => removed.push(path),
+            Write::Nothing => {}
+        }
+    }
+    appended.sort_by_key(|(path, _)| *path);
+    for (path, value) in appended {
+        if let Some((AttributeValue::L(elements), _)) = path.find_parent_mut(&mut result) {
+            elements.push(value);
+        }
+    }
+    removed.sort_by_key(|path| Reverse(*path));
+    for path in removed {
+        remove(&mut result, path);
+    }
+    result
+}
+
+/// Puts a value in its place; gives it back when that place is behind the end of a list.
+fn put(item: &mut Item, path: &Path, value: AttributeValue) -> Result<(), AttributeValue> {
+    if !path.is_nested() {
+        item.insert(path.root().to_owned(), value);
+        return Ok(());
+    }
+    match path.find_parent_mut(item) {
+        Some((AttributeValue::M(members), PathElement::Member(name))) => {
+            members.insert(name.clone(), value);
+            Ok(())
+        }
+        Some((AttributeValue::L(elements), PathElement::Index(index))) => {
+            let position = usize::try_from(*index).unwrap_or(usize::MAX);
+            match elements.get_mut(position) {
+                Some(element) => {
+                    *element = value;
+                    Ok(())
+                }
+                None => Err(value),
+            }
+        }
+        _ => Err(value),
+    }
+}
+
+fn remove(item: &mut Item, path: &Path) {
+    if !path.is_nested() {
+        item.remove(path.root());
+        return;
+    }
+    match path.find_parent_mut(item) {
+        Some((AttributeValue::M(members), PathElement::Member(name))) => {
+            members.remove(name);
+        }
+        Some((AttributeValue::L(elements), PathElement::Index(index))) => {
+            let position = usize::try_from(*index).unwrap_or(usize::MAX);
+            if position < elements.len() {
+                elements.remove(position);
+            }
+        }
+        _ => {}
+    }
+}

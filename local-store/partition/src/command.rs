@@ -1,0 +1,208 @@
+//! What goes into the log, and what the requester gets back.
+//!
+//! A command is complete: it carries the time (in its entry), names and labels, so that applying it
+//! needs nothing but the state. Requests were checked before; what can only be known when the
+//! command is applied (a condition, the type of an operand) comes back as a reply.
+
+use expression::{Condition, Update};
+use model::{EpochMillis, Item, KeySchema, PrimaryKey, StreamViewType};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::TableId;
+use crate::table::{Billing, Table};
+
+/// One entry of the log: commands that were ready at the same time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// The proposer's time. The machine's time never goes back, even when this does.
+    pub now: EpochMillis,
+    /// What to do, in this order; each has its own reply. At most 99,999.
+    pub commands: Vec<Command>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Command {
+    /// Make a table.
+    CreateTable(CreateTable),
+    /// Change a table's settings.
+    UpdateTable(UpdateTable),
+    /// Remove a table and, step by step, everything in it.
+    DeleteTable {
+        /// Which.
+        table: TableId,
+    },
+    /// Change the TTL setting.
+    UpdateTimeToLive {
+        /// Of which table.
+        table: TableId,
+        /// To what.
+        change: TimeToLiveChange,
+    },
+    /// Change one item.
+    Write(Box<Write>),
+    /// Delete an item, if it still expires at this time and that time has come.
+    Expire {
+        /// The table.
+        table: TableId,
+        /// The item.
+        key: PrimaryKey,
+        /// The time, in epoch seconds, under which it was found.
+        expires_at: u64,
+    },
+    /// Index or un-index the next items for TTL.
+    StepTimeToLive {
+        /// Which table.
+        table: TableId,
+    },
+    /// Close the stream shards that are old enough and open their children.
+    RotateShards {
+        /// Of which table.
+        table: TableId,
+    },
+    /// Remove stream records older than 24 hours.
+    TrimStreams {
+        /// Of which table.
+        table: TableId,
+    },
+    /// Remove the next entries of a deleted table.
+    PurgeTable {
+        /// Which.
+        table: TableId,
+    },
+}
+
+/// Make a table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CreateTable {
+    /// Its name, checked.
+    pub name: String,
+    /// Its key.
+    pub key_schema: KeySchema,
+    /// Its billing mode.
+    pub billing: Billing,
+    /// Whether it is protected from deletion.
+    pub deletion_protection: bool,
+    /// Its stream, if it begins with one.
+    pub stream: Option<(StreamViewType, String)>,
+}
+
+/// Change a table's settings; what is `None` stays.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UpdateTable {
+    /// Which table.
+    pub table: TableId,
+    /// Its billing mode.
+    pub billing: Option<Billing>,
+    /// Whether it is protected from deletion.
+    pub deletion_protection: Option<bool>,
+    /// Its stream: `Some(Some(..))` enables one with this view type and label, `Some(None)` disables it.
+    pub stream: Option<Option<(StreamViewType, String)>>,
+}
+
+/// A new TTL setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeToLiveChange {
+    /// Expire by this attribute.
+    Enable(String),
+    /// Do not expire by this attribute any more.
+    Disable(String),
+}
+
+/// Change one item.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Write {
+    /// Of which table.
+    pub table: TableId,
+    /// Which item.
+    pub key: PrimaryKey,
+    /// How.
+    pub action: WriteAction,
+    /// Only if this holds for the item as it is.
+    pub condition: Option<Condition>,
+    /// Whether the reply carries the item as it was.
+    pub return_old: bool,
+    /// Whether the reply carries the item as it is.
+    pub return_new: bool,
+    /// Whether a failed condition's reply carries the item.
+    pub return_on_failure: bool,
+}
+
+/// How an item changes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum WriteAction {
+    /// It is replaced by this item, whose size and key were checked.
+    Put(Item),
+    /// It is removed.
+    Delete,
+    /// These updates are made; an item that is not there begins with its key alone.
+    Update(Update),
+}
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// The item is as the write wanted it.
+    Written(Written),
+    /// The condition does not hold; nothing changed.
+    ConditionFailed {
+        /// The item, if it was asked for and is there.
+        item: Option<Item>,
+    },
+    /// The write cannot be made on this item or table; nothing changed. DynamoDB's own words.
+    Invalid(String),
+    /// The table as it is now.
+    Table(Box<Table>),
+    /// There is no such table (any more).
+    TableNotFound,
+    /// A table of this name is there already.
+    TableExists,
+    /// The command was carried out; `more` asks for another of the same.
+    Done {
+        /// Whether there is more to do.
+        more: bool,
+    },
+}
+
+/// What a write did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The item as it was, if asked for and there.
+    pub old: Option<Item>,
+    /// The item as it is, if asked for and there.
+    pub new: Option<Item>,
+    /// Size of the item as it was, in bytes; 0 when it was not there.
+    pub old_bytes: usize,
+    /// Size of the item as it is, in bytes; 0 when it is not there.
+    pub new_bytes: usize,
+}
+
+/// A log entry that cannot be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("log entry: {0}")]
+pub struct EntryError(String);
+
+/// First byte of an entry's payload.
+const ENTRY_VERSION: u8 = 1;
+
+/// The payload of an entry as the log stores it.
+///
+/// # Errors
+/// Only for a defect of a command's encoding.
+pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
+    postcard::to_extend(entry, vec![ENTRY_VERSION]).map_err(|error| EntryError(error.to_string()))
+}
+
+/// Reads what [`encode_entry`] wrote.
+///
+/// # Errors
+/// When the payload is damaged or of an unknown version.
+pub fn decode_entry(payload: &[u8]) -> Result<Entry, EntryError> {
+    match payload.split_first() {
+        Some((&ENTRY_VERSION, rest)) => {
+            postcard::from_bytes(rest).map_err(|error| EntryError(error.to_string()))
+        }
+        first => Err(EntryError(format!("unknown version: {:?}", first.map(|(byte, _)| byte)))),
+    }
+}

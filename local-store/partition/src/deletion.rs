@@ -1,0 +1,43 @@
+//! Removing what a deleted table leaves behind, a bounded piece at a time.
+
+use std::ops::ControlFlow;
+
+use crate::TableId;
+use crate::keys::{Family, table};
+use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+
+/// Entries that one command removes at most, so that no batch becomes too large.
+const PURGE_ENTRIES_MAX: usize = 2000;
+
+/// The kinds of entry that a table leaves behind.
+const FAMILIES: [Family; 4] =
+    [Family::Item, Family::StreamRecord, Family::Expiry, Family::Statistics];
+
+/// Removes the next entries of a deleted table. Gives whether there are more.
+pub(crate) fn purge(overlay: &mut Overlay<'_>, id: TableId) -> Result<bool, ReadError> {
+    let mut keys = Vec::new();
+    for family in FAMILIES {
+        let from = family.of_table(id);
+        overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, _| {
+            if keys.len() == PURGE_ENTRIES_MAX {
+                return ControlFlow::Break(());
+            }
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        })?;
+    }
+    let more = keys.len() == PURGE_ENTRIES_MAX;
+    keys.into_iter().for_each(|key| overlay.delete(key));
+    if !more {
+        table::forget_deleted(overlay, id);
+    }
+    Ok(more)
+}
+
+/// A deleted table that still has entries, if there is one.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn find_deleted_table(view: &dyn View) -> Result<Option<TableId>, ReadError> {
+    Ok(table::read_deleted(view)?.into_iter().next())
+}

@@ -1,0 +1,50 @@
+//! Key: `[1]`. Value: what the machine must find again after a restart beside the tables.
+//!
+//! It is part of every batch, so it always tells exactly which log entries the storage contains.
+
+use model::EpochMillis;
+use serde::{Deserialize, Serialize};
+
+use super::{Family, decode_value, encode_value};
+use crate::storage::{Overlay, ReadError, View};
+
+/// Where a replica stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MachineState {
+    /// The last applied log index; 0 before the first.
+    pub(crate) applied_index: u64,
+    /// The latest time that an entry carried: time never goes back.
+    pub(crate) now: EpochMillis,
+    /// The id that the next table gets.
+    pub(crate) next_table: u64,
+}
+
+pub(crate) fn read(view: &dyn View) -> Result<MachineState, ReadError> {
+    match view.get(&[Family::MachineState as u8])? {
+        Some(value) => decode_value(&value),
+        None => Ok(MachineState { next_table: 1, ..MachineState::default() }),
+    }
+}
+
+pub(crate) fn write(overlay: &mut Overlay<'_>, state: &MachineState) -> Result<(), ReadError> {
+    overlay.put(vec![Family::MachineState as u8], encode_value(state)?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::testing::MapStorage;
+
+    #[test]
+    fn round_trip() {
+        let state = MachineState { applied_index: 7, now: EpochMillis(9), next_table: 3 };
+        let mut storage = MapStorage::default();
+        assert_eq!(read(&storage).unwrap().next_table, 1);
+        let below = storage.clone();
+        let mut overlay = Overlay::new(&below);
+        write(&mut overlay, &state).unwrap();
+        storage.apply(overlay.into_batch());
+        assert_eq!(read(&storage), Ok(state));
+    }
+}

@@ -1,0 +1,65 @@
+//! The keys of everything that a replica stores, one file for each kind.
+//!
+//! This enum is the layout of the storage on one screen; `docs/formats/keys.md` draws it. Values
+//! begin with a version byte.
+
+pub(crate) mod expiry;
+pub(crate) mod item;
+pub(crate) mod machine_state;
+pub(crate) mod statistics;
+pub(crate) mod stream_record;
+pub(crate) mod table;
+
+use crate::storage::ReadError;
+
+/// The first byte of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// One entry: applied log index, time, next table id. See [`machine_state`].
+    MachineState = 1,
+    /// Tables by id. See [`table`].
+    Table = 2,
+    /// Items by table, token and key. See [`item`].
+    Item = 3,
+    /// Stream records by table, shard and sequence. See [`stream_record`].
+    StreamRecord = 4,
+    /// Items that expire, by table and time. See [`expiry`].
+    Expiry = 5,
+    /// Item count and bytes by table and partition. See [`statistics`].
+    Statistics = 6,
+    /// Ids of deleted tables whose entries are being removed. See [`table`].
+    DeletedTable = 7,
+}
+
+impl Family {
+    /// A key that begins with this family and a table's id.
+    pub(crate) fn of_table(self, table: crate::TableId) -> Vec<u8> {
+        let mut key = Vec::with_capacity(64);
+        key.push(self as u8);
+        key.extend_from_slice(&table.0.to_be_bytes());
+        key
+    }
+}
+
+/// The version byte of stored values of the present layout.
+pub(crate) const VALUE_VERSION: u8 = 1;
+
+/// A stored value: the version byte and the value in postcard's encoding.
+pub(crate) fn encode_value<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, ReadError> {
+    postcard::to_extend(value, vec![VALUE_VERSION])
+        .map_err(|error| ReadError(format!("cannot encode a value: {error}")))
+}
+
+/// Reads what [`encode_value`] wrote.
+pub(crate) fn decode_value<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, ReadError> {
+    match bytes.split_first() {
+        Some((&VALUE_VERSION, rest)) => postcard::from_bytes(rest)
+            .map_err(|error| ReadError(format!("damaged stored value: {error}"))),
+        _ => Err(ReadError(format!("stored value of an unknown version: {:?}", bytes.first()))),
+    }
+}
+
+/// Takes `N` bytes off the front of a key.
+pub(crate) fn take<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {
+    bytes.split_first_chunk::<N>().map(|(head, rest)| (*head, rest))
+}

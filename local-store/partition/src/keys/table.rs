@@ -1,0 +1,52 @@
+//! Key: `[2] table-id:u64`. Value: the table. And `[7] table-id:u64` with an empty value, for a
+//! deleted table whose other entries are still being removed.
+
+use std::ops::ControlFlow;
+
+use super::{Family, decode_value, encode_value, take};
+use crate::TableId;
+use crate::storage::{Overlay, ReadError, View};
+use crate::table::Table;
+
+pub(crate) fn write(overlay: &mut Overlay<'_>, table: &Table) -> Result<(), ReadError> {
+    overlay.put(Family::Table.of_table(table.id), encode_value(table)?);
+    Ok(())
+}
+
+pub(crate) fn delete(overlay: &mut Overlay<'_>, table: TableId) {
+    overlay.delete(Family::Table.of_table(table));
+    overlay.put(Family::DeletedTable.of_table(table), Vec::new());
+}
+
+pub(crate) fn forget_deleted(overlay: &mut Overlay<'_>, table: TableId) {
+    overlay.delete(Family::DeletedTable.of_table(table));
+}
+
+/// Every table, by id.
+pub(crate) fn read_all(view: &dyn View) -> Result<Vec<Table>, ReadError> {
+    let mut tables = Ok(Vec::new());
+    let (from, to) = ([Family::Table as u8], [Family::Table as u8 + 1]);
+    view.scan(&from, &to, false, &mut |_, value| match (&mut tables, decode_value(value)) {
+        (Ok(tables), Ok(table)) => {
+            tables.push(table);
+            ControlFlow::Continue(())
+        }
+        (_, result) => {
+            tables = result.map(|_| Vec::new());
+            ControlFlow::Break(())
+        }
+    })?;
+    tables
+}
+
+/// Deleted tables that still have entries.
+pub(crate) fn read_deleted(view: &dyn View) -> Result<Vec<TableId>, ReadError> {
+    let mut tables = Vec::new();
+    let (from, to) = ([Family::DeletedTable as u8], [Family::DeletedTable as u8 + 1]);
+    view.scan(&from, &to, false, &mut |key, _| {
+        let id = key.get(1..).and_then(take::<8>);
+        tables.extend(id.map(|(id, _)| TableId(u64::from_be_bytes(id))));
+        ControlFlow::Continue(())
+    })?;
+    Ok(tables)
+}

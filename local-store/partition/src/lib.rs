@@ -1,0 +1,34 @@
+//! The partition state machine: `apply(entry)` gives one atomic write batch and the replies.
+//!
+//! Deterministic: the same log gives the same bytes on every replica. It has no clock (time is in
+//! the log entry), no disk, no network, no randomness, and it iterates over nothing unordered.
+//! It does not know HTTP, and it does not decide when something is written: see the server.
+
+mod command;
+mod deletion;
+mod keys;
+mod machine;
+#[cfg(test)]
+mod machine_tests;
+mod read;
+mod storage;
+mod stream;
+mod table;
+mod time_to_live;
+mod write;
+
+pub use command::{
+    Command, CreateTable, Entry, EntryError, Reply, TimeToLiveChange, UpdateTable, Write,
+    WriteAction, Written, decode_entry, encode_entry,
+};
+pub use deletion::find_deleted_table;
+pub use keys::statistics::Statistics;
+pub use machine::{Catalogue, Machine};
+pub use read::{ItemRange, SortRange, TokenRange, read_item, read_items, read_statistics};
+pub use storage::{Batch, Op, ReadError, View, Visit};
+pub use stream::{
+    Position, Sequence, Shard, ShardNumber, Stream, find_due_rotations, find_due_trims,
+    read_last_sequence, read_shard_records,
+};
+pub use table::{Billing, Partition, Table, TableId, partition_count};
+pub use time_to_live::{TimeToLive, find_expired, find_time_to_live_work};

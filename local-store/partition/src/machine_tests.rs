@@ -1,0 +1,414 @@
+//! The machine against a plain map: random histories, and what must hold after each of them.
+//!
+//! Expressions have their own tests in their own crate; here an update is always `ADD n :v`.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use expression::{ExpressionKind, Placeholders, parse_condition, parse_update};
+use model::limits::{SHARD_ROTATION_MS, STREAM_RETENTION_MS};
+use model::{
+    AttributeValue, EpochMillis, EventName, Item, KeyAttribute, KeyAttributeType, KeySchema,
+    KeyValue, Number, PrimaryKey, StreamRecord, StreamViewType,
+};
+use proptest::prelude::*;
+
+use crate::storage::testing::MapStorage;
+use crate::*;
+
+const START: u64 = 1_800_000_000_000;
+
+/// A replica: a machine and its storage.
+struct Replica {
+    machine: Machine,
+    storage: MapStorage,
+}
+
+impl Replica {
+    fn new() -> Self {
+        let storage = MapStorage::default();
+        Self { machine: Machine::open(&storage).unwrap(), storage }
+    }
+
+    fn apply(&mut self, index: u64, entry: Entry) -> Vec<Reply> {
+        let (batch, replies) = self.machine.apply(&self.storage, index, entry).unwrap();
+        self.storage.apply(batch);
+        replies
+    }
+
+    fn table(&self) -> &Table {
+        self.machine.catalogue().find("t").unwrap()
+    }
+
+    fn items(&self) -> Vec<Item> {
+        let mut items = Vec::new();
+        let range = ItemRange::Tokens(TokenRange::ALL);
+        read_items(&self.storage, self.table(), &range, None, true, &mut |item| {
+            items.push(item);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        items
+    }
+
+    /// All records of the table's streams, by shard, in order.
+    fn records(&self) -> Vec<(String, Vec<StreamRecord>)> {
+        let table = self.table();
+        let mut all = Vec::new();
+        for stream in &table.streams {
+            for shard in &stream.shards {
+                let mut records = Vec::new();
+                let from = Position::At(shard.first);
+                read_shard_records(&self.storage, table, stream, shard, from, &mut |_, record| {
+                    records.push(record);
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+                all.push((shard.id.clone(), records));
+            }
+        }
+        all
+    }
+}
+
+fn schema() -> KeySchema {
+    let attribute =
+        |name: &str, attribute_type| KeyAttribute { name: name.to_owned(), attribute_type };
+    KeySchema {
+        partition: attribute("p", KeyAttributeType::S),
+        sort: Some(attribute("s", KeyAttributeType::N)),
+    }
+}
+
+fn key(number: u8) -> PrimaryKey {
+    PrimaryKey {
+        partition: KeyValue::S(format!("p{}", number / 3)),
+        sort: Some(KeyValue::N(Number::from(u64::from(number % 3)))),
+    }
+}
+
+fn create() -> Command {
+    Command::CreateTable(CreateTable {
+        name: "t".to_owned(),
+        key_schema: schema(),
+        billing: Billing::OnDemand,
+        deletion_protection: false,
+        stream: Some((StreamViewType::NewAndOldImages, "label-1".to_owned())),
+    })
+}
+
+fn write(number: u8, action: WriteAction) -> Command {
+    Command::Write(Box::new(Write {
+        table: TableId(1),
+        key: key(number),
+        action,
+        condition: None,
+        return_old: true,
+        return_new: true,
+        return_on_failure: true,
+    }))
+}
+
+fn put(number: u8, value: u8, expires_at: Option<u64>) -> Command {
+    let mut item = key(number).to_item(&schema()).with("n", Number::from(u64::from(value)));
+    if let Some(time) = expires_at {
+        item = item.with("ttl", Number::from(time));
+    }
+    write(number, WriteAction::Put(item))
+}
+
+fn add(number: u8, value: u8) -> Command {
+    let values =
+        BTreeMap::from([(":v".to_owned(), AttributeValue::N(Number::from(u64::from(value))))]);
+    let mut placeholders = Placeholders::new(None, Some(values)).unwrap();
+    write(number, WriteAction::Update(parse_update("ADD n :v", &mut placeholders).unwrap()))
+}
+
+fn entry(at: u64, commands: Vec<Command>) -> Entry {
+    Entry { now: EpochMillis(START + at), commands }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8, u8, Option<u8>),
+    Add(u8, u8),
+    Delete(u8),
+    Wait(u16),
+    Sweep,
+    Rotate,
+    Restart,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let number = 0u8..9;
+    prop_oneof![
+        4 => (number.clone(), 0u8..3, prop::option::of(0u8..60)).prop_map(|(k, v, t)| Step::Put(k, v, t)),
+        3 => (number.clone(), 0u8..3).prop_map(|(k, v)| Step::Add(k, v)),
+        2 => number.prop_map(Step::Delete),
+        1 => (0u16..30_000).prop_map(Step::Wait),
+        2 => Just(Step::Sweep),
+        1 => Just(Step::Rotate),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// Runs a history and gives the replica and its log.
+fn run(steps: &[Vec<Step>]) -> (Replica, Vec<Entry>) {
+    let mut replica = Replica::new();
+    let enable = Command::UpdateTimeToLive {
+        table: TableId(1),
+        change: TimeToLiveChange::Enable("ttl".to_owned()),
+    };
+    let mut log =
+        vec![entry(0, vec![create(), enable, Command::StepTimeToLive { table: TableId(1) }])];
+    replica.apply(1, log[0].clone());
+    let mut now = 0;
+    for group in steps {
+        let mut commands = Vec::new();
+        for step in group {
+            match step {
+                Step::Put(k, v, t) => {
+                    let seconds = (START + now) / 1000;
+                    commands.push(put(*k, *v, t.map(|t| seconds - 30 + u64::from(t))));
+                }
+                Step::Add(k, v) => commands.push(add(*k, *v)),
+                Step::Delete(k) => commands.push(write(*k, WriteAction::Delete)),
+                Step::Wait(millis) => now += u64::from(*millis),
+                Step::Sweep => {
+                    let time = EpochMillis(START + now);
+                    commands.extend(
+                        find_expired(&replica.storage, replica.table(), time, 100).unwrap(),
+                    );
+                }
+                Step::Rotate => {
+                    now += SHARD_ROTATION_MS;
+                    commands.push(Command::RotateShards { table: TableId(1) });
+                }
+                Step::Restart => replica.machine = Machine::open(&replica.storage).unwrap(),
+            }
+        }
+        log.push(entry(now, commands));
+        let index = u64::try_from(log.len()).unwrap();
+        replica.apply(index, log.last().unwrap().clone());
+    }
+    (replica, log)
+}
+
+/// The table that the stream's records add up to, checking each against the one before.
+fn replay_stream(replica: &Replica) -> BTreeMap<PrimaryKey, Item> {
+    let mut table = BTreeMap::new();
+    let mut all: Vec<_> = replica.records().into_iter().flat_map(|(_, records)| records).collect();
+    all.sort_by(|a, b| a.sequence_number.cmp(&b.sequence_number));
+    for record in all {
+        let key = schema().key_of_parameter(&record.keys).unwrap();
+        let before = table.remove(&key);
+        assert_eq!(before, record.old_image, "the old image is the item before");
+        assert_ne!(record.old_image, record.new_image, "a change changes something");
+        let expected = match (&record.old_image, &record.new_image) {
+            (None, Some(_)) => EventName::Insert,
+            (Some(_), Some(_)) => EventName::Modify,
+            (Some(_), None) => EventName::Remove,
+            (None, None) => panic!("a record without images"),
+        };
+        assert_eq!(record.event_name, expected);
+        if let Some(new) = record.new_image {
+            table.insert(key, new);
+        }
+    }
+    table
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn histories_keep_every_promise(steps in prop::collection::vec(prop::collection::vec(any_step(), 1..6), 1..20)) {
+        let (replica, log) = run(&steps);
+        let items: BTreeMap<_, _> = replica
+            .items()
+            .into_iter()
+            .map(|item| (schema().key_of_item(&item).unwrap(), item))
+            .collect();
+        prop_assert_eq!(&replay_stream(&replica), &items);
+
+        for (_, records) in replica.records() {
+            prop_assert!(records.is_sorted_by(|a, b| a.sequence_number < b.sequence_number));
+        }
+
+        let statistics = read_statistics(&replica.storage, replica.table()).unwrap();
+        let bytes: usize = items.values().map(Item::size).sum();
+        prop_assert_eq!(statistics.items, items.len() as u64);
+        prop_assert_eq!(statistics.bytes, bytes as u64);
+
+        let far = EpochMillis(START + 100 * STREAM_RETENTION_MS);
+        let expiring = items.values().filter(|item| item.contains_key("ttl")).count();
+        let found = find_expired(&replica.storage, replica.table(), far, 1000).unwrap();
+        prop_assert_eq!(found.len(), expiring);
+
+        // The log alone makes the same bytes again, entry by entry or decoded from its payloads,
+        // and applying an entry twice changes nothing.
+        let mut twin = Replica::new();
+        for (index, entry) in (1u64..).zip(&log) {
+            let decoded = decode_entry(&encode_entry(entry).unwrap()).unwrap();
+            twin.apply(index, decoded);
+            twin.apply(index, entry.clone());
+        }
+        prop_assert_eq!(twin.storage.0, replica.storage.0);
+    }
+}
+
+#[test]
+fn time_to_live_spares_what_was_extended_and_says_who_it_was() {
+    let (mut replica, log) = run(&[vec![Step::Put(1, 1, Some(0)), Step::Put(2, 1, Some(0))]]);
+    let now = EpochMillis(START);
+    let expired = find_expired(&replica.storage, replica.table(), now, 10).unwrap();
+    assert_eq!(expired.len(), 2);
+    let next = u64::try_from(log.len()).unwrap() + 1;
+    let extended = put(1, 1, Some(START / 1000 + 1000));
+    let mut commands = vec![extended];
+    commands.extend(expired.clone());
+    commands.extend(expired);
+    replica.apply(next, entry(0, commands));
+    assert_eq!(replica.items().len(), 1);
+    let records: Vec<_> = replica.records().into_iter().flat_map(|(_, r)| r).collect();
+    let removed: Vec<_> = records.iter().filter(|r| r.event_name == EventName::Remove).collect();
+    assert_eq!(removed.len(), 1, "one record although the delete was asked for twice");
+    assert!(removed[0].is_time_to_live());
+    assert_eq!(schema().key_of_parameter(&removed[0].keys), Ok(key(2)));
+}
+
+#[test]
+fn enabling_time_to_live_finds_the_items_that_were_there() {
+    let mut replica = Replica::new();
+    replica.apply(1, entry(0, vec![create()]));
+    let expired = START / 1000 - 5;
+    let commands = (0..9).map(|number| put(number, 1, Some(expired))).collect();
+    replica.apply(2, entry(0, commands));
+    let change = TimeToLiveChange::Enable("ttl".to_owned());
+    let reply = replica.apply(
+        3,
+        entry(0, vec![Command::UpdateTimeToLive { table: TableId(1), change: change.clone() }]),
+    );
+    assert!(matches!(reply[0], Reply::Table(_)));
+    assert_eq!(replica.table().time_to_live.status(), "ENABLING");
+    assert_eq!(find_time_to_live_work([replica.table()].into_iter()), [TableId(1)]);
+    replica.apply(4, entry(0, vec![Command::StepTimeToLive { table: TableId(1) }]));
+    assert_eq!(replica.table().time_to_live.status(), "ENABLED");
+    assert_eq!(
+        find_expired(&replica.storage, replica.table(), EpochMillis(START), 100).unwrap().len(),
+        9
+    );
+    let again =
+        replica.apply(5, entry(0, vec![Command::UpdateTimeToLive { table: TableId(1), change }]));
+    assert_eq!(again[0], Reply::Invalid("TimeToLive is already enabled".to_owned()));
+    let disable = TimeToLiveChange::Disable("ttl".to_owned());
+    replica
+        .apply(6, entry(0, vec![Command::UpdateTimeToLive { table: TableId(1), change: disable }]));
+    replica.apply(7, entry(0, vec![Command::StepTimeToLive { table: TableId(1) }]));
+    assert_eq!(replica.table().time_to_live, TimeToLive::Disabled);
+    let left: Vec<_> = replica.storage.0.keys().filter(|key| key[0] == 5).collect();
+    assert_eq!(left, Vec::<&Vec<u8>>::new());
+}
+
+#[test]
+fn shards_rotate_with_lineage_and_are_trimmed_after_a_day() {
+    let (mut replica, log) =
+        run(&[vec![Step::Put(1, 1, None)], vec![Step::Rotate], vec![Step::Put(1, 2, None)]]);
+    let shards: Vec<_> = replica.table().shards().cloned().collect();
+    assert_eq!(shards.len(), 8);
+    for child in &shards[4..] {
+        let parent = shards.iter().find(|shard| Some(&shard.id) == child.parent.as_ref()).unwrap();
+        assert!(parent.last.is_some() && child.last.is_none());
+        assert_eq!(parent.last.unwrap(), child.first);
+        assert!((28..=65).contains(&child.id.len()));
+    }
+    let count = |replica: &Replica| replica.records().iter().map(|(_, r)| r.len()).sum::<usize>();
+    assert_eq!(count(&replica), 2);
+    let later = SHARD_ROTATION_MS + STREAM_RETENTION_MS + 2000;
+    let tables = [Table::clone(replica.table())];
+    let due = find_due_trims(&replica.storage, tables.iter(), EpochMillis(START + later)).unwrap();
+    assert_eq!(due, [TableId(1)]);
+    let next = u64::try_from(log.len()).unwrap() + 1;
+    replica.apply(next, entry(later, vec![Command::TrimStreams { table: TableId(1) }]));
+    assert_eq!(count(&replica), 0);
+    assert_eq!(replica.table().shards().count(), 4, "closed shards are gone, open ones stay");
+}
+
+#[test]
+fn a_stream_that_is_enabled_again_is_another_stream() {
+    let (mut replica, log) = run(&[vec![Step::Put(1, 1, None)]]);
+    let next = u64::try_from(log.len()).unwrap() + 1;
+    let update = |stream| {
+        Command::UpdateTable(UpdateTable {
+            table: TableId(1),
+            billing: None,
+            deletion_protection: None,
+            stream,
+        })
+    };
+    let enable = |label: &str| update(Some(Some((StreamViewType::KeysOnly, label.to_owned()))));
+    let refused = replica.apply(next, entry(0, vec![enable("label-2")]));
+    assert!(matches!(&refused[0], Reply::Invalid(text) if text.contains("enabled stream")));
+    replica.apply(
+        next + 1,
+        entry(0, vec![update(Some(None)), put(2, 1, None), enable("label-2"), put(3, 1, None)]),
+    );
+    let table = replica.table();
+    assert_eq!(
+        table.streams.iter().map(|s| s.label.as_str()).collect::<Vec<_>>(),
+        ["label-1", "label-2"]
+    );
+    assert!(table.stream("label-1").unwrap().shards.iter().all(|shard| shard.last.is_some()));
+    let records: Vec<_> = replica.records().into_iter().flat_map(|(_, r)| r).collect();
+    assert_eq!(records.len(), 2, "the write in between is in no stream");
+    assert!(
+        records.iter().any(|r| r.view_type == StreamViewType::KeysOnly && r.new_image.is_none())
+    );
+}
+
+#[test]
+fn conditions_and_refusals_change_nothing() {
+    let (mut replica, log) = run(&[vec![Step::Put(1, 1, None)]]);
+    let before = replica.items();
+    let next = u64::try_from(log.len()).unwrap() + 1;
+    let condition = parse_condition(
+        "attribute_not_exists(p)",
+        ExpressionKind::Condition,
+        &mut Placeholders::new(None, None).unwrap(),
+    )
+    .unwrap();
+    let Command::Write(mut guarded) = put(1, 2, None) else { panic!("a write") };
+    guarded.condition = Some(condition);
+    let text = key(1).to_item(&schema()).with("n", "text");
+    let commands = vec![
+        Command::Write(guarded),
+        write(1, WriteAction::Put(text)),
+        add(1, 1),
+        Command::DeleteTable { table: TableId(9) },
+        create(),
+    ];
+    let replies = replica.apply(next, entry(0, commands));
+    assert_eq!(replies[0], Reply::ConditionFailed { item: before.first().cloned() });
+    assert!(
+        matches!(&replies[2], Reply::Invalid(text) if text.contains("incorrect data type")),
+        "{:?}",
+        replies[2]
+    );
+    assert_eq!(replies[3], Reply::TableNotFound);
+    assert_eq!(replies[4], Reply::TableExists);
+}
+
+#[test]
+fn a_deleted_table_leaves_nothing() {
+    let (mut replica, log) = run(&[vec![Step::Put(1, 1, Some(5)), Step::Put(2, 1, None)]]);
+    let next = u64::try_from(log.len()).unwrap() + 1;
+    replica.apply(next, entry(0, vec![Command::DeleteTable { table: TableId(1) }, create()]));
+    assert_eq!(replica.table().id, TableId(2), "the new table is another table");
+    assert_eq!(replica.items(), Vec::<Item>::new());
+    assert_eq!(find_deleted_table(&replica.storage), Ok(Some(TableId(1))));
+    let reply = replica.apply(next + 1, entry(0, vec![Command::PurgeTable { table: TableId(1) }]));
+    assert_eq!(reply, [Reply::Done { more: false }]);
+    assert_eq!(find_deleted_table(&replica.storage), Ok(None));
+    let of_old = |key: &&Vec<u8>| key.len() > 8 && key[1..9] == 1u64.to_be_bytes();
+    assert_eq!(replica.storage.0.keys().filter(of_old).count(), 0);
+}

@@ -1,0 +1,176 @@
+//! Reading items: one by key, or ranges in the order of a Query or a Scan.
+//!
+//! No filters, projections or page sizes here: the visitor decides how far a read goes.
+
+use std::ops::ControlFlow;
+
+use expression::SortCondition;
+use model::{Item, KeyValue, PrimaryKey, Token};
+
+use crate::keys::item;
+use crate::keys::statistics::{self, Statistics};
+use crate::storage::{ReadError, View, end_of_prefix};
+use crate::table::Table;
+
+/// The sort keys that a Query asks for, as a key condition states them.
+pub type SortRange = Option<SortCondition>;
+
+/// Tokens from `first` (inclusive) to `last` (inclusive).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenRange {
+    /// Inclusive.
+    pub first: Token,
+    /// Inclusive.
+    pub last: Token,
+}
+
+impl TokenRange {
+    /// The whole ring.
+    pub const ALL: Self = Self { first: Token(0), last: Token(u64::MAX) };
+
+    /// Segment `segment` of `total` of a parallel scan. The segments of one total cover the ring
+    /// without gaps or overlaps. `segment` is below `total`.
+    #[must_use]
+    pub fn segment(segment: u32, total: u32) -> Self {
+        let bound = |position: u64| (u128::from(position) << 64) / u128::from(total.max(1));
+        let token = |bound: u128| Token(u64::try_from(bound).unwrap_or(u64::MAX));
+        Self {
+            first: token(bound(segment.into())),
+            last: token(bound(u64::from(segment) + 1).saturating_sub(1)),
+        }
+    }
+}
+
+/// Which items to read.
+#[derive(Clone, Debug)]
+pub enum ItemRange {
+    /// The items with one partition key, in the order of their sort keys.
+    Collection {
+        /// The partition key.
+        partition: KeyValue,
+        /// Only these sort keys; all of them when `None`.
+        sort: SortRange,
+    },
+    /// The items of a stretch of the ring.
+    Tokens(TokenRange),
+}
+
+/// Reads one item.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_item(
+    view: &dyn View,
+    table: &Table,
+    key: &PrimaryKey,
+) -> Result<Option<Item>, ReadError> {
+    view.get(&item::encode(table.id, key))?.map(|bytes| item::decode_value(&bytes)).transpose()
+}
+
+/// Reads items of a range in order (`forward`) or in reverse, beginning behind `start_after`
+/// (exclusive; it need not exist), until the visitor breaks.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_items(
+    view: &dyn View,
+    table: &Table,
+    range: &ItemRange,
+    start_after: Option<&PrimaryKey>,
+    forward: bool,
+    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
+) -> Result<(), ReadError> {
+    let (mut from, mut to) = match range {
+        ItemRange::Collection { partition, sort } => {
+            collection_bounds(&item::prefix(table.id, partition), sort.as_ref())
+        }
+        ItemRange::Tokens(tokens) => {
+            let to = match tokens.last.0.checked_add(1) {
+                Some(next) => item::token_prefix(table.id, Token(next)),
+                None => end_of_prefix(&crate::keys::Family::Item.of_table(table.id)),
+            };
+            (item::token_prefix(table.id, tokens.first), to)
+        }
+    };
+    if let Some(key) = start_after {
+        let mut key = item::encode(table.id, key);
+        if forward {
+            key.push(0);
+            from = from.max(key);
+        } else {
+            to = to.min(key);
+        }
+    }
+    let mut result = Ok(());
+    view.scan(&from, &to, !forward, &mut |_, value| match item::decode_value(value) {
+        Ok(item) => visit(item),
+        Err(error) => {
+            result = Err(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    result
+}
+
+/// From (inclusive) and to (exclusive) of the sort keys that a condition allows.
+fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> (Vec<u8>, Vec<u8>) {
+    let at = |value: &KeyValue| {
+        let mut key = prefix.to_vec();
+        value.encode_ordered(&mut key);
+        key
+    };
+    // No key lies between a key and the same key with a zero byte behind it.
+    let behind = |value: &KeyValue| {
+        let mut key = at(value);
+        key.push(0);
+        key
+    };
+    let (start, end) = (prefix.to_vec(), end_of_prefix(prefix));
+    match sort {
+        None => (start, end),
+        Some(SortCondition::Equal(value)) => (at(value), behind(value)),
+        Some(SortCondition::Less(value)) => (start, at(value)),
+        Some(SortCondition::LessOrEqual(value)) => (start, behind(value)),
+        Some(SortCondition::Greater(value)) => (behind(value), end),
+        Some(SortCondition::GreaterOrEqual(value)) => (at(value), end),
+        Some(SortCondition::Between(low, high)) => (at(low), behind(high)),
+        Some(SortCondition::BeginsWith(value)) => {
+            let first = at(value);
+            let last = end_of_prefix(&first);
+            (first, last)
+        }
+    }
+}
+
+/// What a table holds, over all its partitions.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_statistics(view: &dyn View, table: &Table) -> Result<Statistics, ReadError> {
+    let mut total = Statistics::default();
+    for (number, _) in (0u32..).zip(&table.partitions) {
+        let partition = statistics::read(view, table.id, number)?;
+        total.items += partition.items;
+        total.bytes += partition.bytes;
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_cover_the_ring_once() {
+        for total in [1, 2, 3, 7, 1_000_000] {
+            let mut expected = 0u64;
+            for segment in 0..total.min(50) {
+                let range = TokenRange::segment(segment, total);
+                assert_eq!(range.first.0, expected, "{segment}/{total}");
+                assert!(range.last >= range.first);
+                expected = range.last.0.wrapping_add(1);
+            }
+            assert_eq!(TokenRange::segment(total - 1, total).last.0, u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What the machine needs of an ordered storage engine: a consistent view to read, and one atomic
+//! batch to hand back. The engines themselves are in the server.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+
+use thiserror::Error;
+
+/// Reading failed: the replica cannot go on and must stop. Never caused by a request.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("storage cannot be read: {0}")]
+pub struct ReadError(pub String);
+
+/// What a scan calls for each key and value; it breaks to stop the scan.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// One point in time of an ordered engine.
+pub trait View {
+    /// The value under a key.
+    ///
+    /// # Errors
+    /// When the engine cannot be read.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError>;
+
+    /// Visits the keys from `from` (inclusive) to `to` (exclusive), ascending, or descending when
+    /// `reverse`, until the visitor breaks.
+    ///
+    /// # Errors
+    /// When the engine cannot be read.
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), ReadError>;
+}
+
+/// One change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// The key has this value.
+    Put(Vec<u8>, Vec<u8>),
+    /// The key is not there.
+    Delete(Vec<u8>),
+}
+
+/// Changes that an engine makes together or not at all. No key occurs twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The changes, in the order of their keys.
+    pub ops: Vec<Op>,
+}
+
+impl Batch {
+    /// Bytes of all keys and values.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let size = |op: &Op| match op {
+            Op::Put(key, value) => key.len() + value.len(),
+            Op::Delete(key) => key.len(),
+        };
+        self.ops.iter().map(size).sum()
+    }
+}
+
+/// A view with the changes of the batch that is being built on top of it, so that the commands of
+/// one log entry see each other's effects.
+pub(crate) struct Overlay<'a> {
+    base: &'a dyn View,
+    changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl<'a> Overlay<'a> {
+    pub(crate) fn new(base: &'a dyn View) -> Self {
+        Self { base, changes: BTreeMap::new() }
+    }
+
+    pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.changes.insert(key, Some(value));
+    }
+
+    pub(crate) fn delete(&mut self, key: Vec<u8>) {
+        self.changes.insert(key, None);
+    }
+
+    pub(crate) fn into_batch(self) -> Batch {
+        let op = |(key, value)| match value {
+            Some(value) => Op::Put(key, value),
+            None => Op::Delete(key),
+        };
+        Batch { ops: self.changes.into_iter().map(op).collect() }
+    }
+}
+
+impl View for Overlay<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        match self.changes.get(key) {
+            Some(change) => Ok(change.clone()),
+            None => self.base.get(key),
+        }
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), ReadError> {
+        if from >= to {
+            return Ok(());
+        }
+        let range = (Bound::Included(from), Bound::Excluded(to));
+        let changes = self.changes.range::<[u8], _>(range);
+        let mut changes: Box<dyn Iterator<Item = _>> =
+            if reverse { Box::new(changes.rev()) } else { Box::new(changes) };
+        let mut next = changes.next();
+        let mut stopped = false;
+        // Our own changes come in between, and in place of, what the view below holds.
+        self.base.scan(from, to, reverse, &mut |key, value| {
+            while let Some((changed, change)) = next {
+                let order = if reverse { key.cmp(changed) } else { changed.as_slice().cmp(key) };
+                if order.is_gt() {
+                    break;
+                }
+                next = changes.next();
+                if let Some(value) = change
+                    && visit(changed, value).is_break()
+                {
+                    stopped = true;
+                    return ControlFlow::Break(());
+                }
+                if order.is_eq() {
+                    return ControlFlow::Continue(());
+                }
+            }
+            let flow = visit(key, value);
+            stopped = flow.is_break();
+            flow
+        })?;
+        while !stopped && let Some((key, change)) = next {
+            if let Some(value) = change {
+                stopped = visit(key, value).is_break();
+            }
+            next = changes.next();
+        }
+        Ok(())
+    }
+}
+
+/// The smallest key after every key that begins with `prefix`.
+pub(crate) fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    // Only a prefix of nothing but 0xff ends here; no key family has that number.
+    vec![u8::MAX; prefix.len() + 1]
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! The smallest engine there is, for the tests of this crate.
+
+    use super::*;
+
+    /// A map that is read and changed directly.
+    #[derive(Clone, Default)]
+    pub(crate) struct MapStorage(pub(crate) BTreeMap<Vec<u8>, Vec<u8>>);
+
+    impl MapStorage {
+        pub(crate) fn apply(&mut self, batch: Batch) {
+            for op in batch.ops {
+                match op {
+                    Op::Put(key, value) => self.0.insert(key, value),
+                    Op::Delete(key) => self.0.remove(&key),
+                };
+            }
+        }
+    }
+
+    impl View for MapStorage {
+        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+            Ok(self.0.get(key).cloned())
+        }
+
+        fn scan(
+            &self,
+            from: &[u8],
+            to: &[u8],
+            reverse: bool,
+            visit: &mut Visit<'_>,
+        ) -> Result<(), ReadError> {
+            if from >= to {
+                return Ok(());
+            }
+            let range = self.0.range(from.to_vec()..to.to_vec());
+            let entries: Vec<_> = if reverse { range.rev().collect() } else { range.collect() };
+            for (key, value) in entries {
+                if visit(key, value).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::testing::MapStorage;
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn an_overlay_reads_like_its_batch_applied(
+            base in prop::collection::btree_map(prop::collection::vec(0u8..4, 1..3), any::<u8>(), 0..12),
+            changes in prop::collection::vec((prop::collection::vec(0u8..4, 1..3), any::<Option<u8>>()), 0..12),
+            from in prop::collection::vec(0u8..4, 0..3),
+            to in prop::collection::vec(0u8..5, 0..3),
+            reverse in any::<bool>(),
+            limit in 0usize..9,
+        ) {
+            let mut storage = MapStorage(base.into_iter().map(|(k, v)| (k, vec![v])).collect());
+            let below = storage.clone();
+            let mut overlay = Overlay::new(&below);
+            for (key, value) in changes {
+                match value {
+                    Some(value) => overlay.put(key, vec![value]),
+                    None => overlay.delete(key),
+                }
+            }
+            let read = |view: &dyn View| {
+                let mut seen = Vec::new();
+                view.scan(&from, &to, reverse, &mut |key, value| {
+                    seen.push((key.to_vec(), value.to_vec()));
+                    if seen.len() > limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                }).unwrap();
+                seen
+            };
+            let through_overlay = read(&overlay);
+            storage.apply(overlay.into_batch());
+            prop_assert_eq!(through_overlay, read(&storage));
+        }
+    }
+}

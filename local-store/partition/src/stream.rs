@@ -1,0 +1,448 @@
+//! Streams and their shards: opening, rotation, trimming, reading.
+//!
+//! A shard takes the records of one partition. A record's sequence number is the place of its
+//! command in the log. Iterators and their life time are the server's.
+//! Source: AWS, "Change data capture for DynamoDB Streams"; research on shard ids and lineage.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::str::FromStr;
+
+use model::limits::{SHARD_ROTATION_MS, STREAM_RETENTION_MS};
+use model::{
+    EpochMillis, EventName, Item, SequenceNumber, StreamRecord, StreamViewType, UserIdentity,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::keys::stream_record::{self, StoredRecord};
+use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::table::Table;
+
+/// A shard's number among all shards that its table ever had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ShardNumber(pub u32);
+
+/// The place of a command in the log: the index of its entry and its position within the entry.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Sequence {
+    /// Log index.
+    pub index: u64,
+    /// Position in the entry, below 100,000.
+    pub position: u32,
+}
+
+/// Digits of the log index in a sequence number: enough for a million entries a second over three centuries.
+const INDEX_DIGITS: usize = 16;
+/// Digits of the position in a sequence number.
+const POSITION_DIGITS: usize = 5;
+
+impl fmt::Display for Sequence {
+    /// A sequence number as the API shows it: 1, the log index (16 digits), the position (5).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "1{:0iw$}{:0pw$}",
+            self.index,
+            self.position,
+            iw = INDEX_DIGITS,
+            pw = POSITION_DIGITS
+        )
+    }
+}
+
+impl FromStr for Sequence {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let digits = text.strip_prefix('1').ok_or(())?;
+        let whole = digits.len() == INDEX_DIGITS + POSITION_DIGITS
+            && digits.bytes().all(|b| b.is_ascii_digit());
+        let (index, position) = digits.split_at_checked(INDEX_DIGITS).filter(|_| whole).ok_or(())?;
+        Ok(Self {
+            index: index.parse().map_err(|_| ())?,
+            position: position.parse().map_err(|_| ())?,
+        })
+    }
+}
+
+/// A table's stream: from the moment at which it was enabled to the moment at which it was disabled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stream {
+    /// The time of enabling as text; part of the ARN. Grows from stream to stream of one table.
+    pub label: String,
+    /// What the records carry.
+    pub view_type: StreamViewType,
+    /// When it was enabled.
+    pub created_at: EpochMillis,
+    /// When it was disabled.
+    pub disabled_at: Option<EpochMillis>,
+    /// Its shards, parents before children.
+    pub shards: Vec<Shard>,
+}
+
+/// A part of a stream: the records of one partition over some hours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// Its number.
+    pub number: ShardNumber,
+    /// `shardId-<20 digits of milliseconds>-<8 hexadecimal digits>`.
+    pub id: String,
+    /// The shard whose records come before its own.
+    pub parent: Option<String>,
+    /// The place from which it takes records, inclusive.
+    pub first: Sequence,
+    /// The place at which it was closed, inclusive; `None` while it is open.
+    pub last: Option<Sequence>,
+    /// When it was opened.
+    pub opened_at: EpochMillis,
+    /// When it was closed.
+    pub closed_at: Option<EpochMillis>,
+    /// The last record that was removed because of its age; a reader that has not come so far has
+    /// missed something.
+    pub trimmed: Option<Sequence>,
+}
+
+/// Where to begin to read a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Position {
+    /// At this place, inclusive.
+    At(Sequence),
+    /// Behind this place, exclusive.
+    After(Sequence),
+}
+
+/// One change that a stream has to tell about.
+pub(crate) struct Change<'a> {
+    pub(crate) keys: &'a Item,
+    pub(crate) old: Option<&'a Item>,
+    pub(crate) new: Option<&'a Item>,
+    pub(crate) time_to_live: bool,
+}
+
+/// Writes the record of a change into the shard of its partition, if the table has a stream.
+pub(crate) fn write_record(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    partition: usize,
+    sequence: Sequence,
+    now: EpochMillis,
+    change: &Change<'_>,
+) -> Result<(), ReadError> {
+    let shard = table.partitions.get(partition).and_then(|partition| partition.shard);
+    let (Some(stream), Some(shard)) = (table.enabled_stream(), shard) else {
+        return Ok(());
+    };
+    let event_name = match (change.old, change.new) {
+        (None, _) => EventName::Insert,
+        (Some(_), Some(_)) => EventName::Modify,
+        (Some(_), None) => EventName::Remove,
+    };
+    let image = |wanted: bool, image: Option<&Item>| image.filter(|_| wanted).cloned();
+    let record = StoredRecord {
+        event_name,
+        time_to_live: change.time_to_live,
+        created_seconds: now.seconds(),
+        keys: change.keys.clone(),
+        old_image: image(stream.view_type.has_old_image(), change.old),
+        new_image: image(stream.view_type.has_new_image(), change.new),
+    };
+    stream_record::write(overlay, stream_record::encode(table.id, shard, sequence), &record)
+}
+
+/// Opens a shard for every partition of a table whose stream is being enabled.
+pub(crate) fn enable(
+    table: &mut Table,
+    label: String,
+    view_type: StreamViewType,
+    sequence: Sequence,
+    now: EpochMillis,
+) {
+    table.streams.push(Stream {
+        label,
+        view_type,
+        created_at: now,
+        disabled_at: None,
+        shards: Vec::new(),
+    });
+    for partition in 0..table.partitions.len() {
+        open_shard(table, partition, None, sequence, now);
+    }
+}
+
+/// Closes every open shard; the stream can still be read.
+pub(crate) fn disable(table: &mut Table, sequence: Sequence, now: EpochMillis) {
+    for partition in 0..table.partitions.len() {
+        close_shard(table, partition, sequence, now);
+    }
+    if let Some(stream) = table.streams.last_mut() {
+        stream.disabled_at = Some(now);
+    }
+}
+
+/// Closes each shard that has been open for about four hours, and opens its only child.
+pub(crate) fn rotate(table: &mut Table, sequence: Sequence, now: EpochMillis) {
+    for partition in 0..table.partitions.len() {
+        let shard = table.partitions.get(partition).and_then(|p| p.shard);
+        let due = table.shards().any(|s| Some(s.number) == shard && is_rotation_due(s, now));
+        if due {
+            let parent = close_shard(table, partition, sequence, now);
+            open_shard(table, partition, parent, sequence, now);
+        }
+    }
+}
+
+fn is_rotation_due(shard: &Shard, now: EpochMillis) -> bool {
+    shard.last.is_none() && now.since(shard.opened_at) >= SHARD_ROTATION_MS
+}
+
+fn open_shard(
+    table: &mut Table,
+    partition: usize,
+    parent: Option<String>,
+    sequence: Sequence,
+    now: EpochMillis,
+) {
+    let number = ShardNumber(table.next_shard);
+    table.next_shard += 1;
+    let mut seed = table.id.0.to_be_bytes().to_vec();
+    seed.extend_from_slice(&number.0.to_be_bytes());
+    let hash = xxhash_rust::xxh3::xxh3_64(&seed) >> 32;
+    let shard = Shard {
+        number,
+        id: format!("shardId-{:020}-{hash:08x}", now.0),
+        parent,
+        first: sequence,
+        last: None,
+        opened_at: now,
+        closed_at: None,
+        trimmed: None,
+    };
+    if let (Some(stream), Some(partition)) =
+        (table.streams.last_mut(), table.partitions.get_mut(partition))
+    {
+        stream.shards.push(shard);
+        partition.shard = Some(number);
+    }
+}
+
+/// Closes the open shard of a partition and gives its id.
+fn close_shard(
+    table: &mut Table,
+    partition: usize,
+    sequence: Sequence,
+    now: EpochMillis,
+) -> Option<String> {
+    let number = table.partitions.get_mut(partition)?.shard.take()?;
+    let shard = table.streams.last_mut()?.shards.iter_mut().find(|s| s.number == number)?;
+    shard.last = Some(sequence);
+    shard.closed_at = Some(now);
+    Some(shard.id.clone())
+}
+
+/// Records that one trim removes at most, so that no log entry becomes too large.
+const TRIM_RECORDS_MAX: usize = 1000;
+
+/// Removes records older than 24 hours, then closed shards and disabled streams that have none.
+pub(crate) fn trim(
+    overlay: &mut Overlay<'_>,
+    table: &mut Table,
+    now: EpochMillis,
+) -> Result<bool, ReadError> {
+    let mut removed = Vec::new();
+    for shard in table.shards() {
+        old_records(overlay, table, shard, now, TRIM_RECORDS_MAX - removed.len(), &mut removed)?;
+    }
+    let done = removed.len() < TRIM_RECORDS_MAX;
+    for shard in table.streams.iter_mut().flat_map(|stream| &mut stream.shards) {
+        let prefix = stream_record::shard_prefix(table.id, shard.number);
+        if let Some(key) = removed.iter().rev().find(|key| key.starts_with(&prefix)) {
+            shard.trimmed = Some(stream_record::decode_sequence(key)?);
+        }
+    }
+    removed.into_iter().for_each(|key| overlay.delete(key));
+    if done {
+        let gone = |closed_at: Option<EpochMillis>| {
+            closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
+        };
+        for stream in &mut table.streams {
+            stream.shards.retain(|shard| !gone(shard.closed_at));
+        }
+        table.streams.retain(|stream| !gone(stream.disabled_at));
+    }
+    Ok(done)
+}
+
+fn old_records(
+    view: &dyn View,
+    table: &Table,
+    shard: &Shard,
+    now: EpochMillis,
+    limit: usize,
+    found: &mut Vec<Vec<u8>>,
+) -> Result<(), ReadError> {
+    let from = stream_record::shard_prefix(table.id, shard.number);
+    let to = end_of_prefix(&from);
+    let mut result = Ok(());
+    let mut left = limit;
+    view.scan(&from, &to, false, &mut |key, value| match stream_record::decode(value) {
+        Ok(record) if left > 0 && is_trimmed(record.created_seconds, now) => {
+            found.push(key.to_vec());
+            left -= 1;
+            ControlFlow::Continue(())
+        }
+        Ok(_) => ControlFlow::Break(()),
+        Err(error) => {
+            result = Err(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    result
+}
+
+fn is_trimmed(created_seconds: u64, now: EpochMillis) -> bool {
+    now.since(EpochMillis(created_seconds * 1000)) > STREAM_RETENTION_MS
+}
+
+/// Tables that have a shard to rotate.
+#[must_use]
+pub fn find_due_rotations<'a>(
+    tables: impl Iterator<Item = &'a Table>,
+    now: EpochMillis,
+) -> Vec<crate::TableId> {
+    tables.filter(|t| t.shards().any(|s| is_rotation_due(s, now))).map(|t| t.id).collect()
+}
+
+/// Tables that have records, shards or streams to trim.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn find_due_trims<'a>(
+    view: &dyn View,
+    tables: impl Iterator<Item = &'a Table>,
+    now: EpochMillis,
+) -> Result<Vec<crate::TableId>, ReadError> {
+    let mut due = Vec::new();
+    for table in tables {
+        let mut old = Vec::new();
+        for shard in table.shards().filter(|s| now.since(s.opened_at) > STREAM_RETENTION_MS) {
+            let gone = shard.closed_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS);
+            if gone {
+                old.push(Vec::new());
+            } else {
+                old_records(view, table, shard, now, 1, &mut old)?;
+            }
+        }
+        let stream_gone = |stream: &Stream| {
+            stream.disabled_at.is_some_and(|at| now.since(at) > STREAM_RETENTION_MS)
+        };
+        if !old.is_empty() || table.streams.iter().any(stream_gone) {
+            due.push(table.id);
+        }
+    }
+    Ok(due)
+}
+
+/// Reads records of a shard from a position, in order, until the visitor breaks.
+///
+/// # Errors
+/// When the storage cannot be read or holds damaged records.
+pub fn read_shard_records(
+    view: &dyn View,
+    table: &Table,
+    stream: &Stream,
+    shard: &Shard,
+    from: Position,
+    visit: &mut dyn FnMut(Sequence, StreamRecord) -> ControlFlow<()>,
+) -> Result<(), ReadError> {
+    let start = match from {
+        Position::At(sequence) => stream_record::encode(table.id, shard.number, sequence),
+        Position::After(sequence) => {
+            let mut key = stream_record::encode(table.id, shard.number, sequence);
+            key.push(0);
+            key
+        }
+    };
+    let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
+    let mut result = Ok(());
+    view.scan(&start, &to, false, &mut |key, value| {
+        let record = stream_record::decode_sequence(key)
+            .and_then(|sequence| Ok((sequence, stream_record::decode(value)?)));
+        match record {
+            Ok((sequence, stored)) => visit(sequence, show_record(stream, shard, sequence, stored)),
+            Err(error) => {
+                result = Err(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    result
+}
+
+/// The last record that a shard ever took, whether it is still there or not.
+///
+/// # Errors
+/// When the storage cannot be read or holds damaged records.
+pub fn read_last_sequence(
+    view: &dyn View,
+    table: &Table,
+    shard: &Shard,
+) -> Result<Option<Sequence>, ReadError> {
+    let from = stream_record::shard_prefix(table.id, shard.number);
+    let mut last = Ok(None);
+    view.scan(&from, &end_of_prefix(&from), true, &mut |key, _| {
+        last = stream_record::decode_sequence(key).map(Some);
+        ControlFlow::Break(())
+    })?;
+    Ok(last?.or(shard.trimmed))
+}
+
+fn show_record(
+    stream: &Stream,
+    shard: &Shard,
+    sequence: Sequence,
+    stored: StoredRecord,
+) -> StreamRecord {
+    let text = sequence.to_string();
+    let seed = format!("{}/{}/{text}", stream.label, shard.id);
+    let size = |image: &Option<Item>| image.as_ref().map_or(0, Item::size);
+    let size_bytes = stored.keys.size() + size(&stored.old_image) + size(&stored.new_image);
+    StreamRecord {
+        event_id: format!("{:032x}", xxhash_rust::xxh3::xxh3_128(seed.as_bytes())),
+        event_name: stored.event_name,
+        user_identity: stored.time_to_live.then(UserIdentity::time_to_live),
+        approximate_creation_seconds: Some(stored.created_seconds),
+        keys: stored.keys,
+        old_image: stored.old_image,
+        new_image: stored.new_image,
+        sequence_number: shown_sequence(&text),
+        size_bytes: u64::try_from(size_bytes).unwrap_or(u64::MAX),
+        view_type: stream.view_type,
+    }
+}
+
+#[expect(clippy::expect_used, reason = "a displayed sequence is 22 decimal digits")]
+fn shown_sequence(text: &str) -> SequenceNumber {
+    text.parse().expect("22 decimal digits are a sequence number")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_keep_their_order_as_text() {
+        let sequence = |index, position| Sequence { index, position };
+        for s in [sequence(0, 0), sequence(1, 99_999), sequence(9_999_999_999_999_999, 5)] {
+            assert_eq!(s.to_string().parse(), Ok(s));
+            assert_eq!(s.to_string().len(), 22);
+        }
+        assert!(sequence(9, 99_999).to_string() < sequence(10, 0).to_string());
+        for wrong in
+            ["", "1", "200000000000000000000", "1000000000000000000000x", "10000000000000000000000"]
+        {
+            assert_eq!(wrong.parse::<Sequence>(), Err(()), "{wrong}");
+        }
+    }
+}

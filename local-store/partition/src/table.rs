@@ -1,0 +1,149 @@
+//! A table: its schema, its partitions, its streams. Not its items.
+
+use model::limits::{
+    ON_DEMAND_PARTITIONS, PARTITION_BYTES_MAX, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS,
+};
+use model::{EpochMillis, KeySchema, Token};
+use serde::{Deserialize, Serialize};
+
+use crate::stream::{Shard, ShardNumber, Stream};
+use crate::time_to_live::TimeToLive;
+
+/// Identifies a table for ever: a table that is deleted and created again has another id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TableId(pub u64);
+
+/// How a table's throughput is paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Billing {
+    /// `PAY_PER_REQUEST`.
+    OnDemand,
+    /// `PROVISIONED`, with units per second.
+    Provisioned {
+        /// Read capacity units, at least 1.
+        read_units: u64,
+        /// Write capacity units, at least 1.
+        write_units: u64,
+    },
+}
+
+/// A token range of a table: from its first token (inclusive) to the next partition's (exclusive).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Where it begins on the ring.
+    pub first_token: Token,
+    /// The stream shard that takes its records now, when the table has an enabled stream.
+    pub shard: Option<ShardNumber>,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Its id.
+    pub id: TableId,
+    /// Its name.
+    pub name: String,
+    /// Its key.
+    pub key_schema: KeySchema,
+    /// Its billing mode.
+    pub billing: Billing,
+    /// When it was created.
+    pub created_at: EpochMillis,
+    /// Whether `DeleteTable` is refused.
+    pub deletion_protection: bool,
+    /// Its partitions, by first token; the first one begins at 0. Never empty.
+    pub partitions: Vec<Partition>,
+    /// Its streams, oldest first: at most one is enabled, and it is the last. A disabled stream
+    /// can be read until its records are trimmed.
+    pub streams: Vec<Stream>,
+    /// The number that the next shard gets.
+    pub next_shard: u32,
+    /// Its TTL setting.
+    pub time_to_live: TimeToLive,
+}
+
+/// Partitions of a new table (design, section 3): enough for its throughput and size, and four
+/// when it is on demand.
+#[must_use]
+pub fn partition_count(billing: Billing, bytes: u64) -> u32 {
+    let for_throughput = match billing {
+        Billing::OnDemand => u64::from(ON_DEMAND_PARTITIONS),
+        Billing::Provisioned { read_units, write_units } => {
+            // read/3000 + write/1000, rounded up once, in whole numbers.
+            (read_units * PARTITION_WRITE_UNITS + write_units * PARTITION_READ_UNITS)
+                .div_ceil(PARTITION_READ_UNITS * PARTITION_WRITE_UNITS)
+        }
+    };
+    let count = for_throughput.max(bytes.div_ceil(PARTITION_BYTES_MAX)).max(1);
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+impl Table {
+    /// The index of the partition that a token belongs to.
+    #[must_use]
+    pub fn partition_of(&self, token: Token) -> usize {
+        self.partitions
+            .partition_point(|partition| partition.first_token <= token)
+            .saturating_sub(1)
+    }
+
+    /// The stream that takes records now.
+    #[must_use]
+    pub fn enabled_stream(&self) -> Option<&Stream> {
+        self.streams.last().filter(|stream| stream.disabled_at.is_none())
+    }
+
+    /// The stream with a label.
+    #[must_use]
+    pub fn stream(&self, label: &str) -> Option<&Stream> {
+        self.streams.iter().find(|stream| stream.label == label)
+    }
+
+    /// Every shard of every stream.
+    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.streams.iter().flat_map(|stream| &stream.shards)
+    }
+}
+
+/// `count` partitions of equal token ranges.
+pub(crate) fn even_partitions(count: u32) -> Vec<Partition> {
+    let first_token = |position: u32| {
+        let token = (u128::from(position) << 64) / u128::from(count.max(1));
+        Token(u64::try_from(token).unwrap_or(u64::MAX))
+    };
+    (0..count.max(1))
+        .map(|position| Partition { first_token: first_token(position), shard: None })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partition_counts_follow_the_formula() {
+        let provisioned =
+            |read_units, write_units| Billing::Provisioned { read_units, write_units };
+        for (billing, gigabytes, count) in [
+            (Billing::OnDemand, 0, 4),
+            (Billing::OnDemand, 45, 5),
+            (provisioned(1, 1), 0, 1),
+            (provisioned(3000, 0), 0, 1),
+            (provisioned(3000, 1), 0, 2),
+            (provisioned(1500, 500), 0, 1),
+            (provisioned(6000, 2000), 0, 4),
+            (provisioned(1, 1), 11, 2),
+        ] {
+            let bytes = gigabytes * 1024 * 1024 * 1024;
+            assert_eq!(partition_count(billing, bytes), count, "{billing:?} {gigabytes} GB");
+        }
+    }
+
+    #[test]
+    fn ranges_cover_the_ring_evenly() {
+        let partitions = even_partitions(4);
+        let tokens: Vec<u64> = partitions.iter().map(|p| p.first_token.0).collect();
+        assert_eq!(tokens, [0, 1 << 62, 1 << 63, 3 << 62]);
+        assert_eq!(even_partitions(3).len(), 3);
+    }
+}

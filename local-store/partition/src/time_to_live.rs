@@ -1,0 +1,260 @@
+//! Time to live: which attribute expires a table's items, and finding what has expired.
+//!
+//! The delete itself is a conditional command like any other write (see `write`), so that an item
+//! whose time was extended in between stays. Rules: AWS, "Using time to live (TTL)": a top-level
+//! Number of epoch seconds; an item expires when the current time is greater; a time more than
+//! five years in the past is ignored.
+
+use std::ops::ControlFlow;
+
+use model::limits::TTL_PAST_SECONDS_MAX;
+use model::{AttributeValue, EpochMillis, Item, PrimaryKey};
+use serde::{Deserialize, Serialize};
+
+use crate::command::Command;
+use crate::keys::{Family, expiry, item};
+use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::table::Table;
+
+/// A table's TTL setting. Enabling indexes the items that are already there, step by step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TimeToLive {
+    /// Nothing expires.
+    #[default]
+    Disabled,
+    /// New writes are indexed; older items up to the cursor are too.
+    Enabling {
+        /// The attribute that holds the time.
+        attribute: String,
+        /// The item key after which indexing goes on; `None` at the start.
+        cursor: Option<Vec<u8>>,
+    },
+    /// Items expire.
+    Enabled {
+        /// The attribute that holds the time.
+        attribute: String,
+    },
+    /// Nothing expires any more, and the index is being removed.
+    Disabling {
+        /// The attribute that held the time.
+        attribute: String,
+    },
+}
+
+/// Index entries that one step adds or removes, so that no log entry becomes too large.
+const STEP_ENTRIES_MAX: usize = 1000;
+/// Items examined in one step of indexing.
+const STEP_ITEMS_MAX: usize = 4000;
+
+impl TimeToLive {
+    /// The attribute whose value is kept in the expiry index.
+    #[must_use]
+    pub fn indexed_attribute(&self) -> Option<&str> {
+        match self {
+            Self::Enabling { attribute, .. } | Self::Enabled { attribute } => Some(attribute),
+            Self::Disabled | Self::Disabling { .. } => None,
+        }
+    }
+
+    /// `ENABLING`, `ENABLED`, `DISABLING` or `DISABLED`.
+    #[must_use]
+    pub fn status(&self) -> &'static str {
+        match self {
+            Self::Disabled => "DISABLED",
+            Self::Enabling { .. } => "ENABLING",
+            Self::Enabled { .. } => "ENABLED",
+            Self::Disabling { .. } => "DISABLING",
+        }
+    }
+}
+
+/// When an item expires, in seconds; `None` when the attribute is missing, not a number, or negative.
+pub(crate) fn expires_at(item: &Item, attribute: &str) -> Option<u64> {
+    match item.get(attribute)? {
+        AttributeValue::N(number) if !number.is_negative() => {
+            // Fractions of a second are dropped; numbers beyond 64 bits never come.
+            let text = number.to_string();
+            text.split('.').next().and_then(|whole| whole.parse().ok())
+        }
+        _ => None,
+    }
+}
+
+/// Whether an item with this time is to be deleted now.
+pub(crate) fn is_expired(expires_at: u64, now: EpochMillis) -> bool {
+    expires_at < now.seconds() && expires_at >= oldest_accepted(now)
+}
+
+fn oldest_accepted(now: EpochMillis) -> u64 {
+    now.seconds().saturating_sub(TTL_PAST_SECONDS_MAX)
+}
+
+/// Keeps the expiry index in step with a write.
+pub(crate) fn update_index(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    primary: &PrimaryKey,
+    old: Option<&Item>,
+    new: Option<&Item>,
+) {
+    let Some(attribute) = table.time_to_live.indexed_attribute() else {
+        return;
+    };
+    let time_of = |item: Option<&Item>| item.and_then(|item| expires_at(item, attribute));
+    let (before, after) = (time_of(old), time_of(new));
+    if before != after {
+        if let Some(time) = before {
+            overlay.delete(expiry::encode(table.id, time, primary));
+        }
+        if let Some(time) = after {
+            overlay.put(expiry::encode(table.id, time, primary), Vec::new());
+        }
+    }
+}
+
+/// One step of enabling or disabling. Gives whether more steps are needed.
+pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool, ReadError> {
+    match table.time_to_live.clone() {
+        TimeToLive::Enabling { attribute, cursor } => {
+            let next = index_items(overlay, table, &attribute, cursor)?;
+            let more = next.is_some();
+            table.time_to_live = match next {
+                Some(key) => TimeToLive::Enabling { attribute, cursor: Some(key) },
+                None => TimeToLive::Enabled { attribute },
+            };
+            Ok(more)
+        }
+        TimeToLive::Disabling { .. } => {
+            let from = Family::Expiry.of_table(table.id);
+            let mut keys = Vec::new();
+            overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, _| {
+                keys.push(key.to_vec());
+                if keys.len() < STEP_ENTRIES_MAX {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
+            let more = keys.len() == STEP_ENTRIES_MAX;
+            keys.into_iter().for_each(|key| overlay.delete(key));
+            if !more {
+                table.time_to_live = TimeToLive::Disabled;
+            }
+            Ok(more)
+        }
+        TimeToLive::Disabled | TimeToLive::Enabled { .. } => Ok(false),
+    }
+}
+
+/// Indexes the next items and gives the key to go on after, or `None` at the end of the table.
+fn index_items(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    attribute: &str,
+    cursor: Option<Vec<u8>>,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let start = Family::Item.of_table(table.id);
+    let end = end_of_prefix(&start);
+    let from = cursor.map_or(start, |mut key| {
+        key.push(0);
+        key
+    });
+    let mut entries = Vec::new();
+    let mut examined = 0;
+    let mut stopped_at = None;
+    let mut result = Ok(());
+    overlay.scan(&from, &end, false, &mut |key, value| {
+        let entry = item::decode_value(value).and_then(|found| {
+            let primary = item::decode(&table.key_schema, key)?.1;
+            Ok(expires_at(&found, attribute).map(|time| expiry::encode(table.id, time, &primary)))
+        });
+        match entry {
+            Ok(entry) => entries.extend(entry),
+            Err(error) => {
+                result = Err(error);
+                return ControlFlow::Break(());
+            }
+        }
+        examined += 1;
+        if examined == STEP_ITEMS_MAX || entries.len() == STEP_ENTRIES_MAX {
+            stopped_at = Some(key.to_vec());
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    })?;
+    result?;
+    entries.into_iter().for_each(|key| overlay.put(key, Vec::new()));
+    Ok(stopped_at)
+}
+
+/// Tables whose TTL setting is still being carried out.
+#[must_use]
+pub fn find_time_to_live_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<crate::TableId> {
+    let working = |table: &&Table| {
+        matches!(table.time_to_live, TimeToLive::Enabling { .. } | TimeToLive::Disabling { .. })
+    };
+    tables.filter(working).map(|table| table.id).collect()
+}
+
+/// Delete commands for items of a table that have expired, oldest first, at most `limit`.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn find_expired(
+    view: &dyn View,
+    table: &Table,
+    now: EpochMillis,
+    limit: usize,
+) -> Result<Vec<Command>, ReadError> {
+    let mut commands = Vec::new();
+    if !matches!(table.time_to_live, TimeToLive::Enabled { .. }) || limit == 0 {
+        return Ok(commands);
+    }
+    let from = expiry::time_prefix(table.id, oldest_accepted(now));
+    let to = expiry::time_prefix(table.id, now.seconds());
+    let mut result = Ok(());
+    view.scan(&from, &to, false, &mut |key, _| match expiry::decode(&table.key_schema, key) {
+        Ok((expires_at, primary)) => {
+            commands.push(Command::Expire { table: table.id, key: primary, expires_at });
+            if commands.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        }
+        Err(error) => {
+            result = Err(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    result.map(|()| commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_whole_seconds_of_numbers() {
+        for (json, expected) in [
+            (r#"{"t":{"N":"100"}}"#, Some(100)),
+            (r#"{"t":{"N":"100.9"}}"#, Some(100)),
+            (r#"{"t":{"N":"0"}}"#, Some(0)),
+            (r#"{"t":{"N":"-1"}}"#, None),
+            (r#"{"t":{"N":"1e30"}}"#, None),
+            (r#"{"t":{"S":"100"}}"#, None),
+            (r#"{"u":{"N":"100"}}"#, None),
+        ] {
+            assert_eq!(
+                expires_at(&model::json::item_from_str(json).unwrap(), "t"),
+                expected,
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
+    fn expired_is_strictly_past_and_at_most_five_years() {
+        let now = EpochMillis(2_000_000_000_500);
+        assert!(!is_expired(2_000_000_000, now));
+        assert!(is_expired(1_999_999_999, now));
+        assert!(is_expired(2_000_000_000 - TTL_PAST_SECONDS_MAX, now));
+        assert!(!is_expired(2_000_000_000 - TTL_PAST_SECONDS_MAX - 1, now));
+    }
+}

@@ -1,0 +1,145 @@
+//! Applying one item's write: condition, change, and everything that follows from it in the same
+//! batch: the item, its expiry entry, its stream record, the partition's statistics.
+//!
+//! Nothing here can fail because of a request: what does not work is a reply.
+
+use expression::Condition;
+use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
+use model::{EpochMillis, Item, PrimaryKey};
+
+use crate::command::{Reply, Write, WriteAction, Written};
+use crate::keys::item;
+use crate::keys::statistics::{self, Statistics};
+use crate::storage::{Overlay, ReadError, View};
+use crate::stream::{self, Change, Sequence};
+use crate::table::Table;
+use crate::time_to_live::{self, TimeToLive};
+
+/// The item of a write whose update would exceed the item size, in DynamoDB's words.
+const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum allowed size";
+const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits";
+
+/// Makes a write.
+pub(crate) fn apply_write(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    sequence: Sequence,
+    now: EpochMillis,
+    write: Write,
+) -> Result<Reply, ReadError> {
+    let old = read_old(overlay, table, &write.key)?;
+    if let Some(condition) = &write.condition
+        && !holds(condition, old.as_ref())
+    {
+        return Ok(Reply::ConditionFailed { item: old.filter(|_| write.return_on_failure) });
+    }
+    let new = match write.action {
+        WriteAction::Put(item) => Some(item),
+        WriteAction::Delete => None,
+        WriteAction::Update(update) => {
+            let base = old.clone().unwrap_or_else(|| write.key.to_item(&table.key_schema));
+            match update.apply(&base) {
+                Ok(item) if item.size() > ITEM_BYTES_MAX => {
+                    return Ok(Reply::Invalid(UPDATE_TOO_LARGE.to_owned()));
+                }
+                Ok(item) if item.values().any(|v| v.nesting_levels() > NESTING_LEVELS_MAX) => {
+                    return Ok(Reply::Invalid(NESTED_TOO_DEEPLY.to_owned()));
+                }
+                Ok(item) => Some(item),
+                Err(error) => return Ok(Reply::Invalid(error.to_string())),
+            }
+        }
+    };
+    let sizes =
+        replace(overlay, table, sequence, now, &write.key, old.as_ref(), new.as_ref(), false)?;
+    Ok(Reply::Written(Written {
+        old: old.filter(|_| write.return_old),
+        new: new.filter(|_| write.return_new),
+        ..sizes
+    }))
+}
+
+/// Deletes an item that has expired, if what was found is still so.
+pub(crate) fn apply_expire(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    sequence: Sequence,
+    now: EpochMillis,
+    key: &PrimaryKey,
+    expires_at: u64,
+) -> Result<Reply, ReadError> {
+    let TimeToLive::Enabled { attribute } = &table.time_to_live else {
+        return Ok(Reply::Done { more: false });
+    };
+    let old = read_old(overlay, table, key)?;
+    let still = |old: &Item| time_to_live::expires_at(old, attribute) == Some(expires_at);
+    if let Some(old) = old.filter(still)
+        && time_to_live::is_expired(expires_at, now)
+    {
+        replace(overlay, table, sequence, now, key, Some(&old), None, true)?;
+    }
+    Ok(Reply::Done { more: false })
+}
+
+/// Whether a condition holds for an item; an item that is not there has no attributes.
+fn holds(condition: &Condition, item: Option<&Item>) -> bool {
+    match item {
+        Some(item) => condition.evaluate(item),
+        None => condition.evaluate(&Item::new()),
+    }
+}
+
+fn read_old(view: &dyn View, table: &Table, key: &PrimaryKey) -> Result<Option<Item>, ReadError> {
+    view.get(&item::encode(table.id, key))?.map(|bytes| item::decode_value(&bytes)).transpose()
+}
+
+/// Puts `new` where `old` is. A change that changes nothing writes nothing, and no stream record.
+#[expect(clippy::too_many_arguments, reason = "these are the parts of one change, in one place")]
+fn replace(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    sequence: Sequence,
+    now: EpochMillis,
+    key: &PrimaryKey,
+    old: Option<&Item>,
+    new: Option<&Item>,
+    time_to_live: bool,
+) -> Result<Written, ReadError> {
+    let size = |item: Option<&Item>| item.map_or(0, Item::size);
+    let written = Written { old: None, new: None, old_bytes: size(old), new_bytes: size(new) };
+    if old == new {
+        return Ok(written);
+    }
+    let stored = item::encode(table.id, key);
+    match new {
+        Some(new) => overlay.put(stored, item::encode_value(new)),
+        None => overlay.delete(stored),
+    }
+    time_to_live::update_index(overlay, table, key, old, new);
+    let partition = table.partition_of(key.token());
+    count(overlay, table, partition, old, new)?;
+    let keys = key.to_item(&table.key_schema);
+    let change = Change { keys: &keys, old, new, time_to_live };
+    stream::write_record(overlay, table, partition, sequence, now, &change)?;
+    Ok(written)
+}
+
+fn count(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    partition: usize,
+    old: Option<&Item>,
+    new: Option<&Item>,
+) -> Result<(), ReadError> {
+    let number = u32::try_from(partition).unwrap_or(u32::MAX);
+    let before = statistics::read(overlay, table.id, number)?;
+    let of = |item: Option<&Item>| {
+        item.map_or((0, 0), |item| (1, u64::try_from(item.size()).unwrap_or(u64::MAX)))
+    };
+    let ((old_items, old_bytes), (new_items, new_bytes)) = (of(old), of(new));
+    let after = Statistics {
+        items: (before.items + new_items).saturating_sub(old_items),
+        bytes: (before.bytes + new_bytes).saturating_sub(old_bytes),
+    };
+    statistics::write(overlay, table.id, number, &after)
+}

@@ -1,0 +1,81 @@
+//! Writing the JSON of an answer, member by member, straight into its text.
+//!
+//! Items are written by the crate `model`; there is no tree in between.
+
+use std::fmt::Write as _;
+
+use model::{EpochMillis, Item, KeySchema, json};
+
+/// Appends a comma if needed and a member's name to the object that is being written.
+pub(crate) fn begin_member(out: &mut String, name: &str) {
+    if !out.ends_with('{') {
+        out.push(',');
+    }
+    json::write_string(out, name);
+    out.push(':');
+}
+
+/// Appends a member that is a string.
+pub(crate) fn text_member(out: &mut String, name: &str, text: &str) {
+    begin_member(out, name);
+    json::write_string(out, text);
+}
+
+/// Appends a member that is a whole number.
+pub(crate) fn number_member(out: &mut String, name: &str, number: u64) {
+    begin_member(out, name);
+    let _ = write!(out, "{number}");
+}
+
+/// Appends a member that is `true` or `false`.
+pub(crate) fn boolean_member(out: &mut String, name: &str, flag: bool) {
+    begin_member(out, name);
+    out.push_str(if flag { "true" } else { "false" });
+}
+
+/// Appends a member that is an item.
+pub(crate) fn item_member(out: &mut String, name: &str, item: &Item) {
+    begin_member(out, name);
+    json::write_item(out, item);
+}
+
+/// Appends a member that is a time: seconds since 1970 with milliseconds behind the point.
+pub(crate) fn time_member(out: &mut String, name: &str, time: EpochMillis) {
+    begin_member(out, name);
+    let _ = write!(out, "{}.{:03}", time.seconds(), time.0 % 1000);
+}
+
+/// Appends the member `KeySchema`.
+pub(crate) fn key_schema_member(out: &mut String, schema: &KeySchema) {
+    begin_member(out, "KeySchema");
+    out.push('[');
+    for (position, attribute) in schema.attributes().enumerate() {
+        out.push_str(if position > 0 { ",{" } else { "{" });
+        text_member(out, "AttributeName", &attribute.name);
+        text_member(out, "KeyType", if position > 0 { "RANGE" } else { "HASH" });
+        out.push('}');
+    }
+    out.push(']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_separated() {
+        let mut out = String::from("{");
+        text_member(&mut out, "a", "b\"");
+        number_member(&mut out, "c", 7);
+        boolean_member(&mut out, "d", false);
+        time_member(&mut out, "e", EpochMillis(1_795_000_000_007));
+        begin_member(&mut out, "f");
+        out.push('{');
+        item_member(&mut out, "g", &Item::new());
+        out.push_str("}}");
+        assert_eq!(
+            out,
+            r#"{"a":"b\"","c":7,"d":false,"e":1795000000.007,"f":{"g":{}}}"#
+        );
+    }
+}

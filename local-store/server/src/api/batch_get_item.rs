@@ -1,0 +1,213 @@
+//! `BatchGetItem`: up to 100 items of several tables by their keys.
+//!
+//! Each item is read as `GetItem` reads it. What goes beyond 16 MB is handed back as unprocessed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use expression::Projection;
+use model::limits::{BATCH_GET_BYTES_MAX, BATCH_GET_KEYS_MAX};
+use model::{Item, PrimaryKey, json};
+use partition::{View, read_item};
+
+use super::answer::{begin_member, boolean_member, text_member};
+use super::batch;
+use super::capacity::{Capacity, CapacityDetail};
+use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
+use super::error::ApiError;
+use super::expressions::{self, Substitutions, check_combination};
+use super::parameters::{self, Checked, Parameters};
+use super::tables;
+use crate::store::Store;
+
+/// What is asked of one table, as it was sent.
+struct TableRead<'j> {
+    name: &'j str,
+    parameters: Parameters<'j>,
+    keys: Option<Vec<Checked<Item>>>,
+    projection: Option<&'j str>,
+    names: Option<BTreeMap<String, String>>,
+    is_consistent: Option<bool>,
+}
+
+/// What has been written so far.
+struct Progress<'j> {
+    bytes: usize,
+    responses: String,
+    unprocessed: String,
+    capacities: Vec<(&'j str, Capacity)>,
+}
+
+pub(super) fn batch_get_item(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let items = parameters.structure("RequestItems")?;
+    let reads = match items {
+        Some(items) => read_tables(items)?,
+        None => Vec::new(),
+    };
+    let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
+
+    let mut constraints = Constraints::new();
+    constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
+    constraints.required("requestItems", items.is_some());
+    for read in &reads {
+        constrain_table(&mut constraints, read);
+    }
+    constraints.finish()?;
+    if reads.is_empty() {
+        return Err(batch::nothing_requested("BatchGetItem"));
+    }
+    if reads.iter().map(|read| read.keys.iter().flatten().count()).sum::<usize>() > BATCH_GET_KEYS_MAX
+    {
+        return Err(ApiError::validation("Too many items requested for the BatchGetItem call"));
+    }
+
+    let view = store.view();
+    let mut progress = Progress {
+        bytes: 0,
+        responses: String::from("{"),
+        unprocessed: String::from("{"),
+        capacities: Vec::with_capacity(reads.len()),
+    };
+    let mut planned = Vec::with_capacity(reads.len());
+    for mut read in reads {
+        let projection = check_table(&mut read)?;
+        planned.push((read, projection));
+    }
+    for (read, projection) in planned {
+        answer_table(store, &*view, read, projection.as_ref(), &mut progress)?;
+    }
+    let Progress { responses, unprocessed, capacities, .. } = progress;
+    let mut out = format!("{{\"Responses\":{responses}}},\"UnprocessedKeys\":{unprocessed}}}");
+    CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
+    out.push('}');
+    Ok(out)
+}
+
+fn read_tables(items: Parameters<'_>) -> Result<Vec<TableRead<'_>>, ApiError> {
+    batch::check_distinct(items)?;
+    let mut reads = Vec::new();
+    for (name, json) in items.map() {
+        let parameters = parameters::structure(json)?;
+        let keys = match parameters.list("Keys")? {
+            Some(keys) => Some(keys.iter().map(parameters::item).collect::<Result<_, _>>()?),
+            None => None,
+        };
+        reads.push(TableRead {
+            name,
+            parameters,
+            keys,
+            projection: parameters.string("ProjectionExpression")?,
+            names: parameters.strings("ExpressionAttributeNames")?,
+            is_consistent: parameters.boolean("ConsistentRead")?,
+        });
+    }
+    Ok(reads)
+}
+
+fn constrain_table(constraints: &mut Constraints, read: &TableRead<'_>) {
+    batch::constrain_name(constraints, read.name);
+    let at = format!("requestItems.{}.member.keys", read.name);
+    constraints.required(&at, read.keys.is_some());
+    if let Some(keys) = &read.keys {
+        let shown = format!("[{} keys]", keys.len());
+        constraints.length_at_least(&at, &shown, keys.len(), 1);
+        constraints.length_at_most(&at, &shown, keys.len(), BATCH_GET_KEYS_MAX);
+    }
+}
+
+/// The checks that come before any table is looked up.
+fn check_table(read: &mut TableRead<'_>) -> Result<Option<Projection>, ApiError> {
+    let legacy = [("AttributesToGet", "use ProjectionExpression")];
+    check_combination(read.parameters, &["ProjectionExpression"], &legacy)?;
+    let mut placeholders = Substitutions::of_names(read.names.clone()).into_placeholders()?;
+    let projection = expressions::projection(read.projection, &mut placeholders)?;
+    placeholders.check_all_used()?;
+    Ok(projection)
+}
+
+fn answer_table<'j>(
+    store: &Store,
+    view: &dyn View,
+    read: TableRead<'j>,
+    projection: Option<&Projection>,
+    progress: &mut Progress<'j>,
+) -> Result<(), ApiError> {
+    let table = tables::find_for_items(store, read.name)?;
+    let mut keys = BTreeSet::new();
+    let mut ordered: Vec<PrimaryKey> = Vec::new();
+    for key in read.keys.iter().flatten() {
+        let key = key.as_ref().map_err(ApiError::validation)?;
+        let key = table.key_schema.key_of_parameter(key)?;
+        if !keys.insert(key.clone()) {
+            return Err(ApiError::validation(batch::DUPLICATES));
+        }
+        ordered.push(key);
+    }
+    begin_member(&mut progress.responses, read.name);
+    progress.responses.push('[');
+    let mut capacity = Capacity::default();
+    let mut unprocessed = Vec::new();
+    for key in ordered {
+        // The item that would reach beyond 16 MB, and all that follow, are for another request.
+        if progress.bytes >= BATCH_GET_BYTES_MAX {
+            unprocessed.push(key);
+            continue;
+        }
+        let found = read_item(view, &table, &key)?;
+        let size = found.as_ref().map_or(0, Item::size);
+        if progress.bytes + size > BATCH_GET_BYTES_MAX {
+            progress.bytes = BATCH_GET_BYTES_MAX;
+            unprocessed.push(key);
+            continue;
+        }
+        progress.bytes += size;
+        capacity = capacity.plus(Capacity::of_read(size, read.is_consistent.unwrap_or(false)));
+        if let Some(item) = found {
+            let out = &mut progress.responses;
+            if !out.ends_with('[') {
+                out.push(',');
+            }
+            match projection {
+                Some(projection) => json::write_item(out, &projection.apply(&item)),
+                None => json::write_item(out, &item),
+            }
+        }
+    }
+    progress.responses.push(']');
+    progress.capacities.push((read.name, capacity));
+    if !unprocessed.is_empty() {
+        let keys = unprocessed.iter().map(|key| key.to_item(&table.key_schema));
+        write_unprocessed(&mut progress.unprocessed, &read, keys);
+    }
+    Ok(())
+}
+
+/// Hands back what was sent, with the keys that are left.
+fn write_unprocessed(out: &mut String, read: &TableRead<'_>, keys: impl Iterator<Item = Item>) {
+    begin_member(out, read.name);
+    out.push_str("{\"Keys\":[");
+    for (position, key) in keys.enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        json::write_item(out, &key);
+    }
+    out.push(']');
+    if let Some(projection) = read.projection {
+        text_member(out, "ProjectionExpression", projection);
+    }
+    if let Some(names) = &read.names {
+        begin_member(out, "ExpressionAttributeNames");
+        out.push('{');
+        for (placeholder, name) in names {
+            text_member(out, placeholder, name);
+        }
+        out.push('}');
+    }
+    if let Some(is_consistent) = read.is_consistent {
+        boolean_member(out, "ConsistentRead", is_consistent);
+    }
+    out.push('}');
+}

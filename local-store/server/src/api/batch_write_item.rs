@@ -1,0 +1,190 @@
+//! `BatchWriteItem`: up to 25 puts and deletes in several tables.
+//!
+//! All of them go into one log entry, so they cost one sync. They have no conditions.
+
+use std::collections::BTreeSet;
+
+use model::limits::BATCH_WRITE_ITEMS_MAX;
+use model::key::KeyError;
+use model::{Item, PrimaryKey};
+use partition::{Command, Table, TableId, Write, WriteAction};
+
+use super::batch;
+use super::capacity::{Capacity, CapacityDetail};
+use super::constraints::{
+    Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS,
+};
+use super::error::ApiError;
+use super::item_write::written;
+use super::parameters::{self, Checked, Parameters};
+use super::put_item::check_size;
+use super::tables;
+use crate::store::Store;
+
+/// One request of a batch, as it was sent.
+enum Request {
+    Put(Checked<Item>),
+    Delete(Checked<Item>),
+    /// Neither or both.
+    Unclear,
+}
+
+/// What is asked of one table.
+struct TableWrites<'j> {
+    name: &'j str,
+    requests: Vec<Request>,
+}
+
+/// A batch that can be sent.
+struct Plan<'j> {
+    commands: Vec<Command>,
+    /// Each table's name and number of commands, in their order.
+    tables: Vec<(&'j str, usize)>,
+}
+
+pub(super) async fn batch_write_item(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let items = parameters.structure("RequestItems")?;
+    let writes = match items {
+        Some(items) => read_tables(items)?,
+        None => Vec::new(),
+    };
+    let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
+    let metrics = parameters.string("ReturnItemCollectionMetrics")?;
+
+    let mut constraints = Constraints::new();
+    constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
+    constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
+    constraints.required("requestItems", items.is_some());
+    writes.iter().for_each(|write| constrain_table(&mut constraints, write));
+    constraints.finish()?;
+    if writes.is_empty() {
+        return Err(batch::nothing_requested("BatchWriteItem"));
+    }
+    if writes.iter().map(|write| write.requests.len()).sum::<usize>() > BATCH_WRITE_ITEMS_MAX {
+        return Err(ApiError::validation("Too many items requested for the BatchWriteItem call"));
+    }
+
+    let Plan { commands, tables } = plan(store, writes)?;
+    let mut replies = store.submit(commands).await?.into_iter();
+    let mut capacities = Vec::with_capacity(tables.len());
+    for (name, count) in tables {
+        let mut capacity = Capacity::default();
+        for _ in 0..count {
+            let written = written(replies.next())?;
+            capacity = capacity.plus(Capacity::of_write(written.old_bytes, written.new_bytes));
+        }
+        capacities.push((name, capacity));
+    }
+    let mut out = String::from("{\"UnprocessedItems\":{}");
+    CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
+    out.push('}');
+    Ok(out)
+}
+
+fn read_tables(items: Parameters<'_>) -> Result<Vec<TableWrites<'_>>, ApiError> {
+    batch::check_distinct(items)?;
+    let mut writes = Vec::new();
+    for (name, json) in items.map() {
+        let requests = json
+            .as_array()
+            .ok_or_else(|| ApiError::serialization("Unexpected field type"))?
+            .iter()
+            .map(|json| read_request(parameters::structure(json)?))
+            .collect::<Result<_, _>>()?;
+        writes.push(TableWrites { name, requests });
+    }
+    Ok(writes)
+}
+
+fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
+    let missing = |at: &str| {
+        ApiError::validation(format!(
+            "1 validation error detected: Value null at '{at}' failed to satisfy constraint: Member must not be null"
+        ))
+    };
+    let put = request.structure("PutRequest")?;
+    let delete = request.structure("DeleteRequest")?;
+    Ok(match (put, delete) {
+        (Some(put), None) => Request::Put(
+            put.item("Item")?.ok_or_else(|| missing("requestItems.member.putRequest.item"))?,
+        ),
+        (None, Some(delete)) => Request::Delete(
+            delete.item("Key")?.ok_or_else(|| missing("requestItems.member.deleteRequest.key"))?,
+        ),
+        _ => Request::Unclear,
+    })
+}
+
+fn constrain_table(constraints: &mut Constraints, writes: &TableWrites<'_>) {
+    batch::constrain_name(constraints, writes.name);
+    let count = writes.requests.len();
+    if !(1..=BATCH_WRITE_ITEMS_MAX).contains(&count) {
+        constraints.other(
+            "requestItems",
+            &format_args!("{{{}=[{count} write requests]}}", writes.name),
+            &format!("Map value must satisfy constraint: [Member must have length less than or equal to {BATCH_WRITE_ITEMS_MAX}, Member must have length greater than or equal to 1]"),
+        );
+    }
+}
+
+/// Values first, then tables, then keys: one wrong request refuses the whole batch.
+fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, ApiError> {
+    writes.iter().flat_map(|table| &table.requests).try_for_each(check_values)?;
+    let mut plan = Plan { commands: Vec::new(), tables: Vec::new() };
+    let mut seen: BTreeSet<(TableId, PrimaryKey)> = BTreeSet::new();
+    for TableWrites { name, requests } in writes {
+        let table = tables::find_for_items(store, name)?;
+        plan.tables.push((name, requests.len()));
+        for request in requests {
+            let (key, action) = key_and_action(&table, request)?;
+            if !seen.insert((table.id, key.clone())) {
+                return Err(ApiError::validation(batch::DUPLICATES));
+            }
+            plan.commands.push(Command::Write(Box::new(Write {
+                table: table.id,
+                key,
+                action,
+                condition: None,
+                return_old: false,
+                return_new: false,
+                return_on_failure: false,
+            })));
+        }
+    }
+    Ok(plan)
+}
+
+fn check_values(request: &Request) -> Result<(), ApiError> {
+    match request {
+        Request::Put(Ok(item)) => check_size(item),
+        Request::Put(Err(text)) | Request::Delete(Err(text)) => Err(ApiError::validation(text)),
+        Request::Delete(Ok(_)) => Ok(()),
+        Request::Unclear => Err(ApiError::validation(
+            "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes",
+        )),
+    }
+}
+
+fn key_and_action(
+    table: &Table,
+    request: Request,
+) -> Result<(PrimaryKey, WriteAction), ApiError> {
+    match request {
+        Request::Put(Ok(item)) => {
+            let key = table.key_schema.key_of_item(&item).map_err(|error| match error {
+                // A batch says it of an item in the words that are otherwise for keys.
+                KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
+                other => other,
+            })?;
+            Ok((key, WriteAction::Put(item)))
+        }
+        Request::Delete(Ok(key)) => {
+            Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))
+        }
+        Request::Put(Err(text)) | Request::Delete(Err(text)) => Err(ApiError::validation(text)),
+        Request::Unclear => Err(ApiError::defect("an unclear request passed its check")),
+    }
+}

@@ -1,0 +1,53 @@
+//! `DeleteItem`: nothing under a key any more.
+//!
+//! Deleting what is not there is a success. The condition is decided when the command is applied.
+
+use partition::{Write, WriteAction};
+
+use super::answer::item_member;
+use super::error::ApiError;
+use super::expressions::{LEGACY_CONDITION, check_combination};
+use super::item_write::{WriteParameters, only_condition, submit_write, write_capacity};
+use super::parameters::Parameters;
+use super::tables;
+use crate::store::Store;
+
+pub(super) async fn delete_item(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let shared = WriteParameters::read(parameters)?;
+    let key = parameters.item("Key")?;
+    shared.check("key", key.is_some())?;
+    let (Some(table), Some(key)) = (shared.table, key) else {
+        return Err(ApiError::resource_not_found());
+    };
+
+    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION)?;
+    let key = key.map_err(ApiError::validation)?;
+    shared.check_returns_old_only()?;
+    let detail = shared.capacity_detail();
+    let return_old = shared.return_values == "ALL_OLD";
+    let return_on_failure = shared.returns_item_on_failure();
+    let condition = only_condition(shared.condition, shared.substitutions)?;
+
+    let table = tables::find_for_items(store, table)?;
+    let write = Write {
+        table: table.id,
+        key: table.key_schema.key_of_parameter(&key)?,
+        action: WriteAction::Delete,
+        condition,
+        return_old,
+        return_new: false,
+        return_on_failure,
+    };
+    let written = submit_write(store, write).await?;
+
+    let mut out = String::from("{");
+    if let Some(old) = &written.old {
+        item_member(&mut out, "Attributes", old);
+    }
+    write_capacity(&mut out, detail, &table, &written);
+    out.push('}');
+    Ok(out)
+}

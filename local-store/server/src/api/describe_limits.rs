@@ -1,0 +1,20 @@
+//! `DescribeLimits`: the throughput that may be asked for, as a new account has it.
+//!
+//! The store does not enforce it.
+
+use super::answer::number_member;
+
+/// Units that all tables of an account may have together (AWS, "Quotas in Amazon DynamoDB").
+const ACCOUNT_UNITS_MAX: u64 = 80_000;
+/// Units that one table may have.
+const TABLE_UNITS_MAX: u64 = 40_000;
+
+pub(super) fn describe_limits() -> String {
+    let mut out = String::from("{");
+    number_member(&mut out, "AccountMaxReadCapacityUnits", ACCOUNT_UNITS_MAX);
+    number_member(&mut out, "AccountMaxWriteCapacityUnits", ACCOUNT_UNITS_MAX);
+    number_member(&mut out, "TableMaxReadCapacityUnits", TABLE_UNITS_MAX);
+    number_member(&mut out, "TableMaxWriteCapacityUnits", TABLE_UNITS_MAX);
+    out.push('}');
+    out
+}

@@ -1,0 +1,26 @@
+//! `DescribeTable`: settings, size and status of a table.
+
+use partition::read_statistics;
+
+use super::constraints::Constraints;
+use super::error::ApiError;
+use super::parameters::Parameters;
+use super::table_description::description_member;
+use super::tables;
+use crate::store::Store;
+
+pub(super) fn describe_table(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let name = parameters.string("TableName")?;
+    let mut constraints = Constraints::new();
+    constraints.table_name(name);
+    constraints.finish()?;
+    let table = tables::find_for_settings(store, name.unwrap_or_default())?;
+    let statistics = read_statistics(&*store.view(), &table)?;
+    let mut out = String::from("{");
+    description_member(&mut out, "Table", store, &table, statistics, "ACTIVE");
+    out.push('}');
+    Ok(out)
+}

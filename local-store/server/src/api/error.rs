@@ -1,0 +1,290 @@
+//! The errors that requests are answered with: DynamoDB's own types, texts and statuses.
+//!
+//! One constructor for each error, so that a search for `ApiError::` finds every complaint. Texts
+//! that only one operation uses stand where they are used. Nothing here decides when to complain.
+
+use model::key::KeyError;
+use model::Item;
+use model::json::{self, DecodeError};
+use partition::ReadError;
+
+use crate::store::Unavailable;
+
+/// An answer that is not a success.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    error_type: ErrorType,
+    message: String,
+    item: Option<Box<Item>>,
+}
+
+/// The type of an error, as the service names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ErrorType {
+    Validation,
+    Serialization,
+    UnknownOperation,
+    RequestTooLarge,
+    ResourceNotFound,
+    ResourceInUse,
+    LimitExceeded,
+    ConditionalCheckFailed,
+    ExpiredIterator,
+    TrimmedDataAccess,
+    InternalServerError,
+    ServiceUnavailable,
+}
+
+impl ErrorType {
+    /// What stands in `__type`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Validation => "com.amazon.coral.validate#ValidationException",
+            Self::Serialization => "com.amazon.coral.service#SerializationException",
+            Self::UnknownOperation => "com.amazon.coral.service#UnknownOperationException",
+            Self::RequestTooLarge => "com.amazon.coral.service#RequestEntityTooLargeException",
+            Self::ResourceNotFound => "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
+            Self::ResourceInUse => "com.amazonaws.dynamodb.v20120810#ResourceInUseException",
+            Self::LimitExceeded => "com.amazonaws.dynamodb.v20120810#LimitExceededException",
+            Self::ConditionalCheckFailed => {
+                "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+            }
+            Self::ExpiredIterator => "com.amazonaws.dynamodb.v20120810#ExpiredIteratorException",
+            Self::TrimmedDataAccess => {
+                "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException"
+            }
+            Self::InternalServerError => "com.amazonaws.dynamodb.v20120810#InternalServerError",
+            Self::ServiceUnavailable => "com.amazon.coral.service#ServiceUnavailableException",
+        }
+    }
+
+    fn status(self) -> u16 {
+        match self {
+            Self::RequestTooLarge => 413,
+            Self::InternalServerError => 500,
+            Self::ServiceUnavailable => 503,
+            Self::Validation
+            | Self::Serialization
+            | Self::UnknownOperation
+            | Self::ResourceNotFound
+            | Self::ResourceInUse
+            | Self::LimitExceeded
+            | Self::ConditionalCheckFailed
+            | Self::ExpiredIterator
+            | Self::TrimmedDataAccess => 400,
+        }
+    }
+}
+
+impl ApiError {
+    fn new(error_type: ErrorType, message: impl Into<String>) -> Self {
+        Self { error_type, message: message.into(), item: None }
+    }
+
+    /// `ValidationException` with a text of its own.
+    #[must_use]
+    pub fn validation(message: impl Into<String>) -> Self {
+        Self::new(ErrorType::Validation, message)
+    }
+
+    /// `ValidationException`: `One or more parameter values were invalid: …`.
+    #[must_use]
+    pub fn invalid_parameter(message: impl AsRef<str>) -> Self {
+        let text = format!("One or more parameter values were invalid: {}", message.as_ref());
+        Self::validation(text)
+    }
+
+    /// `ValidationException` for a parameter that DynamoDB knows and this store does not, with
+    /// what to do instead. This is the one text that the service does not have.
+    #[must_use]
+    pub fn unsupported(parameter: &str, instead: &str) -> Self {
+        Self::validation(format!("{parameter} is not supported by this store yet; {instead}"))
+    }
+
+    /// `SerializationException`: the body is not JSON or has the wrong shape.
+    #[must_use]
+    pub fn serialization(message: impl Into<String>) -> Self {
+        Self::new(ErrorType::Serialization, message)
+    }
+
+    /// `UnknownOperationException`: the target names nothing that this store does.
+    #[must_use]
+    pub fn unknown_operation() -> Self {
+        Self::new(ErrorType::UnknownOperation, "")
+    }
+
+    /// Status 413: the body is larger than a request may be.
+    #[must_use]
+    pub fn request_too_large(bytes_max: usize) -> Self {
+        Self::new(
+            ErrorType::RequestTooLarge,
+            format!("the request body is larger than {bytes_max} bytes; send it in smaller parts"),
+        )
+    }
+
+    /// `ResourceNotFoundException` as the operations on items say it.
+    #[must_use]
+    pub fn resource_not_found() -> Self {
+        Self::new(ErrorType::ResourceNotFound, "Requested resource not found")
+    }
+
+    /// `ResourceNotFoundException` as the operations on tables say it.
+    #[must_use]
+    pub fn table_not_found(name: &str) -> Self {
+        let text = format!("Requested resource not found: Table: {name} not found");
+        Self::new(ErrorType::ResourceNotFound, text)
+    }
+
+    /// `ResourceNotFoundException` for a stream.
+    #[must_use]
+    pub fn stream_not_found(arn: &str) -> Self {
+        let text = format!("Requested resource not found: Stream: {arn} not found");
+        Self::new(ErrorType::ResourceNotFound, text)
+    }
+
+    /// `ResourceNotFoundException` for a shard.
+    #[must_use]
+    pub fn shard_not_found(id: &str, arn: &str) -> Self {
+        let text = format!("Requested resource not found: Shard: {id} in Stream: {arn} not found");
+        Self::new(ErrorType::ResourceNotFound, text)
+    }
+
+    /// `ResourceInUseException`: a table of this name is there already.
+    #[must_use]
+    pub fn table_exists(name: &str) -> Self {
+        Self::new(ErrorType::ResourceInUse, format!("Table already exists: {name}"))
+    }
+
+    /// `LimitExceededException`: there are too many of something.
+    #[must_use]
+    pub fn limit_exceeded(message: &str) -> Self {
+        Self::new(ErrorType::LimitExceeded, message)
+    }
+
+    /// `ConditionalCheckFailedException`, with the item if the request asked for it.
+    #[must_use]
+    pub fn condition_failed(item: Option<Item>) -> Self {
+        let mut error =
+            Self::new(ErrorType::ConditionalCheckFailed, "The conditional request failed");
+        error.item = item.map(Box::new);
+        error
+    }
+
+    /// `ExpiredIteratorException`: the iterator is older than 15 minutes.
+    #[must_use]
+    pub fn expired_iterator(age_ms: u64, life_ms: u64) -> Self {
+        Self::new(
+            ErrorType::ExpiredIterator,
+            format!(
+                "The provided iterator exceeds the maximum age allowed: it was created {age_ms} \
+                 milliseconds ago, the maximum is {life_ms}; request a new one"
+            ),
+        )
+    }
+
+    /// `TrimmedDataAccessException`: what is asked for was removed after 24 hours.
+    #[must_use]
+    pub fn trimmed() -> Self {
+        Self::new(
+            ErrorType::TrimmedDataAccess,
+            "The operation attempted to read past the oldest stream record in a shard: records \
+             older than 24 hours are removed",
+        )
+    }
+
+    /// `InternalServerError`: a defect of this store, told to the log in full.
+    #[must_use]
+    pub fn defect(reason: &str) -> Self {
+        tracing::error!(reason, "a request met a defect");
+        Self::new(ErrorType::InternalServerError, "The request met a defect of the store")
+    }
+
+    /// What is sent: status and body.
+    #[must_use]
+    pub fn to_response(&self) -> super::Response {
+        let mut body = String::with_capacity(160 + self.message.len());
+        body.push_str("{\"__type\":");
+        json::write_string(&mut body, self.error_type.name());
+        if !self.message.is_empty() {
+            // Only this type spells the member with a capital letter; the SDKs read both.
+            let capital = self.error_type == ErrorType::Serialization;
+            body.push_str(if capital { ",\"Message\":" } else { ",\"message\":" });
+            json::write_string(&mut body, &self.message);
+        }
+        if let Some(item) = &self.item {
+            body.push_str(",\"Item\":");
+            json::write_item(&mut body, item);
+        }
+        body.push('}');
+        super::Response { status: self.error_type.status(), body }
+    }
+}
+
+impl From<DecodeError> for ApiError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::Shape(text) => Self::serialization(text),
+            DecodeError::Value(text) => Self::validation(text),
+        }
+    }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        Self::validation(error.to_string())
+    }
+}
+
+/// The text is for the log: what is on disk is not the requester's business.
+impl From<ReadError> for ApiError {
+    fn from(error: ReadError) -> Self {
+        tracing::error!(%error, "a request could not read the storage");
+        Self::new(ErrorType::InternalServerError, "The request could not read the store's data")
+    }
+}
+
+/// Whether the commands were carried out is not known, so the answer is one that SDKs retry.
+impl From<Unavailable> for ApiError {
+    fn from(error: Unavailable) -> Self {
+        Self::new(ErrorType::ServiceUnavailable, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_written_as_the_service_writes_them() {
+        for (error, status, body) in [
+            (
+                ApiError::validation("no \"x\""),
+                400,
+                r#"{"__type":"com.amazon.coral.validate#ValidationException","message":"no \"x\""}"#,
+            ),
+            (
+                ApiError::serialization("bad"),
+                400,
+                r#"{"__type":"com.amazon.coral.service#SerializationException","Message":"bad"}"#,
+            ),
+            (
+                ApiError::unknown_operation(),
+                400,
+                r#"{"__type":"com.amazon.coral.service#UnknownOperationException"}"#,
+            ),
+            (
+                ApiError::condition_failed(Some(Item::new().with("a", "b"))),
+                400,
+                r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed","Item":{"a":{"S":"b"}}}"#,
+            ),
+            (
+                ApiError::from(Unavailable("it is stopping".to_owned())),
+                503,
+                r#"{"__type":"com.amazon.coral.service#ServiceUnavailableException","message":"the store is unavailable: it is stopping"}"#,
+            ),
+        ] {
+            let response = error.to_response();
+            assert_eq!((response.status, response.body.as_str()), (status, body));
+        }
+    }
+}

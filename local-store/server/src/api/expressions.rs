@@ -1,0 +1,136 @@
+//! The expression parameters that operations share: placeholders, and which parameters may stand
+//! together.
+//!
+//! The expressions themselves are read by the crate `expression`.
+
+use std::collections::BTreeMap;
+
+use expression::{Condition, ExpressionError, ExpressionKind, Placeholders, Projection};
+use model::{AttributeValue, KeySchema};
+
+use super::error::ApiError;
+use super::parameters::{Checked, Parameters};
+
+/// A parameter from before there were expressions, and what to use instead.
+pub(crate) type Legacy = (&'static str, &'static str);
+
+/// `Expected` and what belongs to it.
+pub(crate) const LEGACY_CONDITION: [Legacy; 2] = [
+    ("Expected", "use ConditionExpression"),
+    ("ConditionalOperator", "use AND and OR in an expression"),
+];
+
+/// Placeholders as they were sent.
+#[derive(Debug)]
+pub(crate) struct Substitutions {
+    names: Option<BTreeMap<String, String>>,
+    values: Option<Checked<BTreeMap<String, AttributeValue>>>,
+}
+
+impl From<ExpressionError> for ApiError {
+    fn from(error: ExpressionError) -> Self {
+        Self::validation(error.to_string())
+    }
+}
+
+impl Substitutions {
+    /// Reads `ExpressionAttributeNames` and `ExpressionAttributeValues`.
+    pub(crate) fn read(parameters: Parameters<'_>) -> Result<Self, ApiError> {
+        Ok(Self {
+            names: parameters.strings("ExpressionAttributeNames")?,
+            values: parameters.values("ExpressionAttributeValues")?,
+        })
+    }
+
+    /// Placeholders of names alone.
+    pub(crate) fn of_names(names: Option<BTreeMap<String, String>>) -> Self {
+        Self { names, values: None }
+    }
+
+    /// Checks that they are placeholders.
+    pub(crate) fn into_placeholders(self) -> Result<Placeholders, ApiError> {
+        let values = self.values.transpose().map_err(ApiError::validation)?;
+        Ok(Placeholders::new(self.names, values)?)
+    }
+}
+
+/// Checks that expressions are not mixed with the parameters from before them, which this store
+/// does not take, and that placeholders are not sent without an expression.
+pub(crate) fn check_combination(
+    parameters: Parameters<'_>,
+    expressions: &[&str],
+    legacy: &[Legacy],
+) -> Result<(), ApiError> {
+    let legacy: Vec<&Legacy> = legacy.iter().filter(|(name, _)| parameters.has(name)).collect();
+    let given: Vec<&str> =
+        expressions.iter().copied().filter(|name| parameters.has(name)).collect();
+    if let Some((name, instead)) = legacy.first() {
+        if given.is_empty() {
+            return Err(ApiError::unsupported(&format!("The parameter {name}"), instead));
+        }
+        let names: Vec<&str> = legacy.iter().map(|(name, _)| *name).collect();
+        return Err(ApiError::validation(format!(
+            "Can not use both expression and non-expression parameters in the same request: \
+             Non-expression parameters: {{{}}} Expression parameters: {{{}}}",
+            names.join(", "),
+            given.join(", ")
+        )));
+    }
+    if given.is_empty() && parameters.has("ExpressionAttributeNames") {
+        return Err(ApiError::validation(
+            "ExpressionAttributeNames can only be specified when using expressions",
+        ));
+    }
+    check_values_used(parameters, expressions)
+}
+
+fn check_values_used(parameters: Parameters<'_>, expressions: &[&str]) -> Result<(), ApiError> {
+    let with_values: Vec<&str> =
+        expressions.iter().copied().filter(|name| *name != "ProjectionExpression").collect();
+    if !parameters.has("ExpressionAttributeValues")
+        || with_values.is_empty()
+        || with_values.iter().any(|name| parameters.has(name))
+    {
+        return Ok(());
+    }
+    let verb = if with_values.len() > 1 { "are" } else { "is" };
+    Err(ApiError::validation(format!(
+        "ExpressionAttributeValues can only be specified when using expressions: {} {verb} null",
+        with_values.join(" and ")
+    )))
+}
+
+/// Reads a condition, if there is one.
+pub(crate) fn condition(
+    text: Option<&str>,
+    kind: ExpressionKind,
+    placeholders: &mut Placeholders,
+) -> Result<Option<Condition>, ApiError> {
+    text.map(|text| expression::parse_condition(text, kind, placeholders))
+        .transpose()
+        .map_err(ApiError::from)
+}
+
+/// Reads a projection, if there is one.
+pub(crate) fn projection(
+    text: Option<&str>,
+    placeholders: &mut Placeholders,
+) -> Result<Option<Projection>, ApiError> {
+    text.map(|text| expression::parse_projection(text, placeholders))
+        .transpose()
+        .map_err(ApiError::from)
+}
+
+/// A Query's filter may only look at what the key condition cannot.
+pub(crate) fn check_filter_leaves_keys(
+    filter: &Condition,
+    schema: &KeySchema,
+) -> Result<(), ApiError> {
+    match filter.paths().find(|path| schema.contains(path.root())) {
+        None => Ok(()),
+        Some(path) => Err(ApiError::validation(format!(
+            "Filter Expression can only contain non-primary key attributes: Primary key attribute: {}",
+            path.root()
+        ))),
+    }
+}

@@ -1,0 +1,66 @@
+//! `GetItem`: one item by its key.
+//!
+//! Every read is consistent; `ConsistentRead` only decides what it costs.
+
+use partition::read_item;
+
+use super::answer::item_member;
+use super::capacity::{Capacity, CapacityDetail};
+use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
+use super::error::ApiError;
+use super::expressions::{self, Substitutions, check_combination};
+use super::parameters::Parameters;
+use super::tables;
+use crate::store::Store;
+
+pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
+    let table = parameters.string("TableName")?;
+    let key = parameters.item("Key")?;
+    let is_consistent = parameters.boolean("ConsistentRead")?.unwrap_or(false);
+    let projection = parameters.string("ProjectionExpression")?;
+    let substitutions = Substitutions::read(parameters)?;
+    let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
+
+    let mut constraints = Constraints::new();
+    constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
+    constraints.table_name(table);
+    constraints.required("key", key.is_some());
+    constraints.finish()?;
+    let (Some(table), Some(key)) = (table, key) else {
+        return Err(ApiError::resource_not_found());
+    };
+
+    let legacy = [("AttributesToGet", "use ProjectionExpression")];
+    check_combination(parameters, &["ProjectionExpression"], &legacy)?;
+    let key = key.map_err(ApiError::validation)?;
+    let projection = match projection {
+        None => None,
+        Some(text) => {
+            let mut placeholders = substitutions.into_placeholders()?;
+            let projection = expressions::projection(Some(text), &mut placeholders)?;
+            placeholders.check_all_used()?;
+            projection
+        }
+    };
+
+    let table = tables::find_for_items(store, table)?;
+    let key = table.key_schema.key_of_parameter(&key)?;
+    let found = read_item(&*store.view(), &table, &key)?;
+
+    let size = found.as_ref().map_or(0, model::Item::size);
+    let mut out = String::with_capacity(64 + 2 * size);
+    out.push('{');
+    if let Some(item) = found {
+        match projection {
+            Some(projection) => item_member(&mut out, "Item", &projection.apply(&item)),
+            None => item_member(&mut out, "Item", &item),
+        }
+    }
+    CapacityDetail::from_parameter(capacity_detail).write_member(
+        &mut out,
+        &table.name,
+        Capacity::of_read(size, is_consistent),
+    );
+    out.push('}');
+    Ok(out)
+}

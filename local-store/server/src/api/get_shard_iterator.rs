@@ -1,0 +1,150 @@
+//! `GetShardIterator`: a place in a shard to begin to read at.
+//!
+//! The text that it gives out is made in `shard_iterator`.
+
+use partition::{Sequence, Shard, Table, View, read_last_sequence};
+
+use super::answer::text_member;
+use super::constraints::Constraints;
+use super::error::ApiError;
+use super::parameters::Parameters;
+use super::shard_iterator::{Place, ShardIterator};
+use super::streams::{self, FoundStream};
+use crate::store::Store;
+
+const TYPES: &[&str] =
+    &["AFTER_SEQUENCE_NUMBER", "LATEST", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON"];
+/// Digits of a sequence number, both inclusive (AWS API reference, `GetShardIterator`).
+const SEQUENCE_NUMBER_LENGTH: (usize, usize) = (21, 40);
+
+pub(super) fn get_shard_iterator(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let arn = parameters.string("StreamArn")?;
+    let shard_id = parameters.string("ShardId")?;
+    let iterator_type = parameters.string("ShardIteratorType")?;
+    let sequence = parameters.string("SequenceNumber")?;
+
+    let mut constraints = Constraints::new();
+    streams::constrain_arn(&mut constraints, arn);
+    constraints.required("shardId", shard_id.is_some());
+    streams::constrain_shard_id(&mut constraints, "shardId", shard_id);
+    constraints.required("shardIteratorType", iterator_type.is_some());
+    constraints.one_of("shardIteratorType", iterator_type, TYPES);
+    if let Some(sequence) = sequence {
+        let (min, max) = SEQUENCE_NUMBER_LENGTH;
+        constraints.length("sequenceNumber", sequence, min, max);
+    }
+    constraints.finish()?;
+    let (arn, shard_id) = (arn.unwrap_or_default(), shard_id.unwrap_or_default());
+
+    let found = FoundStream::find(store, arn)?;
+    let (_, shard) = found.shard(shard_id, arn)?;
+    let place = match (iterator_type, sequence) {
+        (Some("TRIM_HORIZON"), _) => Place::TrimHorizon,
+        (Some("LATEST"), _) => latest(&*store.view(), &found.table, shard)?,
+        (Some(given), None) => {
+            return Err(ApiError::invalid_parameter(format!(
+                "SequenceNumber must be specified when ShardIteratorType is {given}"
+            )));
+        }
+        (given, Some(sequence)) => {
+            let sequence = sequence_of_shard(sequence, shard)?;
+            let is_after = given == Some("AFTER_SEQUENCE_NUMBER");
+            if is_after { Place::After(sequence) } else { Place::At(sequence) }
+        }
+        (None, None) => return Err(ApiError::defect("an iterator type passed its constraint")),
+    };
+    check_not_trimmed(place, shard)?;
+    let iterator =
+        ShardIterator { shard_id: shard.id.clone(), place, issued_at: store.now() };
+    let mut out = String::from("{");
+    text_member(&mut out, "ShardIterator", &iterator.to_text(arn)?);
+    out.push('}');
+    Ok(out)
+}
+
+/// Behind everything that was acknowledged before this request.
+fn latest(view: &dyn View, table: &Table, shard: &Shard) -> Result<Place, ApiError> {
+    Ok(read_last_sequence(view, table, shard)?.map_or(Place::TrimHorizon, Place::After))
+}
+
+/// A sequence number within the range that the shard describes.
+fn sequence_of_shard(text: &str, shard: &Shard) -> Result<Sequence, ApiError> {
+    let sequence: Option<Sequence> = text.parse().ok();
+    sequence
+        .filter(|sequence| {
+            *sequence >= shard.first && shard.last.is_none_or(|last| *sequence <= last)
+        })
+        .ok_or_else(|| {
+            ApiError::validation(format!(
+                "Invalid SequenceNumber: {text} is not in the range of Shard: {}",
+                shard.id
+            ))
+        })
+}
+
+/// Refuses a place whose next record was removed because of its age.
+pub(crate) fn check_not_trimmed(place: Place, shard: &Shard) -> Result<(), ApiError> {
+    let misses = match (place, shard.trimmed) {
+        (Place::TrimHorizon, _) | (_, None) => false,
+        (Place::At(sequence), Some(trimmed)) => sequence <= trimmed,
+        (Place::After(sequence), Some(trimmed)) => sequence < trimmed,
+    };
+    if misses { Err(ApiError::trimmed()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::EpochMillis;
+    use partition::ShardNumber;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_missed_is_an_error() {
+        let sequence = |index| Sequence { index, position: 0 };
+        let shard = |trimmed: Option<u64>| Shard {
+            number: ShardNumber(0),
+            id: "shardId-00000001795000000000-0a1b2c3d".to_owned(),
+            parent: None,
+            first: sequence(1),
+            last: None,
+            opened_at: EpochMillis(0),
+            closed_at: None,
+            trimmed: trimmed.map(sequence),
+        };
+        for (place, trimmed, is_ok) in [
+            (Place::TrimHorizon, Some(5), true),
+            (Place::At(sequence(1)), None, true),
+            (Place::At(sequence(5)), Some(5), false),
+            (Place::At(sequence(6)), Some(5), true),
+            (Place::After(sequence(4)), Some(5), false),
+            (Place::After(sequence(5)), Some(5), true),
+        ] {
+            let outcome = check_not_trimmed(place, &shard(trimmed));
+            assert_eq!(outcome.is_ok(), is_ok, "{place:?} {trimmed:?}");
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_belong_to_their_shard() {
+        let sequence = |index| Sequence { index, position: 0 };
+        let shard = Shard {
+            number: ShardNumber(0),
+            id: "shardId-00000001795000000000-0a1b2c3d".to_owned(),
+            parent: None,
+            first: sequence(3),
+            last: Some(sequence(9)),
+            opened_at: EpochMillis(0),
+            closed_at: Some(EpochMillis(1)),
+            trimmed: None,
+        };
+        for (index, is_ok) in [(2, false), (3, true), (9, true), (10, false)] {
+            let text = sequence(index).to_string();
+            assert_eq!(sequence_of_shard(&text, &shard).is_ok(), is_ok, "{index}");
+        }
+        assert!(sequence_of_shard("999999999999999999999999", &shard).is_err());
+    }
+}

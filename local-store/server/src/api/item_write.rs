@@ -1,0 +1,123 @@
+//! What `PutItem`, `UpdateItem` and `DeleteItem` have in common: their shared parameters, sending
+//! the command, and the shared parts of the answer.
+//!
+//! What each of them checks and returns stands in its own file.
+
+use expression::{Condition, ExpressionKind, Placeholders};
+use partition::{Command, Reply, Table, Write, Written};
+
+use super::capacity::{Capacity, CapacityDetail};
+use super::constraints::{
+    Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS, RETURN_VALUES,
+    RETURN_VALUES_ON_FAILURE,
+};
+use super::error::ApiError;
+use super::expressions::{self, Substitutions};
+use super::parameters::Parameters;
+use crate::store::Store;
+
+/// The shared parameters, as they were sent.
+pub(crate) struct WriteParameters<'j> {
+    pub(crate) table: Option<&'j str>,
+    pub(crate) condition: Option<&'j str>,
+    pub(crate) substitutions: Substitutions,
+    pub(crate) return_values: &'j str,
+    return_on_failure: Option<&'j str>,
+    capacity: Option<&'j str>,
+    metrics: Option<&'j str>,
+}
+
+impl<'j> WriteParameters<'j> {
+    pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        Ok(Self {
+            table: parameters.string("TableName")?,
+            condition: parameters.string("ConditionExpression")?,
+            substitutions: Substitutions::read(parameters)?,
+            return_values: parameters.string("ReturnValues")?.unwrap_or("NONE"),
+            return_on_failure: parameters.string("ReturnValuesOnConditionCheckFailure")?,
+            capacity: parameters.string("ReturnConsumedCapacity")?,
+            metrics: parameters.string("ReturnItemCollectionMetrics")?,
+        })
+    }
+
+    /// Checks the shared parameters, and that the parameter of the operation's own is there.
+    pub(crate) fn check(&self, own: &str, is_present: bool) -> Result<(), ApiError> {
+        let mut constraints = Constraints::new();
+        constraints.one_of("returnConsumedCapacity", self.capacity, RETURN_CONSUMED_CAPACITY);
+        constraints.one_of(
+            "returnItemCollectionMetrics",
+            self.metrics,
+            RETURN_ITEM_COLLECTION_METRICS,
+        );
+        constraints.one_of("returnValues", Some(self.return_values), RETURN_VALUES);
+        constraints.one_of(
+            "returnValuesOnConditionCheckFailure",
+            self.return_on_failure,
+            RETURN_VALUES_ON_FAILURE,
+        );
+        constraints.table_name(self.table);
+        constraints.required(own, is_present);
+        constraints.finish()
+    }
+
+    /// Only an update has new values to return.
+    pub(crate) fn check_returns_old_only(&self) -> Result<(), ApiError> {
+        match self.return_values {
+            "NONE" | "ALL_OLD" => Ok(()),
+            _ => Err(ApiError::validation("ReturnValues can only be ALL_OLD or NONE")),
+        }
+    }
+
+    pub(crate) fn returns_item_on_failure(&self) -> bool {
+        self.return_on_failure == Some("ALL_OLD")
+    }
+
+    pub(crate) fn capacity_detail(&self) -> CapacityDetail {
+        CapacityDetail::from_parameter(self.capacity)
+    }
+}
+
+/// Reads the only expression that a put or a delete has.
+pub(crate) fn only_condition(
+    text: Option<&str>,
+    substitutions: Substitutions,
+) -> Result<Option<Condition>, ApiError> {
+    if text.is_none() {
+        return Ok(None);
+    }
+    let mut placeholders: Placeholders = substitutions.into_placeholders()?;
+    let condition = expressions::condition(text, ExpressionKind::Condition, &mut placeholders)?;
+    placeholders.check_all_used()?;
+    Ok(condition)
+}
+
+/// Sends a write and waits until it is durable and applied.
+pub(crate) async fn submit_write(store: &Store, write: Write) -> Result<Written, ApiError> {
+    let replies = store.submit(vec![Command::Write(Box::new(write))]).await?;
+    written(replies.into_iter().next())
+}
+
+/// What a write's reply means to the requester.
+pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
+    match reply {
+        Some(Reply::Written(written)) => Ok(written),
+        Some(Reply::ConditionFailed { item }) => Err(ApiError::condition_failed(item)),
+        Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
+        Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
+        Some(Reply::Table(_) | Reply::TableExists | Reply::Done { .. }) | None => {
+            Err(ApiError::defect("a write was not answered as a write"))
+        }
+    }
+}
+
+/// Appends `ConsumedCapacity`, if it was asked for. Item collections only have sizes in tables
+/// with local secondary indexes, so there is never an `ItemCollectionMetrics`.
+pub(crate) fn write_capacity(
+    out: &mut String,
+    detail: CapacityDetail,
+    table: &Table,
+    written: &Written,
+) {
+    let capacity = Capacity::of_write(written.old_bytes, written.new_bytes);
+    detail.write_member(out, &table.name, capacity);
+}

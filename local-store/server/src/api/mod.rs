@@ -1,0 +1,168 @@
+//! The API: one file for each operation, from a request's JSON to an answer's JSON.
+//!
+//! Each operation checks in the service's order, top to bottom: the shape of every parameter
+//! (`SerializationException`), the constraints of single parameters (collected), its own rules
+//! (the first failure wins), the table, and the item against the table's key. It knows no HTTP:
+//! see the module `http`.
+
+mod answer;
+mod batch;
+mod batch_get_item;
+mod batch_write_item;
+mod capacity;
+mod constraints;
+mod create_table;
+mod delete_item;
+mod delete_table;
+mod describe_limits;
+mod describe_stream;
+mod describe_table;
+pub mod error;
+mod expressions;
+mod get_item;
+mod get_records;
+mod get_shard_iterator;
+mod item_write;
+mod list_streams;
+mod list_tables;
+mod page;
+mod parameters;
+mod put_item;
+mod query;
+mod scan;
+mod shard_iterator;
+mod streams;
+mod table_description;
+mod table_settings;
+mod tables;
+mod time_to_live;
+mod update_item;
+mod update_table;
+
+#[cfg(test)]
+mod tests;
+
+use model::json;
+
+use self::error::ApiError;
+use self::parameters::Parameters;
+use crate::store::Store;
+
+/// What a request is answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The HTTP status: 200, or what the error's type asks for.
+    pub status: u16,
+    /// JSON.
+    pub body: String,
+}
+
+/// Carries out one request: `target` is `<API version>.<operation>`, as the header `X-Amz-Target`
+/// has it, and `body` is the JSON of its parameters.
+pub async fn handle(store: &Store, target: &str, body: &[u8]) -> Response {
+    match dispatch(store, target, body).await {
+        Ok(body) => Response { status: 200, body },
+        Err(error) => error.to_response(),
+    }
+}
+
+async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, ApiError> {
+    let json = match body {
+        [] => None,
+        body => Some(json::parse(body).map_err(|e| ApiError::serialization(e.to_string()))?),
+    };
+    let operation = Operation::from_target(target).ok_or_else(ApiError::unknown_operation)?;
+    match &json {
+        Some(json) => call(store, operation, Parameters::of_body(json)?).await,
+        None => Err(ApiError::serialization("The request has no body")),
+    }
+}
+
+async fn call(
+    store: &Store,
+    operation: Operation,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    match operation {
+        Operation::BatchGetItem => batch_get_item::batch_get_item(store, parameters),
+        Operation::BatchWriteItem => batch_write_item::batch_write_item(store, parameters).await,
+        Operation::CreateTable => create_table::create_table(store, parameters).await,
+        Operation::DeleteItem => delete_item::delete_item(store, parameters).await,
+        Operation::DeleteTable => delete_table::delete_table(store, parameters).await,
+        Operation::DescribeLimits => Ok(describe_limits::describe_limits()),
+        Operation::DescribeStream => describe_stream::describe_stream(store, parameters),
+        Operation::DescribeTable => describe_table::describe_table(store, parameters),
+        Operation::DescribeTimeToLive => time_to_live::describe_time_to_live(store, parameters),
+        Operation::GetItem => get_item::get_item(store, parameters),
+        Operation::GetRecords => get_records::get_records(store, parameters),
+        Operation::GetShardIterator => get_shard_iterator::get_shard_iterator(store, parameters),
+        Operation::ListStreams => list_streams::list_streams(store, parameters),
+        Operation::ListTables => list_tables::list_tables(store, parameters),
+        Operation::PutItem => put_item::put_item(store, parameters).await,
+        Operation::Query => query::query(store, parameters),
+        Operation::Scan => scan::scan(store, parameters),
+        Operation::UpdateItem => update_item::update_item(store, parameters).await,
+        Operation::UpdateTable => update_table::update_table(store, parameters).await,
+        Operation::UpdateTimeToLive => time_to_live::update_time_to_live(store, parameters).await,
+    }
+}
+
+/// Everything that this store does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    BatchGetItem,
+    BatchWriteItem,
+    CreateTable,
+    DeleteItem,
+    DeleteTable,
+    DescribeLimits,
+    DescribeStream,
+    DescribeTable,
+    DescribeTimeToLive,
+    GetItem,
+    GetRecords,
+    GetShardIterator,
+    ListStreams,
+    ListTables,
+    PutItem,
+    Query,
+    Scan,
+    UpdateItem,
+    UpdateTable,
+    UpdateTimeToLive,
+}
+
+impl Operation {
+    fn from_target(target: &str) -> Option<Self> {
+        let operation = match target.split_once('.')? {
+            ("DynamoDB_20120810", operation) => match operation {
+                "BatchGetItem" => Self::BatchGetItem,
+                "BatchWriteItem" => Self::BatchWriteItem,
+                "CreateTable" => Self::CreateTable,
+                "DeleteItem" => Self::DeleteItem,
+                "DeleteTable" => Self::DeleteTable,
+                "DescribeLimits" => Self::DescribeLimits,
+                "DescribeTable" => Self::DescribeTable,
+                "DescribeTimeToLive" => Self::DescribeTimeToLive,
+                "GetItem" => Self::GetItem,
+                "ListTables" => Self::ListTables,
+                "PutItem" => Self::PutItem,
+                "Query" => Self::Query,
+                "Scan" => Self::Scan,
+                "UpdateItem" => Self::UpdateItem,
+                "UpdateTable" => Self::UpdateTable,
+                "UpdateTimeToLive" => Self::UpdateTimeToLive,
+                _ => return None,
+            },
+            ("DynamoDBStreams_20120810", operation) => match operation {
+                "DescribeStream" => Self::DescribeStream,
+                "GetRecords" => Self::GetRecords,
+                "GetShardIterator" => Self::GetShardIterator,
+                "ListStreams" => Self::ListStreams,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        Some(operation)
+    }
+}

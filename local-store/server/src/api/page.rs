@@ -1,0 +1,208 @@
+//! One page of a Query or a Scan: what they have in common from parameters to answer.
+//!
+//! Which items are read, and from where, is decided by the two operations.
+
+use std::ops::ControlFlow;
+
+use expression::{Condition, Projection};
+use model::limits::PAGE_BYTES_MAX;
+use model::{Item, KeySchema, PrimaryKey, json};
+use partition::{ItemRange, Table, View, read_items};
+
+use super::answer::{begin_member, item_member, number_member};
+use super::capacity::{Capacity, CapacityDetail};
+use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, SELECT};
+use super::error::ApiError;
+use super::expressions::Substitutions;
+use super::parameters::{Checked, Parameters};
+
+/// The shared parameters, as they were sent.
+pub(crate) struct PageParameters<'j> {
+    pub(crate) table: Option<&'j str>,
+    pub(crate) index: Option<&'j str>,
+    pub(crate) start_key: Option<Checked<Item>>,
+    pub(crate) filter: Option<&'j str>,
+    pub(crate) projection: Option<&'j str>,
+    pub(crate) substitutions: Substitutions,
+    pub(crate) is_consistent: bool,
+    select: Option<&'j str>,
+    limit: Option<i64>,
+    capacity: Option<&'j str>,
+}
+
+impl<'j> PageParameters<'j> {
+    pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        Ok(Self {
+            table: parameters.string("TableName")?,
+            index: parameters.string("IndexName")?,
+            start_key: parameters.item("ExclusiveStartKey")?,
+            filter: parameters.string("FilterExpression")?,
+            projection: parameters.string("ProjectionExpression")?,
+            substitutions: Substitutions::read(parameters)?,
+            is_consistent: parameters.boolean("ConsistentRead")?.unwrap_or(false),
+            select: parameters.string("Select")?,
+            limit: parameters.integer("Limit")?,
+            capacity: parameters.string("ReturnConsumedCapacity")?,
+        })
+    }
+
+    /// Adds the shared parameters' failures.
+    pub(crate) fn constrain(&self, constraints: &mut Constraints) {
+        constraints.one_of("select", self.select, SELECT);
+        constraints.range("limit", self.limit, 1, i64::from(i32::MAX));
+        constraints.one_of("returnConsumedCapacity", self.capacity, RETURN_CONSUMED_CAPACITY);
+        constraints.table_name(self.table);
+        if let Some(index) = self.index {
+            constraints.name("indexName", index);
+        }
+    }
+
+    /// Takes the starting key, whose values are checked before the table is known.
+    pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
+        self.start_key.take().transpose().map_err(|text| starting_key_invalid(&text))
+    }
+
+    /// Checks that `Select` fits what is asked for; `doing` is `Querying` or `Scanning`.
+    pub(crate) fn check_select(&self, doing: &str) -> Result<(), ApiError> {
+        match (self.select, self.projection) {
+            (Some("ALL_PROJECTED_ATTRIBUTES"), _) if self.index.is_none() => {
+                Err(ApiError::invalid_parameter(format!(
+                    "ALL_PROJECTED_ATTRIBUTES can be used only when {doing} using an IndexName"
+                )))
+            }
+            (Some("SPECIFIC_ATTRIBUTES"), None) => Err(ApiError::invalid_parameter(
+                "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES",
+            )),
+            (Some(select), Some(_)) if select != "SPECIFIC_ATTRIBUTES" => {
+                let what = if select == "COUNT" { "only the Count" } else { select };
+                Err(ApiError::invalid_parameter(format!(
+                    "Cannot specify the ProjectionExpression when choosing to get {what}"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tables have no indexes, so whatever index is named is not there.
+    pub(crate) fn check_index(&self) -> Result<(), ApiError> {
+        match self.index {
+            None => Ok(()),
+            Some(index) => Err(ApiError::validation(format!(
+                "The table does not have the specified index: {index}"
+            ))),
+        }
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn counts_only(&self) -> bool {
+        self.select == Some("COUNT")
+    }
+
+    pub(crate) fn capacity_detail(&self) -> CapacityDetail {
+        CapacityDetail::from_parameter(self.capacity)
+    }
+}
+
+/// A starting key that is no key of the table, in the service's words.
+pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
+    ApiError::validation(format!("The provided starting key is invalid: {reason}"))
+}
+
+/// What to read and what to keep of it.
+pub(crate) struct PageRequest<'r> {
+    pub(crate) table: &'r Table,
+    pub(crate) range: ItemRange,
+    pub(crate) start_after: Option<PrimaryKey>,
+    pub(crate) forward: bool,
+    /// Items to read at most, at least 1.
+    pub(crate) limit: usize,
+    pub(crate) filter: Option<Condition>,
+    pub(crate) projection: Option<Projection>,
+    pub(crate) counts_only: bool,
+    pub(crate) is_consistent: bool,
+    pub(crate) capacity_detail: CapacityDetail,
+}
+
+/// How far a page has got.
+#[derive(Default)]
+struct Progress {
+    count: u64,
+    scanned: usize,
+    bytes: usize,
+    last_read: Option<Item>,
+    is_cut: bool,
+}
+
+/// Room for the answer of a small page.
+const ANSWER_BYTES_EXPECTED: usize = 4096;
+
+/// Reads a page and writes the whole answer. Limits count what is read, before the filter.
+pub(crate) fn answer_page(view: &dyn View, request: &PageRequest<'_>) -> Result<String, ApiError> {
+    let mut out = String::with_capacity(ANSWER_BYTES_EXPECTED);
+    out.push('{');
+    if !request.counts_only {
+        begin_member(&mut out, "Items");
+        out.push('[');
+    }
+    let mut progress = Progress::default();
+    read_items(
+        view,
+        request.table,
+        &request.range,
+        request.start_after.as_ref(),
+        request.forward,
+        &mut |item| take_item(request, &mut progress, &mut out, item),
+    )?;
+    if !request.counts_only {
+        out.push(']');
+    }
+    number_member(&mut out, "Count", progress.count);
+    number_member(&mut out, "ScannedCount", u64::try_from(progress.scanned).unwrap_or(u64::MAX));
+    if let Some(last) = progress.last_read.filter(|_| progress.is_cut) {
+        let key = key_attributes(&request.table.key_schema, last);
+        item_member(&mut out, "LastEvaluatedKey", &key);
+    }
+    let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
+    request.capacity_detail.write_member(&mut out, &request.table.name, capacity);
+    out.push('}');
+    Ok(out)
+}
+
+fn take_item(
+    request: &PageRequest<'_>,
+    progress: &mut Progress,
+    out: &mut String,
+    item: Item,
+) -> ControlFlow<()> {
+    // A page ends with the item that reaches 1 MB, and only when there is another one.
+    if progress.bytes >= PAGE_BYTES_MAX {
+        progress.is_cut = true;
+        return ControlFlow::Break(());
+    }
+    progress.bytes += item.size();
+    progress.scanned += 1;
+    if request.filter.as_ref().is_none_or(|filter| filter.evaluate(&item)) {
+        if !request.counts_only {
+            if progress.count > 0 {
+                out.push(',');
+            }
+            match &request.projection {
+                Some(projection) => json::write_item(out, &projection.apply(&item)),
+                None => json::write_item(out, &item),
+            }
+        }
+        progress.count += 1;
+    }
+    progress.last_read = Some(item);
+    // A page that reaches its limit gives a key to go on from even at the end of the range.
+    progress.is_cut = progress.scanned >= request.limit;
+    if progress.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+fn key_attributes(schema: &KeySchema, mut item: Item) -> Item {
+    item.retain(|name, _| schema.contains(name));
+    item
+}

@@ -1,0 +1,65 @@
+//! `PutItem`: an item in place of whatever was under its key.
+//!
+//! The condition is decided when the command is applied, not here.
+
+use model::Item;
+use model::limits::ITEM_BYTES_MAX;
+use partition::{Write, WriteAction};
+
+use super::answer::item_member;
+use super::error::ApiError;
+use super::expressions::{LEGACY_CONDITION, check_combination};
+use super::item_write::{WriteParameters, only_condition, submit_write, write_capacity};
+use super::parameters::Parameters;
+use super::tables;
+use crate::store::Store;
+
+/// An item that is too large, in the service's words.
+const TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
+
+pub(super) async fn put_item(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let shared = WriteParameters::read(parameters)?;
+    let item = parameters.item("Item")?;
+    shared.check("item", item.is_some())?;
+    let (Some(table), Some(item)) = (shared.table, item) else {
+        return Err(ApiError::resource_not_found());
+    };
+
+    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION)?;
+    let item = item.map_err(ApiError::validation)?;
+    shared.check_returns_old_only()?;
+    check_size(&item)?;
+    let detail = shared.capacity_detail();
+    let return_old = shared.return_values == "ALL_OLD";
+    let return_on_failure = shared.returns_item_on_failure();
+    let condition = only_condition(shared.condition, shared.substitutions)?;
+
+    let table = tables::find_for_items(store, table)?;
+    let key = table.key_schema.key_of_item(&item)?;
+    let write = Write {
+        table: table.id,
+        key,
+        action: WriteAction::Put(item),
+        condition,
+        return_old,
+        return_new: false,
+        return_on_failure,
+    };
+    let written = submit_write(store, write).await?;
+
+    let mut out = String::from("{");
+    if let Some(old) = &written.old {
+        item_member(&mut out, "Attributes", old);
+    }
+    write_capacity(&mut out, detail, &table, &written);
+    out.push('}');
+    Ok(out)
+}
+
+/// An item of at most 400 KB, names included.
+pub(crate) fn check_size(item: &Item) -> Result<(), ApiError> {
+    if item.size() > ITEM_BYTES_MAX { Err(ApiError::validation(TOO_LARGE)) } else { Ok(()) }
+}

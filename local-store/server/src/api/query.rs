@@ -1,0 +1,99 @@
+//! `Query`: the items with one partition key, in the order of their sort keys.
+//!
+//! Pages and their answers are in `page`; this file decides which items are asked for.
+
+use expression::{ExpressionKind, KeyCondition, KeyExpression};
+use model::{Item, KeySchema, PrimaryKey};
+use partition::ItemRange;
+
+use super::constraints::Constraints;
+use super::error::ApiError;
+use super::expressions::{self, Legacy, check_combination, check_filter_leaves_keys};
+use super::page::{PageParameters, PageRequest, answer_page};
+use super::parameters::Parameters;
+use super::tables;
+use crate::store::Store;
+
+const LEGACY: [Legacy; 4] = [
+    ("AttributesToGet", "use ProjectionExpression"),
+    ("QueryFilter", "use FilterExpression"),
+    ("ConditionalOperator", "use AND and OR in an expression"),
+    ("KeyConditions", "use KeyConditionExpression"),
+];
+
+pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
+    let mut shared = PageParameters::read(parameters)?;
+    let key_condition = parameters.string("KeyConditionExpression")?;
+    let forward = parameters.boolean("ScanIndexForward")?.unwrap_or(true);
+    let mut constraints = Constraints::new();
+    shared.constrain(&mut constraints);
+    constraints.finish()?;
+    let Some(table) = shared.table else {
+        return Err(ApiError::resource_not_found());
+    };
+
+    let kinds = ["ProjectionExpression", "FilterExpression", "KeyConditionExpression"];
+    check_combination(parameters, &kinds, &LEGACY)?;
+    let start_key = shared.take_start_key()?;
+    let key_condition = key_condition.ok_or_else(|| {
+        ApiError::validation(
+            "Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.",
+        )
+    })?;
+    shared.check_select("Querying")?;
+    let (limit, counts_only, capacity_detail) =
+        (shared.limit(), shared.counts_only(), shared.capacity_detail());
+    let is_consistent = shared.is_consistent;
+    let index = shared.check_index();
+    let mut placeholders = shared.substitutions.into_placeholders()?;
+    let key_expression = KeyExpression::parse(key_condition, &mut placeholders)?;
+    let filter =
+        expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
+    let projection = expressions::projection(shared.projection, &mut placeholders)?;
+    placeholders.check_all_used()?;
+
+    let table = tables::find_for_items(store, table)?;
+    index?;
+    let schema = &table.key_schema;
+    let condition = key_expression.resolve(schema)?;
+    if let Some(filter) = &filter {
+        check_filter_leaves_keys(filter, schema)?;
+    }
+    let start_after = start_key.map(|key| start_after(&key, schema, &condition)).transpose()?;
+    let KeyCondition { partition, sort } = condition;
+    let request = PageRequest {
+        table: &table,
+        range: ItemRange::Collection { partition, sort },
+        start_after,
+        forward,
+        limit,
+        filter,
+        projection,
+        counts_only,
+        is_consistent,
+        capacity_detail,
+    };
+    answer_page(&*store.view(), &request)
+}
+
+/// The key behind which a page begins: one that the Query itself could have reached.
+fn start_after(
+    key: &Item,
+    schema: &KeySchema,
+    condition: &KeyCondition,
+) -> Result<PrimaryKey, ApiError> {
+    let key = schema
+        .key_of_parameter(key)
+        .map_err(|_| ApiError::validation("The provided starting key is invalid"))?;
+    if key.partition != condition.partition {
+        return Err(ApiError::validation(
+            "The provided starting key is outside query boundaries based on provided conditions",
+        ));
+    }
+    match (&key.sort, &condition.sort) {
+        (Some(value), Some(sort)) if !sort.matches(value) => Err(ApiError::validation(
+            "The provided starting key does not match the range key predicate",
+        )),
+        _ => Ok(key),
+    }
+}

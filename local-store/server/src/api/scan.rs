@@ -1,0 +1,114 @@
+//! `Scan`: every item of a table, or of one segment of it, in the order of the ring.
+//!
+//! Pages and their answers are in `page`; this file decides which stretch of the ring is read.
+
+use expression::ExpressionKind;
+use model::limits::SCAN_SEGMENTS_MAX;
+use model::{Item, KeySchema, PrimaryKey};
+use partition::{ItemRange, TokenRange};
+
+use super::constraints::Constraints;
+use super::error::ApiError;
+use super::expressions::{self, Legacy, check_combination};
+use super::page::{PageParameters, PageRequest, answer_page, starting_key_invalid};
+use super::parameters::Parameters;
+use super::tables;
+use crate::store::Store;
+
+const LEGACY: [Legacy; 3] = [
+    ("AttributesToGet", "use ProjectionExpression"),
+    ("ScanFilter", "use FilterExpression"),
+    ("ConditionalOperator", "use AND and OR in an expression"),
+];
+
+/// A segment of a parallel scan: its number and how many there are.
+type Segment = (u32, u32);
+
+pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
+    let mut shared = PageParameters::read(parameters)?;
+    let segment = parameters.integer("Segment")?;
+    let total = parameters.integer("TotalSegments")?;
+    let mut constraints = Constraints::new();
+    shared.constrain(&mut constraints);
+    constraints.range("totalSegments", total, 1, i64::from(SCAN_SEGMENTS_MAX));
+    constraints.range("segment", segment, 0, i64::from(SCAN_SEGMENTS_MAX) - 1);
+    constraints.finish()?;
+    let Some(table) = shared.table else {
+        return Err(ApiError::resource_not_found());
+    };
+
+    check_combination(parameters, &["ProjectionExpression", "FilterExpression"], &LEGACY)?;
+    let start_key = shared.take_start_key()?;
+    let segment = check_segment(segment, total)?;
+    shared.check_select("Scanning")?;
+    let (limit, counts_only, capacity_detail) =
+        (shared.limit(), shared.counts_only(), shared.capacity_detail());
+    let is_consistent = shared.is_consistent;
+    let index = shared.check_index();
+    let mut placeholders = shared.substitutions.into_placeholders()?;
+    let filter =
+        expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
+    let projection = expressions::projection(shared.projection, &mut placeholders)?;
+    placeholders.check_all_used()?;
+
+    let table = tables::find_for_items(store, table)?;
+    index?;
+    let tokens = segment.map_or(TokenRange::ALL, |(n, total)| TokenRange::segment(n, total));
+    let start_after = start_key
+        .map(|key| start_after(&key, &table.key_schema, tokens, segment))
+        .transpose()?;
+    let request = PageRequest {
+        table: &table,
+        range: ItemRange::Tokens(tokens),
+        start_after,
+        forward: true,
+        limit,
+        filter,
+        projection,
+        counts_only,
+        is_consistent,
+        capacity_detail,
+    };
+    answer_page(&*store.view(), &request)
+}
+
+/// Both parameters or none.
+fn check_segment(segment: Option<i64>, total: Option<i64>) -> Result<Option<Segment>, ApiError> {
+    match (segment, total) {
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(ApiError::validation(
+            "The TotalSegments parameter is required but was not present in the request when Segment parameter is present",
+        )),
+        (None, Some(_)) => Err(ApiError::validation(
+            "The Segment parameter is required but was not present in the request when parameter TotalSegments is present",
+        )),
+        (Some(segment), Some(total)) if segment >= total => Err(ApiError::validation(format!(
+            "The Segment parameter is zero-based and must be less than parameter TotalSegments: Segment: {segment} is not less than TotalSegments: {total}"
+        ))),
+        (Some(segment), Some(total)) => {
+            // Both were found to be in range before.
+            let number = |value: i64| u32::try_from(value).unwrap_or(0);
+            Ok(Some((number(segment), number(total))))
+        }
+    }
+}
+
+/// The key behind which a page begins: one of this segment.
+fn start_after(
+    key: &Item,
+    schema: &KeySchema,
+    tokens: TokenRange,
+    segment: Option<Segment>,
+) -> Result<PrimaryKey, ApiError> {
+    let key = schema
+        .key_of_parameter(key)
+        .map_err(|error| starting_key_invalid(&error.to_string()))?;
+    match segment {
+        Some((number, total)) if !(tokens.first..=tokens.last).contains(&key.token()) => {
+            Err(starting_key_invalid(&format!(
+                "Invalid ExclusiveStartKey. Please use ExclusiveStartKey with correct Segment. TotalSegments: {total} Segment: {number}"
+            )))
+        }
+        _ => Ok(key),
+    }
+}

@@ -1,0 +1,138 @@
+//! Shard iterators: what the opaque text that `GetShardIterator` and `GetRecords` give out says.
+//!
+//! `<stream ARN>|1|<hexadecimal bytes>`, the bytes being the postcard encoding of an [`Iterator`]
+//! and a CRC-32C of the ARN and that encoding. The check finds damage and typing errors; it is no
+//! protection against forgery, which gains nothing while requests are not authenticated.
+
+use std::fmt::Write as _;
+
+use model::EpochMillis;
+use model::limits::ITERATOR_LIFE_MS;
+use partition::Sequence;
+use serde::{Deserialize, Serialize};
+
+use super::error::ApiError;
+
+/// The version of this layout.
+const VERSION: &str = "1";
+
+/// Where an iterator stands in its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Place {
+    /// At the oldest record that is there when it is used.
+    TrimHorizon,
+    /// At this place, inclusive.
+    At(Sequence),
+    /// Behind this place, exclusive.
+    After(Sequence),
+}
+
+/// A shard iterator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShardIterator {
+    pub(crate) shard_id: String,
+    pub(crate) place: Place,
+    /// When it was given out: it is good for 15 minutes.
+    pub(crate) issued_at: EpochMillis,
+}
+
+impl ShardIterator {
+    /// The text to give out.
+    pub(crate) fn to_text(&self, stream_arn: &str) -> Result<String, ApiError> {
+        let bytes = postcard::to_stdvec(self)
+            .map_err(|error| ApiError::defect(&format!("a shard iterator: {error}")))?;
+        let mut text = String::with_capacity(stream_arn.len() + 2 * bytes.len() + 16);
+        let _ = write!(text, "{stream_arn}|{VERSION}|");
+        for byte in bytes.iter().chain(&checksum(stream_arn, &bytes).to_be_bytes()) {
+            let _ = write!(text, "{byte:02x}");
+        }
+        Ok(text)
+    }
+
+    /// Reads a text that was given out: the ARN of its stream, and the iterator.
+    pub(crate) fn from_text(text: &str) -> Result<(&str, Self), ApiError> {
+        let invalid = || {
+            ApiError::validation(
+                "Invalid ShardIterator: it is not a text that GetShardIterator or GetRecords gave out",
+            )
+        };
+        let (rest, digits) = text.rsplit_once('|').ok_or_else(invalid)?;
+        let (arn, version) = rest.rsplit_once('|').ok_or_else(invalid)?;
+        let bytes = decode_hexadecimal(digits).ok_or_else(invalid)?;
+        let (bytes, sum) = bytes.split_last_chunk::<4>().ok_or_else(invalid)?;
+        if version != VERSION || u32::from_be_bytes(*sum) != checksum(arn, bytes) {
+            return Err(invalid());
+        }
+        let iterator = postcard::from_bytes(bytes).map_err(|_| invalid())?;
+        Ok((arn, iterator))
+    }
+
+    /// Refuses an iterator that is older than 15 minutes of store time.
+    pub(crate) fn check_age(&self, now: EpochMillis) -> Result<(), ApiError> {
+        let age_ms = now.since(self.issued_at);
+        if age_ms > ITERATOR_LIFE_MS {
+            return Err(ApiError::expired_iterator(age_ms, ITERATOR_LIFE_MS));
+        }
+        Ok(())
+    }
+}
+
+fn checksum(arn: &str, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(arn.as_bytes()), bytes)
+}
+
+fn decode_hexadecimal(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|n| u8::try_from(n).ok());
+    pairs.iter().map(|[high, low]| Some(nibble(*high)? << 4 | nibble(*low)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ARN: &str = "arn:aws:dynamodb:us-east-1:000000000000:table/votes/stream/2026-11-21T02:30:00.000";
+
+    fn iterator() -> ShardIterator {
+        ShardIterator {
+            shard_id: "shardId-00000001795000000000-0a1b2c3d".to_owned(),
+            place: Place::After(Sequence { index: 7, position: 3 }),
+            issued_at: EpochMillis(1_795_000_000_000),
+        }
+    }
+
+    #[test]
+    fn texts_round_trip() {
+        let text = iterator().to_text(ARN).unwrap();
+        assert_eq!(ShardIterator::from_text(&text), Ok((ARN, iterator())));
+        assert!(text.len() <= 2048);
+    }
+
+    #[test]
+    fn iterators_live_for_15_minutes() {
+        let at = |age| iterator().check_age(iterator().issued_at.plus(age)).is_ok();
+        assert!(at(0) && at(15 * 60 * 1000) && !at(15 * 60 * 1000 + 1));
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_texts_are_refused(at in any::<prop::sample::Index>(), with in any::<char>()) {
+            let text = iterator().to_text(ARN).unwrap();
+            let at = at.index(text.len());
+            prop_assume!(!text[at..].starts_with(with.to_ascii_lowercase()));
+            prop_assume!(!text[at..].starts_with(with.to_ascii_uppercase()));
+            let damaged = format!("{}{with}{}", &text[..at], &text[at + 1..]);
+            prop_assert!(ShardIterator::from_text(&damaged).is_err());
+        }
+
+        #[test]
+        fn other_texts_are_refused(text in ".{0,80}") {
+            prop_assert!(ShardIterator::from_text(&text).is_err());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Finding the stream and the shard that a request names.
+//!
+//! Reading them is done by the operations.
+
+use std::sync::Arc;
+
+use model::arn::StreamArn;
+use partition::{Shard, Stream, Table};
+
+use super::constraints::Constraints;
+use super::error::ApiError;
+use super::tables::table_arn;
+use crate::store::Store;
+
+/// Shortest ARN, sequence number and shard id that the service accepts, and the longest ones.
+const STREAM_ARN_LENGTH: (usize, usize) = (37, 1024);
+const SHARD_ID_LENGTH: (usize, usize) = (28, 65);
+
+/// The ARN of a stream of this store.
+pub(crate) fn stream_arn(store: &Store, table: &Table, stream: &Stream) -> StreamArn {
+    StreamArn { table: table_arn(store, &table.name), label: stream.label.clone() }
+}
+
+/// `StreamArn`, which must be there.
+pub(crate) fn constrain_arn(constraints: &mut Constraints, arn: Option<&str>) {
+    constraints.required("streamArn", arn.is_some());
+    if let Some(arn) = arn {
+        constraints.length("streamArn", arn, STREAM_ARN_LENGTH.0, STREAM_ARN_LENGTH.1);
+    }
+}
+
+/// A shard's id, if it was given.
+pub(crate) fn constrain_shard_id(constraints: &mut Constraints, at: &str, id: Option<&str>) {
+    if let Some(id) = id {
+        constraints.length(at, id, SHARD_ID_LENGTH.0, SHARD_ID_LENGTH.1);
+    }
+}
+
+/// A stream within its table.
+pub(crate) struct FoundStream {
+    pub(crate) table: Arc<Table>,
+    label: String,
+}
+
+impl FoundStream {
+    /// The stream with an ARN.
+    pub(crate) fn find(store: &Store, given: &str) -> Result<Self, ApiError> {
+        let arn: StreamArn =
+            given.parse().map_err(|error| ApiError::validation(format!("Invalid StreamArn: {error}")))?;
+        let is_ours = arn.table.region == store.region() && arn.table.account == store.account();
+        let table = store.catalogue().find(&arn.table.table).filter(|_| is_ours).cloned();
+        match table {
+            Some(table) if table.stream(&arn.label).is_some() => {
+                Ok(Self { table, label: arn.label })
+            }
+            _ => Err(ApiError::stream_not_found(given)),
+        }
+    }
+
+    /// The stream.
+    pub(crate) fn stream(&self) -> Result<&Stream, ApiError> {
+        self.table.stream(&self.label).ok_or_else(|| ApiError::defect("a found stream is gone"))
+    }
+
+    /// The stream and a shard of it.
+    pub(crate) fn shard(&self, id: &str, arn: &str) -> Result<(&Stream, &Shard), ApiError> {
+        let stream = self.stream()?;
+        match stream.shards.iter().find(|shard| shard.id == id) {
+            Some(shard) => Ok((stream, shard)),
+            None => Err(ApiError::shard_not_found(id, arn)),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The settings that `CreateTable` and `UpdateTable` share: billing mode, throughput, stream,
+//! deletion protection; and what this store takes without effect, or does not take.
+//!
+//! What the settings mean for a table that is there is decided by the two operations.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
+use model::{EpochMillis, StreamViewType};
+use partition::Billing;
+
+use super::constraints::Constraints;
+use super::error::ApiError;
+use super::parameters::Parameters;
+
+/// Largest throughput that can be asked for, inclusive; larger values would overflow the
+/// service's own arithmetic.
+const THROUGHPUT_MAX: i64 = 1_000_000_000_000;
+
+/// What this store does not do yet; asking for it is an error.
+const UNSUPPORTED: [(&str, &str); 7] = [
+    ("LocalSecondaryIndexes", "leave it out"),
+    ("GlobalSecondaryIndexes", "leave it out"),
+    ("GlobalSecondaryIndexUpdates", "leave it out"),
+    ("ReplicaUpdates", "leave it out"),
+    ("MultiRegionConsistency", "leave it out"),
+    ("GlobalTableWitnessUpdates", "leave it out"),
+    ("GlobalTableSettingsReplicationMode", "leave it out"),
+];
+
+/// The shared parameters, as they were sent. What is only taken for compatibility (`Tags`,
+/// `SSESpecification`, `TableClass`, `OnDemandThroughput`, `WarmThroughput`, `ResourcePolicy`) has
+/// no effect on one machine; see `docs/differences-from-dynamodb.md`.
+pub(crate) struct TableSettings<'j> {
+    pub(crate) billing_mode: Option<&'j str>,
+    pub(crate) deletion_protection: Option<bool>,
+    throughput: Option<Throughput>,
+    stream: Option<StreamSpecification<'j>>,
+    table_class: Option<&'j str>,
+}
+
+#[derive(Clone, Copy)]
+struct Throughput {
+    read_units: Option<i64>,
+    write_units: Option<i64>,
+}
+
+struct StreamSpecification<'j> {
+    is_enabled: Option<bool>,
+    view_type: Option<&'j str>,
+}
+
+impl<'j> TableSettings<'j> {
+    pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        let throughput = match parameters.structure("ProvisionedThroughput")? {
+            None => None,
+            Some(throughput) => Some(Throughput {
+                read_units: throughput.integer("ReadCapacityUnits")?,
+                write_units: throughput.integer("WriteCapacityUnits")?,
+            }),
+        };
+        let stream = match parameters.structure("StreamSpecification")? {
+            None => None,
+            Some(stream) => Some(StreamSpecification {
+                is_enabled: stream.boolean("StreamEnabled")?,
+                view_type: stream.string("StreamViewType")?,
+            }),
+        };
+        Ok(Self {
+            billing_mode: parameters.string("BillingMode")?,
+            deletion_protection: parameters.boolean("DeletionProtectionEnabled")?,
+            throughput,
+            stream,
+            table_class: parameters.string("TableClass")?,
+        })
+    }
+
+    /// Adds the shared parameters' failures.
+    pub(crate) fn constrain(&self, constraints: &mut Constraints) {
+        let billing_modes = ["PROVISIONED", "PAY_PER_REQUEST"];
+        constraints.one_of("billingMode", self.billing_mode, &billing_modes);
+        if let Some(throughput) = self.throughput {
+            let at = "provisionedThroughput.writeCapacityUnits";
+            constraints.required(at, throughput.write_units.is_some());
+            constraints.range(at, throughput.write_units, 1, i64::MAX);
+            let at = "provisionedThroughput.readCapacityUnits";
+            constraints.required(at, throughput.read_units.is_some());
+            constraints.range(at, throughput.read_units, 1, i64::MAX);
+        }
+        if let Some(stream) = &self.stream {
+            constraints.required("streamSpecification.streamEnabled", stream.is_enabled.is_some());
+            let view_types = StreamViewType::ALL.map(StreamViewType::as_str);
+            constraints.one_of("streamSpecification.streamViewType", stream.view_type, &view_types);
+        }
+        let classes = ["STANDARD", "STANDARD_INFREQUENT_ACCESS"];
+        constraints.one_of("tableClass", self.table_class, &classes);
+    }
+
+    pub(crate) fn has_throughput(&self) -> bool {
+        self.throughput.is_some()
+    }
+
+    pub(crate) fn has_stream(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// The provisioned throughput, if it was given: each at least 1 and in bounds.
+    pub(crate) fn provisioned(&self) -> Result<Option<Billing>, ApiError> {
+        let Some(Throughput { read_units: Some(read), write_units: Some(write) }) = self.throughput
+        else {
+            return Ok(None);
+        };
+        for (units, name) in [(read, "ReadCapacityUnits"), (write, "WriteCapacityUnits")] {
+            if units > THROUGHPUT_MAX {
+                return Err(ApiError::validation(format!(
+                    "Given value {units} for {name} is out of bounds"
+                )));
+            }
+        }
+        Ok(Some(Billing::Provisioned {
+            read_units: read.unsigned_abs(),
+            write_units: write.unsigned_abs(),
+        }))
+    }
+
+    /// The stream: `Some(Some(view type))` to enable one, `Some(None)` to have none.
+    pub(crate) fn stream(&self) -> Result<Option<Option<StreamViewType>>, ApiError> {
+        let Some(stream) = &self.stream else {
+            return Ok(None);
+        };
+        match (stream.is_enabled, stream.view_type.and_then(StreamViewType::from_text)) {
+            (Some(true), Some(view_type)) => Ok(Some(Some(view_type))),
+            (Some(true), None) => Err(ApiError::invalid_parameter(
+                "StreamViewType must be specified when StreamEnabled is true",
+            )),
+            (_, Some(_)) => Err(ApiError::invalid_parameter(
+                "StreamViewType must not be specified when StreamEnabled is false",
+            )),
+            (_, None) => Ok(Some(None)),
+        }
+    }
+}
+
+/// Refuses what this store does not do yet.
+pub(crate) fn check_supported(parameters: Parameters<'_>) -> Result<(), ApiError> {
+    match UNSUPPORTED.iter().find(|(name, _)| parameters.has(name)) {
+        None => Ok(()),
+        Some((name, instead)) => {
+            Err(ApiError::unsupported(&format!("The parameter {name}"), instead))
+        }
+    }
+}
+
+/// Throughput belongs to one billing mode only.
+pub(crate) fn throughput_not_allowed() -> ApiError {
+    ApiError::invalid_parameter(
+        "Neither ReadCapacityUnits nor WriteCapacityUnits can be specified when BillingMode is PAY_PER_REQUEST",
+    )
+}
+
+/// See [`throughput_not_allowed`].
+pub(crate) fn throughput_missing() -> ApiError {
+    ApiError::invalid_parameter(
+        "ReadCapacityUnits and WriteCapacityUnits must both be specified when BillingMode is PROVISIONED",
+    )
+}
+
+/// The latest label that this process gave out, in milliseconds.
+static LATEST_LABEL_MS: AtomicU64 = AtomicU64::new(0);
+
+/// The label of a stream that is enabled now: the time, such as `2026-11-21T02:30:00.000`. No two
+/// streams of one process have the same, not even while the store's clock stands still, because
+/// what a consumer remembers of a stream is kept under its label.
+pub(crate) fn stream_label(now: EpochMillis) -> Result<String, ApiError> {
+    let next = |latest: u64| now.0.max(latest.saturating_add(1));
+    let latest = LATEST_LABEL_MS
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |latest| Some(next(latest)))
+        .unwrap_or_else(|latest| latest);
+    let label = i64::try_from(next(latest)).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    match label {
+        Some(time) => Ok(time.strftime("%Y-%m-%dT%H:%M:%S%.3f").to_string()),
+        None => Err(ApiError::defect("the store's clock is beyond the year 9999")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_grow_while_the_clock_stands_still() {
+        let now = EpochMillis(4_102_444_800_000);
+        let labels: Vec<String> = (0..3).map(|_| stream_label(now).unwrap()).collect();
+        assert!(labels[0].starts_with("2100-01-01T00:00:00."), "{labels:?}");
+        assert_eq!(labels[0].len(), "2026-11-21T02:30:00.000".len());
+        assert!(labels[0] < labels[1] && labels[1] < labels[2], "{labels:?}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Finding the table that a request names, by name or ARN.
+//!
+//! Operations on items and operations on tables say differently that it is not there.
+
+use std::sync::Arc;
+
+use model::arn::TableArn;
+use partition::Table;
+
+use super::error::ApiError;
+use crate::store::Store;
+
+/// The name in a `TableName` parameter, which may be an ARN. An ARN of another Region or account
+/// names no table of this store.
+pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Option<&'n str> {
+    if !given.starts_with("arn:") {
+        return Some(given);
+    }
+    let arn: TableArn = given.parse().ok()?;
+    let is_ours = arn.region == store.region() && arn.account == store.account();
+    given.rsplit_once('/').map(|(_, name)| name).filter(|_| is_ours)
+}
+
+fn find(store: &Store, given: &str) -> Option<Arc<Table>> {
+    name_of(store, given).and_then(|name| store.catalogue().find(name).cloned())
+}
+
+/// The table of an operation on items.
+pub(crate) fn find_for_items(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
+    find(store, given).ok_or_else(ApiError::resource_not_found)
+}
+
+/// The table of an operation on the table itself.
+pub(crate) fn find_for_settings(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
+    find(store, given).ok_or_else(|| ApiError::table_not_found(given))
+}
+
+/// The ARN of a table of this store.
+pub(crate) fn table_arn(store: &Store, name: &str) -> TableArn {
+    TableArn {
+        region: store.region().to_owned(),
+        account: store.account().to_owned(),
+        table: name.to_owned(),
+    }
+}

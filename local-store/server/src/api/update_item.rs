@@ -1,0 +1,105 @@
+//! `UpdateItem`: an update expression applied to the item under a key, which need not be there.
+//!
+//! The condition and the update are evaluated when the command is applied, not here.
+
+use expression::{Condition, ExpressionKind, Update};
+use model::KeySchema;
+use partition::{Write, WriteAction, Written};
+
+use super::answer::item_member;
+use super::error::ApiError;
+use super::expressions::{self, LEGACY_CONDITION, Substitutions, check_combination};
+use super::item_write::{WriteParameters, submit_write, write_capacity};
+use super::parameters::Parameters;
+use super::tables;
+use crate::store::Store;
+
+pub(super) async fn update_item(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let shared = WriteParameters::read(parameters)?;
+    let key = parameters.item("Key")?;
+    let update = parameters.string("UpdateExpression")?;
+    shared.check("key", key.is_some())?;
+    let (Some(table), Some(key)) = (shared.table, key) else {
+        return Err(ApiError::resource_not_found());
+    };
+
+    let [expected, operator] = LEGACY_CONDITION;
+    let legacy = [("AttributeUpdates", "use UpdateExpression"), expected, operator];
+    check_combination(parameters, &["UpdateExpression", "ConditionExpression"], &legacy)?;
+    let key = key.map_err(ApiError::validation)?;
+    let detail = shared.capacity_detail();
+    let returned = shared.return_values;
+    let return_on_failure = shared.returns_item_on_failure();
+    let (update, condition) = read_expressions(update, shared.condition, shared.substitutions)?;
+
+    let table = tables::find_for_items(store, table)?;
+    check_leaves_key(&update, &table.key_schema)?;
+    let write = Write {
+        table: table.id,
+        key: table.key_schema.key_of_parameter(&key)?,
+        action: WriteAction::Update(update.clone()),
+        condition,
+        return_old: matches!(returned, "ALL_OLD" | "UPDATED_OLD"),
+        return_new: matches!(returned, "ALL_NEW" | "UPDATED_NEW"),
+        return_on_failure,
+    };
+    let written = submit_write(store, write).await?;
+    let mut out = String::from("{");
+    write_attributes(&mut out, returned, &update, &written);
+    write_capacity(&mut out, detail, &table, &written);
+    out.push('}');
+    Ok(out)
+}
+
+fn read_expressions(
+    update: Option<&str>,
+    condition: Option<&str>,
+    substitutions: Substitutions,
+) -> Result<(Update, Option<Condition>), ApiError> {
+    if update.is_none() && condition.is_none() {
+        return Ok((Update::default(), None));
+    }
+    let mut placeholders = substitutions.into_placeholders()?;
+    let update = match update {
+        Some(text) => expression::parse_update(text, &mut placeholders)?,
+        None => Update::default(),
+    };
+    let condition =
+        expressions::condition(condition, ExpressionKind::Condition, &mut placeholders)?;
+    placeholders.check_all_used()?;
+    Ok((update, condition))
+}
+
+fn check_leaves_key(update: &Update, schema: &KeySchema) -> Result<(), ApiError> {
+    match update.touched().find(|path| schema.contains(path.root())) {
+        None => Ok(()),
+        Some(path) => Err(ApiError::invalid_parameter(format!(
+            "Cannot update attribute {}. This attribute is part of the key",
+            path.root()
+        ))),
+    }
+}
+
+/// Appends what `ReturnValues` asks for; nothing when there is nothing of it.
+fn write_attributes(out: &mut String, returned: &str, update: &Update, written: &Written) {
+    let (image, only_updated) = match returned {
+        "ALL_OLD" => (&written.old, false),
+        "UPDATED_OLD" => (&written.old, true),
+        "ALL_NEW" => (&written.new, false),
+        "UPDATED_NEW" => (&written.new, true),
+        _ => return,
+    };
+    match image {
+        Some(image) if only_updated => {
+            let updated = update.updated_attributes(image);
+            if !updated.is_empty() {
+                item_member(out, "Attributes", &updated);
+            }
+        }
+        Some(image) => item_member(out, "Attributes", image),
+        None => {}
+    }
+}

@@ -1,0 +1,85 @@
+//! The command line of the binary `local-store`: flags, start, and a clean end.
+//!
+//! What is wrong with a flag is said here, in one line, with what to write instead.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::{http, listener};
+use crate::store::{Config, Store};
+
+/// A replicated partition store that speaks DynamoDB's protocol.
+#[derive(Debug, Parser)]
+#[command(
+    name = "local-store",
+    version,
+    after_help = "Examples:\n  local-store\n  local-store --data ./data --port 8000\n  aws dynamodb list-tables --endpoint-url http://127.0.0.1:8000"
+)]
+pub struct Arguments {
+    /// Where the store keeps its data; made if it is not there
+    #[arg(long, value_name = "DIRECTORY", default_value = ".local-store", env = "LOCAL_STORE_DATA")]
+    data: PathBuf,
+    /// The port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 8000, env = "LOCAL_STORE_PORT")]
+    port: u16,
+    /// The address to listen on: a loopback address, because requests are not authenticated
+    #[arg(long, default_value = "127.0.0.1", env = "LOCAL_STORE_HOST")]
+    host: IpAddr,
+    /// The Region in ARNs
+    #[arg(long, default_value = "us-east-1", env = "AWS_REGION")]
+    region: String,
+    /// The account in ARNs: twelve digits
+    #[arg(long, default_value = "000000000000")]
+    account: String,
+}
+
+/// Runs the store until it is interrupted.
+///
+/// # Errors
+/// What is wrong and what to do about it, in one line.
+pub async fn run(arguments: Arguments) -> Result<(), String> {
+    if !arguments.host.is_loopback() {
+        return Err(format!(
+            "refusing to listen on {}: requests are not authenticated; use a loopback address such as --host 127.0.0.1",
+            arguments.host
+        ));
+    }
+    let config = Config {
+        directory: arguments.data,
+        region: arguments.region,
+        account: arguments.account,
+    };
+    let address = SocketAddr::new(arguments.host, arguments.port);
+    let listener = listener::bind(address).await?;
+    let store = Store::open(config, Box::new(end_process)).map_err(|error| error.to_string())?;
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    tracing::info!("listening on http://{address}");
+    http::serve(listener, store, interrupted()).await;
+    Ok(())
+}
+
+/// Resolves when the process is asked to end: Ctrl-C or SIGTERM.
+pub async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => {
+                terminate.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+}
+
+/// Ends the process after the disk failed: what was not acknowledged may or may not be on disk, and
+/// only a restart finds out.
+pub fn end_process(reason: &str) {
+    tracing::error!(reason, "the store cannot go on; restart it when the disk is well");
+    std::process::exit(1);
+}

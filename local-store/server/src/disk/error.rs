@@ -1,0 +1,111 @@
+//! What can go wrong with a disk, by what the caller has to do about it.
+//!
+//! It does not say what the bytes should have been: that is the reader's business.
+
+use std::fmt;
+use std::io;
+
+/// What the caller has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// There is no space: refuse this write, go on reading, try again when there is space.
+    OutOfSpace,
+    /// Another process works on this directory: do not start.
+    InUse,
+    /// The name does not exist, or exists although it must not.
+    Name,
+    /// A sync failed: what was written since the last good sync may be lost, and no later sync can
+    /// tell. Acknowledge nothing, never retry, end the process and recover from what is on disk.
+    SyncFailed,
+    /// Any other failed read or write: end the process.
+    Io,
+}
+
+/// The call that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// [`super::Disk::create`].
+    Create,
+    /// [`super::Disk::open`].
+    Open,
+    /// [`super::Disk::list`].
+    List,
+    /// [`super::Disk::rename`].
+    Rename,
+    /// [`super::Disk::remove`].
+    Remove,
+    /// [`super::Disk::sync_directory`].
+    SyncDirectory,
+    /// [`super::DiskFile::size_bytes`].
+    Size,
+    /// [`super::DiskFile::read_at`].
+    Read,
+    /// [`super::DiskFile::write_at`].
+    Write,
+    /// [`super::DiskFile::sync_data`].
+    SyncData,
+    /// Taking the exclusive lock of a data directory.
+    Lock,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Operation::Create => "create",
+            Operation::Open => "open",
+            Operation::List => "list",
+            Operation::Rename => "rename",
+            Operation::Remove => "remove",
+            Operation::SyncDirectory => "sync directory",
+            Operation::Size => "read size of",
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::SyncData => "sync",
+            Operation::Lock => "lock",
+        })
+    }
+}
+
+/// A failed disk operation.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} `{file}`: {source}{}", remedy(*.kind))]
+pub struct Error {
+    /// What the caller has to do.
+    pub kind: ErrorKind,
+    /// What was tried.
+    pub operation: Operation,
+    /// The file or directory it was tried on.
+    pub file: String,
+    /// What the operating system said.
+    pub source: io::Error,
+}
+
+impl Error {
+    /// Sorts an error of the operating system by what to do about it.
+    pub fn new(operation: Operation, file: impl Into<String>, source: io::Error) -> Self {
+        let kind = match (operation, source.kind()) {
+            (Operation::SyncData | Operation::SyncDirectory, _) => ErrorKind::SyncFailed,
+            (_, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => ErrorKind::OutOfSpace,
+            (_, io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => ErrorKind::Name,
+            _ => ErrorKind::Io,
+        };
+        Error { kind, operation, file: file.into(), source }
+    }
+
+    /// True when the process must end: whatever was not acknowledged must never be.
+    pub fn is_fatal(&self) -> bool {
+        match self.kind {
+            ErrorKind::SyncFailed | ErrorKind::Io => true,
+            ErrorKind::OutOfSpace | ErrorKind::InUse | ErrorKind::Name => false,
+        }
+    }
+}
+
+fn remedy(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::OutOfSpace => "; free some space, the write was refused and nothing is lost",
+        ErrorKind::InUse => "; stop the other process or choose another data directory",
+        ErrorKind::SyncFailed => "; unsynced writes may be lost, restart to recover",
+        ErrorKind::Name | ErrorKind::Io => "",
+    }
+}

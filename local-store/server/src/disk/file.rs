@@ -1,0 +1,277 @@
+//! The real disk: files of one directory, readable by their owner only.
+//!
+//! It holds the directory's exclusive lock for as long as it lives; it does not retry anything.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Disk, DiskFile, Error, ErrorKind, Operation};
+
+/// The file whose exclusive lock stands for the whole data directory. Its content is nothing.
+const LOCK_FILE: &str = "lock";
+
+/// Zeros are written in pieces of this size: large enough to be one cheap call, small enough to
+/// keep off the heap of a process with several nodes.
+static ZERO_CHUNK: [u8; 64 * 1024] = [0; 64 * 1024];
+
+/// A directory on a real file system, held exclusively.
+///
+/// Clones and [`FileDisk::subdirectory`] share one lock, released when the last of them is dropped.
+#[derive(Debug, Clone)]
+pub struct FileDisk {
+    directory: PathBuf,
+    lock: Arc<File>,
+}
+
+impl FileDisk {
+    /// Creates the directory if need be (mode 0700), and takes its lock.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InUse`] when another process, or this one, holds the directory already.
+    pub fn open(directory: impl Into<PathBuf>) -> Result<Self, Error> {
+        let directory = directory.into();
+        create_directory(&directory)?;
+        let path = directory.join(LOCK_FILE);
+        let fail = |source| Error::new(Operation::Lock, path.display().to_string(), source);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(fail)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => Error {
+                kind: ErrorKind::InUse,
+                operation: Operation::Lock,
+                file: directory.display().to_string(),
+                source: io::Error::new(
+                    io::ErrorKind::WouldBlock,
+                    "another process holds this data directory",
+                ),
+            },
+            TryLockError::Error(source) => fail(source),
+        })?;
+        Ok(FileDisk { directory, lock: Arc::new(file) })
+    }
+
+    /// A directory below this one, created if need be, under the same lock.
+    ///
+    /// The name is durable when this returns.
+    pub fn subdirectory(&self, name: &str) -> Result<Self, Error> {
+        let directory = self.directory.join(name);
+        create_directory(&directory)?;
+        Ok(FileDisk { directory, lock: Arc::clone(&self.lock) })
+    }
+
+    /// The path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    fn locate(&self, name: &str) -> (PathBuf, String) {
+        let path = self.directory.join(name);
+        let shown = path.display().to_string();
+        (path, shown)
+    }
+}
+
+/// Creates a directory and those above it with mode 0700 unless they exist, and makes each new
+/// name durable.
+fn create_directory(directory: &Path) -> Result<(), Error> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    // An empty parent means the working directory.
+    let parent = match directory.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    create_directory(parent)?;
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(Error::new(Operation::Create, directory.display().to_string(), source));
+        }
+        // Whoever else created it just now need not have synced it yet.
+        _ => {}
+    }
+    sync(parent)
+}
+
+/// Syncs a directory, which is how its names become durable.
+fn sync(directory: &Path) -> Result<(), Error> {
+    File::open(directory).and_then(|opened| opened.sync_all()).map_err(|source| {
+        Error::new(Operation::SyncDirectory, directory.display().to_string(), source)
+    })
+}
+
+/// An open file of a [`FileDisk`].
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    /// For error messages.
+    shown: String,
+}
+
+impl OpenFile {
+    fn fail(&self, operation: Operation) -> impl FnOnce(io::Error) -> Error + '_ {
+        move |source| Error::new(operation, &self.shown, source)
+    }
+}
+
+impl Disk for FileDisk {
+    /// Zeros are written, not merely promised: a file whose blocks were written once is overwritten
+    /// in place, so that a later sync of data has no metadata to commit with it.
+    fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
+        let (path, shown) = self.locate(name);
+        let fill = |file: &File| -> io::Result<()> {
+            let mut offset = 0;
+            while offset < size_bytes {
+                let rest = usize::try_from(size_bytes - offset).unwrap_or(usize::MAX);
+                let chunk = ZERO_CHUNK.get(..rest).unwrap_or(&ZERO_CHUNK);
+                file.write_all_at(chunk, offset)?;
+                offset += chunk.len() as u64;
+            }
+            file.sync_all()
+        };
+        let fail = |source| Error::new(Operation::Create, shown.as_str(), source);
+        let file = OpenOptions::new()
+            .create_new(true)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(fail)?;
+        if let Err(source) = fill(&file) {
+            // The first error is the one to report; a half-made file that cannot be removed either
+            // is recognised by its size when the directory is next opened.
+            let _ = fs::remove_file(&path);
+            return Err(fail(source));
+        }
+        Ok(Box::new(OpenFile { file, shown }))
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
+        let (path, shown) = self.locate(name);
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => Ok(Box::new(OpenFile { file, shown })),
+            Err(source) => Err(Error::new(Operation::Open, shown, source)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<String>, Error> {
+        let read = || -> io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for found in fs::read_dir(&self.directory)? {
+                let found = found?;
+                let name = found.file_name();
+                if let Some(name) = name.to_str().filter(|name| *name != LOCK_FILE)
+                    && found.file_type()?.is_file()
+                {
+                    names.push(name.to_owned());
+                }
+            }
+            names.sort_unstable();
+            Ok(names)
+        };
+        read().map_err(|source| {
+            Error::new(Operation::List, self.directory.display().to_string(), source)
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        let (path, shown) = self.locate(from);
+        fs::rename(path, self.directory.join(to))
+            .map_err(|source| Error::new(Operation::Rename, shown, source))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        let (path, shown) = self.locate(name);
+        fs::remove_file(path).map_err(|source| Error::new(Operation::Remove, shown, source))
+    }
+
+    fn sync_directory(&self) -> Result<(), Error> {
+        sync(&self.directory)
+    }
+}
+
+impl DiskFile for OpenFile {
+    fn size_bytes(&self) -> Result<u64, Error> {
+        self.file.metadata().map(|metadata| metadata.len()).map_err(self.fail(Operation::Size))
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        self.file.read_exact_at(buffer, offset).map_err(self.fail(Operation::Read))
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all_at(bytes, offset).map_err(self.fail(Operation::Write))
+    }
+
+    fn sync_data(&self) -> Result<(), Error> {
+        self.file.sync_data().map_err(self.fail(Operation::SyncData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn keeps_what_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FileDisk::open(directory.path().join("data")).unwrap();
+        let file = disk.create("a", 100_000).unwrap();
+        assert_eq!(file.size_bytes().unwrap(), 100_000);
+        file.write_at(99_990, b"0123456789").unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(disk.create("a", 1).unwrap_err().kind, ErrorKind::Name);
+        disk.rename("a", "b").unwrap();
+        disk.create("c", 0).unwrap();
+        disk.sync_directory().unwrap();
+        assert_eq!(disk.list().unwrap(), ["b", "c"]);
+        disk.remove("c").unwrap();
+        assert_eq!(disk.open("c").unwrap_err().kind, ErrorKind::Name);
+        let mut read = [0; 10];
+        let file = disk.open("b").unwrap();
+        file.read_at(99_990, &mut read).unwrap();
+        assert_eq!(&read, b"0123456789");
+        assert!(file.read_at(99_991, &mut read).unwrap_err().is_fatal());
+    }
+
+    #[test]
+    fn files_belong_to_their_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FileDisk::open(directory.path().join("data")).unwrap();
+        let below = disk.subdirectory("log").unwrap();
+        below.create("segment", 10).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(disk.path()), 0o700);
+        assert_eq!(mode(below.path()), 0o700);
+        assert_eq!(mode(&below.path().join("segment")), 0o600);
+        assert_eq!(mode(&disk.path().join(LOCK_FILE)), 0o600);
+    }
+
+    #[test]
+    fn a_directory_has_one_holder() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = FileDisk::open(directory.path()).unwrap();
+        let below = first.subdirectory("log").unwrap();
+        for _ in 0..2 {
+            let refused = FileDisk::open(directory.path()).unwrap_err();
+            assert_eq!(refused.kind, ErrorKind::InUse);
+            let message = refused.to_string();
+            assert!(message.contains("choose another data directory"), "{message}");
+        }
+        drop(first);
+        assert!(FileDisk::open(directory.path()).is_err(), "the subdirectory still holds the lock");
+        drop(below);
+        FileDisk::open(directory.path()).unwrap();
+    }
+}

@@ -1,0 +1,387 @@
+//! A disk in memory whose power can be cut: it loses, tears and reorders what was not synced.
+//!
+//! It never does worse than the contract in [`super`] allows: a synced byte is safe, a sector is
+//! never half old and half new, and a sector never shows a later write without the earlier ones.
+//! All its choices follow from the seed that the caller gives.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Disk, DiskFile, Error, Operation, SECTOR_BYTES, SplitMix64};
+
+/// What an operation that was chosen to fail does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The operation fails with an I/O error. A failed sync also marks the file's writes clean, as
+    /// Linux does: they stay readable, no later sync makes them durable, and a power cut loses them.
+    Io,
+    /// The operation fails for lack of space and changes nothing.
+    OutOfSpace,
+    /// The power goes off before the operation takes effect: it and every later one fail until
+    /// [`SimulatedDisk::power_cut`]. A create leaves a file of half its size behind.
+    PowerOff,
+}
+
+type Sector = Vec<u8>;
+
+/// One file's bytes, apart from its names.
+#[derive(Debug, Default)]
+struct Inode {
+    /// What survives.
+    durable: Vec<u8>,
+    /// What a read sees.
+    cached: Vec<u8>,
+    /// Of each sector written since the last sync, every content it has had, oldest first.
+    unsynced: BTreeMap<usize, Vec<Sector>>,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Create(String, usize),
+    Rename(String, String),
+    Remove(String),
+}
+
+impl Change {
+    /// Applies the change unless it needs a name that an earlier, lost change would have made.
+    fn apply(self, names: &mut BTreeMap<String, usize>) {
+        match self {
+            Change::Create(name, inode) => {
+                names.insert(name, inode);
+            }
+            Change::Rename(from, to) => {
+                if let Some(inode) = names.remove(&from) {
+                    names.insert(to, inode);
+                }
+            }
+            Change::Remove(name) => {
+                names.remove(&name);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    inodes: Vec<Inode>,
+    /// The names that survive, and those that a listing shows.
+    durable_names: BTreeMap<String, usize>,
+    names: BTreeMap<String, usize>,
+    unsynced_names: Vec<Change>,
+    /// How many operations that change something were tried.
+    operations: u64,
+    faults: BTreeMap<u64, Fault>,
+    powered_off: bool,
+    /// Counts power cuts, so that files opened before one are dead after it.
+    epoch: u64,
+}
+
+impl State {
+    fn check_power(&self, operation: Operation, name: &str) -> Result<(), Error> {
+        if self.powered_off {
+            return Err(Error::new(operation, name, io::Error::other("the power is off")));
+        }
+        Ok(())
+    }
+
+    /// Counts one operation, and says which fault it was chosen for.
+    fn begin(&mut self, operation: Operation, name: &str) -> Result<Option<Fault>, Error> {
+        self.check_power(operation, name)?;
+        let fault = self.faults.remove(&self.operations);
+        self.operations += 1;
+        if fault == Some(Fault::PowerOff) {
+            self.powered_off = true;
+        }
+        Ok(fault)
+    }
+
+    fn inode(&mut self, operation: Operation, name: &str) -> Result<usize, Error> {
+        match self.names.get(name) {
+            Some(inode) => Ok(*inode),
+            None => Err(Error::new(operation, name, io::ErrorKind::NotFound.into())),
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        change.clone().apply(&mut self.names);
+        self.unsynced_names.push(change);
+    }
+
+    fn add_file(&mut self, name: &str, size: usize) -> usize {
+        let bytes = vec![0; size];
+        let file = Inode { durable: bytes.clone(), cached: bytes, unsynced: BTreeMap::default() };
+        self.inodes.push(file);
+        let inode = self.inodes.len() - 1;
+        self.change(Change::Create(name.to_owned(), inode));
+        inode
+    }
+}
+
+fn injected(fault: Fault, operation: Operation, name: &str) -> Error {
+    let source = match fault {
+        Fault::Io => io::Error::other("input/output error"),
+        Fault::OutOfSpace => io::Error::new(io::ErrorKind::StorageFull, "no space left on device"),
+        Fault::PowerOff => io::Error::other("the power went off"),
+    };
+    Error::new(operation, name, source)
+}
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Debug, Clone, Default)]
+pub struct SimulatedDisk {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimulatedDisk {
+    /// An empty disk.
+    pub fn new() -> Self {
+        SimulatedDisk::default()
+    }
+
+    /// How many operations that change something were tried: creates, writes, syncs, renames,
+    /// removes. It is the number that the next one has.
+    pub fn operations(&self) -> u64 {
+        self.lock().operations
+    }
+
+    /// Chooses the operation with this number, counted from 0, to fail, once.
+    pub fn fail_at(&self, operation: u64, fault: Fault) {
+        self.lock().faults.insert(operation, fault);
+    }
+
+    /// Cuts the power and switches it on again. Of every sector with unsynced writes it keeps the
+    /// synced content or that after any of the writes; of the unsynced creates, renames and removes
+    /// it keeps some. Open files are dead; faults that did not happen are forgotten.
+    pub fn power_cut(&self, seed: u64) {
+        let mut generator = SplitMix64::new(seed);
+        // Nothing, everything, and mixtures are all worth trying.
+        let keep_percent = match generator.up_to(3) {
+            0 => 0,
+            1 => 100,
+            2 => 50,
+            _ => 85,
+        };
+        let state = &mut *self.lock();
+        for file in &mut state.inodes {
+            for (number, versions) in std::mem::take(&mut file.unsynced) {
+                if generator.chance(keep_percent) {
+                    // Mostly the newest content, as a write-back takes what is there.
+                    let newest = versions.len() - 1;
+                    let chosen =
+                        if generator.chance(70) { newest } else { generator.up_to(newest) };
+                    if let (Some(sector), Some(content)) =
+                        (sector_mut(&mut file.durable, number), versions.get(chosen))
+                    {
+                        sector.copy_from_slice(content);
+                    }
+                }
+            }
+            file.cached.clone_from(&file.durable);
+        }
+        for change in std::mem::take(&mut state.unsynced_names) {
+            if generator.chance(keep_percent) {
+                change.apply(&mut state.durable_names);
+            }
+        }
+        state.names.clone_from(&state.durable_names);
+        state.faults.clear();
+        state.powered_off = false;
+        state.epoch += 1;
+    }
+
+    /// Changes bytes behind everyone's back, as a failing medium does: each byte of `mask` is
+    /// combined by exclusive or with the stored byte from `offset` on. Bytes beyond the file are
+    /// ignored; a missing file is left missing.
+    pub fn corrupt(&self, name: &str, offset: usize, mask: &[u8]) {
+        let state = &mut *self.lock();
+        let Some(inode) = state.names.get(name) else { return };
+        let Some(file) = state.inodes.get_mut(*inode) else { return };
+        for bytes in [&mut file.durable, &mut file.cached] {
+            for (byte, change) in bytes.iter_mut().skip(offset).zip(mask) {
+                *byte ^= change;
+            }
+        }
+    }
+
+    /// Shortens a file behind everyone's back.
+    pub fn shorten(&self, name: &str, size: usize) {
+        let state = &mut *self.lock();
+        let Some(inode) = state.names.get(name) else { return };
+        let Some(file) = state.inodes.get_mut(*inode) else { return };
+        file.durable.truncate(size);
+        file.cached.truncate(size);
+        file.unsynced.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes of a sector; the last one of a file may be short.
+fn sector_mut(bytes: &mut [u8], number: usize) -> Option<&mut [u8]> {
+    bytes.chunks_mut(SECTOR_BYTES).nth(number)
+}
+
+/// An open file of a [`SimulatedDisk`].
+#[derive(Debug)]
+struct SimulatedFile {
+    disk: SimulatedDisk,
+    name: String,
+    inode: usize,
+    epoch: u64,
+}
+
+impl SimulatedFile {
+    /// Runs `work` on the file unless the power was cut since it was opened.
+    fn with<T>(
+        &self,
+        operation: Operation,
+        work: impl FnOnce(&mut State) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let state = &mut *self.disk.lock();
+        state.check_power(operation, &self.name)?;
+        if state.epoch != self.epoch {
+            let source = io::Error::other("the file was opened before the power was cut");
+            return Err(Error::new(operation, self.name.as_str(), source));
+        }
+        work(state)
+    }
+
+    fn fail(&self, operation: Operation, kind: io::ErrorKind) -> Error {
+        Error::new(operation, self.name.as_str(), kind.into())
+    }
+}
+
+impl Disk for SimulatedDisk {
+    fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
+        let state = &mut *self.lock();
+        let fault = state.begin(Operation::Create, name)?;
+        if state.names.contains_key(name) {
+            return Err(Error::new(Operation::Create, name, io::ErrorKind::AlreadyExists.into()));
+        }
+        let size = usize::try_from(size_bytes)
+            .map_err(|_| Error::new(Operation::Create, name, io::ErrorKind::FileTooLarge.into()))?;
+        if let Some(fault) = fault {
+            if fault == Fault::PowerOff {
+                state.add_file(name, size / 2);
+            }
+            return Err(injected(fault, Operation::Create, name));
+        }
+        let inode = state.add_file(name, size);
+        let epoch = state.epoch;
+        Ok(Box::new(SimulatedFile { disk: self.clone(), name: name.to_owned(), inode, epoch }))
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn DiskFile>, Error> {
+        let state = &mut *self.lock();
+        state.check_power(Operation::Open, name)?;
+        let inode = state.inode(Operation::Open, name)?;
+        let epoch = state.epoch;
+        Ok(Box::new(SimulatedFile { disk: self.clone(), name: name.to_owned(), inode, epoch }))
+    }
+
+    fn list(&self) -> Result<Vec<String>, Error> {
+        let state = self.lock();
+        state.check_power(Operation::List, ".")?;
+        Ok(state.names.keys().cloned().collect())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        let state = &mut *self.lock();
+        if let Some(fault) = state.begin(Operation::Rename, from)? {
+            return Err(injected(fault, Operation::Rename, from));
+        }
+        state.inode(Operation::Rename, from)?;
+        state.change(Change::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        let state = &mut *self.lock();
+        if let Some(fault) = state.begin(Operation::Remove, name)? {
+            return Err(injected(fault, Operation::Remove, name));
+        }
+        state.inode(Operation::Remove, name)?;
+        state.change(Change::Remove(name.to_owned()));
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> Result<(), Error> {
+        let state = &mut *self.lock();
+        if let Some(fault) = state.begin(Operation::SyncDirectory, ".")? {
+            return Err(injected(fault, Operation::SyncDirectory, "."));
+        }
+        for change in std::mem::take(&mut state.unsynced_names) {
+            change.apply(&mut state.durable_names);
+        }
+        Ok(())
+    }
+}
+
+impl DiskFile for SimulatedFile {
+    fn size_bytes(&self) -> Result<u64, Error> {
+        self.with(Operation::Size, |state| {
+            Ok(state.inodes.get(self.inode).map_or(0, |file| file.cached.len() as u64))
+        })
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
+        self.with(Operation::Read, |state| {
+            let found = state.inodes.get(self.inode).and_then(|file| {
+                let start = usize::try_from(offset).ok()?;
+                file.cached.get(start..start.checked_add(buffer.len())?)
+            });
+            let bytes =
+                found.ok_or_else(|| self.fail(Operation::Read, io::ErrorKind::UnexpectedEof))?;
+            buffer.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.with(Operation::Write, |state| {
+            if let Some(fault) = state.begin(Operation::Write, &self.name)? {
+                return Err(injected(fault, Operation::Write, &self.name));
+            }
+            let refused = || self.fail(Operation::Write, io::ErrorKind::InvalidInput);
+            let file = state.inodes.get_mut(self.inode).ok_or_else(refused)?;
+            let start = usize::try_from(offset).map_err(|_| refused())?;
+            let end = start.checked_add(bytes.len()).ok_or_else(refused)?;
+            file.cached.get_mut(start..end).ok_or_else(refused)?.copy_from_slice(bytes);
+            for number in start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
+                if let Some(sector) = sector_mut(&mut file.cached, number) {
+                    file.unsynced.entry(number).or_default().push(sector.to_vec());
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn sync_data(&self) -> Result<(), Error> {
+        self.with(Operation::SyncData, |state| {
+            let fault = state.begin(Operation::SyncData, &self.name)?;
+            let file = state
+                .inodes
+                .get_mut(self.inode)
+                .ok_or_else(|| self.fail(Operation::SyncData, io::ErrorKind::InvalidInput))?;
+            if fault != Some(Fault::PowerOff) {
+                let unsynced = std::mem::take(&mut file.unsynced);
+                if fault.is_none() {
+                    for (number, versions) in unsynced {
+                        if let (Some(sector), Some(newest)) =
+                            (sector_mut(&mut file.durable, number), versions.last())
+                        {
+                            sector.copy_from_slice(newest);
+                        }
+                    }
+                }
+            }
+            match fault {
+                Some(fault) => Err(injected(fault, Operation::SyncData, &self.name)),
+                None => Ok(()),
+            }
+        })
+    }
+}

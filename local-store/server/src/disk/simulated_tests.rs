@@ -1,0 +1,107 @@
+//! The simulated disk itself is under test here: that it loses what it may, and never more.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+const NAME: &str = "file";
+
+/// A disk with one durable file of two sectors.
+fn disk() -> (SimulatedDisk, Box<dyn DiskFile>) {
+    let disk = SimulatedDisk::new();
+    let file = disk.create(NAME, 1_024).unwrap();
+    disk.sync_directory().unwrap();
+    (disk, file)
+}
+
+fn contents(disk: &SimulatedDisk, name: &str) -> Vec<u8> {
+    let file = disk.open(name).unwrap();
+    let mut bytes = vec![0; usize::try_from(file.size_bytes().unwrap()).unwrap()];
+    file.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn synced_bytes_survive_and_unsynced_sectors_are_old_or_new() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..400 {
+        let (disk, file) = disk();
+        file.write_at(0, &[1; 1_024]).unwrap();
+        file.sync_data().unwrap();
+        file.write_at(100, &[2; 800]).unwrap();
+        file.write_at(100, &[3; 800]).unwrap();
+        disk.power_cut(seed);
+        let bytes = contents(&disk, NAME);
+        assert_eq!(&bytes[..100], &[1; 100]);
+        assert_eq!(&bytes[900..], &[1; 124]);
+        let (first, second) = (bytes[100], bytes[512]);
+        assert_eq!(&bytes[100..512], &[first; 412]);
+        assert_eq!(&bytes[512..900], &[second; 388]);
+        seen.insert((first, second));
+        assert!(file.read_at(0, &mut [0]).is_err(), "files opened before the cut are dead");
+    }
+    assert_eq!(seen.len(), 9, "each sector old, between or new: {seen:?}");
+}
+
+#[test]
+fn names_survive_only_after_a_directory_sync() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..100 {
+        let (disk, _file) = disk();
+        disk.rename(NAME, "renamed").unwrap();
+        disk.create("new", 1).unwrap();
+        disk.power_cut(seed);
+        seen.insert(disk.list().unwrap());
+    }
+    assert_eq!(seen.len(), 4, "{seen:?}");
+    let (disk, _file) = disk();
+    disk.rename(NAME, "renamed").unwrap();
+    disk.sync_directory().unwrap();
+    disk.remove("renamed").unwrap();
+    disk.sync_directory().unwrap();
+    disk.power_cut(0);
+    assert!(disk.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_failed_sync_loses_the_bytes_even_when_it_is_repeated() {
+    let (disk, file) = disk();
+    file.write_at(0, &[7; 512]).unwrap();
+    disk.fail_at(disk.operations(), Fault::Io);
+    let error = file.sync_data().unwrap_err();
+    assert!(error.is_fatal());
+    assert_eq!(error.kind, ErrorKind::SyncFailed);
+    file.sync_data().unwrap();
+    assert_eq!(contents(&disk, NAME)[0], 7, "the cache still shows them");
+    disk.power_cut(0);
+    assert_eq!(contents(&disk, NAME)[0], 0);
+}
+
+#[test]
+fn faults_hit_the_chosen_operation() {
+    let (disk, file) = disk();
+    disk.fail_at(disk.operations() + 1, Fault::OutOfSpace);
+    file.write_at(0, &[1]).unwrap();
+    let error = file.write_at(1, &[1]).unwrap_err();
+    assert_eq!((error.kind, error.is_fatal()), (ErrorKind::OutOfSpace, false));
+    file.write_at(1, &[1]).unwrap();
+    disk.fail_at(disk.operations(), Fault::PowerOff);
+    assert!(file.sync_data().is_err());
+    assert!(disk.list().is_err() && file.size_bytes().is_err());
+    disk.power_cut(3);
+    assert_eq!(disk.list().unwrap(), [NAME]);
+}
+
+#[test]
+fn the_same_seed_makes_the_same_choices() {
+    let run = |seed| {
+        let (disk, file) = disk();
+        file.write_at(0, &[1; 1_024]).unwrap();
+        disk.create("new", 5).unwrap();
+        disk.power_cut(seed);
+        (contents(&disk, NAME), disk.list().unwrap())
+    };
+    for seed in 0..20 {
+        assert_eq!(run(seed), run(seed));
+    }
+}

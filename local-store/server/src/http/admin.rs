@@ -1,0 +1,165 @@
+//! The admin endpoint, off the API's paths: the store's clock, expiring what is due, and how far
+//! each shard of a stream has got.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false}` |
+//! | `POST /_weir/clock` with `{"freeze":true}`, `{"advance_ms":N}` or `{"resume":true}` | the same, after the change |
+//! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the items that were due and were deleted |
+//! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
+//!
+//! An error says what is wrong, where, and what to write instead. Pages in a browser are refused,
+//! so that no page can move the clock of a store on the machine that it is shown on.
+
+use http::header::ORIGIN;
+use http::request::Parts;
+use http::{Method, StatusCode};
+use model::json::{self, Json};
+use partition::{ReadError, read_last_sequence};
+
+use crate::store::Store;
+
+/// Where the paths of the admin endpoint begin.
+pub(super) const PREFIX: &str = "/_weir/";
+
+const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, or GET /_weir/streams/<table>";
+const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
+
+/// A status and JSON.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: String,
+}
+
+fn success(body: String) -> Answer {
+    Answer { status: StatusCode::OK, body }
+}
+
+fn refusal(status: StatusCode, what: &str, place: &str, instead: &str) -> Answer {
+    let mut body = String::from("{");
+    for (name, text) in [("what", what), ("where", place), ("instead", instead)] {
+        body.push_str(if body.len() > 1 { "," } else { "" });
+        json::write_string(&mut body, name);
+        body.push(':');
+        json::write_string(&mut body, text);
+    }
+    body.push('}');
+    Answer { status, body }
+}
+
+/// A body that could not be read.
+pub(super) fn refuse_body(status: StatusCode) -> Answer {
+    refusal(status, "the body could not be read", "the request's body", CLOCK_CHANGES)
+}
+
+/// Answers the request for `path`, which stands behind [`PREFIX`].
+pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8]) -> Answer {
+    if head.headers.contains_key(ORIGIN) {
+        return refusal(
+            StatusCode::FORBIDDEN,
+            "requests of pages in a browser are refused",
+            "the header `Origin`",
+            "the same request from a program, such as curl",
+        );
+    }
+    match (&head.method, path) {
+        (&Method::GET, "clock") => show_clock(store),
+        (&Method::POST, "clock") => change_clock(store, body),
+        (&Method::POST, "ttl/sweep") => sweep(store).await,
+        (&Method::GET, path) => match path.strip_prefix("streams/") {
+            Some(table) => show_stream(store, table),
+            None => unknown_path(head),
+        },
+        _ => unknown_path(head),
+    }
+}
+
+fn unknown_path(head: &Parts) -> Answer {
+    let place = format!("{} {}", head.method, head.uri.path());
+    refusal(StatusCode::NOT_FOUND, "the admin endpoint does not know this request", &place, PATHS)
+}
+
+fn show_clock(store: &Store) -> Answer {
+    let clock = store.clock();
+    success(format!("{{\"now_ms\":{},\"frozen\":{}}}", clock.now().0, clock.is_frozen()))
+}
+
+fn change_clock(store: &Store, body: &[u8]) -> Answer {
+    let refuse = |what: &str| {
+        refusal(StatusCode::BAD_REQUEST, what, "the body of POST /_weir/clock", CLOCK_CHANGES)
+    };
+    let tree = match json::parse(body) {
+        Ok(tree) => tree,
+        Err(error) => return refuse(&error.to_string()),
+    };
+    let change = match tree.as_object() {
+        Some([(name, value)]) => (&**name, value),
+        _ => return refuse("one change is expected"),
+    };
+    match change {
+        ("freeze", Json::Bool(true)) => store.clock().freeze(),
+        ("resume", Json::Bool(true)) => store.clock().resume(),
+        ("advance_ms", Json::Integer(millis)) => match u64::try_from(*millis) {
+            Ok(millis) => store.clock().advance(millis),
+            Err(_) => return refuse("the clock never goes back: `advance_ms` must be 0 or more"),
+        },
+        (name, _) => return refuse(&format!("unknown change, or a wrong value of it: `{name}`")),
+    };
+    show_clock(store)
+}
+
+async fn sweep(store: &Store) -> Answer {
+    match store.sweep_time_to_live().await {
+        Ok(expired) => success(format!("{{\"expired\":{expired}}}")),
+        Err(error) => refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &error.to_string(),
+            "POST /_weir/ttl/sweep",
+            "the same again when the store runs",
+        ),
+    }
+}
+
+fn show_stream(store: &Store, name: &str) -> Answer {
+    let place = format!("GET /_weir/streams/{name}");
+    let not_found = |what: &str, instead: &str| {
+        refusal(StatusCode::NOT_FOUND, what, &place, instead)
+    };
+    let catalogue = store.catalogue();
+    let Some(table) = catalogue.find(name) else {
+        let names: Vec<&str> = catalogue.by_name().map(|table| table.name.as_str()).collect();
+        let instead = format!("the name of a table: {}", names.join(", "));
+        return not_found("there is no such table", &instead);
+    };
+    let Some(stream) = table.streams.last() else {
+        return not_found("the table has no stream", "the name of a table with a stream");
+    };
+    let view = store.view();
+    let shards: Result<Vec<String>, ReadError> = stream
+        .shards
+        .iter()
+        .map(|shard| {
+            let last = read_last_sequence(&*view, table, shard)?
+                .map_or_else(|| "null".to_owned(), |sequence| format!("\"{sequence}\""));
+            Ok(format!(
+                "{{\"id\":\"{}\",\"first\":\"{}\",\"last_sequence\":{last},\"open\":{}}}",
+                shard.id,
+                shard.first,
+                shard.last.is_none()
+            ))
+        })
+        .collect();
+    match shards {
+        Ok(shards) => success(format!(
+            "{{\"label\":\"{}\",\"shards\":[{}]}}",
+            stream.label,
+            shards.join(",")
+        )),
+        Err(error) => refusal(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            &error.to_string(),
+            &place,
+            "the same again after a restart",
+        ),
+    }
+}

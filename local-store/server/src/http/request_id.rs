@@ -1,0 +1,67 @@
+//! Request ids: 52 letters and digits, different for every answer of a process.
+//!
+//! They are made to be told apart and found in a log, not to be unguessable.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Length of an id, as the service's are.
+pub(super) const LENGTH: usize = 52;
+/// The digits of the service's ids.
+const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
+/// Digits that one 64-bit word gives, five bits each.
+const DIGITS_PER_WORD: usize = 12;
+
+/// Gives out ids.
+#[derive(Debug)]
+pub(super) struct RequestIds {
+    seed: u64,
+    count: AtomicU64,
+}
+
+impl RequestIds {
+    /// Ids that differ from those of other processes.
+    pub(super) fn new() -> Self {
+        // The standard library seeds its hash maps from the operating system.
+        Self { seed: RandomState::new().hash_one(0u8), count: AtomicU64::new(0) }
+    }
+
+    pub(super) fn next(&self) -> [u8; LENGTH] {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.seed.wrapping_add(count.wrapping_mul(0x5851_f42d_4c95_7f2d));
+        let mut id = [b'0'; LENGTH];
+        for digits in id.chunks_mut(DIGITS_PER_WORD) {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut word = mix(state);
+            for digit in digits {
+                *digit = usize::try_from(word & 31).ok().and_then(|n| DIGITS.get(n)).map_or(b'0', |d| *d);
+                word >>= 5;
+            }
+        }
+        id
+    }
+}
+
+/// Spreads the differences of two numbers over all bits (the finaliser of SplitMix64).
+fn mix(state: u64) -> u64 {
+    let word = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_differ() {
+        let (first, second) = (RequestIds::new(), RequestIds::new());
+        let ids: BTreeSet<_> =
+            (0..5000).flat_map(|_| [first.next(), second.next()]).collect();
+        assert_eq!(ids.len(), 10_000);
+        let is_digit = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit();
+        assert!(ids.iter().all(|id| id.iter().all(is_digit)));
+    }
+}

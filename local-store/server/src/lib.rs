@@ -1,0 +1,12 @@
+//! The shell of the local store: HTTP, log, storage, ticks.
+
+pub mod api;
+pub mod clock;
+pub mod command_line;
+pub mod disk;
+pub mod http;
+pub mod listener;
+pub mod log;
+pub mod storage;
+pub mod store;
+pub mod ticks;

@@ -1,0 +1,101 @@
+//! What can go wrong with the log, by what the caller has to do about it.
+
+use crate::disk;
+
+/// A failed log operation.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no space for another segment. Nothing was appended: refuse the request, go on
+    /// reading, try again when there is space.
+    #[error("the log needs another segment: {0}")]
+    OutOfSpace(#[source] disk::Error),
+    /// The payload is larger than a record may be. Nothing was appended.
+    #[error(
+        "entry index=`{index}` has a payload of {payload_bytes} bytes; the log takes at most \
+         {payload_bytes_max}"
+    )]
+    TooLarge {
+        /// The entry's index.
+        index: u64,
+        /// Its size.
+        payload_bytes: usize,
+        /// The largest size, inclusive.
+        payload_bytes_max: usize,
+    },
+    /// The entries do not continue the log. Nothing was appended.
+    #[error("the next entry must have index=`{expected}`, but has index=`{found}`")]
+    NotContiguous {
+        /// The only index that can follow.
+        expected: u64,
+        /// The index given.
+        found: u64,
+    },
+    /// The log does not hold these entries.
+    #[error(
+        "the log holds entries from=`{first}` to=`{next}` (exclusive), not all from=`{from}` to=`{to}`"
+    )]
+    OutOfRange {
+        /// The first index asked for, inclusive.
+        from: u64,
+        /// The end asked for, exclusive.
+        to: u64,
+        /// The first index there is, inclusive.
+        first: u64,
+        /// The end of what there is, exclusive.
+        next: u64,
+    },
+    /// A setting cannot work.
+    #[error("{0}")]
+    Options(String),
+    /// The files contradict themselves: something that was durable is lost or changed. Stop this
+    /// node and rebuild it from another one or from a backup; never guess.
+    #[error(
+        "the log is corrupt: file=`{file}` offset=`{offset}`: expected {expected}, found {found}"
+    )]
+    Corrupt {
+        /// The file's name.
+        file: String,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What had to be there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// The files were written by another version of this program: use that one.
+    #[error(
+        "the log file=`{file}` has format version {found}; this program reads version {expected}"
+    )]
+    UnknownVersion {
+        /// The file's name.
+        file: String,
+        /// Its format version.
+        found: u32,
+        /// The format version of this program.
+        expected: u32,
+    },
+    /// The disk failed. What was appended since the last [`super::Log::sync`] may be lost:
+    /// acknowledge none of it, end the process and recover.
+    #[error("the log has stopped: {0}")]
+    Disk(#[from] disk::Error),
+    /// The log failed before and accepts no more changes.
+    #[error("the log has stopped after an earlier error; restart to recover")]
+    Stopped,
+}
+
+impl Error {
+    /// True when the process must end; otherwise the call changed nothing and the log goes on.
+    pub fn is_fatal(&self) -> bool {
+        match self {
+            Error::OutOfSpace(_)
+            | Error::TooLarge { .. }
+            | Error::NotContiguous { .. }
+            | Error::OutOfRange { .. } => false,
+            Error::Options(_)
+            | Error::Corrupt { .. }
+            | Error::UnknownVersion { .. }
+            | Error::Disk(_)
+            | Error::Stopped => true,
+        }
+    }
+}

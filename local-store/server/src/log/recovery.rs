@@ -1,0 +1,243 @@
+//! Opens a log: finds its segments, checks them, cuts off what a crash tore, removes leftovers.
+//!
+//! The rules that it keeps are in the documentation of [`super`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::scan::{self, Remains};
+use super::segment::{self, HEADER_BYTES, Header, Segment, describe};
+use super::{Error, Log, Options};
+use crate::disk::Disk;
+
+/// How much is written again at a time.
+const REWRITE_BYTES: u64 = 256 * 1024;
+
+/// What opening a log found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// How many entries the log holds.
+    pub entries: u64,
+    /// What was cut off the end, if anything could be seen of it.
+    pub discarded: Option<Discarded>,
+}
+
+/// The torn end of a log: entries that were never durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Discarded {
+    /// The file's name.
+    pub file: String,
+    /// Where in the file the first of them was, in bytes.
+    pub offset: u64,
+    /// The index that the first of them had. It is the log's next index now.
+    pub index: u64,
+}
+
+/// The file name of a spare.
+pub(super) fn spare_name(number: u64) -> String {
+    format!("spare-{number:016x}")
+}
+
+fn parse_spare_name(name: &str) -> Option<u64> {
+    u64::from_str_radix(name.strip_prefix("spare-")?, 16).ok()
+}
+
+impl Log {
+    /// Opens the log on this disk, or begins one. Everything that it then holds is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] when something that was durable is lost or changed;
+    /// [`Error::UnknownVersion`] when another version of this program wrote it.
+    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
+        options.check()?;
+        let mut log = Log {
+            disk,
+            options,
+            segments: Vec::new(),
+            spares: Vec::new(),
+            spare_number_next: 1,
+            segment_id_last: 0,
+            synced_end: 0,
+            buffer: Vec::new(),
+            stopped: false,
+            recovery: Recovery::default(),
+        };
+        // What is seen from here on must not vanish again in a power loss.
+        log.disk.sync_directory()?;
+        let mut found = BTreeMap::new();
+        for name in log.disk.list()? {
+            if let Some(id) = segment::parse_name(&name) {
+                let segment = log.open_segment(&name, id)?;
+                log.segment_id_last = log.segment_id_last.max(id);
+                found.insert(id, segment);
+            } else if let Some(number) = parse_spare_name(&name) {
+                log.spare_number_next = log.spare_number_next.max(number.saturating_add(1));
+                log.adopt_spare(name)?;
+            }
+        }
+        log.link_segments(found)?;
+        log.check_sealed_segments()?;
+        log.check_last_segment()?;
+        log.recovery.entries = log.next_index() - log.first_index();
+        Ok(log)
+    }
+
+    fn open_segment(&self, name: &str, id: u64) -> Result<Segment, Error> {
+        let file = self.disk.open(name)?;
+        let corrupt = |offset, expected: String, found: String| Error::Corrupt {
+            file: name.to_owned(),
+            offset,
+            expected,
+            found,
+        };
+        let size_bytes = file.size_bytes()?;
+        let mut head = [0; HEADER_BYTES];
+        if size_bytes < head.len() as u64 {
+            let found = format!("{size_bytes} bytes");
+            return Err(corrupt(size_bytes, "a segment header".to_owned(), found));
+        }
+        file.read_at(0, &mut head)?;
+        let header = Header::decode(&head, name)?;
+        if header.id != id {
+            let (expected, found) = (format!("segment id {id}"), format!("id {}", header.id));
+            return Err(corrupt(16, expected, found));
+        }
+        if header.size_bytes != size_bytes {
+            let expected = format!("a file of {} bytes", header.size_bytes);
+            return Err(corrupt(size_bytes, expected, format!("{size_bytes} bytes")));
+        }
+        Ok(Segment::new(header, file))
+    }
+
+    /// Keeps a spare file, or removes one that is surplus, of another size, or half made.
+    ///
+    /// Old records in it carry the id of its header or a lower one, and new segments get ids above
+    /// all headers. A file without a valid header could break that rule, so it must go.
+    fn adopt_spare(&mut self, name: String) -> Result<(), Error> {
+        let size_bytes = self.options.segment_bytes;
+        let file = self.disk.open(&name)?;
+        let mut head = [0; HEADER_BYTES];
+        if file.size_bytes()? == size_bytes {
+            file.read_at(0, &mut head)?;
+        }
+        match Header::decode(&head, &name) {
+            Ok(header)
+                if header.size_bytes == size_bytes
+                    && self.spares.len() < self.options.spares_max =>
+            {
+                self.segment_id_last = self.segment_id_last.max(header.id);
+                self.spares.push(name);
+            }
+            _ => {
+                self.disk.remove(&name)?;
+                self.disk.sync_directory()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the segments from the newest back, each to the one that it continues.
+    fn link_segments(&mut self, mut found: BTreeMap<u64, Segment>) -> Result<(), Error> {
+        let Some((_, newest)) = found.pop_last() else {
+            return self.begin_segment(self.options.first_index, 0);
+        };
+        let newest = (newest.name.clone(), newest.header.previous_id, newest);
+        let (newest_name, newest_previous_id, segment) = newest;
+        let mut missing = (newest_name, newest_previous_id);
+        self.segments.push(segment);
+        while let Some(previous) = found.remove(&missing.1) {
+            missing = (previous.name.clone(), previous.header.previous_id);
+            self.segments.push(previous);
+        }
+        self.segments.reverse();
+        for (id, segment) in found {
+            // Between the newest segment and the one that it continues lie those that it replaced.
+            if id < newest_previous_id {
+                let (file, missing_id) = missing;
+                return Err(Error::Corrupt {
+                    file,
+                    offset: 24,
+                    expected: format!("the file {}, which it continues", segment::name(missing_id)),
+                    found: format!("no such file, but {}, which is older", segment.name),
+                });
+            }
+            self.retire_file(&segment.name, segment.header.size_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Reads all segments but the last, which must be whole up to where the next one begins.
+    fn check_sealed_segments(&mut self) -> Result<(), Error> {
+        let ends: Vec<u64> =
+            self.segments.iter().skip(1).map(|next| next.header.first_index).collect();
+        for (segment, end) in self.segments.iter_mut().zip(ends) {
+            let first_index = segment.header.first_index;
+            let corrupt = |offset, expected, found| Error::Corrupt {
+                file: segment.name.clone(),
+                offset,
+                expected,
+                found,
+            };
+            let Some(count) = end.checked_sub(first_index) else {
+                let expected = format!("a first index of at most {end}, where the next one begins");
+                return Err(corrupt(32, expected, format!("first index {first_index}")));
+            };
+            let scan = scan::scan(segment, count)?;
+            let scanned = scan.offsets.len() as u64;
+            if scanned < count {
+                let expected = describe(first_index + scanned);
+                return Err(corrupt(scan.end_offset, expected, scan.found));
+            }
+            (segment.offsets, segment.end_offset) = (scan.offsets, scan.end_offset);
+        }
+        Ok(())
+    }
+
+    /// Reads the last segment, cuts off a torn end, and makes sure of the rest.
+    fn check_last_segment(&mut self) -> Result<(), Error> {
+        let Some(segment) = self.segments.last_mut() else { return Ok(()) };
+        let scan = scan::scan(segment, u64::MAX)?;
+        let remains = scan::search(segment, &scan)?;
+        segment.offsets.clone_from(&scan.offsets);
+        segment.end_offset = scan.end_offset;
+        let (index, offset) = (segment.next_index(), scan.end_offset);
+        if let Remains::Damage(witness) = remains {
+            return Err(Error::Corrupt {
+                file: segment.name.clone(),
+                offset,
+                expected: format!(
+                    "{}, which was durable when the record at offset {witness} was written",
+                    describe(index)
+                ),
+                found: scan.found,
+            });
+        }
+        rewrite(segment, segment.offset_of(scan.synced_end.max(segment.header.first_index)))?;
+        self.synced_end = index;
+        if remains == Remains::Torn {
+            let file = segment.name.clone();
+            self.recovery.discarded = Some(Discarded { file, offset, index });
+            self.cut(index)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the records from this offset on again as they are, and syncs them.
+///
+/// They were read from the page cache, which after a failed sync shows bytes that are not on the
+/// disk and that no sync would write any more. Writing makes them dirty again.
+fn rewrite(segment: &Segment, from: u64) -> Result<(), Error> {
+    let mut offset = from;
+    let mut bytes = Vec::new();
+    while offset < segment.end_offset {
+        let length = (segment.end_offset - offset).min(REWRITE_BYTES);
+        bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+        segment.file.read_at(offset, &mut bytes)?;
+        segment.file.write_at(offset, &bytes)?;
+        offset += length;
+    }
+    segment.file.sync_data()?;
+    Ok(())
+}

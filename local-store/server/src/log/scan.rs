@@ -1,0 +1,136 @@
+//! Reads a segment from its beginning and says how far it is whole, and what comes after.
+//!
+//! It only reads, one window of the file at a time; what to do about its findings is `recovery`'s.
+
+use super::Error;
+use super::record::{self, ALIGNMENT_BYTES, HEADER_BYTES};
+use super::segment::{self, DATA_OFFSET, Segment, describe};
+
+/// How much of the file is held at a time, unless one record is larger.
+const WINDOW_BYTES: usize = 256 * 1024;
+
+/// What the records of a segment say when they are read in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Scan {
+    /// Where each whole record begins, as [`Segment::offsets`].
+    pub(super) offsets: Vec<u32>,
+    /// Where the first record that is not whole would begin.
+    pub(super) end_offset: u64,
+    /// All entries below this index were durable when some whole record here was written.
+    pub(super) synced_end: u64,
+    /// What stands at `end_offset`, for error messages.
+    pub(super) found: String,
+    /// The header at `end_offset` is right although its payload is not.
+    torn_payload: Option<record::Header>,
+}
+
+/// Reads records until one is not whole, or `count_max` were read.
+pub(super) fn scan(segment: &Segment, count_max: u64) -> Result<Scan, Error> {
+    let mut window = Window::new(segment);
+    let mut scan = Scan {
+        offsets: Vec::new(),
+        end_offset: DATA_OFFSET,
+        synced_end: 0,
+        found: "the end of the file".to_owned(),
+        torn_payload: None,
+    };
+    while (scan.offsets.len() as u64) < count_max {
+        let index = segment.header.first_index + scan.offsets.len() as u64;
+        let Some(bytes) = window.read(scan.end_offset, HEADER_BYTES)? else { break };
+        let blank = bytes.iter().all(|byte| *byte == 0);
+        let header =
+            bytes.first_chunk().and_then(|head| record::Header::decode(head, segment.header.id));
+        let Some(header) = header else {
+            scan.found = if blank { "zeros" } else { "other bytes" }.to_owned();
+            break;
+        };
+        if header.index != index {
+            scan.found = describe(header.index);
+            break;
+        }
+        let payload_offset = scan.end_offset + HEADER_BYTES as u64;
+        let payload = window.read(payload_offset, header.payload_bytes as usize)?;
+        if !payload.is_some_and(|payload| header.matches(payload)) {
+            scan.found = "its header with another payload".to_owned();
+            scan.torn_payload = Some(header);
+            break;
+        }
+        scan.offsets.push(segment::offset_unit(scan.end_offset));
+        scan.end_offset += header.record_bytes();
+        scan.synced_end = scan.synced_end.max(header.synced_end);
+    }
+    Ok(scan)
+}
+
+/// What lies behind the first record that is not whole.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Remains {
+    /// Nothing that was written into this segment: its end is clean.
+    Nothing,
+    /// Records of this segment that were never durable: a power loss tore the last writes.
+    Torn,
+    /// A record that was written when the broken one was durable already, at this offset: the
+    /// broken one was changed or lost afterwards.
+    Damage(u64),
+}
+
+/// Looks for records behind the end of a scan that stopped early.
+///
+/// The length of a broken record is unknown, so every place where one could begin is tried. Only
+/// headers are checked: one that verifies proves that its record was written.
+pub(super) fn search(segment: &Segment, scan: &Scan) -> Result<Remains, Error> {
+    let broken_index = segment.header.first_index + scan.offsets.len() as u64;
+    let mut remains = Remains::Nothing;
+    let mut offset = scan.end_offset;
+    if let Some(header) = scan.torn_payload {
+        // What looks like a record inside of a payload is none of ours.
+        offset += header.record_bytes();
+        remains = Remains::Torn;
+    }
+    let mut window = Window::new(segment);
+    while let Some(bytes) = window.read(offset, HEADER_BYTES)? {
+        // Most of what is searched is zeros; both checksums of a record are hardly ever zero.
+        if bytes.first_chunk() != Some(&[0; 8])
+            && let Some(header) =
+                bytes.first_chunk().and_then(|head| record::Header::decode(head, segment.header.id))
+        {
+            if header.index > broken_index && header.synced_end > broken_index {
+                return Ok(Remains::Damage(offset));
+            }
+            remains = Remains::Torn;
+        }
+        offset += ALIGNMENT_BYTES as u64;
+    }
+    Ok(remains)
+}
+
+/// A piece of a segment in memory, moved along as it is read.
+struct Window<'a> {
+    segment: &'a Segment,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    fn new(segment: &'a Segment) -> Self {
+        Window { segment, start: 0, bytes: Vec::new() }
+    }
+
+    /// These bytes, or `None` when the segment ends before.
+    fn read(&mut self, offset: u64, length: usize) -> Result<Option<&[u8]>, Error> {
+        let size_bytes = self.segment.header.size_bytes;
+        if offset.checked_add(length as u64).is_none_or(|end| end > size_bytes) {
+            return Ok(None);
+        }
+        let loaded =
+            offset >= self.start && offset + length as u64 <= self.start + self.bytes.len() as u64;
+        if !loaded {
+            let rest = usize::try_from(size_bytes - offset).unwrap_or(usize::MAX);
+            self.bytes.resize(length.max(WINDOW_BYTES).min(rest), 0);
+            self.segment.file.read_at(offset, &mut self.bytes)?;
+            self.start = offset;
+        }
+        let start = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
+        Ok(self.bytes.get(start..start.saturating_add(length)))
+    }
+}

@@ -1,0 +1,160 @@
+//! Damage to durable bytes is found: a wrong payload is never read, a lost file never overlooked.
+
+use super::*;
+
+/// Two full segments, and a third with three synced groups of two entries.
+fn damaged_log() -> (SimulatedDisk, Vec<String>, Vec<Entry>) {
+    let disk = SimulatedDisk::new();
+    let mut log = open(&disk);
+    let mut all = entries(1, 57);
+    log.append(&all).unwrap();
+    log.sync().unwrap();
+    for index in [57, 59, 61] {
+        // Sizes that leave padding.
+        let group = [entry(index, 61), entry(index + 1, 3)];
+        log.append(&group).unwrap();
+        log.sync().unwrap();
+        all.extend(group);
+    }
+    (disk.clone(), segment_names(&disk), all)
+}
+
+fn used_bytes(disk: &SimulatedDisk, name: &str) -> usize {
+    contents(disk, name).iter().rposition(|byte| *byte != 0).unwrap() + 9
+}
+
+#[test]
+fn every_flipped_byte_is_found_or_cuts_only_the_last_group() {
+    let (disk, names, all) = damaged_log();
+    assert_eq!(names.len(), 3);
+    let (mut corrupt, mut cut, mut harmless) = (0, 0, 0);
+    for (number, name) in names.iter().enumerate() {
+        for offset in 0..used_bytes(&disk, name) {
+            for mask in [1, 0xff] {
+                let (disk, ..) = damaged_log();
+                disk.corrupt(name, offset, &[mask]);
+                match Log::open(Arc::new(disk), options()) {
+                    Err(error) => {
+                        assert!(
+                            matches!(error, Error::Corrupt { .. } | Error::UnknownVersion { .. }),
+                            "{error}"
+                        );
+                        assert!(error.to_string().contains(name.as_str()), "{error}");
+                        corrupt += 1;
+                    }
+                    Ok(log) => {
+                        let read = read_all(&log);
+                        assert_eq!(read, all[..read.len()], "{name} {offset}");
+                        if read.len() == all.len() {
+                            harmless += 1;
+                        } else {
+                            assert!(number == 2 && read.len() >= all.len() - 2, "{name} {offset}");
+                            cut += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(corrupt > 10_000 && cut > 200 && harmless > 0, "{corrupt} {cut} {harmless}");
+}
+
+#[test]
+fn damage_under_an_open_log_is_found_when_it_is_read() {
+    let (disk, names, all) = damaged_log();
+    let log = open(&disk);
+    for name in &names {
+        for offset in DATA_OFFSET as usize..used_bytes(&disk, name) {
+            disk.corrupt(name, offset, &[0x10]);
+            let mut expected = all.iter();
+            for read in log.read(1, log.next_index()).unwrap() {
+                match read {
+                    Ok(entry) => assert_eq!(Some(&entry), expected.next(), "{name} {offset}"),
+                    Err(error) => {
+                        let (file, at, _) = corruption(error);
+                        assert_eq!(&file, name);
+                        assert!(at <= offset as u64 && at + 144 > offset as u64);
+                    }
+                }
+            }
+            disk.corrupt(name, offset, &[0x10]);
+        }
+    }
+    assert_eq!(read_all(&log), all);
+}
+
+#[test]
+fn files_that_contradict_each_other_are_refused() {
+    type Damage = fn(&SimulatedDisk, &[String]);
+    let cases: [(&str, Damage, &str); 6] = [
+        (
+            "a middle segment is gone",
+            |disk, names| disk.remove(&names[1]).unwrap(),
+            "segment-0000000000000003 24 expected the file segment-0000000000000002, which it \
+             continues, found no such file, but segment-0000000000000001, which is older",
+        ),
+        (
+            "two segments are swapped",
+            |disk, names| {
+                disk.rename(&names[0], "aside").unwrap();
+                disk.rename(&names[1], &names[0]).unwrap();
+                disk.rename("aside", &names[1]).unwrap();
+            },
+            "segment-0000000000000001 16 expected segment id 1, found id 2",
+        ),
+        (
+            "a segment is shorter",
+            |disk, names| disk.shorten(&names[1], 6_000),
+            "segment-0000000000000002 6000 expected a file of 8192 bytes, found 6000 bytes",
+        ),
+        (
+            "a segment is empty",
+            |disk, names| disk.shorten(&names[2], 0),
+            "segment-0000000000000003 0 expected a segment header, found 0 bytes",
+        ),
+        (
+            "a page of a segment is blank",
+            |disk, names| {
+                let page = contents(disk, &names[0])[4_096..].to_vec();
+                disk.corrupt(&names[0], 4_096, &page);
+            },
+            "segment-0000000000000001 4096 expected the record of index 1, found zeros",
+        ),
+        (
+            "a header is blank",
+            |disk, names| {
+                let page = contents(disk, &names[2])[..4_096].to_vec();
+                disk.corrupt(&names[2], 0, &page);
+            },
+            r"segment-0000000000000003 0 expected the magic `weir-log`, found `\x00\x00\x00\x00\x00\x00\x00\x00`",
+        ),
+    ];
+    for (situation, damage, expected) in cases {
+        let (disk, names, _) = damaged_log();
+        damage(&disk, &names);
+        let (file, offset, complaint) =
+            corruption(Log::open(Arc::new(disk), options()).unwrap_err());
+        assert_eq!(format!("{file} {offset} {complaint}"), expected, "{situation}");
+    }
+}
+
+#[test]
+fn missing_ends_show_in_the_indexes() {
+    let (disk, names, _) = damaged_log();
+    disk.remove(&names[0]).unwrap();
+    disk.remove(&names[2]).unwrap();
+    let log = open(&disk);
+    assert_eq!(read_all(&log), entries(log.first_index(), log.next_index()));
+    assert!(log.first_index() > 1 && log.next_index() < 63);
+}
+
+#[test]
+fn another_format_version_is_refused_by_name() {
+    let (disk, names, _) = damaged_log();
+    disk.corrupt(&names[1], 8, &[1 ^ 9]);
+    let error = Log::open(Arc::new(disk), options()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the log file=`segment-0000000000000002` has format version 9; this program reads version 1"
+    );
+}

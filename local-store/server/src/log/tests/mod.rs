@@ -1,0 +1,60 @@
+//! The log under test, on a disk in memory unless a test says otherwise.
+
+#![expect(clippy::cast_possible_truncation, reason = "indexes and offsets here are small")]
+
+mod append;
+mod damage;
+mod faults;
+mod power_cuts;
+mod torn_tail;
+mod truncation;
+
+use super::segment::DATA_OFFSET;
+use super::*;
+use crate::disk::SimulatedDisk;
+
+/// The smallest segments there are, so that switching is frequent.
+fn options() -> Options {
+    Options { segment_bytes: 2 * DATA_OFFSET, ..Options::default() }
+}
+
+fn open(disk: &SimulatedDisk) -> Log {
+    Log::open(Arc::new(disk.clone()), options()).unwrap()
+}
+
+fn entry(index: u64, payload_bytes: usize) -> Entry {
+    let payload = (0..payload_bytes).map(|place| (index as u8).wrapping_add(place as u8)).collect();
+    Entry { index, term: index / 10, payload }
+}
+
+/// Entries of 100 bytes each, 144 with header and padding; 28 of them fill a segment.
+fn entries(from: u64, to: u64) -> Vec<Entry> {
+    (from..to).map(|index| entry(index, 100)).collect()
+}
+
+fn read_all(log: &Log) -> Vec<Entry> {
+    log.read(log.first_index(), log.next_index()).unwrap().map(Result::unwrap).collect()
+}
+
+fn contents(disk: &SimulatedDisk, name: &str) -> Vec<u8> {
+    let file = disk.open(name).unwrap();
+    let mut bytes = vec![0; file.size_bytes().unwrap() as usize];
+    file.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn segment_names(disk: &SimulatedDisk) -> Vec<String> {
+    let mut names = disk.list().unwrap();
+    names.retain(|name| name.starts_with("segment-"));
+    names
+}
+
+/// The file, offset and complaint of an error that must be about corruption.
+fn corruption(error: Error) -> (String, u64, String) {
+    match error {
+        Error::Corrupt { file, offset, expected, found } => {
+            (file, offset, format!("expected {expected}, found {found}"))
+        }
+        other => panic!("not about corruption: {other}"),
+    }
+}

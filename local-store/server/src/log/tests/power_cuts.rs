@@ -1,0 +1,184 @@
+//! Any history of appends, syncs, truncations, faults and crashes: what was synced is there, in
+//! order, and nothing is there that was not appended.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::disk::Fault;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Append(Vec<usize>),
+    Sync,
+    /// Percent of the way from the first to the next index, or beyond.
+    TruncatePrefix(u64),
+    TruncateSuffix(u64),
+    /// The process ends; the page cache stays.
+    Kill,
+    PowerCut(u64),
+    /// One of the next operations fails.
+    Fail(u64, Fault),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let fault = prop_oneof![Just(Fault::Io), Just(Fault::OutOfSpace), Just(Fault::PowerOff)];
+    prop_oneof![
+        8 => prop::collection::vec(0_usize..900, 1..6).prop_map(Step::Append),
+        6 => Just(Step::Sync),
+        1 => (0_u64..130).prop_map(Step::TruncatePrefix),
+        1 => (0_u64..100).prop_map(Step::TruncateSuffix),
+        1 => Just(Step::Kill),
+        2 => any::<u64>().prop_map(Step::PowerCut),
+        2 => (0_u64..12, fault).prop_map(|(after, fault)| Step::Fail(after, fault)),
+    ]
+}
+
+/// What the log may hold.
+struct Model {
+    /// Of each index, what was appended last.
+    entries: BTreeMap<u64, Entry>,
+    /// Entries from the first below this one are durable.
+    synced_end: u64,
+    /// The log must not begin after this index.
+    first_max: u64,
+    /// A truncation beyond the end that failed, and may have happened or not: where it begins anew.
+    restart: Option<u64>,
+    /// Makes every payload different from every other.
+    count: u64,
+}
+
+impl Model {
+    fn group(&mut self, next_index: u64, sizes: &[usize]) -> Vec<Entry> {
+        let mut group = Vec::new();
+        for (index, size) in (next_index..).zip(sizes) {
+            self.count += 1;
+            let mut payload = self.count.to_le_bytes().repeat(size / 8 + 1);
+            payload.truncate((*size).max(8));
+            group.push(Entry { index, term: 1, payload });
+        }
+        group
+    }
+
+    /// Compares a log that was just opened, and takes over what it holds.
+    fn check(&mut self, log: &Log) -> Result<(), TestCaseError> {
+        let (first, next) = (log.first_index(), log.next_index());
+        let restarted = self.restart == Some(first) && next == first;
+        if !restarted {
+            prop_assert!(first <= self.first_max, "begins at {first}, not {}", self.first_max);
+            prop_assert!(next >= self.synced_end, "ends at {next}, not {}", self.synced_end);
+        }
+        for entry in read_all(log) {
+            prop_assert_eq!(Some(&entry), self.entries.get(&entry.index));
+        }
+        self.entries.split_off(&next);
+        prop_assert_eq!(log.synced_end(), next);
+        (self.synced_end, self.restart) = (next, None);
+        self.first_max = first.max(self.first_max.min(next));
+        Ok(())
+    }
+
+    /// Runs one change; `Ok(false)` when the log has stopped.
+    fn change(&mut self, log: &mut Log, step: &Step) -> Result<bool, TestCaseError> {
+        let (first, next) = (log.first_index(), log.next_index());
+        let result = match step {
+            Step::Append(sizes) => {
+                let group = self.group(next, sizes);
+                let result = log.append(&group);
+                if !matches!(result, Err(Error::OutOfSpace(_))) {
+                    self.entries.extend(group.into_iter().map(|entry| (entry.index, entry)));
+                }
+                result
+            }
+            Step::Sync => log.sync().inspect(|()| self.synced_end = next),
+            Step::TruncatePrefix(percent) => {
+                let upto = first + (next - first) * percent / 100;
+                self.first_max = self.first_max.max((upto + 1).min(next));
+                self.restart = (upto >= next).then_some(upto + 1);
+                let result = log.truncate_prefix(upto);
+                if result.is_ok()
+                    && let Some(restart) = self.restart
+                {
+                    (self.first_max, self.synced_end) = (restart, restart);
+                    self.entries.clear();
+                }
+                if !result.as_ref().is_err_and(Error::is_fatal) {
+                    self.restart = None;
+                }
+                result
+            }
+            Step::TruncateSuffix(percent) => {
+                let from = first + (next - first) * percent / 100;
+                let result = log.truncate_suffix(from);
+                if !matches!(result, Err(Error::OutOfSpace(_))) {
+                    self.synced_end = self.synced_end.min(from);
+                }
+                if result.is_ok() {
+                    self.synced_end = from;
+                    self.entries.split_off(&from);
+                    self.first_max = self.first_max.min(from);
+                }
+                result
+            }
+            Step::Kill | Step::PowerCut(_) | Step::Fail(..) => Ok(()),
+        };
+        match result {
+            Ok(()) | Err(Error::OutOfSpace(_)) => Ok(true),
+            Err(Error::Disk(_)) => Ok(false),
+            Err(other) => Err(TestCaseError::fail(format!("{step:?}: {other}"))),
+        }
+    }
+}
+
+/// Opens the log, through faults that are still to come and the power cut that they may need.
+fn reopen(disk: &SimulatedDisk, options: &Options, seed: u64) -> Log {
+    for attempt in 0..20 {
+        match Log::open(Arc::new(disk.clone()), options.clone()) {
+            Ok(log) => return log,
+            Err(Error::OutOfSpace(_)) => {}
+            Err(Error::Disk(_)) => disk.power_cut(seed.wrapping_add(attempt)),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("the log never opens");
+}
+
+fn run(steps: &[Step], spares_max: usize) -> Result<(), TestCaseError> {
+    let options = Options { spares_max, ..options() };
+    let disk = SimulatedDisk::new();
+    let mut log = reopen(&disk, &options, 0);
+    let mut model =
+        Model { entries: BTreeMap::new(), synced_end: 1, first_max: 1, restart: None, count: 0 };
+    for (number, step) in steps.iter().enumerate() {
+        let going = model.change(&mut log, step)?;
+        if let Step::Fail(after, fault) = step {
+            disk.fail_at(disk.operations() + after, *fault);
+        }
+        if let Step::PowerCut(seed) = step {
+            disk.power_cut(*seed);
+        }
+        if !going || matches!(step, Step::Kill | Step::PowerCut(_)) {
+            drop(log);
+            log = reopen(&disk, &options, number as u64);
+            model.check(&log)?;
+        } else {
+            prop_assert!(log.synced_end() <= log.next_index());
+            prop_assert!(log.synced_end() >= model.synced_end);
+        }
+    }
+    drop(log);
+    disk.power_cut(steps.len() as u64);
+    model.check(&reopen(&disk, &options, 0))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+    #[test]
+    fn whatever_happens_synced_entries_stay_and_no_other_appear(
+        steps in prop::collection::vec(step(), 1..60),
+        spares_max in 0_usize..4,
+    ) {
+        run(&steps, spares_max)?;
+    }
+}

@@ -1,0 +1,175 @@
+//! Truncation at both ends, and the files that are used again afterwards.
+
+use super::*;
+use crate::disk::Fault;
+
+#[test]
+fn a_prefix_goes_in_whole_segments_whose_files_are_used_again() {
+    let disk = SimulatedDisk::new();
+    let mut log = open(&disk);
+    log.append(&entries(1, 150)).unwrap();
+    log.sync().unwrap();
+    assert_eq!(segment_names(&disk).len(), 6);
+    log.truncate_prefix(0).unwrap();
+    log.truncate_prefix(27).unwrap();
+    assert_eq!(log.first_index(), 1);
+    log.truncate_prefix(28).unwrap();
+    assert_eq!(log.first_index(), 29);
+    log.truncate_prefix(149).unwrap();
+    assert_eq!((log.first_index(), log.next_index()), (141, 150));
+    let spares = disk.list().unwrap().len() - segment_names(&disk).len();
+    assert_eq!((segment_names(&disk).len(), spares), (1, 2));
+    assert_eq!(read_all(&log), entries(141, 150));
+
+    let files_before = disk.list().unwrap().len();
+    log.append(&entries(150, 210)).unwrap();
+    log.sync().unwrap();
+    assert_eq!(disk.list().unwrap().len(), files_before, "no file was created");
+    drop(log);
+    disk.power_cut(0);
+    let log = open(&disk);
+    assert_eq!(read_all(&log), entries(141, 210));
+    assert_eq!(log.recovery().discarded, None, "old records in a used file are nothing");
+}
+
+#[test]
+fn a_prefix_beyond_the_end_begins_the_log_anew() {
+    let disk = SimulatedDisk::new();
+    let mut log = open(&disk);
+    log.append(&entries(1, 40)).unwrap();
+    log.truncate_prefix(99).unwrap();
+    for _ in 0..2 {
+        assert_eq!((log.first_index(), log.next_index(), log.last_index()), (100, 100, 99));
+        assert_eq!(log.synced_end(), 100);
+        drop(log);
+        disk.power_cut(1);
+        log = open(&disk);
+    }
+    assert!(matches!(log.append(&entries(40, 41)), Err(Error::NotContiguous { .. })));
+    log.append(&entries(100, 140)).unwrap();
+    assert_eq!(read_all(&log), entries(100, 140));
+}
+
+#[test]
+fn a_suffix_goes_exactly_and_durably() {
+    for from in [1, 2, 28, 29, 30, 56, 57, 58, 69, 70] {
+        let disk = SimulatedDisk::new();
+        let mut log = open(&disk);
+        log.append(&entries(1, 70)).unwrap();
+        log.truncate_suffix(from).unwrap();
+        assert_eq!(log.next_index(), from);
+        assert_eq!(read_all(&log), entries(1, from));
+        disk.power_cut(from);
+        let mut log = open(&disk);
+        if from < 70 {
+            assert_eq!(log.next_index(), from, "durable without another sync");
+        }
+        assert_eq!(read_all(&log), entries(1, log.next_index()));
+
+        // The same sizes as before, so that old records would fit exactly behind new ones.
+        let next = log.next_index();
+        let replaced: Vec<Entry> =
+            entries(next, next + 2).into_iter().map(|entry| Entry { term: 99, ..entry }).collect();
+        log.append(&replaced).unwrap();
+        log.sync().unwrap();
+        drop(log);
+        disk.power_cut(0);
+        let log = open(&disk);
+        assert_eq!(read_all(&log), [entries(1, next), replaced].concat(), "from {from}");
+    }
+}
+
+#[test]
+fn a_suffix_outside_of_the_log_is_nothing_or_refused() {
+    let disk = SimulatedDisk::new();
+    let mut log = open(&disk);
+    log.append(&entries(1, 40)).unwrap();
+    log.truncate_prefix(35).unwrap();
+    assert_eq!(log.first_index(), 29);
+    log.truncate_suffix(40).unwrap();
+    log.truncate_suffix(99).unwrap();
+    let error = log.truncate_suffix(28).unwrap_err();
+    assert!(matches!(error, Error::OutOfRange { first: 29, .. }), "{error}");
+    assert_eq!(read_all(&log), entries(29, 40));
+    log.truncate_suffix(29).unwrap();
+    assert_eq!((log.first_index(), log.next_index()), (29, 29));
+    drop(log);
+    assert_eq!(open(&disk).next_index(), 29);
+}
+
+#[test]
+fn a_segment_id_is_never_used_twice() {
+    let disk = SimulatedDisk::new();
+    let mut names = std::collections::BTreeSet::new();
+    let mut used = 0;
+    for round in 0..20 {
+        let mut log = open(&disk);
+        let next = log.next_index();
+        log.append(&entries(next, next + 30)).unwrap();
+        // The newest segment goes each time, and its file may come back under another name.
+        log.truncate_suffix(next + 1 + round % 2).unwrap();
+        let newest = segment_names(&disk).pop().unwrap();
+        names.insert(newest);
+        used += 1;
+    }
+    assert_eq!(names.len(), used);
+}
+
+#[test]
+fn spares_without_segments_do_not_bring_old_entries_back() {
+    let disk = SimulatedDisk::new();
+    let mut log = open(&disk);
+    log.append(&entries(1, 60)).unwrap();
+    log.truncate_prefix(59).unwrap();
+    for name in segment_names(&disk) {
+        disk.remove(&name).unwrap();
+    }
+    // Id 1 again would make the records of the first segment good again.
+    let log = open(&disk);
+    assert_eq!((log.first_index(), log.next_index()), (1, 1));
+    assert!(segment_names(&disk)[0].as_str() > "segment-0000000000000002");
+    drop(log);
+    assert_eq!(read_all(&open(&disk)), []);
+}
+
+#[test]
+fn a_truncation_survives_a_power_cut_at_any_operation() {
+    // Set up, then truncate with the power going off at operation n, for every n until it succeeds.
+    type Truncation = fn(&mut Log) -> Result<(), Error>;
+    let truncations: [Truncation; 3] = [
+        |log| log.truncate_prefix(120),
+        |log| log.truncate_suffix(35),
+        |log| log.truncate_prefix(500),
+    ];
+    for (number, truncate) in truncations.into_iter().enumerate() {
+        for offset in 0.. {
+            let disk = SimulatedDisk::new();
+            let mut log = open(&disk);
+            log.append(&entries(1, 150)).unwrap();
+            log.sync().unwrap();
+            disk.fail_at(disk.operations() + offset, Fault::PowerOff);
+            let done = truncate(&mut log).is_ok();
+            disk.power_cut(offset);
+            let mut log = open(&disk);
+            let (first, next) = (log.first_index(), log.next_index());
+            let before = first <= 121 && next == 150;
+            match number {
+                0 => assert!(before && (!done || first == 113), "{first}..{next}"),
+                1 => {
+                    assert!(
+                        first == 1 && (next == 35 || (!done && next == 150)),
+                        "{first}..{next}"
+                    );
+                }
+                _ => assert!((first, next) == (501, 501) || (!done && before), "{first}..{next}"),
+            }
+            assert_eq!(read_all(&log), entries(first, next));
+            log.append(&entries(next, next + 40)).unwrap();
+            assert_eq!(read_all(&log), entries(first, next + 40));
+            if done {
+                break;
+            }
+            assert!(offset < 100, "the truncation never succeeds");
+        }
+    }
+}

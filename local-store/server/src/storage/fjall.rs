@@ -1,0 +1,222 @@
+//! The engine for real use: fjall, a log-structured merge tree.
+//!
+//! One keyspace holds everything. It is not asked to sync or to compress; its own journal makes
+//! batches atomic across a crash, and what the journal lost our log brings back.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::ops::Bound;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use ::fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable};
+use partition::{Batch, Op, ReadError, View, Visit};
+
+use super::{Error, KEY_BYTES_MAX, Storage, check, journal};
+
+/// The name of the one keyspace.
+const KEYSPACE: &str = "state";
+
+/// Two threads: fjall keeps one free for flushes while the other compacts, so that writes need not
+/// wait for a compaction. More would only compete with the replicas of the same process.
+const WORKER_THREADS: usize = 2;
+
+/// Old journals beyond this size make fjall flush what they still hold. It is the smallest that
+/// leaves room for one full journal beside the one in use.
+const JOURNAL_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// How much memory the engine may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// For blocks that were read from disk.
+    pub cache_bytes: u64,
+    /// For one table of recent writes. Up to five of them exist while the disk cannot keep up.
+    pub memtable_bytes: u64,
+}
+
+impl Default for Options {
+    /// So that three replicas in one process stay below 100 MB each: a million entries of 200 bytes,
+    /// written as fast as one thread can, left 50 to 90 MB resident, most of it for the tables that
+    /// wait to be flushed. Data that does not fit is read through the page cache.
+    fn default() -> Self {
+        Options { cache_bytes: 16 * 1024 * 1024, memtable_bytes: 4 * 1024 * 1024 }
+    }
+}
+
+/// A fjall database in a directory of its own.
+///
+/// Whoever opens it holds the lock of the data directory around it ([`crate::disk::FileDisk`]).
+pub struct FjallStorage {
+    // Dropped in this order: the database waits for its threads.
+    keyspace: Keyspace,
+    database: Database,
+    path: PathBuf,
+}
+
+impl FjallStorage {
+    /// Opens the storage in `path` with the default options, or makes it there.
+    ///
+    /// # Errors
+    ///
+    /// As [`FjallStorage::open_with`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, &Options::default())
+    }
+
+    /// Opens the storage in `path`, or makes it there.
+    ///
+    /// A power loss may have torn the batches that were not persisted; they are cut off, as far as
+    /// that is needed for the rest to be whole.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn open_with(path: &Path, options: &Options) -> Result<Self, Error> {
+        let fail_io = |source: io::Error| io_error("open", path, source.to_string());
+        let fail = |source| sort_error("open", path, source);
+        if !path.try_exists().map_err(fail_io)? {
+            // A database that is only half made cannot be opened, so it gets its name last.
+            let fresh = path.with_added_extension("new");
+            make_empty_directory(&fresh).map_err(fail_io)?;
+            open_database(&fresh, options).map_err(fail)?;
+            fs::rename(&fresh, path).map_err(fail_io)?;
+            sync_parent(path).map_err(fail_io)?;
+        }
+        journal::cut_torn_end(path)?;
+        let (database, keyspace) = open_database(path, options).map_err(fail)?;
+        Ok(FjallStorage { keyspace, database, path: path.to_owned() })
+    }
+}
+
+fn open_database(path: &Path, options: &Options) -> Result<(Database, Keyspace), ::fjall::Error> {
+    let database = Database::builder(path)
+        .cache_size(options.cache_bytes)
+        .max_journaling_size(JOURNAL_BYTES_MAX)
+        .manual_journal_persist(true)
+        .worker_threads(WORKER_THREADS)
+        .open()?;
+    let keyspace = database.keyspace(KEYSPACE, || {
+        KeyspaceCreateOptions::default()
+            .manual_journal_persist(true)
+            .max_memtable_size(options.memtable_bytes)
+    })?;
+    Ok((database, keyspace))
+}
+
+/// Makes a directory with nothing in it, for its owner only.
+fn make_empty_directory(path: &Path) -> io::Result<()> {
+    if path.try_exists()? {
+        fs::remove_dir_all(path)?;
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+pub(super) fn io_error(operation: &'static str, path: &Path, reason: String) -> Error {
+    Error::Io { path: path.display().to_string(), operation, reason }
+}
+
+/// Sorts fjall's errors by what to do about them.
+fn sort_error(operation: &'static str, path: &Path, error: ::fjall::Error) -> Error {
+    use ::fjall::{Error as Fjall, LsmError};
+    let shown = path.display().to_string();
+    match error {
+        Fjall::Locked => Error::InUse { path: shown },
+        Fjall::Io(source) | Fjall::Storage(LsmError::Io(source)) => {
+            io_error(operation, path, source.to_string())
+        }
+        Fjall::Poisoned => io_error(operation, path, "an earlier write failed".to_owned()),
+        other => Error::Corrupt { path: shown, reason: other.to_string() },
+    }
+}
+
+impl Storage for FjallStorage {
+    fn apply(&self, batch: Batch) -> Result<(), Error> {
+        check(&batch)?;
+        // Without a durability: the journal is written when its buffer is full, or by `persist`.
+        let mut writes = OwnedWriteBatch::with_capacity(self.database.clone(), batch.ops.len());
+        for op in batch.ops {
+            match op {
+                Op::Put(key, value) => writes.insert(&self.keyspace, key, value),
+                Op::Delete(key) => writes.remove(&self.keyspace, key),
+            }
+        }
+        writes.commit().map_err(|error| sort_error("write to", &self.path, error))
+    }
+
+    fn persist(&self) -> Result<(), Error> {
+        self.database
+            .persist(PersistMode::SyncAll)
+            .map_err(|error| sort_error("persist", &self.path, error))
+    }
+
+    fn view(&self) -> Box<dyn View + Send + Sync> {
+        let snapshot = self.database.snapshot();
+        Box::new(FjallView { snapshot, keyspace: self.keyspace.clone() })
+    }
+}
+
+struct FjallView {
+    snapshot: ::fjall::Snapshot,
+    keyspace: Keyspace,
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
+fn read_error(error: ::fjall::Error) -> ReadError {
+    ReadError(error.to_string())
+}
+
+/// A lower and an upper bound.
+type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// The range from `from` (inclusive) to `to` (exclusive) in bounds that are no longer than a key,
+/// as fjall panics at others, or `None` if no key can be in it.
+fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
+    // A key that equals the first part of a longer bound is less than the bound.
+    let (start, lower) = match from.get(..KEY_BYTES_MAX) {
+        Some(start) if from.len() > KEY_BYTES_MAX => (start, Bound::Excluded(start)),
+        _ => (from, Bound::Included(from)),
+    };
+    let (end, upper) = match to.get(..KEY_BYTES_MAX) {
+        Some(end) if to.len() > KEY_BYTES_MAX => (end, Bound::Included(end)),
+        _ => (to, Bound::Excluded(to)),
+    };
+    (start < end).then_some((lower, upper)).or_else(|| {
+        // One key can be left between equal parts, if both bounds let it in.
+        let both = matches!((lower, upper), (Bound::Included(_), Bound::Included(_)));
+        (start == end && both).then_some((lower, upper))
+    })
+}
+
+impl View for FjallView {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        // No key is empty, and fjall does not expect to be asked for one.
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Ok(None);
+        }
+        let value = self.snapshot.get(&self.keyspace, key).map_err(read_error)?;
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), ReadError> {
+        let Some(range) = clamp(from, to) else { return Ok(()) };
+        let mut found = self.snapshot.range::<&[u8], _>(&self.keyspace, range);
+        while let Some(guard) = if reverse { found.next_back() } else { found.next() } {
+            let (key, value) = guard.into_inner().map_err(read_error)?;
+            if visit(&key, &value).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

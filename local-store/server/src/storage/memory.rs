@@ -1,0 +1,255 @@
+//! The engine in memory, whose power can be cut, for tests and the simulation.
+//!
+//! It keeps several versions of a value, so that a view costs one number and not a copy of the map.
+//! The price: a value that was replaced stays until no view can see it, and a scan takes the lock
+//! once for each few entries. Nothing is ever written to a disk.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use partition::{Batch, Op, ReadError, View, Visit};
+
+use super::{Error, Storage, check, key_of};
+use crate::disk::SplitMix64;
+
+/// A scan holds the lock for this many entries: few, so that writers do not wait for its visitor.
+const SCAN_ENTRIES: usize = 64;
+
+/// Batches that a power cut can take back; older ones count as written in the meantime, as an engine
+/// may do at any time. It bounds the memory of a run that never persists.
+const UNPERSISTED_MAX: usize = 100_000;
+
+/// A value, or `None` where a key was deleted, as of a number of batches.
+#[derive(Debug)]
+struct Version {
+    sequence: u64,
+    value: Option<Arc<[u8]>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of each key its versions, oldest first, never none.
+    entries: BTreeMap<Vec<u8>, Vec<Version>>,
+    /// How many batches were applied.
+    sequence: u64,
+    /// Keys with a version that was replaced, or with a deletion, by the batch that did so.
+    replaced: VecDeque<(u64, Vec<u8>)>,
+    /// What takes back each batch since the last persist, oldest first.
+    unpersisted: VecDeque<Batch>,
+}
+
+impl State {
+    fn current(&self, key: &[u8]) -> Option<&Arc<[u8]>> {
+        self.entries.get(key)?.last()?.value.as_ref()
+    }
+
+    /// Applies a batch; `oldest_view` is the lowest sequence that a view still reads.
+    fn apply(&mut self, batch: Batch, oldest_view: Option<u64>) {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        for op in batch.ops {
+            let (key, value) = match op {
+                Op::Put(key, value) => (key, Some(value.into())),
+                Op::Delete(key) => (key, None),
+            };
+            let versions = self.entries.entry(key.clone()).or_default();
+            if !versions.is_empty() || value.is_none() {
+                self.replaced.push_back((sequence, key));
+            }
+            versions.push(Version { sequence, value });
+        }
+        let oldest = oldest_view.unwrap_or(sequence);
+        while self.replaced.front().is_some_and(|(replaced, _)| *replaced <= oldest) {
+            if let Some((_, key)) = self.replaced.pop_front() {
+                self.prune(&key, oldest);
+            }
+        }
+    }
+
+    /// Drops the versions of a key that nobody reads who reads as of `oldest` or later.
+    fn prune(&mut self, key: &[u8], oldest: u64) {
+        let Some(versions) = self.entries.get_mut(key) else { return };
+        let seen = versions.partition_point(|version| version.sequence <= oldest);
+        versions.drain(..seen.saturating_sub(1));
+        if matches!(versions.as_slice(), [Version { sequence, value: None }] if *sequence <= oldest)
+        {
+            self.entries.remove(key);
+        }
+    }
+
+    /// What undoes a batch.
+    fn invert(&self, batch: &Batch) -> Batch {
+        let undo = |op: &Op| {
+            let key = key_of(op).to_vec();
+            match self.current(&key) {
+                Some(value) => Op::Put(key, value.to_vec()),
+                None => Op::Delete(key),
+            }
+        };
+        Batch { ops: batch.ops.iter().map(undo).collect() }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: RwLock<State>,
+    /// How many views read as of each sequence. Locked after `state`, never before.
+    views: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl Shared {
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn views(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn oldest_view(&self) -> Option<u64> {
+        self.views().keys().next().copied()
+    }
+}
+
+/// An ordered map in memory. Clones are the same map, so it can outlive the node that uses it.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryStorage {
+    shared: Arc<Shared>,
+}
+
+impl MemoryStorage {
+    /// An empty map.
+    pub fn new() -> Self {
+        MemoryStorage::default()
+    }
+
+    /// Takes back the newest of the batches since the last persist, as many as the seed says, and
+    /// says how many. Views that exist keep what they see.
+    pub fn power_cut(&self, seed: u64) -> usize {
+        let state = &mut *self.shared.write();
+        let forgotten = SplitMix64::new(seed).up_to(state.unpersisted.len());
+        for _ in 0..forgotten {
+            if let Some(undo) = state.unpersisted.pop_back() {
+                state.apply(undo, self.shared.oldest_view());
+            }
+        }
+        state.unpersisted.clear();
+        forgotten
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn apply(&self, batch: Batch) -> Result<(), Error> {
+        check(&batch)?;
+        let state = &mut *self.shared.write();
+        let undo = state.invert(&batch);
+        if state.unpersisted.len() == UNPERSISTED_MAX {
+            state.unpersisted.pop_front();
+        }
+        state.unpersisted.push_back(undo);
+        state.apply(batch, self.shared.oldest_view());
+        Ok(())
+    }
+
+    fn persist(&self) -> Result<(), Error> {
+        self.shared.write().unpersisted.clear();
+        Ok(())
+    }
+
+    fn view(&self) -> Box<dyn View + Send + Sync> {
+        let state = self.shared.read();
+        let sequence = state.sequence;
+        *self.shared.views().entry(sequence).or_default() += 1;
+        Box::new(MemoryView { shared: Arc::clone(&self.shared), sequence })
+    }
+}
+
+/// A key and its value.
+type Found = (Vec<u8>, Arc<[u8]>);
+
+struct MemoryView {
+    shared: Arc<Shared>,
+    sequence: u64,
+}
+
+impl MemoryView {
+    fn choose<'a>(&self, versions: &'a [Version]) -> Option<&'a Arc<[u8]>> {
+        let seen = versions.partition_point(|version| version.sequence <= self.sequence);
+        versions.get(seen.checked_sub(1)?)?.value.as_ref()
+    }
+
+    /// The first entries of a range, at most [`SCAN_ENTRIES`], and whether there are no more.
+    fn collect(&self, range: (Bound<&[u8]>, Bound<&[u8]>), reverse: bool) -> (Vec<Found>, bool) {
+        let state = self.shared.read();
+        let entries = state.entries.range::<[u8], _>(range);
+        let choose = |(key, versions): (&Vec<u8>, &Vec<Version>)| {
+            Some((key.clone(), Arc::clone(self.choose(versions)?)))
+        };
+        let chunk: Vec<_> = if reverse {
+            entries.rev().filter_map(choose).take(SCAN_ENTRIES).collect()
+        } else {
+            entries.filter_map(choose).take(SCAN_ENTRIES).collect()
+        };
+        let done = chunk.len() < SCAN_ENTRIES;
+        (chunk, done)
+    }
+}
+
+impl Drop for MemoryView {
+    fn drop(&mut self) {
+        let mut views = self.shared.views();
+        if let Some(count) = views.get_mut(&self.sequence) {
+            *count -= 1;
+            if *count == 0 {
+                views.remove(&self.sequence);
+            }
+        }
+    }
+}
+
+impl View for MemoryView {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        let state = self.shared.read();
+        let value = state.entries.get(key).and_then(|versions| self.choose(versions));
+        Ok(value.map(|value| value.to_vec()))
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), ReadError> {
+        let (mut lower, mut upper) = (Bound::Included(from.to_vec()), Bound::Excluded(to.to_vec()));
+        loop {
+            let bounds = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+            let (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end)) = bounds
+            else {
+                return Ok(());
+            };
+            if start >= end {
+                return Ok(());
+            }
+            let (chunk, done) = self.collect(bounds, reverse);
+            for (key, value) in &chunk {
+                if visit(key, value).is_break() {
+                    return Ok(());
+                }
+            }
+            let Some((last, _)) = chunk.into_iter().next_back().filter(|_| !done) else {
+                return Ok(());
+            };
+            if reverse {
+                upper = Bound::Excluded(last);
+            } else {
+                lower = Bound::Excluded(last);
+            }
+        }
+    }
+}

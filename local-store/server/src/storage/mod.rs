@@ -1,0 +1,92 @@
+//! The state: an ordered map of bytes that changes by atomic batches and is read through views.
+//!
+//! It does not know what keys mean, and no acknowledgement waits for it: the log is what makes a
+//! command durable. After a crash an engine holds the effects of some first part of the batches that
+//! it was given, at least of those before the last [`Storage::persist`]. Each batch carries the
+//! applied log index, so the log says what to apply again; that is why the log may be truncated
+//! only up to what was persisted.
+//!
+//! [`FjallStorage`] is for real use, [`MemoryStorage`] for tests and the simulation; both pass the
+//! same tests.
+
+#[cfg(test)]
+mod contract_tests;
+mod error;
+mod fjall;
+#[cfg(test)]
+mod fjall_tests;
+mod journal;
+mod memory;
+
+use std::collections::BTreeSet;
+
+use partition::{Batch, Op, View};
+
+pub use self::error::Error;
+pub use self::fjall::{FjallStorage, Options as FjallOptions};
+pub use self::memory::MemoryStorage;
+
+/// The longest key in bytes, inclusive: fjall keeps the length in 16 bits. The longest key that a
+/// table can have, with its partition and sort key, is not a twentieth of it.
+pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// The longest value in bytes, inclusive: fjall keeps the length in 32 bits.
+pub const VALUE_BYTES_MAX: usize = u32::MAX as usize;
+
+/// An ordered engine.
+pub trait Storage: Send + Sync + 'static {
+    /// Makes all changes of a batch, visible to later views together, and not synced.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Batch`] changed nothing; any other error is fatal.
+    fn apply(&self, batch: Batch) -> Result<(), Error>;
+
+    /// Makes every batch applied up to now survive a power loss.
+    ///
+    /// # Errors
+    ///
+    /// Every error is fatal, and must not be answered with another try.
+    fn persist(&self) -> Result<(), Error>;
+
+    /// The state as of now, whatever is applied later. Views are cheap to take, and short-lived:
+    /// what they see is kept for as long as they exist.
+    fn view(&self) -> Box<dyn View + Send + Sync>;
+}
+
+/// Refuses what an engine would misread or panic at.
+fn check(batch: &Batch) -> Result<(), Error> {
+    for op in &batch.ops {
+        let (key, value_bytes) = match op {
+            Op::Put(key, value) => (key, value.len()),
+            Op::Delete(key) => (key, 0),
+        };
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            let bytes = key.len();
+            return Err(Error::Batch(format!(
+                "a key has {bytes} bytes; it must have 1 to {KEY_BYTES_MAX}"
+            )));
+        }
+        if value_bytes > VALUE_BYTES_MAX {
+            return Err(Error::Batch(format!(
+                "a value has {value_bytes} bytes; it must have at most {VALUE_BYTES_MAX}"
+            )));
+        }
+    }
+    // In the order of the keys, as batches come, a key that occurs twice is next to itself.
+    let keys = || batch.ops.iter().map(key_of);
+    if !keys().is_sorted_by(|earlier, later| earlier < later) {
+        let mut seen = BTreeSet::new();
+        if let Some(key) = keys().find(|key| !seen.insert(*key)) {
+            let shown = key.escape_ascii();
+            return Err(Error::Batch(format!("the key `{shown}` occurs twice")));
+        }
+    }
+    Ok(())
+}
+
+fn key_of(op: &Op) -> &[u8] {
+    match op {
+        Op::Put(key, _) | Op::Delete(key) => key,
+    }
+}

@@ -1,0 +1,117 @@
+//! The committer: makes everything that is ready durable with one sync, in log order.
+//!
+//! It applies nothing and answers nobody; a proposal whose entry is durable goes to the applier.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::{io, thread};
+
+use partition::{Entry, encode_entry};
+use tokio::sync::mpsc;
+
+use super::applier::Committed;
+use super::{Proposal, Shared};
+use crate::disk::FileDisk;
+use crate::log::{self, Log};
+
+/// Commands in one log entry at most: what a few thousand connections have ready at once. The
+/// sequence number has room for 99,999.
+const COMMANDS_PER_ENTRY: usize = 4096;
+/// Proposals in one entry at most: with 25 items of 400 KB each, an entry stays far below the
+/// largest record that the log takes only if it is bounded in bytes too; see `BYTES_PER_ENTRY`.
+const PROPOSALS_PER_ENTRY: usize = 1024;
+/// Estimated item bytes after which an entry takes no further proposal.
+const BYTES_PER_ENTRY: usize = 4 * 1024 * 1024;
+/// The only term while a store has one replica.
+const TERM: u64 = 1;
+
+pub(crate) struct Committer {
+    pub(crate) log: Log,
+    /// Held for its lock on the data directory.
+    pub(crate) disk: FileDisk,
+    pub(crate) next_index: u64,
+    pub(crate) waiting: mpsc::Receiver<Proposal>,
+    pub(crate) applier: SyncSender<Committed>,
+    /// The log index up to which the storage survives power loss: older entries can go.
+    pub(crate) persisted: Arc<AtomicU64>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Committer {
+    /// Starts the committer's thread. It ends when no handle on the store is left.
+    pub(crate) fn start(mut self) -> io::Result<()> {
+        let run = move || {
+            let mut truncated = 0;
+            while let Some(first) = self.waiting.blocking_recv() {
+                if let Err(error) = self.commit(first) {
+                    (self.on_fatal)(&format!("the log cannot be written: {error}"));
+                    return;
+                }
+                let persisted = self.persisted.load(Ordering::Acquire);
+                if persisted > truncated {
+                    if let Err(error) = self.log.truncate_prefix(persisted) {
+                        (self.on_fatal)(&format!("the log cannot be truncated: {error}"));
+                        return;
+                    }
+                    truncated = persisted;
+                }
+            }
+            tracing::debug!(directory = %self.disk.path().display(), "the store is closed");
+        };
+        thread::Builder::new().name("committer".to_owned()).spawn(run).map(drop)
+    }
+
+    /// Makes `first`, and whatever else is ready, durable as one entry.
+    fn commit(&mut self, first: Proposal) -> Result<(), log::Error> {
+        let mut entry = Entry { now: self.shared.now(), commands: Vec::new() };
+        let mut waiters = Vec::new();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(proposal) = next {
+            bytes += proposal.commands.iter().map(estimated_bytes).sum::<usize>();
+            waiters.push((proposal.commands.len(), proposal.replies));
+            entry.commands.extend(proposal.commands);
+            let full = entry.commands.len() >= COMMANDS_PER_ENTRY
+                || waiters.len() >= PROPOSALS_PER_ENTRY
+                || bytes >= BYTES_PER_ENTRY;
+            next = if full { None } else { self.waiting.try_recv().ok() };
+        }
+        let index = self.next_index;
+        let payload = match encode_entry(&entry) {
+            Ok(payload) => payload,
+            Err(error) => {
+                // A defect of ours: nothing was written, and the waiters learn that by the drop.
+                tracing::error!(%error, "commands cannot be encoded");
+                return Ok(());
+            }
+        };
+        match self.log.append(&[log::Entry { index, term: TERM, payload }]) {
+            Ok(()) => {}
+            Err(error) if error.is_fatal() => return Err(error),
+            Err(error) => {
+                // Nothing was appended (the disk is full, say): the waiters learn it by the drop.
+                tracing::error!(%error, "commands were refused by the log");
+                return Ok(());
+            }
+        }
+        self.log.sync()?;
+        self.next_index += 1;
+        // The applier only ends after a fatal error, which it has reported.
+        let _ = self.applier.send(Committed { index, entry, waiters });
+        Ok(())
+    }
+}
+
+/// About how many bytes a command adds to an entry.
+fn estimated_bytes(command: &partition::Command) -> usize {
+    const OVERHEAD: usize = 64;
+    match command {
+        partition::Command::Write(write) => match &write.action {
+            partition::WriteAction::Put(item) => OVERHEAD + item.size(),
+            _ => OVERHEAD * 4,
+        },
+        _ => OVERHEAD,
+    }
+}

@@ -1,0 +1,343 @@
+//! The compact bytes of items and attribute values, as they are stored and logged.
+//!
+//! Every encoding begins with a version byte. The layout is drawn in `docs/formats/items.md`.
+//! Ordered key bytes are elsewhere: see `key` and `number`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::de;
+use thiserror::Error;
+
+use crate::attribute_value::AttributeValue;
+use crate::item::Item;
+use crate::number::Number;
+
+/// First byte of every encoding made by this version.
+const VERSION: u8 = 1;
+/// Nesting that decoding follows at most: what the service accepts, and the item itself.
+const DEPTH_MAX: usize = crate::limits::NESTING_LEVELS_MAX + 2;
+
+const TAG_S: u8 = 1;
+const TAG_N: u8 = 2;
+const TAG_B: u8 = 3;
+const TAG_FALSE: u8 = 4;
+const TAG_TRUE: u8 = 5;
+const TAG_NULL: u8 = 6;
+const TAG_M: u8 = 7;
+const TAG_L: u8 = 8;
+const TAG_SS: u8 = 9;
+const TAG_NS: u8 = 10;
+const TAG_BS: u8 = 11;
+
+/// Stored bytes that are not what [`encode_item`] or [`encode_value`] write: they were damaged.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("damaged item encoding at byte offset=`{offset}`: {problem}")]
+pub struct EncodingError {
+    /// Where reading stopped, from 0.
+    pub offset: usize,
+    /// What was found there.
+    pub problem: &'static str,
+}
+
+/// The stored form of an item.
+#[must_use]
+pub fn encode_item(item: &Item) -> Vec<u8> {
+    // Values take a little more than their size as DynamoDB counts it.
+    let mut out = Vec::with_capacity(item.size() + 4 * item.len() + 8);
+    out.push(VERSION);
+    put_members(&mut out, item);
+    out
+}
+
+/// The stored form of one value.
+#[must_use]
+pub fn encode_value(value: &AttributeValue) -> Vec<u8> {
+    let mut out = vec![VERSION];
+    put_value(&mut out, value);
+    out
+}
+
+/// Reads what [`encode_item`] wrote.
+///
+/// # Errors
+/// When the bytes are anything else.
+pub fn decode_item(bytes: &[u8]) -> Result<Item, EncodingError> {
+    let mut reader = Reader::start(bytes)?;
+    let members = reader.members(DEPTH_MAX)?;
+    reader.end()?;
+    Ok(Item(members))
+}
+
+/// Reads what [`encode_value`] wrote.
+///
+/// # Errors
+/// When the bytes are anything else.
+pub fn decode_value(bytes: &[u8]) -> Result<AttributeValue, EncodingError> {
+    let mut reader = Reader::start(bytes)?;
+    let value = reader.value(DEPTH_MAX)?;
+    reader.end()?;
+    Ok(value)
+}
+
+fn put_length(out: &mut Vec<u8>, length: usize) {
+    let mut rest = length;
+    while rest >= 0x80 {
+        out.push(u8::try_from(rest & 0x7f).unwrap_or(0) | 0x80);
+        rest >>= 7;
+    }
+    out.push(u8::try_from(rest).unwrap_or(0));
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_length(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn put_members(out: &mut Vec<u8>, members: &BTreeMap<String, AttributeValue>) {
+    put_length(out, members.len());
+    for (name, value) in members {
+        put_bytes(out, name.as_bytes());
+        put_value(out, value);
+    }
+}
+
+fn put_value(out: &mut Vec<u8>, value: &AttributeValue) {
+    match value {
+        AttributeValue::S(text) => {
+            out.push(TAG_S);
+            put_bytes(out, text.as_bytes());
+        }
+        AttributeValue::N(number) => {
+            out.push(TAG_N);
+            number.encode_ordered(out);
+        }
+        AttributeValue::B(bytes) => {
+            out.push(TAG_B);
+            put_bytes(out, bytes);
+        }
+        AttributeValue::Bool(false) => out.push(TAG_FALSE),
+        AttributeValue::Bool(true) => out.push(TAG_TRUE),
+        AttributeValue::Null => out.push(TAG_NULL),
+        AttributeValue::M(members) => {
+            out.push(TAG_M);
+            put_members(out, members);
+        }
+        AttributeValue::L(members) => {
+            out.push(TAG_L);
+            put_length(out, members.len());
+            members.iter().for_each(|member| put_value(out, member));
+        }
+        AttributeValue::Ss(members) => {
+            out.push(TAG_SS);
+            put_length(out, members.len());
+            members.iter().for_each(|member| put_bytes(out, member.as_bytes()));
+        }
+        AttributeValue::Ns(members) => {
+            out.push(TAG_NS);
+            put_length(out, members.len());
+            members.iter().for_each(|member| member.encode_ordered(out));
+        }
+        AttributeValue::Bs(members) => {
+            out.push(TAG_BS);
+            put_length(out, members.len());
+            members.iter().for_each(|member| put_bytes(out, member));
+        }
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn start(bytes: &'a [u8]) -> Result<Self, EncodingError> {
+        let mut reader = Self { bytes, offset: 0 };
+        match reader.byte()? {
+            VERSION => Ok(reader),
+            _ => Err(EncodingError { offset: 0, problem: "unknown version" }),
+        }
+    }
+
+    fn end(&self) -> Result<(), EncodingError> {
+        if self.offset == self.bytes.len() { Ok(()) } else { Err(self.error("bytes left over")) }
+    }
+
+    fn error(&self, problem: &'static str) -> EncodingError {
+        EncodingError { offset: self.offset, problem }
+    }
+
+    fn byte(&mut self) -> Result<u8, EncodingError> {
+        let byte = self.bytes.get(self.offset).ok_or_else(|| self.error("ends too early"))?;
+        self.offset += 1;
+        Ok(*byte)
+    }
+
+    fn length(&mut self) -> Result<usize, EncodingError> {
+        let mut length = 0usize;
+        for shift in (0..35).step_by(7) {
+            let byte = self.byte()?;
+            length |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(length);
+            }
+        }
+        Err(self.error("length too large"))
+    }
+
+    /// A count of members, each of which takes at least one byte.
+    fn count(&mut self) -> Result<usize, EncodingError> {
+        let count = self.length()?;
+        if count > self.bytes.len() - self.offset {
+            return Err(self.error("more members than bytes"));
+        }
+        Ok(count)
+    }
+
+    fn slice(&mut self) -> Result<&'a [u8], EncodingError> {
+        let length = self.length()?;
+        let slice = self
+            .bytes
+            .get(self.offset..self.offset.saturating_add(length))
+            .ok_or_else(|| self.error("ends too early"))?;
+        self.offset += length;
+        Ok(slice)
+    }
+
+    fn text(&mut self) -> Result<String, EncodingError> {
+        let slice = self.slice()?;
+        std::str::from_utf8(slice).map(str::to_owned).map_err(|_| self.error("not UTF-8"))
+    }
+
+    fn number(&mut self) -> Result<Number, EncodingError> {
+        let rest = self.bytes.get(self.offset..).unwrap_or(&[]);
+        let (number, length) =
+            Number::decode_ordered(rest).ok_or_else(|| self.error("not a number"))?;
+        self.offset += length;
+        Ok(number)
+    }
+
+    fn members(&mut self, depth: usize) -> Result<BTreeMap<String, AttributeValue>, EncodingError> {
+        let count = self.count()?;
+        let mut members = BTreeMap::new();
+        for _ in 0..count {
+            let name = self.text()?;
+            let value = self.value(depth)?;
+            members.insert(name, value);
+        }
+        Ok(members)
+    }
+
+    fn value(&mut self, depth: usize) -> Result<AttributeValue, EncodingError> {
+        let depth = depth.checked_sub(1).ok_or_else(|| self.error("nested too deeply"))?;
+        Ok(match self.byte()? {
+            TAG_S => AttributeValue::S(self.text()?),
+            TAG_N => AttributeValue::N(self.number()?),
+            TAG_B => AttributeValue::B(self.slice()?.to_vec()),
+            TAG_FALSE => AttributeValue::Bool(false),
+            TAG_TRUE => AttributeValue::Bool(true),
+            TAG_NULL => AttributeValue::Null,
+            TAG_M => AttributeValue::M(self.members(depth)?),
+            TAG_L => {
+                let count = self.count()?;
+                AttributeValue::L((0..count).map(|_| self.value(depth)).collect::<Result<_, _>>()?)
+            }
+            TAG_SS => {
+                let count = self.count()?;
+                AttributeValue::Ss(
+                    (0..count).map(|_| self.text()).collect::<Result<BTreeSet<_>, _>>()?,
+                )
+            }
+            TAG_NS => {
+                let count = self.count()?;
+                AttributeValue::Ns(
+                    (0..count).map(|_| self.number()).collect::<Result<BTreeSet<_>, _>>()?,
+                )
+            }
+            TAG_BS => {
+                let count = self.count()?;
+                AttributeValue::Bs(
+                    (0..count)
+                        .map(|_| self.slice().map(<[u8]>::to_vec))
+                        .collect::<Result<BTreeSet<_>, _>>()?,
+                )
+            }
+            _ => return Err(self.error("unknown type")),
+        })
+    }
+}
+
+/// Takes the bytes of an encoded value out of a serde format.
+pub(crate) struct BytesVisitor;
+
+impl de::Visitor<'_> for BytesVisitor {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an encoded attribute value")
+    }
+
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+        Ok(bytes.to_vec())
+    }
+
+    fn visit_byte_buf<E: de::Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::json;
+
+    fn any_value() -> impl Strategy<Value = AttributeValue> {
+        let number = any::<i64>().prop_map(Number::from);
+        let bytes = prop::collection::vec(any::<u8>(), 0..12);
+        let leaf = prop_oneof![
+            any::<String>().prop_map(AttributeValue::S),
+            number.clone().prop_map(AttributeValue::N),
+            bytes.clone().prop_map(AttributeValue::B),
+            any::<bool>().prop_map(AttributeValue::Bool),
+            Just(AttributeValue::Null),
+            prop::collection::btree_set(".{0,6}", 1..4).prop_map(AttributeValue::Ss),
+            prop::collection::btree_set(number, 1..4).prop_map(AttributeValue::Ns),
+            prop::collection::btree_set(bytes, 1..4).prop_map(AttributeValue::Bs),
+        ];
+        leaf.prop_recursive(5, 40, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(AttributeValue::L),
+                prop::collection::btree_map(".{0,6}", inner, 0..5).prop_map(AttributeValue::M),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn encodings_and_json_are_lossless(members in prop::collection::btree_map(".{0,8}", any_value(), 0..6)) {
+            let item = Item(members);
+            let bytes = encode_item(&item);
+            prop_assert_eq!(decode_item(&bytes), Ok(item.clone()));
+            let text = json::item_to_string(&item);
+            prop_assert_eq!(json::item_from_str(&text).unwrap(), item);
+        }
+
+        #[test]
+        fn damaged_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = decode_item(&bytes);
+            let mut versioned = vec![VERSION];
+            versioned.extend(bytes);
+            let _ = decode_item(&versioned);
+        }
+
+        #[test]
+        fn a_cut_is_noticed(value in any_value(), at in any::<prop::sample::Index>()) {
+            let bytes = encode_value(&value);
+            let cut = at.index(bytes.len());
+            prop_assert!(decode_value(&bytes[..cut]).is_err());
+        }
+    }
+}

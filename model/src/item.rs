@@ -1,0 +1,101 @@
+//! An item: attributes by name.
+//!
+//! An item knows its size; it does not know its table or which of its attributes are keys.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::attribute_value::AttributeValue;
+use crate::encoding;
+
+/// Attributes by name, in the order of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Item(pub BTreeMap<String, AttributeValue>);
+
+impl Item {
+    /// An item without attributes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Size in bytes: names and values, as DynamoDB counts them.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.0.iter().map(|(name, value)| name.len() + value.size()).sum()
+    }
+
+    /// The same item with one more attribute, for building items in one expression.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<AttributeValue>) -> Self {
+        self.0.insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+impl Deref for Item {
+    type Target = BTreeMap<String, AttributeValue>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Item {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl FromIterator<(String, AttributeValue)> for Item {
+    fn from_iter<I: IntoIterator<Item = (String, AttributeValue)>>(attributes: I) -> Self {
+        Self(attributes.into_iter().collect())
+    }
+}
+
+impl IntoIterator for Item {
+    type Item = (String, AttributeValue);
+    type IntoIter = std::collections::btree_map::IntoIter<String, AttributeValue>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Item {
+    type Item = (&'a String, &'a AttributeValue);
+    type IntoIter = std::collections::btree_map::Iter<'a, String, AttributeValue>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// In binary formats an item is one byte string in the layout of `encoding`.
+impl Serialize for Item {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&encoding::encode_item(self))
+    }
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let bytes = deserializer.deserialize_byte_buf(encoding::BytesVisitor)?;
+        encoding::decode_item(&bytes).map_err(de::Error::custom)
+    }
+}
+
+impl Serialize for AttributeValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&encoding::encode_value(self))
+    }
+}
+
+impl<'de> Deserialize<'de> for AttributeValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let bytes = deserializer.deserialize_byte_buf(encoding::BytesVisitor)?;
+        encoding::decode_value(&bytes).map_err(de::Error::custom)
+    }
+}

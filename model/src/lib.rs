@@ -1,0 +1,23 @@
+//! DynamoDB's nouns as plain values: attribute values, 38-digit numbers, keys, items, stream
+//! records, their sizes and limits, and DynamoDB JSON.
+//!
+//! Pure: no clock, no disk, no network, no randomness. This is the only crate that knows what
+//! DynamoDB JSON looks like. It knows nothing of tables' contents, expressions or requests.
+
+pub mod arn;
+pub mod attribute_value;
+pub mod encoding;
+pub mod item;
+pub mod json;
+pub mod key;
+pub mod limits;
+pub mod number;
+pub mod stream_record;
+pub mod time;
+
+pub use attribute_value::{AttributeType, AttributeValue};
+pub use item::Item;
+pub use key::{KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey, Token};
+pub use number::Number;
+pub use stream_record::{EventName, SequenceNumber, StreamRecord, StreamViewType, UserIdentity};
+pub use time::EpochMillis;

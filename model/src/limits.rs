@@ -1,0 +1,82 @@
+//! The service's limits, in one list, each with its source.
+//!
+//! Limits of our own queues and retries stand beside the queue or retry that they bound.
+//! Source unless said otherwise: AWS, "Quotas in Amazon DynamoDB" (`ServiceQuotas`).
+
+/// Largest item: names and values together, in bytes, inclusive.
+pub const ITEM_BYTES_MAX: usize = 400 * 1024;
+/// Largest partition key value in bytes, inclusive.
+pub const PARTITION_KEY_BYTES_MAX: usize = 2048;
+/// Largest sort key value in bytes, inclusive.
+pub const SORT_KEY_BYTES_MAX: usize = 1024;
+/// Deepest nesting of maps and lists in an attribute value, inclusive.
+pub const NESTING_LEVELS_MAX: usize = 32;
+/// Significant digits of a number, inclusive.
+pub const NUMBER_DIGITS_MAX: usize = 38;
+/// Largest decimal exponent of a number's first digit: 9.99E+125, inclusive.
+pub const NUMBER_EXPONENT_MAX: i32 = 125;
+/// Smallest decimal exponent of a number's first digit: 1E-130, inclusive.
+pub const NUMBER_EXPONENT_MIN: i32 = -130;
+/// Longest expression string in bytes, inclusive.
+pub const EXPRESSION_BYTES_MAX: usize = 4096;
+/// Operators and functions in one expression, inclusive.
+pub const EXPRESSION_OPERATORS_MAX: usize = 300;
+/// Operands of one `IN`, inclusive.
+pub const IN_OPERANDS_MAX: usize = 100;
+/// Attribute names and values substituted in all expressions of a request: 2 MB, inclusive.
+pub const SUBSTITUTIONS_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// One page of Query or Scan reads at most this many bytes of items.
+pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Put and delete requests in one `BatchWriteItem`, inclusive.
+pub const BATCH_WRITE_ITEMS_MAX: usize = 25;
+/// Keys in one `BatchGetItem`, inclusive.
+pub const BATCH_GET_KEYS_MAX: usize = 100;
+/// Bytes that one `BatchGetItem` returns at most; the rest is unprocessed.
+pub const BATCH_GET_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of one request body; `BatchWriteItem` carries at most 16 MB.
+pub const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Table names: 3 to 255 characters of a-z, A-Z, 0-9, `_`, `-` and `.`.
+pub const TABLE_NAME_LENGTH_MIN: usize = 3;
+/// See [`TABLE_NAME_LENGTH_MIN`].
+pub const TABLE_NAME_LENGTH_MAX: usize = 255;
+/// Attribute names in bytes, inclusive.
+pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 65_535;
+/// Key attribute names in bytes, inclusive.
+pub const KEY_ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
+/// Tables of one account and Region.
+pub const TABLES_MAX: usize = 2500;
+/// Names that one `ListTables` page holds, inclusive.
+pub const LIST_TABLES_MAX: usize = 100;
+/// Segments of one parallel scan, inclusive.
+pub const SCAN_SEGMENTS_MAX: u32 = 1_000_000;
+
+/// One write capacity unit: a write of up to this many bytes.
+pub const WRITE_UNIT_BYTES: usize = 1024;
+/// One read capacity unit: a strongly consistent read of up to this many bytes.
+pub const READ_UNIT_BYTES: usize = 4096;
+/// Write capacity units per second of one partition.
+pub const PARTITION_WRITE_UNITS: u64 = 1000;
+/// Read capacity units per second of one partition.
+pub const PARTITION_READ_UNITS: u64 = 3000;
+/// Size of one partition in bytes (10 GB).
+pub const PARTITION_BYTES_MAX: u64 = 10 * 1024 * 1024 * 1024;
+/// Partitions of a new on-demand table (design: four, as AWS describes for 4,000 WCU of start-up capacity).
+pub const ON_DEMAND_PARTITIONS: u32 = 4;
+
+/// Stream records are kept for 24 hours, in milliseconds.
+pub const STREAM_RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
+/// A stream shard takes records for about four hours, in milliseconds.
+pub const SHARD_ROTATION_MS: u64 = 4 * 60 * 60 * 1000;
+/// A shard iterator is valid for 15 minutes, in milliseconds.
+pub const ITERATOR_LIFE_MS: u64 = 15 * 60 * 1000;
+/// Records of one `GetRecords` page, inclusive (AWS API reference, `GetRecords`).
+pub const GET_RECORDS_MAX: usize = 1000;
+/// Bytes of one `GetRecords` page.
+pub const GET_RECORDS_BYTES_MAX: usize = 1024 * 1024;
+/// Shards of one `DescribeStream` page, inclusive.
+pub const DESCRIBE_STREAM_SHARDS_MAX: usize = 100;
+/// Streams of one `ListStreams` page, inclusive.
+pub const LIST_STREAMS_MAX: usize = 100;
+
+/// A TTL value more than five years in the past is ignored (AWS, "Time to Live"), in seconds.
+pub const TTL_PAST_SECONDS_MAX: u64 = 5 * 365 * 24 * 60 * 60;

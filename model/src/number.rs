@@ -1,0 +1,549 @@
+//! DynamoDB's number: up to 38 significant decimal digits, magnitudes 1E-130 to 9.99…E+125, and 0.
+//!
+//! Exact: nothing here rounds. What does not fit is an error, in DynamoDB's words.
+//! Source: AWS, "Data types: Number" and "Supported data types and naming rules".
+//! The order-preserving bytes are drawn in `docs/formats/keys.md`.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::limits::{NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX, NUMBER_EXPONENT_MIN};
+
+/// A number, kept in lowest terms: `sign * coefficient * 10^exponent`, where the coefficient has
+/// at most 38 digits and does not end in 0 (zero is coefficient 0, exponent 0, not negative).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Number {
+    negative: bool,
+    exponent: i16,
+    coefficient: u128,
+}
+
+/// Why a text is not a number, or a result not representable; the texts are DynamoDB's own.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NumberError {
+    /// Not decimal notation.
+    #[error("The parameter cannot be converted to a numeric value: {0}")]
+    NotNumeric(String),
+    /// The empty string.
+    #[error("The parameter cannot be converted to a numeric value")]
+    Empty,
+    /// Magnitude above 9.99…E+125.
+    #[error(
+        "Number overflow. Attempting to store a number with magnitude larger than supported range"
+    )]
+    Overflow,
+    /// Magnitude below 1E-130 and not zero.
+    #[error(
+        "Number underflow. Attempting to store a number with magnitude smaller than supported range"
+    )]
+    Underflow,
+    /// More than 38 significant digits.
+    #[error("Attempting to store more than 38 significant digits in a Number")]
+    TooPrecise,
+}
+
+/// Bytes that start an ordered encoding, in the order of the values.
+const CLASS_NEGATIVE: u8 = 0;
+const CLASS_ZERO: u8 = 1;
+const CLASS_POSITIVE: u8 = 2;
+/// Added to the decimal exponent of the first digit so that it is stored without a sign.
+const EXPONENT_BIAS: i32 = 1000;
+/// Texts longer than this are refused before they are read; 0.000…1 with 38 digits needs 170.
+const TEXT_BYTES_MAX: usize = 1024;
+
+impl Number {
+    /// Zero.
+    pub const ZERO: Self = Self { negative: false, exponent: 0, coefficient: 0 };
+
+    /// Puts a value in lowest terms and checks the range.
+    fn normalized(negative: bool, coefficient: u128, exponent: i32) -> Result<Self, NumberError> {
+        if coefficient == 0 {
+            return Ok(Self::ZERO);
+        }
+        let (mut coefficient, mut exponent) = (coefficient, exponent);
+        while coefficient % 10 == 0 {
+            coefficient /= 10;
+            exponent += 1;
+        }
+        let digits = digit_count(coefficient);
+        if digits > NUMBER_DIGITS_MAX {
+            return Err(NumberError::TooPrecise);
+        }
+        let first = exponent + i32::try_from(digits).unwrap_or(i32::MAX) - 1;
+        if first > NUMBER_EXPONENT_MAX {
+            return Err(NumberError::Overflow);
+        }
+        if first < NUMBER_EXPONENT_MIN {
+            return Err(NumberError::Underflow);
+        }
+        let exponent = i16::try_from(exponent).map_err(|_| NumberError::Overflow)?;
+        Ok(Self { negative, exponent, coefficient })
+    }
+
+    /// The decimal exponent of the first digit: 2 for 123, -3 for 0.00123.
+    fn first_exponent(&self) -> i32 {
+        i32::from(self.exponent) + i32::try_from(digit_count(self.coefficient)).unwrap_or(0) - 1
+    }
+
+    /// Whether this is 0.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.coefficient == 0
+    }
+
+    /// Whether this is below 0.
+    #[must_use]
+    pub fn is_negative(&self) -> bool {
+        self.negative
+    }
+
+    /// The value as an integer, if it is one and fits.
+    #[must_use]
+    pub fn to_i128(&self) -> Option<i128> {
+        let exponent = u32::try_from(self.exponent).ok()?;
+        let magnitude = self.coefficient.checked_mul(10u128.checked_pow(exponent)?)?;
+        let magnitude = i128::try_from(magnitude).ok()?;
+        Some(if self.negative { -magnitude } else { magnitude })
+    }
+
+    /// The value as a 64-bit integer, if it is one and fits.
+    #[must_use]
+    pub fn to_i64(&self) -> Option<i64> {
+        self.to_i128().and_then(|value| i64::try_from(value).ok())
+    }
+
+    /// The value as an unsigned 64-bit integer, if it is one and fits.
+    #[must_use]
+    pub fn to_u64(&self) -> Option<u64> {
+        self.to_i128().and_then(|value| u64::try_from(value).ok())
+    }
+
+    /// The value times `10^scale` as an integer, if that is exact and fits: the unscaled value of
+    /// a `decimal(38, scale)`.
+    #[must_use]
+    pub fn to_scaled_i128(&self, scale: u32) -> Option<i128> {
+        let exponent = i32::from(self.exponent) + i32::try_from(scale).ok()?;
+        let exponent = u32::try_from(exponent).ok()?;
+        if self.is_zero() {
+            return Some(0);
+        }
+        let magnitude = self.coefficient.checked_mul(10u128.checked_pow(exponent)?)?;
+        let magnitude = i128::try_from(magnitude).ok()?;
+        Some(if self.negative { -magnitude } else { magnitude })
+    }
+
+    /// Size in an item, in bytes: one byte for two significant digits, one more, and one for a
+    /// minus sign (AWS, "DynamoDB item sizes and formats").
+    #[must_use]
+    pub fn size(&self) -> usize {
+        if self.is_zero() {
+            return 1;
+        }
+        digit_count(self.coefficient).div_ceil(2) + 1 + usize::from(self.negative)
+    }
+
+    /// The number with the other sign.
+    #[must_use]
+    pub fn negated(self) -> Self {
+        Self { negative: !self.negative && !self.is_zero(), ..self }
+    }
+
+    /// The exact sum.
+    ///
+    /// # Errors
+    /// When the sum needs more than 38 digits or leaves the range.
+    pub fn checked_add(self, other: Self) -> Result<Self, NumberError> {
+        if self.is_zero() {
+            return Ok(other);
+        }
+        if other.is_zero() {
+            return Ok(self);
+        }
+        let (high, low) =
+            if self.exponent >= other.exponent { (self, other) } else { (other, self) };
+        // The aligned operand has more than 38 digits only when the sum has too: its last digits
+        // are zeros, and the other operand's last digit is not.
+        let shift =
+            u32::try_from(i32::from(high.exponent) - i32::from(low.exponent)).unwrap_or(u32::MAX);
+        let aligned = 10u128
+            .checked_pow(shift)
+            .and_then(|power| high.coefficient.checked_mul(power))
+            .ok_or(NumberError::TooPrecise)?;
+        let exponent = i32::from(low.exponent);
+        if high.negative == low.negative {
+            let sum = aligned.checked_add(low.coefficient).ok_or(NumberError::TooPrecise)?;
+            Self::normalized(high.negative, sum, exponent)
+        } else if aligned >= low.coefficient {
+            Self::normalized(high.negative, aligned - low.coefficient, exponent)
+        } else {
+            Self::normalized(low.negative, low.coefficient - aligned, exponent)
+        }
+    }
+
+    /// The exact difference.
+    ///
+    /// # Errors
+    /// When the difference needs more than 38 digits or leaves the range.
+    pub fn checked_sub(self, other: Self) -> Result<Self, NumberError> {
+        self.checked_add(other.negated())
+    }
+
+    fn compare_magnitude(&self, other: &Self) -> Ordering {
+        self.first_exponent().cmp(&other.first_exponent()).then_with(|| {
+            let scale = |n: &Self| {
+                let missing = NUMBER_DIGITS_MAX.saturating_sub(digit_count(n.coefficient));
+                n.coefficient * 10u128.pow(u32::try_from(missing).unwrap_or(0))
+            };
+            scale(self).cmp(&scale(other))
+        })
+    }
+
+    /// Appends bytes whose unsigned order is the order of the numbers. No encoding is a prefix of
+    /// another one.
+    pub fn encode_ordered(&self, out: &mut Vec<u8>) {
+        if self.is_zero() {
+            out.push(CLASS_ZERO);
+            return;
+        }
+        let start = out.len() + 1;
+        out.push(if self.negative { CLASS_NEGATIVE } else { CLASS_POSITIVE });
+        let exponent = u16::try_from(self.first_exponent() + EXPONENT_BIAS).unwrap_or(0);
+        out.extend_from_slice(&exponent.to_be_bytes());
+        let mut pairs = [0u8; NUMBER_DIGITS_MAX / 2];
+        let mut rest = self.coefficient;
+        // Left-aligned to 38 digits, so that pairs of digits compare as the digits do.
+        let missing = NUMBER_DIGITS_MAX.saturating_sub(digit_count(rest));
+        rest *= 10u128.pow(u32::try_from(missing).unwrap_or(0));
+        for pair in pairs.iter_mut().rev() {
+            *pair = u8::try_from(rest % 100).unwrap_or(0);
+            rest /= 100;
+        }
+        let used = pairs.iter().rposition(|pair| *pair != 0).map_or(0, |last| last + 1);
+        out.extend(pairs.iter().take(used).map(|pair| pair + 1));
+        out.push(0);
+        if self.negative {
+            out.iter_mut().skip(start).for_each(|byte| *byte = !*byte);
+        }
+    }
+
+    /// Reads what [`Number::encode_ordered`] wrote, and tells how many bytes it took.
+    #[must_use]
+    pub fn decode_ordered(bytes: &[u8]) -> Option<(Self, usize)> {
+        let (class, rest) = bytes.split_first()?;
+        let negative = match *class {
+            CLASS_ZERO => return Some((Self::ZERO, 1)),
+            CLASS_NEGATIVE => true,
+            CLASS_POSITIVE => false,
+            _ => return None,
+        };
+        let plain = |byte: &u8| if negative { !*byte } else { *byte };
+        let [high, low] = [plain(rest.first()?), plain(rest.get(1)?)];
+        let first = i32::from(u16::from_be_bytes([high, low])) - EXPONENT_BIAS;
+        let mut coefficient: u128 = 0;
+        let mut pairs = 0;
+        loop {
+            let byte = plain(rest.get(2 + pairs)?);
+            if byte == 0 {
+                break;
+            }
+            if byte > 100 || pairs >= NUMBER_DIGITS_MAX / 2 {
+                return None;
+            }
+            coefficient = coefficient * 100 + u128::from(byte - 1);
+            pairs += 1;
+        }
+        // The digits are left-aligned, so the first of them is not 0.
+        let digits = i32::try_from(pairs * 2).ok()?;
+        let number = Self::normalized(negative, coefficient, first - digits + 1).ok()?;
+        Some((number, pairs + 4))
+    }
+}
+
+/// Decimal digits of `value`, 1 for 0.
+fn digit_count(value: u128) -> usize {
+    value.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
+impl FromStr for Number {
+    type Err = NumberError;
+
+    fn from_str(text: &str) -> Result<Self, NumberError> {
+        if text.is_empty() {
+            return Err(NumberError::Empty);
+        }
+        let not_numeric = || NumberError::NotNumeric(text.chars().take(64).collect());
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(not_numeric());
+        }
+        let (negative, unsigned) = match text.as_bytes().first() {
+            Some(b'-') => (true, text.get(1..).unwrap_or("")),
+            Some(b'+') => (false, text.get(1..).unwrap_or("")),
+            _ => (false, text),
+        };
+        let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
+            Some(at) => {
+                let digits = unsigned.get(at + 1..).unwrap_or("");
+                let plain = digits.strip_prefix(['+', '-']).unwrap_or(digits);
+                if plain.is_empty() || !plain.bytes().all(|byte| byte.is_ascii_digit()) {
+                    return Err(not_numeric());
+                }
+                // An exponent beyond the range of i32 is beyond every limit as well.
+                let limit = if digits.starts_with('-') { -1_000_000 } else { 1_000_000 };
+                let value = digits.parse::<i32>().unwrap_or(limit).clamp(-1_000_000, 1_000_000);
+                (unsigned.get(..at).unwrap_or(""), value)
+            }
+            None => (unsigned, 0),
+        };
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        if (whole.is_empty() && fraction.is_empty())
+            || !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit())
+        {
+            return Err(not_numeric());
+        }
+        let exponent = exponent - i32::try_from(fraction.len()).unwrap_or(i32::MAX);
+        parse_digits(negative, whole.bytes().chain(fraction.bytes()), exponent)
+    }
+}
+
+/// Collects digits; zeros at the end only move the exponent, so they may be any number.
+fn parse_digits(
+    negative: bool,
+    digits: impl Iterator<Item = u8>,
+    exponent: i32,
+) -> Result<Number, NumberError> {
+    let mut coefficient: u128 = 0;
+    let mut pending_zeros: u32 = 0;
+    let mut significant: u32 = 0;
+    for digit in digits {
+        if digit == b'0' {
+            pending_zeros += u32::from(significant > 0);
+            continue;
+        }
+        significant += pending_zeros + 1;
+        if significant as usize > NUMBER_DIGITS_MAX {
+            return Err(NumberError::TooPrecise);
+        }
+        coefficient = coefficient * 10u128.pow(pending_zeros + 1) + u128::from(digit - b'0');
+        pending_zeros = 0;
+    }
+    let exponent = exponent.saturating_add(i32::try_from(pending_zeros).unwrap_or(i32::MAX));
+    Number::normalized(negative, coefficient, exponent)
+}
+
+impl fmt::Display for Number {
+    /// Plain decimal notation without an exponent, as DynamoDB answers: `1E+3` becomes `1000`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.negative {
+            f.write_str("-")?;
+        }
+        let digits = self.coefficient.to_string();
+        match usize::try_from(self.exponent) {
+            Ok(zeros) => {
+                f.write_str(&digits)?;
+                write!(f, "{:0<zeros$}", "")
+            }
+            Err(_) => {
+                let places = usize::from(self.exponent.unsigned_abs());
+                if places < digits.len() {
+                    let (whole, fraction) = digits.split_at(digits.len() - places);
+                    write!(f, "{whole}.{fraction}")
+                } else {
+                    write!(f, "0.{digits:0>places$}")
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Ord for Number {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let sign = |n: &Self| i8::from(!n.is_zero()) * if n.negative { -1 } else { 1 };
+        sign(self).cmp(&sign(other)).then_with(|| match sign(self) {
+            0 => Ordering::Equal,
+            1 => self.compare_magnitude(other),
+            _ => other.compare_magnitude(self),
+        })
+    }
+}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl From<u64> for Number {
+    fn from(value: u64) -> Self {
+        Self::from(i128::from(value))
+    }
+}
+
+impl From<i64> for Number {
+    fn from(value: i64) -> Self {
+        Self::from(i128::from(value))
+    }
+}
+
+impl From<i128> for Number {
+    /// Exact for magnitudes below 10^38; an `i128` beyond that keeps its first 38 digits.
+    fn from(value: i128) -> Self {
+        let mut magnitude = value.unsigned_abs();
+        let mut exponent = 0;
+        while digit_count(magnitude) > NUMBER_DIGITS_MAX {
+            magnitude /= 10;
+            exponent += 1;
+        }
+        Self::normalized(value < 0, magnitude, exponent).unwrap_or(Self::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn number(text: &str) -> Number {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn texts_become_canonical() {
+        for (text, canonical) in [
+            ("0", "0"),
+            ("-0", "0"),
+            ("0.000", "0"),
+            ("1.10", "1.1"),
+            ("007", "7"),
+            ("+5", "5"),
+            ("1e3", "1000"),
+            ("1E-3", "0.001"),
+            (".5", "0.5"),
+            ("5.", "5"),
+            ("-12.340", "-12.34"),
+            ("12345678901234567890123456789012345678", "12345678901234567890123456789012345678"),
+            (
+                "1234567890123456789012345678901234567800",
+                "1234567890123456789012345678901234567800",
+            ),
+            ("0e999999999999", "0"),
+        ] {
+            assert_eq!(number(text).to_string(), canonical, "{text}");
+        }
+        assert_eq!(number("1e125").to_string().len(), 126);
+        assert_eq!(number("1e-130").to_string().len(), 132);
+        assert_eq!(number("9.9999999999999999999999999999999999999E+125").to_string().len(), 126);
+    }
+
+    #[test]
+    fn texts_that_are_refused() {
+        let not = |text: &str| NumberError::NotNumeric(text.to_owned());
+        for (text, error) in [
+            ("", NumberError::Empty),
+            ("abc", not("abc")),
+            ("1e", not("1e")),
+            (".", not(".")),
+            ("1 ", not("1 ")),
+            ("--1", not("--1")),
+            ("NaN", not("NaN")),
+            ("Infinity", not("Infinity")),
+            ("1_000", not("1_000")),
+            ("0x10", not("0x10")),
+            ("1e+", not("1e+")),
+            ("1e--1", not("1e--1")),
+            ("1e126", NumberError::Overflow),
+            ("-1e126", NumberError::Overflow),
+            ("1e99999999999", NumberError::Overflow),
+            ("1e-131", NumberError::Underflow),
+            ("1e-99999999999", NumberError::Underflow),
+            ("123456789012345678901234567890123456789", NumberError::TooPrecise),
+            ("1.00000000000000000000000000000000000001", NumberError::TooPrecise),
+        ] {
+            assert_eq!(text.parse::<Number>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn sums_are_exact_or_refused() {
+        for (a, b, sum) in [
+            ("1", "2", "3"),
+            ("0.1", "0.2", "0.3"),
+            ("-5", "5", "0"),
+            ("1e38", "-1", "99999999999999999999999999999999999999"),
+            (
+                "99999999999999999999999999999999999999",
+                "1",
+                "100000000000000000000000000000000000000",
+            ),
+            ("1e125", "0", "1e125"),
+            ("-1.5", "1", "-0.5"),
+            ("1", "-1.5", "-0.5"),
+        ] {
+            assert_eq!(number(a).checked_add(number(b)), Ok(number(sum)), "{a} + {b}");
+        }
+        for (a, b, error) in [
+            ("1e38", "1", NumberError::TooPrecise),
+            ("9e38", "-1", NumberError::TooPrecise),
+            ("1e125", "1e-130", NumberError::TooPrecise),
+            ("9e125", "1e125", NumberError::Overflow),
+        ] {
+            assert_eq!(number(a).checked_add(number(b)), Err(error), "{a} + {b}");
+        }
+    }
+
+    fn any_number() -> impl Strategy<Value = Number> {
+        let coefficient = prop_oneof![0u128..1000, 0u128..10u128.pow(38)];
+        (any::<bool>(), coefficient, -130i32..88).prop_filter_map(
+            "in range",
+            |(negative, coefficient, exponent)| {
+                Number::normalized(negative, coefficient, exponent).ok()
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn text_round_trips(n in any_number()) {
+            prop_assert_eq!(n.to_string().parse::<Number>(), Ok(n));
+        }
+
+        #[test]
+        fn ordered_bytes_round_trip_and_keep_order(a in any_number(), b in any_number()) {
+            let (mut left, mut right) = (Vec::new(), Vec::new());
+            a.encode_ordered(&mut left);
+            b.encode_ordered(&mut right);
+            prop_assert_eq!(Number::decode_ordered(&left), Some((a, left.len())));
+            prop_assert_eq!(left.cmp(&right), a.cmp(&b));
+        }
+
+        #[test]
+        fn order_agrees_with_integers(a in any::<i64>(), b in any::<i64>()) {
+            prop_assert_eq!(Number::from(a).cmp(&Number::from(b)), a.cmp(&b));
+            prop_assert_eq!(Number::from(a).to_i64(), Some(a));
+            let sum = i128::from(a) + i128::from(b);
+            prop_assert_eq!(Number::from(a).checked_add(Number::from(b)), Ok(Number::from(sum)));
+        }
+
+        #[test]
+        fn addition_commutes_and_subtraction_undoes(a in any_number(), b in any_number()) {
+            prop_assert_eq!(a.checked_add(b), b.checked_add(a));
+            if let Ok(sum) = a.checked_add(b) {
+                prop_assert_eq!(sum.checked_sub(b), Ok(a));
+            }
+        }
+
+        #[test]
+        fn any_text_is_handled(text in "[-+0-9.eE ]{0,60}") {
+            let _ = text.parse::<Number>();
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Stream records: one change of one item, as the Streams API and Lambda show it.
+//!
+//! Two JSON shapes of the same record exist: the Streams API's (`GetRecords`) and Lambda's event.
+//! They differ in the writing of `userIdentity` and in Lambda's `eventSourceARN`.
+//! Source: AWS API reference, `Record`, `StreamRecord`, `Identity`; Lambda guide, `with-ddb`.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::item::Item;
+use crate::json::{self, Json};
+
+/// What a change did to its item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum EventName {
+    /// The item is new.
+    Insert,
+    /// The item was there and is different now.
+    Modify,
+    /// The item was there and is gone.
+    Remove,
+}
+
+impl EventName {
+    /// `INSERT`, `MODIFY` or `REMOVE`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Insert => "INSERT",
+            Self::Modify => "MODIFY",
+            Self::Remove => "REMOVE",
+        }
+    }
+
+    /// The event that a text names.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        [Self::Insert, Self::Modify, Self::Remove].into_iter().find(|name| name.as_str() == text)
+    }
+}
+
+/// Which images a stream's records carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum StreamViewType {
+    /// Only the keys.
+    KeysOnly,
+    /// The item as it is now.
+    NewImage,
+    /// The item as it was.
+    OldImage,
+    /// Both.
+    NewAndOldImages,
+}
+
+impl StreamViewType {
+    /// Every view type, in the order in which DynamoDB's messages list them.
+    pub const ALL: [Self; 4] =
+        [Self::NewImage, Self::OldImage, Self::NewAndOldImages, Self::KeysOnly];
+
+    /// The name in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::KeysOnly => "KEYS_ONLY",
+            Self::NewImage => "NEW_IMAGE",
+            Self::OldImage => "OLD_IMAGE",
+            Self::NewAndOldImages => "NEW_AND_OLD_IMAGES",
+        }
+    }
+
+    /// The view type that a text names.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|view| view.as_str() == text)
+    }
+
+    /// Whether records carry the item as it is now.
+    #[must_use]
+    pub fn has_new_image(self) -> bool {
+        matches!(self, Self::NewImage | Self::NewAndOldImages)
+    }
+
+    /// Whether records carry the item as it was.
+    #[must_use]
+    pub fn has_old_image(self) -> bool {
+        matches!(self, Self::OldImage | Self::NewAndOldImages)
+    }
+}
+
+/// Digits to which a sequence number is padded so that the order of texts is the order in time.
+pub const SEQUENCE_NUMBER_DIGITS: usize = 40;
+
+/// A stream record's place in its stream: up to 40 decimal digits, compared as a number. It does
+/// not always fit a DynamoDB number, so it is stored as text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SequenceNumber(String);
+
+/// A text that is not a sequence number.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("invalid sequence number: expected 1 to 40 decimal digits, got=`{0}`")]
+pub struct SequenceNumberError(String);
+
+impl SequenceNumber {
+    /// The digits as they were given.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The digits, padded with zeros to 40.
+    #[must_use]
+    pub fn padded(&self) -> String {
+        format!("{:0>width$}", self.0, width = SEQUENCE_NUMBER_DIGITS)
+    }
+}
+
+impl FromStr for SequenceNumber {
+    type Err = SequenceNumberError;
+
+    fn from_str(text: &str) -> Result<Self, SequenceNumberError> {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        if digits && (1..=SEQUENCE_NUMBER_DIGITS).contains(&text.len()) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(SequenceNumberError(text.chars().take(64).collect()))
+        }
+    }
+}
+
+impl fmt::Display for SequenceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Ord for SequenceNumber {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (left, right) = (self.0.trim_start_matches('0'), other.0.trim_start_matches('0'));
+        left.len()
+            .cmp(&right.len())
+            .then_with(|| left.cmp(right))
+            .then_with(|| self.0.len().cmp(&other.0.len()))
+    }
+}
+
+impl PartialOrd for SequenceNumber {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Who made a change, when it was not a user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserIdentity {
+    /// `Service` for TTL.
+    pub identity_type: String,
+    /// `dynamodb.amazonaws.com` for TTL.
+    pub principal_id: String,
+}
+
+impl UserIdentity {
+    /// The identity on the records of TTL deletes (AWS, "DynamoDB Streams and Time to Live").
+    #[must_use]
+    pub fn time_to_live() -> Self {
+        Self {
+            identity_type: "Service".to_owned(),
+            principal_id: "dynamodb.amazonaws.com".to_owned(),
+        }
+    }
+}
+
+/// One change of one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamRecord {
+    /// 32 hexadecimal digits, unique in the stream.
+    pub event_id: String,
+    /// What the change did.
+    pub event_name: EventName,
+    /// Who made it, when it was not a user.
+    pub user_identity: Option<UserIdentity>,
+    /// Seconds since 1970, rounded down; absent in some records of the service. Never an order.
+    pub approximate_creation_seconds: Option<u64>,
+    /// The item's key.
+    pub keys: Item,
+    /// The item as it was, if the view type has it and it was there.
+    pub old_image: Option<Item>,
+    /// The item as it is, if the view type has it and it is there.
+    pub new_image: Option<Item>,
+    /// The record's place in the stream.
+    pub sequence_number: SequenceNumber,
+    /// Size in bytes of what the record carries.
+    pub size_bytes: u64,
+    /// The view type of the stream.
+    pub view_type: StreamViewType,
+}
+
+/// A stream record as Lambda hands it to a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LambdaRecord {
+    /// The change.
+    pub record: StreamRecord,
+    /// The stream that it is from.
+    pub event_source_arn: String,
+}
+
+/// A record of a Lambda event that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unreadable stream record: {reason}")]
+pub struct RecordError {
+    /// Its sequence number, if at least that can be read.
+    pub sequence_number: Option<SequenceNumber>,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl StreamRecord {
+    /// Whether this is the record of a TTL delete.
+    #[must_use]
+    pub fn is_time_to_live(&self) -> bool {
+        self.event_name == EventName::Remove
+            && self.user_identity.as_ref() == Some(&UserIdentity::time_to_live())
+    }
+
+    /// Appends the record as `GetRecords` shows it.
+    pub fn write_streams_json(&self, out: &mut String, region: &str) {
+        self.write_json(out, region, ("PrincipalId", "Type"));
+        out.push('}');
+    }
+
+    /// Appends the record as a Lambda event shows it.
+    pub fn write_lambda_json(&self, out: &mut String, region: &str, event_source_arn: &str) {
+        self.write_json(out, region, ("principalId", "type"));
+        out.push_str(",\"eventSourceARN\":");
+        json::write_string(out, event_source_arn);
+        out.push('}');
+    }
+
+    fn write_json(&self, out: &mut String, region: &str, identity_names: (&str, &str)) {
+        use std::fmt::Write as _;
+        let _ = write!(
+            out,
+            "{{\"eventID\":\"{}\",\"eventName\":\"{}\"",
+            self.event_id,
+            self.event_name.as_str()
+        );
+        out.push_str(",\"eventVersion\":\"1.1\",\"eventSource\":\"aws:dynamodb\",\"awsRegion\":");
+        json::write_string(out, region);
+        out.push_str(",\"dynamodb\":{");
+        if let Some(seconds) = self.approximate_creation_seconds {
+            let _ = write!(out, "\"ApproximateCreationDateTime\":{seconds},");
+        }
+        out.push_str("\"Keys\":");
+        json::write_item(out, &self.keys);
+        for (name, image) in [("NewImage", &self.new_image), ("OldImage", &self.old_image)] {
+            if let Some(image) = image {
+                let _ = write!(out, ",\"{name}\":");
+                json::write_item(out, image);
+            }
+        }
+        let _ = write!(
+            out,
+            ",\"SequenceNumber\":\"{}\",\"SizeBytes\":{},\"StreamViewType\":\"{}\"}}",
+            self.sequence_number,
+            self.size_bytes,
+            self.view_type.as_str()
+        );
+        if let Some(identity) = &self.user_identity {
+            let _ = write!(out, ",\"userIdentity\":{{\"{}\":", identity_names.0);
+            json::write_string(out, &identity.principal_id);
+            let _ = write!(out, ",\"{}\":", identity_names.1);
+            json::write_string(out, &identity.identity_type);
+            out.push('}');
+        }
+    }
+}
+
+/// Reads one record of a Lambda event.
+///
+/// # Errors
+/// What is missing or wrong, with the sequence number if that can be read.
+pub fn decode_lambda_record(json: &Json<'_>) -> Result<LambdaRecord, RecordError> {
+    let change = json.get("dynamodb");
+    let sequence_number = change
+        .and_then(|change| change.get("SequenceNumber"))
+        .and_then(Json::as_str)
+        .and_then(|text| text.parse().ok());
+    let error = |reason: String| RecordError { sequence_number: sequence_number.clone(), reason };
+    let missing = |name: &str| error(format!("missing or of the wrong type: `{name}`"));
+    let change = change.ok_or_else(|| missing("dynamodb"))?;
+    let text = |parent: &Json<'_>, name: &str| {
+        parent.get(name).and_then(Json::as_str).map(str::to_owned).ok_or_else(|| missing(name))
+    };
+    let item = |name: &str| match change.get(name) {
+        None | Some(Json::Null) => Ok(None),
+        Some(json) => {
+            json::decode_item(json).map(Some).map_err(|reason| error(format!("`{name}`: {reason}")))
+        }
+    };
+    let user_identity = match json.get("userIdentity") {
+        None | Some(Json::Null) => None,
+        Some(identity) => Some(UserIdentity {
+            identity_type: text(identity, "type")?,
+            principal_id: text(identity, "principalId")?,
+        }),
+    };
+    let record = StreamRecord {
+        event_id: text(json, "eventID")?,
+        event_name: EventName::from_text(&text(json, "eventName")?)
+            .ok_or_else(|| missing("eventName"))?,
+        user_identity,
+        approximate_creation_seconds: creation_seconds(change.get("ApproximateCreationDateTime")),
+        keys: item("Keys")?.ok_or_else(|| missing("Keys"))?,
+        old_image: item("OldImage")?,
+        new_image: item("NewImage")?,
+        size_bytes: match change.get("SizeBytes") {
+            Some(Json::Integer(size)) => u64::try_from(*size).unwrap_or(0),
+            _ => 0,
+        },
+        view_type: StreamViewType::from_text(&text(change, "StreamViewType")?)
+            .ok_or_else(|| missing("StreamViewType"))?,
+        sequence_number: sequence_number.clone().ok_or_else(|| missing("SequenceNumber"))?,
+    };
+    Ok(LambdaRecord { record, event_source_arn: text(json, "eventSourceARN")? })
+}
+
+/// Seconds since 1970; Lambda writes them as a whole or as a decimal number.
+fn creation_seconds(json: Option<&Json<'_>>) -> Option<u64> {
+    match json {
+        Some(Json::Integer(seconds)) => u64::try_from(*seconds).ok(),
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the range is checked in the pattern's guard"
+        )]
+        Some(Json::Float(seconds)) if *seconds >= 0.0 && *seconds < 1e15 => Some(*seconds as u64),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> StreamRecord {
+        let item = |text: &str| json::item_from_str(text).unwrap();
+        StreamRecord {
+            event_id: "00000000000000000000000000000001".to_owned(),
+            event_name: EventName::Remove,
+            user_identity: Some(UserIdentity::time_to_live()),
+            approximate_creation_seconds: Some(1_795_000_000),
+            keys: item(r#"{"pk":{"S":"a"}}"#),
+            old_image: Some(item(r#"{"pk":{"S":"a"},"n":{"N":"1"}}"#)),
+            new_image: None,
+            sequence_number: "100000000000000000001".parse().unwrap(),
+            size_bytes: 9,
+            view_type: StreamViewType::NewAndOldImages,
+        }
+    }
+
+    #[test]
+    fn lambda_records_round_trip() {
+        let mut text = String::new();
+        sample().write_lambda_json(&mut text, "us-east-1", "arn:x");
+        let decoded = decode_lambda_record(&json::parse(text.as_bytes()).unwrap()).unwrap();
+        assert_eq!(
+            decoded,
+            LambdaRecord { record: sample(), event_source_arn: "arn:x".to_owned() }
+        );
+        assert!(decoded.record.is_time_to_live());
+        assert!(text.contains(
+            r#""userIdentity":{"principalId":"dynamodb.amazonaws.com","type":"Service"}"#
+        ));
+        let mut streams = String::new();
+        sample().write_streams_json(&mut streams, "us-east-1");
+        assert!(streams.ends_with(
+            r#""userIdentity":{"PrincipalId":"dynamodb.amazonaws.com","Type":"Service"}}"#
+        ));
+    }
+
+    #[test]
+    fn unreadable_records_keep_their_sequence_number() {
+        let error =
+            |text: &str| decode_lambda_record(&json::parse(text.as_bytes()).unwrap()).unwrap_err();
+        let half = error(
+            r#"{"eventID":"1","eventName":"REMOVE","dynamodb":{"SequenceNumber":"7","Keys":{"a":{"N":"x"}}}}"#,
+        );
+        assert_eq!(half.sequence_number, Some("7".parse().unwrap()));
+        assert!(half.reason.contains("`Keys`"), "{}", half.reason);
+        assert_eq!(error("{}").reason, "missing or of the wrong type: `dynamodb`");
+    }
+
+    #[test]
+    fn sequence_numbers_compare_as_numbers() {
+        let number = |text: &str| text.parse::<SequenceNumber>().unwrap();
+        assert!(number("9") < number("10"));
+        assert!(number("100000000000000000001") < number("200000000000000000000"));
+        assert_eq!(number("7").padded().len(), 40);
+        assert!(number("10").padded() > number("9").padded());
+        for wrong in ["", "-1", "1a", &"1".repeat(41)] {
+            assert!(wrong.parse::<SequenceNumber>().is_err());
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Points in time as plain numbers, always handed in by the caller.
+//!
+//! There is no clock here: nothing in this crate can ask what time it is.
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since 1970-01-01T00:00:00Z.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct EpochMillis(pub u64);
+
+impl EpochMillis {
+    /// Whole seconds, rounded down: the resolution of TTL attributes and of stream records.
+    #[must_use]
+    pub fn seconds(self) -> u64 {
+        self.0 / 1000
+    }
+
+    /// This time plus `millis`, at most the largest representable time.
+    #[must_use]
+    pub fn plus(self, millis: u64) -> Self {
+        Self(self.0.saturating_add(millis))
+    }
+
+    /// Milliseconds from `earlier` to this time, 0 when `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}

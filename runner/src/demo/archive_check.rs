@@ -1,0 +1,73 @@
+//! Reads the archive's Parquet files as any reader would, independently of who wrote them.
+//!
+//! It uses nothing of the archive function but the names of two columns.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use arrow_array::{Array, RecordBatch, StringArray};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+/// One row of the archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ArchivedItem {
+    /// Identifies the stream record that the row is from.
+    pub(crate) event_id: String,
+    /// The item in DynamoDB JSON.
+    pub(crate) item: String,
+}
+
+/// All rows of all Parquet files below a folder, and the number of files. A folder that is not
+/// there has none.
+///
+/// # Errors
+/// Which file cannot be read, and why.
+pub(crate) fn read(folder: &Path) -> Result<(Vec<ArchivedItem>, usize), String> {
+    let mut files = Vec::new();
+    find_files(folder, &mut files)?;
+    let mut rows = Vec::new();
+    for path in &files {
+        read_file(path, &mut rows).map_err(|reason| format!("`{}`: {reason}", path.display()))?;
+    }
+    Ok((rows, files.len()))
+}
+
+fn find_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    let entries = fs::read_dir(folder).map_err(|e| format!("`{}`: {e}", folder.display()))?;
+    for entry in entries {
+        let path = entry.map_err(|e| format!("`{}`: {e}", folder.display()))?.path();
+        if path.is_dir() {
+            find_files(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "parquet") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(())
+}
+
+fn read_file(path: &Path, rows: &mut Vec<ArchivedItem>) -> Result<(), String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file)
+        .and_then(ParquetRecordBatchReaderBuilder::build)
+        .map_err(|e| e.to_string())?;
+    for batch in reader {
+        let batch = batch.map_err(|e| e.to_string())?;
+        let (ids, items) = (texts(&batch, "_event_id")?, texts(&batch, "_item")?);
+        rows.extend(ids.iter().zip(items).map(|(id, item)| ArchivedItem {
+            event_id: id.unwrap_or_default().to_owned(),
+            item: item.unwrap_or_default().to_owned(),
+        }));
+    }
+    Ok(())
+}
+
+fn texts<'a>(batch: &'a RecordBatch, column: &str) -> Result<&'a StringArray, String> {
+    batch
+        .column_by_name(column)
+        .and_then(|array| array.as_any().downcast_ref())
+        .ok_or_else(|| format!("no text column `{column}`"))
+}

@@ -1,0 +1,124 @@
+//! Expiring films into Parquet: writes films, deletes some by hand, lets a day pass, and compares
+//! the archive with what had to expire.
+//!
+//! What has to be in the archive is decided here when the films are made.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::Client;
+use futures::{StreamExt, TryStreamExt, stream};
+use model::{Item, json};
+
+use super::Progress;
+use super::archive_check;
+use super::generator::{Fate, Generator, film};
+use crate::load::{error_text, to_sdk_item};
+use crate::system::System;
+
+/// How far the clock is advanced, in hours.
+pub(crate) const HOURS: u64 = 26;
+/// Requests that are under way at the same time.
+const WRITERS: usize = 32;
+/// How long the archive may lag behind the clock before the demonstration fails.
+const LAG_MAX: Duration = Duration::from_secs(25);
+/// The function that writes the archive.
+const FUNCTION: &str = "ArchiveFunction";
+
+/// What was archived.
+pub(crate) struct Outcome {
+    pub(crate) films: u64,
+    pub(crate) deleted_by_hand: usize,
+    pub(crate) archived: usize,
+    pub(crate) files: usize,
+    pub(crate) folder: PathBuf,
+    pub(crate) lag: Duration,
+}
+
+/// Writes films, lets time pass, and verifies the archive.
+pub(crate) async fn run(system: &System, films: u64, progress: &Progress) -> Result<Outcome, String> {
+    let table = system.table_name("MoviesTable")?;
+    let client = system.dynamodb();
+    let now = system.store().now().seconds();
+    let soon = now + (HOURS - 1) * 3600;
+    let mut generator = Generator::new(1912);
+    let all: Vec<_> = (0..films).map(|number| film(&mut generator, number, now, soon)).collect();
+    let mut written = 0u64;
+    let mut puts = stream::iter(all.iter().map(|(item, _)| put(client, &table, item))).buffer_unordered(WRITERS);
+    while puts.try_next().await?.is_some() {
+        written += 1;
+        progress.step("films", written, films);
+    }
+    drop(puts);
+    let by_hand: Vec<_> = all.iter().filter(|(_, fate)| *fate == Fate::DeletedByHand).collect();
+    stream::iter(by_hand.iter().map(|(item, _)| delete(client, &table, item)))
+        .buffer_unordered(WRITERS)
+        .try_collect::<Vec<_>>()
+        .await?;
+    // Retention follows the store's clock too, so the pollers see these records before the day passes.
+    progress.note("films: waiting for the pollers before the clock moves");
+    system.wait_until_drained(LAG_MAX).await?;
+    system.store().clock().advance(HOURS * 3600 * 1000);
+
+    let expected: BTreeMap<String, u32> = all
+        .iter()
+        .filter(|(_, fate)| *fate == Fate::Expires)
+        .map(|(item, _)| (json::item_to_string(item), 1))
+        .collect();
+    let folder = system
+        .bucket_folder(&system.environment(FUNCTION, "ARCHIVE_BUCKET")?)
+        .join(system.environment(FUNCTION, "ARCHIVE_PREFIX")?);
+    let started = Instant::now();
+    let files = wait_for_archive(&folder, &expected, progress).await?;
+    let lag = started.elapsed();
+    Ok(Outcome { films, deleted_by_hand: by_hand.len(), archived: expected.len(), files, folder, lag })
+}
+
+async fn put(client: &Client, table: &str, item: &Item) -> Result<(), String> {
+    let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
+    request.send().await.map(drop).map_err(|error| format!("a film was refused: {}", error_text(&error)))
+}
+
+async fn delete(client: &Client, table: &str, item: &Item) -> Result<(), String> {
+    let key: Item = item
+        .iter()
+        .filter(|(name, _)| ["year", "title"].contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let request = client.delete_item().table_name(table).set_key(Some(to_sdk_item(&key)));
+    request.send().await.map(drop).map_err(|error| format!("a delete was refused: {}", error_text(&error)))
+}
+
+/// Waits until the archive holds exactly what is expected, each item once.
+async fn wait_for_archive(
+    folder: &std::path::Path,
+    expected: &BTreeMap<String, u32>,
+    progress: &Progress,
+) -> Result<usize, String> {
+    let started = Instant::now();
+    loop {
+        let (rows, files) = archive_check::read(folder)?;
+        let mut found: BTreeMap<String, u32> = BTreeMap::new();
+        for row in &rows {
+            *found.entry(row.item.clone()).or_default() += 1;
+        }
+        if found == *expected {
+            return Ok(files);
+        }
+        let strange = found.iter().find(|(item, times)| expected.get(*item) != Some(times));
+        if let Some((item, times)) = strange {
+            return Err(format!("the archive holds {times} times what should be there once or not at all: {item}"));
+        }
+        if started.elapsed() > LAG_MAX {
+            return Err(format!(
+                "{} of {} expired films are in the archive {} s after they expired",
+                rows.len(),
+                expected.len(),
+                LAG_MAX.as_secs()
+            ));
+        }
+        progress.step("archive", rows.len() as u64, expected.len() as u64);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,129 @@
+//! Seeded data for the demonstration: the same seed gives the same votes and films everywhere.
+//!
+//! Pure: it neither writes nor reads anything.
+
+use std::collections::BTreeMap;
+
+use model::{AttributeValue, Item, Number};
+
+/// A small generator of numbers (splitmix64): not secret, only the same everywhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Generator(u64);
+
+impl Generator {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number from 0 to `bound` (exclusive); 0 when the bound is 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next().checked_rem(bound).unwrap_or(0)
+    }
+}
+
+/// Polls that are voted in.
+pub(crate) const POLLS: u64 = 6;
+
+/// One vote: which counter, which of its slots, how many points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Vote {
+    pub(crate) counter: String,
+    pub(crate) slot: u64,
+    pub(crate) points: i64,
+}
+
+/// The next vote. Some are corrections, which count less than nothing.
+pub(crate) fn vote(generator: &mut Generator, slots: u64) -> Vote {
+    let poll = generator.below(POLLS);
+    let points = if generator.below(20) == 0 { -1 } else { 1 };
+    Vote { counter: format!("poll-{poll}"), slot: generator.below(slots), points }
+}
+
+/// What becomes of a film in the demonstration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Its time comes: TTL deletes it and the archive has it.
+    Expires,
+    /// It has a time far away, or none: it stays.
+    Stays,
+    /// It is deleted by hand before its time comes: it is in neither place.
+    DeletedByHand,
+}
+
+/// The film with a number, and what becomes of it. `now` and `soon` are epoch seconds.
+pub(crate) fn film(generator: &mut Generator, number: u64, now: u64, soon: u64) -> (Item, Fate) {
+    let fate = match number % 10 {
+        0..=3 => Fate::Expires,
+        4 => Fate::DeletedByHand,
+        _ => Fate::Stays,
+    };
+    let words = ["Silent", "Northern", "Last", "Paper", "Golden", "Broken", "Second", "Distant"];
+    let things = ["River", "Letter", "Harbour", "Signal", "Garden", "Winter", "Engine", "Crossing"];
+    let word = |list: &[&str; 8], at: u64| {
+        usize::try_from(at).ok().and_then(|at| list.get(at)).copied().unwrap_or("Film").to_owned()
+    };
+    let title = format!(
+        "The {} {} {number}",
+        word(&words, generator.below(8)),
+        word(&things, generator.below(8))
+    );
+    let decimal = |whole: u64, tenth: u64| {
+        format!("{whole}.{tenth}").parse().unwrap_or(Number::ZERO)
+    };
+    let info = BTreeMap::from([
+        ("rating".to_owned(), AttributeValue::N(decimal(generator.below(10), generator.below(10)))),
+        ("rank".to_owned(), AttributeValue::N(Number::from(number))),
+        ("plot".to_owned(), AttributeValue::S("A stranger arrives. ".repeat(3))),
+        ("genres".to_owned(), AttributeValue::Ss(["Drama".to_owned(), format!("G{}", generator.below(5))].into())),
+        ("budget".to_owned(), AttributeValue::N("12345678901234567890.123456789".parse().unwrap_or(Number::ZERO))),
+    ]);
+    let mut item = Item::new()
+        .with("year", Number::from(1950 + generator.below(75)))
+        .with("title", title)
+        .with("info", AttributeValue::M(info));
+    match fate {
+        Fate::Expires => {
+            let time = Number::from(now + 1 + generator.below(soon.saturating_sub(now + 1)));
+            item.insert("expires_at".to_owned(), AttributeValue::N(time));
+        }
+        Fate::DeletedByHand => {
+            item.insert("expires_at".to_owned(), AttributeValue::N(Number::from(soon)));
+        }
+        Fate::Stays => {
+            let year = 365 * 24 * 60 * 60;
+            item.insert("expires_at".to_owned(), AttributeValue::N(Number::from(now + year)));
+        }
+    }
+    (item, fate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_always_gives_the_same() {
+        let votes = |seed| {
+            let mut generator = Generator::new(seed);
+            (0..100).map(|_| vote(&mut generator, 20)).collect::<Vec<_>>()
+        };
+        assert_eq!(votes(1), votes(1));
+        assert_ne!(votes(1), votes(2));
+        assert!(votes(1).iter().all(|vote| vote.slot < 20));
+        let mut generator = Generator::new(1);
+        let films: Vec<_> = (0..20).map(|n| film(&mut generator, n, 1000, 5000)).collect();
+        assert_eq!(films.iter().filter(|(_, fate)| *fate == Fate::Expires).count(), 8);
+        for (item, fate) in films {
+            let time = item["expires_at"].as_number().unwrap().to_u64().unwrap();
+            assert_eq!(fate == Fate::Expires, (1001..5000).contains(&time));
+        }
+    }
+}

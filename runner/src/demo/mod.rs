@@ -1,0 +1,164 @@
+//! `weir demo`: the whole pipe once, on generated data, verified, with an end.
+//!
+//! Everything real: the store, the streams, the function binaries, the S3 endpoint. Each batch is
+//! delivered twice and one function instance is killed at work, because that happens on AWS too.
+//! Writes only below its own folder, which it empties first.
+
+mod archive_check;
+mod films;
+mod generator;
+mod votes;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::system::{Options, System};
+use crate::template::Stack;
+
+/// What to demonstrate.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  weir demo\n  weir demo --votes 2000 --films 500\n  weir demo --output json")]
+pub struct DemoArguments {
+    /// Votes to cast
+    #[arg(long, default_value_t = 12_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    pub votes: u64,
+    /// Films to write, four in ten of which expire
+    #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    pub films: u64,
+    /// Where the demonstration keeps its data; emptied first
+    #[arg(long, value_name = "DIRECTORY", default_value = ".weir/demo")]
+    pub directory: PathBuf,
+    /// How the report is written to standard output
+    #[arg(long, value_enum, default_value_t = crate::command_line::Output::Text)]
+    pub output: crate::command_line::Output,
+}
+
+/// The file that says that a folder is a demonstration's and may be emptied.
+const MARK: &str = "weir-demo";
+
+/// Where the demonstration says what it is doing: a line that changes, on standard error.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    fn new() -> Self {
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("   {spinner} {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Self(bar)
+    }
+
+    /// One thing of many is done.
+    pub(crate) fn step(&self, what: &str, done: u64, all: u64) {
+        self.0.set_message(format!("{what}: {done} of {all}"));
+    }
+
+    /// Something else is being done now.
+    pub(crate) fn note(&self, text: &str) {
+        self.0.set_message(text.to_owned());
+    }
+}
+
+/// Runs the demonstration and gives the report.
+///
+/// # Errors
+/// What could not be started, or what is not as it has to be.
+pub async fn run(arguments: &DemoArguments, stack: Stack, template_folder: &Path) -> Result<String, String> {
+    empty(&arguments.directory)?;
+    let started = Instant::now();
+    let options = Options {
+        directory: arguments.directory.clone(),
+        store_port: 0,
+        object_store_port: 0,
+        duplicate_deliveries: true,
+        template_folder: template_folder.to_owned(),
+    };
+    let system = System::start(stack, options).await?;
+    let progress = Progress::new();
+    let outcome = both(&system, arguments, &progress).await;
+    progress.0.finish_and_clear();
+    system.shutdown().await;
+    let (votes, films) = outcome?;
+    Ok(match arguments.output {
+        crate::command_line::Output::Json => json_report(&votes, &films, started.elapsed()),
+        crate::command_line::Output::Text => {
+            text_report(&votes, &films, &arguments.directory, started.elapsed())
+        }
+    })
+}
+
+async fn both(
+    system: &System,
+    arguments: &DemoArguments,
+    progress: &Progress,
+) -> Result<(votes::Outcome, films::Outcome), String> {
+    let votes = votes::run(system, arguments.votes, progress).await?;
+    let films = films::run(system, arguments.films, progress).await?;
+    Ok((votes, films))
+}
+
+/// Empties the demonstration's own folder; refuses any other one.
+fn empty(directory: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot use `{}`: {error}", directory.display());
+    if directory.exists() {
+        let ours = directory.join(MARK).exists();
+        let is_empty = std::fs::read_dir(directory).map_err(failed)?.next().is_none();
+        if !ours && !is_empty {
+            return Err(format!(
+                "`{}` is not empty and not from an earlier demonstration: choose another --directory",
+                directory.display()
+            ));
+        }
+        std::fs::remove_dir_all(directory).map_err(failed)?;
+    }
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    std::fs::write(directory.join(MARK), "This folder is emptied by `weir demo`.\n").map_err(failed)
+}
+
+fn text_report(votes: &votes::Outcome, films: &films::Outcome, directory: &Path, took: Duration) -> String {
+    let mut out = String::new();
+    let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
+    let _ = writeln!(
+        out,
+        " [1/2] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} instance killed at work\n       \
+         every total equals its own count; sum {}, {:.1} s behind the last vote",
+        votes.votes, votes.counters, votes.votes_per_second, votes.kills, votes.sum, votes.lag.as_secs_f64(),
+    );
+    let _ = writeln!(
+        out,
+        " [2/2] archive   {} films, clock +{} h: {} expired and stand in the archive once each, {} deleted by hand do not\n       \
+         {} Parquet files, {:.1} s behind the clock, every `_item` equal to what was written",
+        films.films, films::HOURS, films.archived, films.deleted_by_hand, films.files, films.lag.as_secs_f64(),
+    );
+    let _ = writeln!(out, " ✔ both pipelines verified in {:.1} s", took.as_secs_f64());
+    let _ = writeln!(out, "\n Written to {}: state/ (tables), s3/ (objects), logs/ (functions)", directory.display());
+    let _ = writeln!(out, " Next");
+    let _ = writeln!(out, "   duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true) limit 5\"");
+    let _ = writeln!(out, "   cargo run -- up                     keep it running; any AWS SDK works with it");
+    let _ = writeln!(out, "   cargo run -- load --help            load your own CSV or JSON");
+    out
+}
+
+fn json_report(votes: &votes::Outcome, films: &films::Outcome, took: Duration) -> String {
+    let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+    let report = serde_json::json!({
+        "schema": "weir.demo/v1",
+        "verified": true,
+        "took_ms": millis(took),
+        "counters": {
+            "votes": votes.votes, "counters": votes.counters, "sum": votes.sum,
+            "votes_per_second": votes.votes_per_second, "lag_ms": millis(votes.lag),
+            "instances_killed": votes.kills,
+        },
+        "archive": {
+            "films": films.films, "archived": films.archived, "deleted_by_hand": films.deleted_by_hand,
+            "files": films.files, "lag_ms": millis(films.lag), "folder": films.folder,
+        },
+    });
+    format!("{report}\n")
+}

@@ -1,0 +1,132 @@
+//! Votes into totals: writes votes into slots, waits, and compares every total with its own count.
+//!
+//! The count is kept here while the votes are made, apart from everything that Weir does with them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::Progress;
+use super::generator::{Generator, vote};
+use crate::load::error_text;
+use crate::system::System;
+
+/// Votes that are under way at the same time.
+const VOTERS: usize = 48;
+/// How long the totals may lag behind the last vote before the demonstration fails.
+const LAG_MAX: Duration = Duration::from_secs(20);
+/// The function that makes the totals.
+const FUNCTION: &str = "CountersFunction";
+
+/// What was counted.
+pub(crate) struct Outcome {
+    pub(crate) votes: u64,
+    pub(crate) counters: usize,
+    pub(crate) sum: i64,
+    pub(crate) votes_per_second: u64,
+    pub(crate) lag: Duration,
+    pub(crate) kills: u32,
+}
+
+/// Writes votes, kills the function once in the middle, and verifies the totals.
+pub(crate) async fn run(system: &System, votes: u64, progress: &Progress) -> Result<Outcome, String> {
+    let (slots_table, totals_table) = (system.table_name("VotesTable")?, system.table_name("TotalsTable")?);
+    let slots = system.environment(FUNCTION, "SLOT_COUNT")?.parse().unwrap_or(20);
+    let mut generator = Generator::new(2026);
+    let all: Vec<_> = (0..votes).map(|_| vote(&mut generator, slots)).collect();
+    let mut expected: BTreeMap<String, i64> = BTreeMap::new();
+    for vote in &all {
+        *expected.entry(vote.counter.clone()).or_default() += vote.points;
+    }
+    let client = system.dynamodb();
+    let (mut written, mut kills) = (0u64, 0);
+    let started = Instant::now();
+    let mut writes = stream::iter(all.into_iter().map(|vote| {
+        let (client, table) = (client.clone(), slots_table.clone());
+        async move {
+            add(&client, &table, &format!("{}#{}", vote.counter, vote.slot), vote.points).await
+        }
+    }))
+    .buffer_unordered(VOTERS);
+    while writes.try_next().await?.is_some() {
+        written += 1;
+        progress.step("votes", written, votes);
+        // In the middle of the votes, until it is caught at work.
+        if kills == 0 && written > votes / 3 {
+            kills += u32::from(system.kill_working_instance(FUNCTION));
+        }
+    }
+    let took = started.elapsed();
+    let lag = wait_for_totals(client, &totals_table, &expected, progress).await?;
+    Ok(Outcome {
+        votes,
+        counters: expected.len(),
+        sum: expected.values().sum(),
+        votes_per_second: rate(votes, took),
+        lag,
+        kills,
+    })
+}
+
+fn rate(count: u64, took: Duration) -> u64 {
+    let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
+    count.saturating_mul(1000) / millis
+}
+
+async fn add(client: &Client, table: &str, slot: &str, points: i64) -> Result<(), String> {
+    client
+        .update_item()
+        .table_name(table)
+        .key("slot", SdkValue::S(slot.to_owned()))
+        .update_expression("ADD votes :points")
+        .expression_attribute_values(":points", SdkValue::N(points.to_string()))
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| format!("a vote was refused: {}", error_text(&error)))
+}
+
+/// Waits until every total is what was counted here, and no total is of anything else.
+async fn wait_for_totals(
+    client: &Client,
+    table: &str,
+    expected: &BTreeMap<String, i64>,
+    progress: &Progress,
+) -> Result<Duration, String> {
+    let started = Instant::now();
+    loop {
+        let found = read_totals(client, table).await?;
+        if found == *expected {
+            return Ok(started.elapsed());
+        }
+        if started.elapsed() > LAG_MAX {
+            return Err(format!(
+                "totals differ from the votes {} s after the last one: expected {expected:?}, found {found:?}",
+                LAG_MAX.as_secs()
+            ));
+        }
+        progress.note("votes: waiting for the totals");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn read_totals(client: &Client, table: &str) -> Result<BTreeMap<String, i64>, String> {
+    let items = client
+        .scan()
+        .table_name(table)
+        .consistent_read(true)
+        .into_paginator()
+        .items()
+        .send()
+        .collect::<Result<Vec<_>, _>>()
+        .await
+        .map_err(|error| error_text(&error))?;
+    let total = |item: std::collections::HashMap<String, SdkValue>| {
+        let counter = item.get("counter")?.as_s().ok()?.clone();
+        Some((counter, item.get("total")?.as_n().ok()?.parse().ok()?))
+    };
+    Ok(items.into_iter().filter_map(total).collect())
+}

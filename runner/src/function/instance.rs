@@ -1,0 +1,327 @@
+//! One instance of a function: its process, its Runtime API, and one invocation at a time.
+//!
+//! It does not decide how many instances there are, and starts nothing again.
+
+use std::{
+    process::Stdio,
+    sync::{Arc, atomic::AtomicU32},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::{
+    process::{Child, Command},
+    sync::{mpsc, oneshot, watch},
+    time::timeout,
+};
+
+use super::{
+    InvokeOutcome, Settings, environment,
+    event::{Event, Observer, Stream},
+    log::{LogFile, Tail, read_lines},
+    outcome::{self, exit_text},
+    runtime_api::{self, Delivery, Mailbox},
+};
+use crate::listener::{self, Listener};
+
+/// How long after its end what a process wrote is still read. Its pipes stay open only while
+/// a process that it started itself has them.
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+
+/// How long after its end an answer that a process sent may still be on its way through this one.
+const REPLY_GRACE: Duration = Duration::from_millis(100);
+
+/// What all instances of a function share.
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) observer: Observer,
+    pub(super) log: LogFile,
+    /// How many answers are to be lost, with the process that gave them.
+    pub(super) losses: Arc<AtomicU32>,
+}
+
+/// A process could not be started; the function never ran.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    #[error(transparent)]
+    Listen(#[from] listener::Error),
+    #[error("cannot start binary=`{binary}`: {source}")]
+    Spawn { binary: String, source: std::io::Error },
+}
+
+/// A running process. Dropping it kills the process.
+#[derive(Debug)]
+pub(super) struct Instance {
+    number: u64,
+    pid: u32,
+    started: Instant,
+    mailbox: Arc<Mailbox>,
+    tail: Arc<Tail>,
+    kill: mpsc::Sender<()>,
+    exit: watch::Receiver<Option<String>>,
+    _listener: Listener,
+}
+
+/// What is left of an instance for who wants to end it.
+#[derive(Debug, Clone)]
+pub(super) struct Handle {
+    pub(super) pid: u32,
+    mailbox: Arc<Mailbox>,
+    kill: mpsc::Sender<()>,
+    exit: watch::Receiver<Option<String>>,
+}
+
+impl Handle {
+    pub(super) fn kill(&self) {
+        // The channel has room for one signal, and one is enough.
+        let _sent = self.kill.try_send(());
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.mailbox.current().is_some()
+    }
+
+    pub(super) fn has_exited(&self) -> bool {
+        self.exit.borrow().is_some()
+    }
+
+    /// Waits for the process to end.
+    pub(super) async fn exited(mut self) {
+        // The other end goes away only after it told of the end, or with the whole runtime.
+        let _exit = self.exit.wait_for(Option::is_some).await;
+    }
+}
+
+/// What came of handing an invocation to an instance.
+pub(super) enum Attempt {
+    /// The instance took it.
+    Ended {
+        outcome: InvokeOutcome,
+        duration: Duration,
+        /// From the start of the process to its first request, when this was its first invocation.
+        init: Option<Duration>,
+    },
+    /// The instance never became ready; the outcome says why.
+    NotStarted(InvokeOutcome),
+    /// The process had ended while it was idle, before it took the invocation.
+    NotTaken,
+}
+
+impl Instance {
+    /// Starts a process. It is not ready yet.
+    pub(super) async fn start(shared: Arc<Shared>, number: u64) -> Result<Self, StartError> {
+        let (kill, killed) = mpsc::channel(1);
+        let mailbox = Arc::new(Mailbox::new(kill.clone(), shared.losses.clone()));
+        let listener = runtime_api::serve(mailbox.clone()).await?;
+        let settings = &shared.settings;
+        let path = std::env::var("PATH").ok();
+        let mut command = Command::new(&settings.binary);
+        command
+            .env_clear()
+            .envs(environment::variables(settings, listener.address(), number, path))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        // Ctrl-C in a terminal goes to this process, which then ends its children in order.
+        #[cfg(unix)]
+        command.process_group(0);
+        let child = command.spawn().map_err(|source| StartError::Spawn {
+            binary: settings.binary.display().to_string(),
+            source,
+        })?;
+        let pid = child.id().unwrap_or_default();
+        let tail = Arc::new(Tail::default());
+        let (exited, exit) = watch::channel(None);
+        (shared.observer)(&Event::InstanceStarted { function: &settings.name, pid });
+        let process = Process { shared, mailbox: mailbox.clone(), tail: tail.clone(), pid };
+        tokio::spawn(process.supervise(child, killed, exited));
+        let started = Instant::now();
+        Ok(Self { number, pid, started, mailbox, tail, kill, exit, _listener: listener })
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn has_exited(&self) -> bool {
+        self.exit.borrow().is_some()
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        let (mailbox, kill, exit) = (self.mailbox.clone(), self.kill.clone(), self.exit.clone());
+        Handle { pid: self.pid, mailbox, kill, exit }
+    }
+
+    /// Hands it an invocation and waits for what comes of it. After a time-out the process is
+    /// killed, as Lambda resets the environment.
+    pub(super) async fn invoke(
+        &mut self,
+        shared: &Shared,
+        request_id: &str,
+        payload: Bytes,
+    ) -> Attempt {
+        let Settings { name, timeout, init_timeout, .. } = &shared.settings;
+        let (taken, was_taken) = oneshot::channel();
+        let (reply, replied) = oneshot::channel();
+        let cold = !self.mailbox.is_ready();
+        self.mailbox.put(Delivery {
+            request_id: request_id.to_owned(),
+            function_arn: shared.settings.arn(),
+            timeout: *timeout,
+            payload,
+            taken,
+            reply,
+        });
+        let mut init = None;
+        let mut exit = self.exit.clone();
+        let took = tokio::select! {
+            biased;
+            took = was_taken => took.is_ok(),
+            _ = exit.wait_for(Option::is_some) => false,
+            () = tokio::time::sleep(*init_timeout) => false,
+        };
+        if !took {
+            self.mailbox.withdraw();
+            return self.not_taken(request_id, *init_timeout);
+        }
+        let taken_at = Instant::now();
+        let pid = self.pid;
+        if cold {
+            let duration = taken_at.duration_since(self.started);
+            init = Some(duration);
+            (shared.observer)(&Event::InstanceReady { function: name, pid, init: duration });
+        }
+        (shared.observer)(&Event::InvocationStarted { function: name, request_id, pid, cold });
+        let outcome = self.outcome(request_id, replied, *timeout).await;
+        Attempt::Ended { outcome, duration: taken_at.elapsed(), init }
+    }
+
+    async fn outcome(
+        &self,
+        request_id: &str,
+        mut replied: oneshot::Receiver<InvokeOutcome>,
+        limit: Duration,
+    ) -> InvokeOutcome {
+        let mut exit = self.exit.clone();
+        let exited = async { exit.wait_for(Option::is_some).await.ok().and_then(|e| e.clone()) };
+        let text = tokio::select! {
+            biased;
+            Ok(outcome) = &mut replied => return outcome,
+            text = exited => text.unwrap_or_default(),
+            () = tokio::time::sleep(limit) => {
+                self.handle().kill();
+                return outcome::timed_out(request_id, limit);
+            }
+        };
+        // It may have answered and ended in one breath.
+        match timeout(REPLY_GRACE, replied).await {
+            Ok(Ok(outcome)) => outcome,
+            _ => outcome::exited(request_id, &text),
+        }
+    }
+
+    /// Why the instance did not take the invocation.
+    fn not_taken(&self, request_id: &str, limit: Duration) -> Attempt {
+        let exit = self.exit.borrow().clone();
+        let outcome = match exit {
+            Some(_) if self.mailbox.is_ready() => return Attempt::NotTaken,
+            Some(text) => {
+                let said = self.mailbox.init_error();
+                said.unwrap_or_else(|| outcome::exited(request_id, &text))
+            }
+            None => {
+                self.handle().kill();
+                let seconds = limit.as_secs_f64();
+                let text = format!("the function asked for no invocation for {seconds:.2} seconds");
+                outcome::exited(request_id, &text)
+            }
+        };
+        Attempt::NotStarted(outcome::with_note(outcome, &self.tail.text()))
+    }
+
+    /// The most memory that the process ever had, in MB, where the system tells.
+    pub(super) fn memory_mb(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kb: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+        Some(kb.div_ceil(1_024))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.handle().kill();
+    }
+}
+
+/// What watches over a process until it ends.
+struct Process {
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    tail: Arc<Tail>,
+    pid: u32,
+}
+
+impl Process {
+    async fn supervise(
+        self,
+        mut child: Child,
+        mut killed: mpsc::Receiver<()>,
+        exited: watch::Sender<Option<String>>,
+    ) {
+        let (output, error) = (child.stdout.take(), child.stderr.take());
+        let read = async {
+            let output = async {
+                if let Some(stream) = output {
+                    read_lines(stream, |line| self.take(Stream::Output, line)).await;
+                }
+            };
+            let error = async {
+                if let Some(stream) = error {
+                    read_lines(stream, |line| self.take(Stream::Error, line)).await;
+                }
+            };
+            tokio::join!(output, error);
+        };
+        let mut read = std::pin::pin!(read);
+        let mut reading = true;
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status,
+                Some(()) = killed.recv() => {
+                    // One that has ended already needs no signal.
+                    let _signalled = child.start_kill();
+                }
+                () = &mut read, if reading => reading = false,
+            }
+        };
+        if reading {
+            // What it wrote last tells why it ended.
+            let _read = timeout(OUTPUT_GRACE, read).await;
+        }
+        let text = match status {
+            Ok(status) => exit_text(status),
+            Err(error) => format!("Runtime exited with error: {error}"),
+        };
+        let function = &self.shared.settings.name;
+        let (pid, exit) = (self.pid, &*text);
+        (self.shared.observer)(&Event::InstanceExited { function, pid, exit });
+        exited.send_replace(Some(text));
+    }
+
+    fn take(&self, stream: Stream, line: &str) {
+        let request_id = self.mailbox.current();
+        let request_id = request_id.as_deref();
+        if stream == Stream::Error {
+            self.tail.push(line);
+        }
+        self.shared.log.line(request_id, line);
+        let function = &self.shared.settings.name;
+        (self.shared.observer)(&Event::Line { function, stream, request_id, line });
+    }
+}

@@ -1,0 +1,180 @@
+//! Lambda's Invoke operation for people and tools: `aws lambda invoke --endpoint-url ...`.
+//!
+//! One endpoint for all functions. Requests are not authenticated, so it is on loopback only.
+//! An asynchronous invocation (`Event`) is tried once; Lambda would retry it twice.
+//!
+//! Source: AWS Lambda API reference, Invoke.
+
+use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{body::Incoming, service::service_fn};
+use serde_json::json;
+
+use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX};
+use crate::listener::{self, Listener};
+
+/// How long a client may take to send a request's head.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How long running requests may take to end at shutdown.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+
+/// A running endpoint. Dropping it cuts its connections.
+#[derive(Debug)]
+pub struct InvokeEndpoint {
+    listener: Listener,
+}
+
+impl InvokeEndpoint {
+    /// Serves the functions, by their names, on a loopback address (port 0 picks a free port).
+    ///
+    /// # Errors
+    ///
+    /// When the address is in use, not loopback, or refused by the system.
+    pub async fn start(
+        functions: impl IntoIterator<Item = Function>,
+        address: SocketAddr,
+    ) -> Result<Self, listener::Error> {
+        let functions =
+            functions.into_iter().map(|function| (function.name().to_owned(), function));
+        let functions: Arc<BTreeMap<String, Function>> = Arc::new(functions.collect());
+        let service = service_fn(move |request| {
+            let functions = functions.clone();
+            async move { Ok::<_, Infallible>(answer(&functions, request).await) }
+        });
+        let listener =
+            Listener::serve("Lambda Invoke API", address, Some(HEADER_TIMEOUT), service).await?;
+        Ok(Self { listener })
+    }
+
+    /// Where it listens, with the real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// The value for `--endpoint-url`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// Accepts no more requests and waits up to a second for those that run.
+    pub async fn shutdown(self) {
+        self.listener.shutdown(SHUTDOWN_GRACE).await;
+    }
+}
+
+async fn answer(
+    functions: &BTreeMap<String, Function>,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    let named = path
+        .strip_prefix("/2015-03-31/functions/")
+        .and_then(|path| path.strip_suffix("/invocations"))
+        .map(function_name);
+    let (&Method::POST, Some(name)) = (request.method(), named) else {
+        let message = "this endpoint knows POST /2015-03-31/functions/NAME/invocations";
+        return problem(StatusCode::NOT_FOUND, "UnknownOperationException", message);
+    };
+    let Some(function) = functions.get(&name).cloned() else {
+        let known: Vec<&str> = functions.keys().map(String::as_str).collect();
+        let message = format!("Function not found: {name}; there are: {}", known.join(", "));
+        return problem(StatusCode::NOT_FOUND, "ResourceNotFoundException", &message);
+    };
+    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let kind = header("x-amz-invocation-type").unwrap_or("RequestResponse").to_owned();
+    let Ok(body) = Limited::new(request.into_body(), REQUEST_BYTES_MAX).collect().await else {
+        let message = format!("the payload is larger than {REQUEST_BYTES_MAX} bytes or incomplete");
+        return problem(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLargeException", &message);
+    };
+    let mut payload = body.to_bytes();
+    if payload.is_empty() {
+        payload = Bytes::from_static(b"{}");
+    }
+    if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&payload) {
+        let message = format!("Could not parse request body into json: {error}");
+        return problem(StatusCode::BAD_REQUEST, "InvalidRequestContentException", &message);
+    }
+    match kind.as_str() {
+        "RequestResponse" => invoke(&function, payload).await,
+        "Event" => {
+            tokio::spawn(async move { function.invoke(payload).await });
+            empty(StatusCode::ACCEPTED)
+        }
+        "DryRun" => empty(StatusCode::NO_CONTENT),
+        _ => {
+            let message =
+                format!("invocation type=`{kind}` is not RequestResponse, Event or DryRun");
+            problem(StatusCode::BAD_REQUEST, "InvalidParameterValueException", &message)
+        }
+    }
+}
+
+async fn invoke(function: &Function, payload: Bytes) -> Response<Full<Bytes>> {
+    let (body, failed) = match function.invoke(payload).await {
+        InvokeOutcome::Ok(body) => (body, false),
+        InvokeOutcome::FunctionError { payload, .. } => (payload, true),
+        InvokeOutcome::NotInvoked(reason) => {
+            return problem(StatusCode::INTERNAL_SERVER_ERROR, "ServiceException", &reason);
+        }
+    };
+    let mut response = Response::new(Full::new(body));
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static("application/json"));
+    headers.insert("x-amz-executed-version", HeaderValue::from_static("$LATEST"));
+    if failed {
+        headers.insert("x-amz-function-error", HeaderValue::from_static("Unhandled"));
+    }
+    response
+}
+
+/// The name in `NAME`, `NAME:QUALIFIER`, `ACCOUNT:function:NAME` or an ARN, colons escaped or not.
+fn function_name(reference: &str) -> String {
+    let reference = reference.replace("%3A", ":").replace("%3a", ":").replace("%24", "$");
+    let mut parts = reference.split(':');
+    let after = parts.by_ref().any(|part| part == "function").then(|| parts.next()).flatten();
+    let name = after.or_else(|| reference.split(':').next()).unwrap_or_default();
+    name.to_owned()
+}
+
+fn empty(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::default();
+    *response.status_mut() = status;
+    response
+}
+
+fn problem(status: StatusCode, kind: &'static str, message: &str) -> Response<Full<Bytes>> {
+    let body = json!({ "Type": "User", "Message": message, "message": message }).to_string();
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static("application/json"));
+    headers.insert("x-amzn-errortype", HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_named_in_each_of_the_ways_of_the_api() {
+        let cases = [
+            ("archive", "archive"),
+            ("archive:$LATEST", "archive"),
+            ("archive:%24LATEST", "archive"),
+            ("123456789012:function:archive", "archive"),
+            ("arn:aws:lambda:us-east-1:123456789012:function:archive", "archive"),
+            ("arn%3Aaws%3Alambda%3Aus-east-1%3A123456789012%3Afunction%3Aarchive%3A1", "archive"),
+            ("function", "function"),
+        ];
+        for (reference, name) in cases {
+            assert_eq!(function_name(reference), name, "{reference}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A function's log file: one line per line that it writes, and Lambda's lines around invocations.
+//!
+//! Bounded: at `FILE_BYTES_MAX` the file becomes `<name>.log.1`, and the one before that is gone.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+};
+
+use jiff::Timestamp;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The size at which a log file is put aside: two of them are quickly read and searched.
+const FILE_BYTES_MAX: u64 = 10 * 1_024 * 1_024;
+
+/// The longest line. Source: Amazon CloudWatch Logs quotas, event size (256 KB).
+const LINE_BYTES_MAX: usize = 256 * 1_024;
+
+/// The lines that are kept of each instance to tell why it did not start.
+const TAIL_LINES: usize = 20;
+
+/// Appends lines to a file of bounded size.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    path: PathBuf,
+    bytes_max: u64,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    bytes: u64,
+}
+
+impl LogFile {
+    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
+        Self::with_limit(path, FILE_BYTES_MAX)
+    }
+
+    fn with_limit(path: PathBuf, bytes_max: u64) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path, bytes_max, open: Mutex::new(Open { file, bytes }) })
+    }
+
+    /// Appends a line with the time and the invocation before it. Control characters are escaped,
+    /// so that what a function writes cannot forge lines or command a terminal.
+    pub(super) fn line(&self, request_id: Option<&str>, line: &str) {
+        let mut text = format!("{:.3} {} ", Timestamp::now(), request_id.unwrap_or("-"));
+        for character in line.chars() {
+            match character {
+                '\t' => text.push('\t'),
+                _ if character.is_control() => text.extend(character.escape_default()),
+                _ => text.push(character),
+            }
+        }
+        text.push('\n');
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.append(&mut open, text.as_bytes()) {
+            // A full disk must not stop the functions; it stops what matters by itself.
+            tracing::warn!(%error, path = %self.path.display(), "log line lost");
+        }
+    }
+
+    fn append(&self, open: &mut Open, text: &[u8]) -> io::Result<()> {
+        if open.bytes > 0 && open.bytes + text.len() as u64 > self.bytes_max {
+            let mut older = self.path.clone().into_os_string();
+            older.push(".1");
+            fs::rename(&self.path, older)?;
+            open.file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+            open.bytes = 0;
+        }
+        open.file.write_all(text)?;
+        open.bytes += text.len() as u64;
+        Ok(())
+    }
+}
+
+/// The last lines of an instance's standard error.
+#[derive(Debug, Default)]
+pub(super) struct Tail(Mutex<VecDeque<String>>);
+
+impl Tail {
+    pub(super) fn push(&self, line: &str) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == TAIL_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line.chars().take(1_000).collect());
+    }
+
+    pub(super) fn text(&self) -> String {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Reads lines until the stream ends; a longer line than CloudWatch takes is cut in pieces.
+pub(super) async fn read_lines(mut stream: impl AsyncRead + Unpin, mut line: impl FnMut(&str)) {
+    let mut rest = Vec::new();
+    let mut buffer = vec![0; 16 * 1_024];
+    // A read that fails is the end of the stream as much as one that finds nothing.
+    while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+        rest.extend_from_slice(buffer.get(..read).unwrap_or_default());
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let whole: Vec<u8> = rest.drain(..=end).collect();
+            line(String::from_utf8_lossy(&whole).trim_end_matches(['\n', '\r']));
+        }
+        if rest.len() >= LINE_BYTES_MAX {
+            line(&String::from_utf8_lossy(&rest));
+            rest.clear();
+        }
+    }
+    if !rest.is_empty() {
+        line(&String::from_utf8_lossy(&rest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_file_never_grows_beyond_its_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logs/f.log");
+        let log = LogFile::with_limit(path.clone(), 1_000).unwrap();
+        for n in 0..100 {
+            log.line(Some("r-1"), &format!("line {n}"));
+        }
+        drop(log);
+        LogFile::with_limit(path.clone(), 1_000).unwrap().line(None, "forged\nline \u{1b}[31m");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.ends_with(" - forged\\nline \\u{1b}[31m\n"), "{text}");
+        let older = fs::read_to_string(path.with_extension("log.1")).unwrap();
+        assert!(text.len() <= 1_000 && older.len() <= 1_000);
+        assert!(
+            older.contains(" r-1 line 60\n") && text.contains(" r-1 line 99\n"),
+            "{older}{text}"
+        );
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
+    }
+
+    #[tokio::test]
+    async fn lines_are_split_and_long_ones_cut() {
+        let mut text = b"one\r\n\ntwo\xff\n".to_vec();
+        text.extend(std::iter::repeat_n(b'x', LINE_BYTES_MAX + 100_000));
+        let mut lines = Vec::new();
+        read_lines(&text[..], |line| lines.push(line.to_owned())).await;
+        assert_eq!(lines[..3], ["one", "", "two\u{fffd}"]);
+        assert_eq!(lines.len(), 5);
+        assert!(lines.iter().all(|line| line.len() < LINE_BYTES_MAX + 16 * 1_024));
+    }
+}

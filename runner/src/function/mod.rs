@@ -1,0 +1,183 @@
+//! Runs Lambda functions as they are deployed: their real binaries, on the Lambda Runtime API.
+//!
+//! A function has up to `concurrency` instances. An instance is a child process with a listener of
+//! its own, so that who asks for an invocation, who answered it and who died over it is never
+//! a guess. Instances are started when an invocation finds all others busy, kept for the next one,
+//! and replaced when they exit or run out of time.
+//!
+//! When this process dies without a chance to clean up (`kill -9`), its sockets close, the call for
+//! the next invocation that each instance has open breaks, and `lambda_runtime` ends the child; an
+//! instance that is busy ends when it comes to answer. Only a handler that never returns outlives
+//! its runner.
+//!
+//! It does not decide when a function runs (see `mapping` and `schedule`), and retries nothing.
+
+pub mod binaries;
+mod environment;
+mod event;
+mod instance;
+mod invoke_api;
+mod log;
+mod outcome;
+mod pool;
+mod runtime_api;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
+
+pub use event::{Event, Observer, Stream};
+pub use invoke_api::InvokeEndpoint;
+pub use pool::Function;
+
+pub use crate::mapping::InvokeOutcome;
+
+/// The largest event of a synchronous invocation, in bytes.
+/// Source: AWS Lambda developer guide, "Lambda quotas" (6 MB).
+pub const REQUEST_BYTES_MAX: usize = 6_291_456;
+
+/// The largest response, in bytes, as the Runtime API enforces it.
+pub const RESPONSE_BYTES_MAX: usize = 6_291_556;
+
+/// How a function is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Its name: 1 to 64 letters, digits, hyphens and underscores.
+    pub name: String,
+    /// The file that is started.
+    pub binary: PathBuf,
+    /// The variables of the template; Lambda's own are added.
+    pub environment: BTreeMap<String, String>,
+    /// `MemorySize` in MB, told to the function.
+    pub memory_mb: u32,
+    /// `Timeout`: how long one invocation may take.
+    pub timeout: Duration,
+    /// How long an instance may take until it asks for its first invocation.
+    pub init_timeout: Duration,
+    /// Instances at one time, 1 or more.
+    pub concurrency: usize,
+    /// The region, told to the function.
+    pub region: String,
+    /// The account number of the function's ARN.
+    pub account: String,
+    /// The key that the function signs with.
+    pub credentials: Credentials,
+    /// The value of `AWS_ENDPOINT_URL_DYNAMODB`, which the streams' client gets too; none for AWS.
+    pub dynamodb_endpoint: Option<String>,
+    /// The value of `AWS_ENDPOINT_URL_S3`; none for AWS.
+    pub s3_endpoint: Option<String>,
+    /// The folder of the log files `<name>.log`.
+    pub log_folder: PathBuf,
+}
+
+/// The key that a function signs its requests with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// `AWS_ACCESS_KEY_ID`.
+    pub access_key_id: String,
+    /// `AWS_SECRET_ACCESS_KEY`.
+    pub secret_access_key: String,
+    /// `AWS_SESSION_TOKEN`.
+    pub session_token: Option<String>,
+}
+
+impl Credentials {
+    /// Keys that open nothing: the local endpoints take any.
+    #[must_use]
+    pub fn local() -> Self {
+        Self {
+            access_key_id: "local".to_owned(),
+            secret_access_key: "local".to_owned(),
+            session_token: None,
+        }
+    }
+}
+
+impl Settings {
+    /// A function with Lambda's defaults (128 MB, 3 seconds), four instances, the local account and
+    /// region, and no endpoints. An instance may take a minute to start: debug builds on a busy
+    /// machine take longer than the ten seconds that Lambda gives.
+    #[must_use]
+    pub fn new(name: &str, binary: PathBuf, log_folder: PathBuf) -> Self {
+        Self {
+            name: name.to_owned(),
+            binary,
+            environment: BTreeMap::new(),
+            memory_mb: 128,
+            timeout: Duration::from_secs(3),
+            init_timeout: Duration::from_secs(60),
+            concurrency: 4,
+            region: "us-east-1".to_owned(),
+            account: "000000000000".to_owned(),
+            credentials: Credentials::local(),
+            dynamodb_endpoint: None,
+            s3_endpoint: None,
+            log_folder,
+        }
+    }
+
+    /// The function's ARN.
+    #[must_use]
+    pub fn arn(&self) -> String {
+        format!("arn:aws:lambda:{}:{}:function:{}", self.region, self.account, self.name)
+    }
+}
+
+/// A function cannot be run as it is set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The name breaks Lambda's rule, and would not be a file name.
+    #[error(
+        "function=`{name}` is not a valid name: write 1 to 64 letters, digits, hyphens and underscores"
+    )]
+    InvalidName {
+        /// The name.
+        name: String,
+    },
+    /// No instance could ever run.
+    #[error("function=`{name}`: {setting} must be greater than zero")]
+    Zero {
+        /// The function.
+        name: String,
+        /// The setting.
+        setting: &'static str,
+    },
+    /// The template sets a variable that Lambda sets itself.
+    #[error(
+        "function=`{name}`: environment variable=`{variable}` is reserved by Lambda; choose another name"
+    )]
+    ReservedVariable {
+        /// The function.
+        name: String,
+        /// The variable.
+        variable: String,
+    },
+    /// A variable's name or value cannot be passed to a process.
+    #[error(
+        "function=`{name}`: environment variable=`{variable}` must have a name of letters, digits and underscores, and no zero byte in its value"
+    )]
+    InvalidVariable {
+        /// The function.
+        name: String,
+        /// The variable.
+        variable: String,
+    },
+    /// There is no file to start.
+    #[error("function=`{name}`: there is no file binary=`{binary}`; build it first")]
+    NoBinary {
+        /// The function.
+        name: String,
+        /// Where it should be.
+        binary: PathBuf,
+    },
+    /// The log file cannot be written.
+    #[error("function=`{name}`: cannot write log file=`{path}`: {source}")]
+    Log {
+        /// The function.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,381 @@
+//! The instances of a function: as many as run at one time, no more than its concurrency.
+//!
+//! What one instance does is in `instance`.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    Error, InvokeOutcome, REQUEST_BYTES_MAX, Settings, environment,
+    event::{Event, Observer},
+    instance::{Attempt, Handle, Instance, Shared},
+    log::LogFile,
+};
+use crate::poller::Invoke;
+
+/// Invocations that wait for an instance. Pollers wait with a few; more is a caller that never
+/// stops, which Lambda would throttle too.
+const WAITING_MAX: usize = 1_000;
+
+/// Instances that may be found dead before an invocation is given up. More than a function has is
+/// never needed: the one started last was alive.
+const DELIVERY_ATTEMPTS: usize = 8;
+
+/// The pause before an instance is started after one that did not start, doubled for each, from
+/// the first to the second of these.
+const START_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// How long killed processes may take to be gone.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// A function that can be invoked. Clones are the same function; when the last is dropped, its
+/// instances are killed.
+#[derive(Clone)]
+pub struct Function {
+    pool: Arc<Pool>,
+}
+
+struct Pool {
+    shared: Arc<Shared>,
+    places: Semaphore,
+    waiting: AtomicUsize,
+    numbers: AtomicU64,
+    instances: Mutex<Instances>,
+}
+
+#[derive(Default)]
+struct Instances {
+    idle: Vec<Instance>,
+    live: BTreeMap<u64, Handle>,
+    closed: bool,
+    failed_starts: u32,
+    next_start: Option<Instant>,
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Function").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Function {
+    /// Checks the settings and opens the log. No process is started before the first invocation.
+    ///
+    /// # Errors
+    ///
+    /// When the settings cannot work, or the log file cannot be written.
+    pub fn new(settings: Settings, observer: Observer) -> Result<Self, Error> {
+        let name = settings.name.clone();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(plain) {
+            return Err(Error::InvalidName { name });
+        }
+        for (setting, zero) in [
+            ("concurrency", settings.concurrency == 0),
+            ("timeout", settings.timeout.is_zero()),
+            ("init timeout", settings.init_timeout.is_zero()),
+        ] {
+            if zero {
+                return Err(Error::Zero { name, setting });
+            }
+        }
+        environment::check(&settings)?;
+        if !settings.binary.is_file() {
+            return Err(Error::NoBinary { name, binary: settings.binary });
+        }
+        let path = settings.log_folder.join(format!("{name}.log"));
+        let log =
+            LogFile::open(path.clone()).map_err(|source| Error::Log { name, path, source })?;
+        // More places than the semaphore has are more than there can be processes.
+        let places = Semaphore::new(settings.concurrency.min(Semaphore::MAX_PERMITS));
+        let losses = Arc::new(AtomicU32::new(0));
+        let shared = Arc::new(Shared { settings, observer, log, losses });
+        let pool = Pool {
+            shared,
+            places,
+            waiting: AtomicUsize::new(0),
+            numbers: AtomicU64::new(1),
+            instances: Mutex::default(),
+        };
+        Ok(Self { pool: Arc::new(pool) })
+    }
+
+    /// The function's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.settings().name
+    }
+
+    /// How it is run.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.pool.shared.settings
+    }
+
+    /// Invokes the function once, with a JSON event, and waits for what comes of it. While all
+    /// instances are busy it waits for one. If the returned future is dropped, the instance that
+    /// runs the invocation is killed.
+    pub async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
+        self.invoke_as(&request_id(), payload).await
+    }
+
+    /// As `invoke`, with a request identifier of the caller's, which must be unique and visible
+    /// ASCII without slashes.
+    pub async fn invoke_as(&self, request_id: &str, payload: Bytes) -> InvokeOutcome {
+        let pool = &self.pool;
+        if payload.len() > REQUEST_BYTES_MAX {
+            let size = payload.len();
+            return InvokeOutcome::NotInvoked(format!(
+                "{size} byte payload is too large for the RequestResponse invocation type (limit {REQUEST_BYTES_MAX} bytes)"
+            ));
+        }
+        if pool.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            pool.waiting.fetch_sub(1, Ordering::Relaxed);
+            let name = self.name();
+            return InvokeOutcome::NotInvoked(format!(
+                "function=`{name}`: {WAITING_MAX} invocations wait already; invoke less often, or raise its concurrency"
+            ));
+        }
+        let place = {
+            let _waiting = Waiting(&pool.waiting);
+            pool.places.acquire().await
+        };
+        let Ok(_place) = place else { return pool.ended() };
+        for _ in 0..DELIVERY_ATTEMPTS {
+            let mut instance = match pool.instance().await {
+                Ok(instance) => instance,
+                Err(outcome) => return outcome,
+            };
+            match instance.invoke(&pool.shared, request_id, payload.clone()).await {
+                Attempt::Ended { outcome, duration, init } => {
+                    pool.report(&instance, request_id, &outcome, duration, init);
+                    pool.started();
+                    pool.keep(instance);
+                    return outcome;
+                }
+                Attempt::NotStarted(outcome) => {
+                    pool.not_started(request_id, &outcome);
+                    return outcome;
+                }
+                Attempt::NotTaken => {}
+            }
+        }
+        InvokeOutcome::NotInvoked(format!("function=`{}`: its instances keep ending", self.name()))
+    }
+
+    /// Kills an instance with `kill -9`, a busy one if there is one, and answers its process
+    /// identifier; `None` when no instance runs. The invocation that it worked on fails, as when
+    /// a process crashes.
+    #[must_use]
+    pub fn kill_instance(&self) -> Option<u32> {
+        let instances = self.pool.instances();
+        let live = || instances.live.values().filter(|handle| !handle.has_exited());
+        let handle = live().find(|handle| handle.is_busy()).or_else(|| live().next())?;
+        handle.kill();
+        Some(handle.pid)
+    }
+
+    /// Lets the next `count` answers be lost, each with the process that gave it: the function has
+    /// done its work, and nobody learns of it. For tests of what happens then.
+    pub fn lose_answers(&self, count: u32) {
+        self.pool.shared.losses.store(count, Ordering::Relaxed);
+    }
+
+    /// The process identifiers of the instances that run.
+    #[must_use]
+    pub fn instances(&self) -> Vec<u32> {
+        let instances = self.pool.instances();
+        let live = instances.live.values().filter(|handle| !handle.has_exited());
+        live.map(|handle| handle.pid).collect()
+    }
+
+    /// Kills all instances and waits until they are gone. Invocations that run fail, so what invokes
+    /// should be stopped first; later ones answer `NotInvoked`.
+    pub async fn shutdown(&self) {
+        self.pool.places.close();
+        let live = {
+            let mut instances = self.pool.instances();
+            instances.closed = true;
+            instances.idle.clear();
+            std::mem::take(&mut instances.live)
+        };
+        for handle in live.values() {
+            handle.kill();
+        }
+        let exits = live.into_values().map(Handle::exited);
+        // What a kill does not end in this time, waiting longer does not end either.
+        let _gone = timeout(SHUTDOWN_GRACE, futures::future::join_all(exits)).await;
+    }
+}
+
+#[async_trait]
+impl Invoke for Function {
+    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
+        Self::invoke(self, payload).await
+    }
+}
+
+/// Counts an invocation among those that wait, until dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pool {
+    fn instances(&self) -> MutexGuard<'_, Instances> {
+        // No holder leaves a half-made change behind, so a panicked one does no harm.
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> InvokeOutcome {
+        let name = &self.shared.settings.name;
+        InvokeOutcome::NotInvoked(format!("function=`{name}` has been shut down"))
+    }
+
+    /// An idle instance, or a new one. The caller has a place, so there are never too many.
+    async fn instance(&self) -> Result<Instance, InvokeOutcome> {
+        let pause = {
+            let mut instances = self.instances();
+            if instances.closed {
+                return Err(self.ended());
+            }
+            while let Some(instance) = instances.idle.pop() {
+                if !instance.has_exited() {
+                    return Ok(instance);
+                }
+            }
+            instances.next_start
+        };
+        if let Some(pause) = pause {
+            sleep_until(pause).await;
+        }
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let started = Instance::start(self.shared.clone(), number).await;
+        let instance = started.map_err(|error| {
+            self.pause();
+            InvokeOutcome::NotInvoked(format!("function=`{}`: {error}", self.shared.settings.name))
+        })?;
+        let mut instances = self.instances();
+        if instances.closed {
+            return Err(self.ended());
+        }
+        instances.live.retain(|_, handle| !handle.has_exited());
+        instances.live.insert(instance.number(), instance.handle());
+        Ok(instance)
+    }
+
+    /// Puts an instance aside for the next invocation.
+    fn keep(&self, instance: Instance) {
+        let mut instances = self.instances();
+        if !instances.closed {
+            instances.idle.push(instance);
+        }
+    }
+
+    fn started(&self) {
+        let mut instances = self.instances();
+        instances.failed_starts = 0;
+        instances.next_start = None;
+    }
+
+    /// Lets the next start wait, longer each time.
+    fn pause(&self) {
+        let mut instances = self.instances();
+        let (first, longest) = START_PAUSE;
+        let pause = first.saturating_mul(1_u32 << instances.failed_starts.min(16)).min(longest);
+        instances.failed_starts = instances.failed_starts.saturating_add(1);
+        instances.next_start = Some(Instant::now() + pause);
+    }
+
+    fn not_started(&self, request_id: &str, outcome: &InvokeOutcome) {
+        self.pause();
+        if let InvokeOutcome::FunctionError { message, .. } = outcome {
+            let line = format!("INIT_REPORT Phase: init Status: error {message}");
+            self.shared.log.line(Some(request_id), &line);
+        }
+        let function = &self.shared.settings.name;
+        let duration = Duration::ZERO;
+        let event = Event::InvocationEnded { function, request_id, outcome, duration };
+        (self.shared.observer)(&event);
+    }
+
+    /// Lambda's lines about an invocation, and the event of its end.
+    fn report(
+        &self,
+        instance: &Instance,
+        request_id: &str,
+        outcome: &InvokeOutcome,
+        duration: Duration,
+        init: Option<Duration>,
+    ) {
+        let shared = &self.shared;
+        if let InvokeOutcome::FunctionError { message, .. } = outcome {
+            shared.log.line(Some(request_id), &format!("ERROR {message}"));
+        }
+        let ms = duration.as_secs_f64() * 1_000.0;
+        let mut line = format!(
+            "REPORT RequestId: {request_id}\tDuration: {ms:.2} ms\tMemory Size: {} MB",
+            shared.settings.memory_mb
+        );
+        if let Some(used) = instance.memory_mb() {
+            line.push_str(&format!("\tMax Memory Used: {used} MB"));
+        }
+        if let Some(init) = init {
+            line.push_str(&format!("\tInit Duration: {:.2} ms", init.as_secs_f64() * 1_000.0));
+        }
+        line.push_str(&format!("\tProcess: {}", instance.pid()));
+        shared.log.line(Some(request_id), &line);
+        let function = &shared.settings.name;
+        let event = Event::InvocationEnded { function, request_id, outcome, duration };
+        (shared.observer)(&event);
+    }
+}
+
+/// A new request identifier in the form of a random UUID.
+fn request_id() -> String {
+    // Each `RandomState` is keyed anew, so its hash of nothing is a fresh 64-bit number.
+    let random = || RandomState::new().hash_one(());
+    let (high, low) = (random(), random());
+    format!(
+        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xffff,
+        high & 0xfff,
+        (low >> 48) & 0x3fff | 0x8000,
+        low & 0xffff_ffff_ffff
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_identifiers_are_unique_and_have_the_form_of_a_uuid() {
+        let ids: std::collections::BTreeSet<String> = (0..1_000).map(|_| request_id()).collect();
+        assert_eq!(ids.len(), 1_000);
+        for id in ids {
+            let parts: Vec<usize> = id.split('-').map(str::len).collect();
+            assert_eq!(parts, [8, 4, 4, 4, 12], "{id}");
+            assert!(id.as_bytes()[14] == b'4' && b"89ab".contains(&id.as_bytes()[19]), "{id}");
+        }
+    }
+}

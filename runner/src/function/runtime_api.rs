@@ -1,0 +1,383 @@
+//! The Lambda Runtime API of one instance: hands it its invocation and takes its answer.
+//!
+//! It starts no process and knows no time-out. What an invocation comes to is decided by who
+//! waits for the reply.
+//!
+//! Source: AWS Lambda developer guide, "Using the Lambda runtime API for custom runtimes".
+
+use std::{
+    convert::Infallible,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{body::Incoming, service::service_fn};
+use serde_json::json;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::{InvokeOutcome, RESPONSE_BYTES_MAX, outcome};
+use crate::listener::{self, Listener};
+
+/// An invocation on its way to an instance.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) request_id: String,
+    pub(super) function_arn: String,
+    /// Counted from when the instance takes it.
+    pub(super) timeout: Duration,
+    pub(super) payload: Bytes,
+    /// Told when the instance takes it.
+    pub(super) taken: oneshot::Sender<()>,
+    /// Told when the instance answers.
+    pub(super) reply: oneshot::Sender<InvokeOutcome>,
+}
+
+/// Between an instance's Runtime API and who invokes it: at most one invocation.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    state: Mutex<State>,
+    changed: Notify,
+    /// Told to end the process: an answer that is to be lost.
+    kill: mpsc::Sender<()>,
+    /// How many answers are to be lost, shared by all instances of the function.
+    losses: Arc<AtomicU32>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// It has asked for an invocation at least once.
+    ready: bool,
+    pending: Option<Delivery>,
+    current: Option<Current>,
+    init_error: Option<InvokeOutcome>,
+}
+
+#[derive(Debug)]
+struct Current {
+    request_id: String,
+    reply: oneshot::Sender<InvokeOutcome>,
+}
+
+impl Mailbox {
+    pub(super) fn new(kill: mpsc::Sender<()>, losses: Arc<AtomicU32>) -> Self {
+        Self { state: Mutex::default(), changed: Notify::new(), kill, losses }
+    }
+
+    /// Puts an invocation in; the instance takes it when it next asks.
+    pub(super) fn put(&self, delivery: Delivery) {
+        self.state().pending = Some(delivery);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes an invocation back that the instance did not ask for.
+    pub(super) fn withdraw(&self) {
+        self.state().pending = None;
+    }
+
+    /// Whether the instance ever asked for an invocation.
+    pub(super) fn is_ready(&self) -> bool {
+        self.state().ready
+    }
+
+    /// The invocation that the instance works on.
+    pub(super) fn current(&self) -> Option<String> {
+        self.state().current.as_ref().map(|current| current.request_id.clone())
+    }
+
+    /// What the instance said about why it could not start.
+    pub(super) fn init_error(&self) -> Option<InvokeOutcome> {
+        self.state().init_error.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No holder leaves a half-made change behind, so a panicked one does no harm.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for an invocation; `None` when the last one was not answered yet.
+    async fn next(&self) -> Option<Delivery> {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let mut state = self.state();
+                if state.current.is_some() {
+                    return None;
+                }
+                state.ready = true;
+                if let Some(delivery) = state.pending.take() {
+                    return Some(delivery);
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Hands the answer to who waits for it; false if it is not the invocation that runs.
+    fn reply(&self, request_id: &str, outcome: InvokeOutcome) -> bool {
+        let current = self.state().current.take_if(|current| current.request_id == request_id);
+        let Some(current) = current else { return false };
+        let lose = |left: u32| left.checked_sub(1);
+        if self.losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
+            // The channel has room for one signal, and one is enough.
+            let _sent = self.kill.try_send(());
+            // Who waits must learn of the end from the process, so its channel is kept open.
+            self.state().current = Some(current);
+            return true;
+        }
+        // Who waited may have given up; then nobody needs the answer.
+        let _received = current.reply.send(outcome);
+        true
+    }
+}
+
+/// Serves an instance's Runtime API on a free loopback port.
+pub(super) async fn serve(mailbox: Arc<Mailbox>) -> Result<Listener, listener::Error> {
+    let service = service_fn(move |request| {
+        let mailbox = mailbox.clone();
+        async move { Ok::<_, Infallible>(answer(&mailbox, request).await) }
+    });
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    // A function may leave its connection idle for as long as an invocation lasts.
+    Listener::serve("Lambda Runtime API", address, None, service).await
+}
+
+async fn answer(mailbox: &Mailbox, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path().to_owned();
+    let path = path.strip_prefix("/2018-06-01/runtime/").unwrap_or_default();
+    let segments: Vec<&str> = path.split('/').collect();
+    match (request.method(), segments.as_slice()) {
+        (&Method::GET, ["invocation", "next"]) => next(mailbox).await,
+        (&Method::POST, ["invocation", id, "response"]) => response(mailbox, id, request).await,
+        (&Method::POST, ["invocation", id, "error"]) => {
+            let outcome = reported(request).await;
+            accepted(mailbox.reply(id, outcome))
+        }
+        (&Method::POST, ["init", "error"]) => {
+            let outcome = reported(request).await;
+            mailbox.state().init_error = Some(outcome);
+            accepted(true)
+        }
+        _ => problem(StatusCode::NOT_FOUND, "NotFound", "no such operation of the Runtime API"),
+    }
+}
+
+async fn next(mailbox: &Mailbox) -> Response<Full<Bytes>> {
+    let Some(delivery) = mailbox.next().await else {
+        let message = "the last invocation was not answered yet";
+        return problem(StatusCode::FORBIDDEN, "InvalidStateTransition", message);
+    };
+    let Delivery { request_id, function_arn, timeout, payload, taken, reply } = delivery;
+    let deadline = SystemTime::now() + timeout;
+    let deadline_ms = deadline.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let built = Response::builder()
+        .header("content-type", "application/json")
+        .header("lambda-runtime-aws-request-id", &request_id)
+        .header("lambda-runtime-deadline-ms", deadline_ms.to_string())
+        .header("lambda-runtime-invoked-function-arn", function_arn)
+        .header("lambda-runtime-trace-id", trace_id(&request_id))
+        .body(Full::new(payload));
+    let Ok(response) = built else {
+        let message = "the invocation's headers cannot be written";
+        return problem(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
+    };
+    mailbox.state().current = Some(Current { request_id, reply });
+    // Who invoked may have given up; then the instance answers to nobody.
+    let _told = taken.send(());
+    response
+}
+
+async fn response(
+    mailbox: &Mailbox,
+    id: &str,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    match Limited::new(request.into_body(), RESPONSE_BYTES_MAX).collect().await {
+        Ok(body) => accepted(mailbox.reply(id, InvokeOutcome::Ok(body.to_bytes()))),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            mailbox.reply(id, outcome::response_too_large());
+            let message =
+                format!("Exceeded maximum allowed payload size ({RESPONSE_BYTES_MAX} bytes).");
+            problem(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", &message)
+        }
+        // The process broke off; its end decides what the invocation came to.
+        Err(_) => problem(StatusCode::BAD_REQUEST, "IncompleteBody", "the response is incomplete"),
+    }
+}
+
+/// What the function reports about a failure.
+async fn reported(request: Request<Incoming>) -> InvokeOutcome {
+    let kind = request.headers().get("lambda-runtime-function-error-type");
+    let kind = kind.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
+    match Limited::new(request.into_body(), RESPONSE_BYTES_MAX).collect().await {
+        Ok(body) => outcome::reported(kind.as_deref(), body.to_bytes()),
+        Err(_) => outcome::reported(kind.as_deref(), Bytes::new()),
+    }
+}
+
+fn accepted(known: bool) -> Response<Full<Bytes>> {
+    if !known {
+        return problem(StatusCode::BAD_REQUEST, "InvalidRequestID", "Invalid request ID");
+    }
+    json_response(StatusCode::ACCEPTED, json!({ "status": "OK" }).to_string())
+}
+
+fn problem(status: StatusCode, kind: &str, message: &str) -> Response<Full<Bytes>> {
+    json_response(status, json!({ "errorType": kind, "errorMessage": message }).to_string())
+}
+
+fn json_response(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let json = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    response
+}
+
+/// A trace identifier in X-Ray's form, not sampled, made of the request's own identifier.
+fn trace_id(request_id: &str) -> String {
+    let digits: String = request_id.chars().filter(char::is_ascii_hexdigit).collect();
+    let (time, rest) = digits.split_at_checked(8).unwrap_or(("00000000", ""));
+    let parent: String = rest.chars().rev().take(16).collect();
+    format!("Root=1-{time}-{rest:0>24.24};Parent={parent:0>16};Sampled=0")
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::{client::legacy, rt::TokioExecutor};
+
+    use super::*;
+
+    struct Fixture {
+        mailbox: Arc<Mailbox>,
+        listener: Listener,
+        killed: mpsc::Receiver<()>,
+        http: legacy::Client<legacy::connect::HttpConnector, Full<Bytes>>,
+    }
+
+    impl Fixture {
+        async fn start(losses: u32) -> Self {
+            let (kill, killed) = mpsc::channel(1);
+            let mailbox = Arc::new(Mailbox::new(kill, Arc::new(AtomicU32::new(losses))));
+            let listener = serve(mailbox.clone()).await.unwrap();
+            let http = legacy::Client::builder(TokioExecutor::new()).build_http();
+            Self { mailbox, listener, killed, http }
+        }
+
+        fn deliver(&self, id: &str) -> (oneshot::Receiver<()>, oneshot::Receiver<InvokeOutcome>) {
+            let (taken, was_taken) = oneshot::channel();
+            let (reply, replied) = oneshot::channel();
+            self.mailbox.put(Delivery {
+                request_id: id.to_owned(),
+                function_arn: "arn:aws:lambda:us-east-1:000000000000:function:f".to_owned(),
+                timeout: Duration::from_secs(60),
+                payload: Bytes::from_static(b"{\"n\":1}"),
+                taken,
+                reply,
+            });
+            (was_taken, replied)
+        }
+
+        async fn send(
+            &self,
+            method: &str,
+            path: &str,
+            body: Bytes,
+        ) -> (u16, http::HeaderMap, Bytes) {
+            let uri = format!("http://{}/2018-06-01/runtime/{path}", self.listener.address());
+            let request = Request::builder().method(method).uri(uri).body(Full::new(body)).unwrap();
+            let (parts, body) = self.http.request(request).await.unwrap().into_parts();
+            (parts.status.as_u16(), parts.headers, body.collect().await.unwrap().to_bytes())
+        }
+    }
+
+    #[tokio::test]
+    async fn an_invocation_is_handed_over_and_answered() {
+        let fixture = Fixture::start(0).await;
+        assert!(!fixture.mailbox.is_ready());
+        let (taken, replied) = fixture.deliver("5fb3b0a8-0000-4000-8000-000000000001");
+        let (status, headers, body) = fixture.send("GET", "invocation/next", Bytes::new()).await;
+        assert_eq!((status, &body[..]), (200, &b"{\"n\":1}"[..]));
+        taken.await.unwrap();
+        let header = |name: &str| headers[name].to_str().unwrap().to_owned();
+        let id = header("lambda-runtime-aws-request-id");
+        assert_eq!(id, "5fb3b0a8-0000-4000-8000-000000000001");
+        assert!(header("lambda-runtime-invoked-function-arn").ends_with(":function:f"));
+        assert!(
+            header("lambda-runtime-trace-id")
+                .starts_with("Root=1-5fb3b0a8-000040008000000000000001;")
+        );
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+        let deadline_ms: u128 = header("lambda-runtime-deadline-ms").parse().unwrap();
+        assert!((50_000..=60_000).contains(&(deadline_ms - now_ms)));
+        assert_eq!(fixture.mailbox.current().as_ref(), Some(&id));
+
+        let (status, _, _) = fixture.send("GET", "invocation/next", Bytes::new()).await;
+        assert_eq!(status, 403, "one invocation at a time");
+        let path = format!("invocation/{id}/response");
+        let (status, _, _) = fixture.send("POST", "invocation/other/response", "no".into()).await;
+        assert_eq!(status, 400);
+        let (status, _, _) = fixture.send("POST", &path, "yes".into()).await;
+        assert_eq!(status, 202);
+        assert_eq!(replied.await.unwrap(), InvokeOutcome::Ok("yes".into()));
+        let (status, _, _) = fixture.send("POST", &path, "again".into()).await;
+        assert_eq!(status, 400, "an answer counts once");
+    }
+
+    #[tokio::test]
+    async fn errors_and_responses_that_are_too_large() {
+        let fixture = Fixture::start(0).await;
+        let error = r#"{"errorType":"MyError","errorMessage":"why"}"#;
+        let large = Bytes::from(vec![b'x'; RESPONSE_BYTES_MAX + 1]);
+        let fitting = Bytes::from(vec![b'x'; RESPONSE_BYTES_MAX]);
+        let cases = [
+            ("error", Bytes::from(error), 202, "MyError"),
+            ("response", large, 413, "Function.ResponseSizeTooLarge"),
+            ("response", fitting, 202, ""),
+        ];
+        for (operation, body, expected, kind) in cases {
+            let (_taken, replied) = fixture.deliver("id");
+            fixture.send("GET", "invocation/next", Bytes::new()).await;
+            let path = format!("invocation/id/{operation}");
+            let (status, _, _) = fixture.send("POST", &path, body).await;
+            assert_eq!(status, expected);
+            match replied.await.unwrap() {
+                InvokeOutcome::FunctionError { payload, .. } => {
+                    let payload: serde_json::Value = serde_json::from_slice(&payload).unwrap();
+                    assert_eq!(payload["errorType"], kind);
+                }
+                InvokeOutcome::Ok(_) => assert_eq!(kind, ""),
+                outcome => panic!("{outcome:?}"),
+            }
+        }
+        let (status, _, _) = fixture.send("POST", "init/error", error.into()).await;
+        assert_eq!(status, 202);
+        assert!(matches!(fixture.mailbox.init_error(), Some(InvokeOutcome::FunctionError { .. })));
+        let (status, _, _) = fixture.send("GET", "restore/next", Bytes::new()).await;
+        assert_eq!(status, 404);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_to_be_lost_ends_the_process_instead() {
+        let mut fixture = Fixture::start(1).await;
+        let (_taken, mut replied) = fixture.deliver("id");
+        fixture.send("GET", "invocation/next", Bytes::new()).await;
+        fixture.send("POST", "invocation/id/response", "lost".into()).await;
+        fixture.killed.recv().await.unwrap();
+        assert!(replied.try_recv().is_err(), "nobody learns of the answer");
+    }
+
+    #[test]
+    fn trace_identifiers_have_their_form_for_any_request_identifier() {
+        for id in ["", "5fb3", "not hexadecimal", "5fb3b0a8-1111-4222-8333-444444444444"] {
+            let trace = trace_id(id);
+            assert_eq!(trace.len(), 7 + 8 + 1 + 24 + 8 + 16 + 10, "{trace}");
+        }
+    }
+}

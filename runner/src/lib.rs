@@ -1,0 +1,19 @@
+//! The runner: runs template.yaml on this machine as AWS runs it.
+//!
+//! `template` reads what to run; `system` runs it; `mapping` (pure) says which records go to which
+//! function when, and `poller` carries that out; `function` runs binaries on the Lambda Runtime
+//! API; `object_store` is the S3 endpoint. It knows nothing of rules' business.
+
+pub mod command_line;
+pub mod demo;
+mod endpoint;
+pub mod function;
+pub mod listener;
+pub mod load;
+pub mod mapping;
+pub mod object_store;
+pub mod poller;
+pub mod schedule;
+pub mod system;
+pub mod template;
+pub mod up;

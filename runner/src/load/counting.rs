@@ -1,0 +1,140 @@
+//! Counting lines into sharded counters: which counter, which slot, how much.
+//!
+//! The slot is chosen by the hash of the voter, so one voter's lines always count in one slot.
+
+use model::{KeyAttributeType, KeyValue, Number, Token};
+
+use super::LoadArguments;
+use super::source::Row;
+
+/// How a line becomes an update of one slot.
+pub(crate) struct Counting {
+    template: Vec<Part>,
+    voter: String,
+    amount: Option<String>,
+    slots: u32,
+    /// The key attribute of the slots' table.
+    pub(crate) key: String,
+    /// The attribute that counts.
+    pub(crate) count_attribute: String,
+}
+
+enum Part {
+    Text(String),
+    Column(String),
+}
+
+/// One addition to one slot.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SlotUpdate {
+    pub(crate) slot: String,
+    pub(crate) amount: Number,
+}
+
+impl Counting {
+    /// What the flags ask for; `None` when they do not ask for counting.
+    pub(crate) fn from_arguments(
+        arguments: &LoadArguments,
+        keys: &[(String, KeyAttributeType)],
+    ) -> Result<Option<Self>, String> {
+        let (Some(template), Some(voter)) = (&arguments.count_into, &arguments.voter) else {
+            return Ok(None);
+        };
+        let [(key, KeyAttributeType::S)] = keys else {
+            return Err(format!(
+                "--count-into: table `{}` must have one key attribute of type S, such as `slot`",
+                arguments.table
+            ));
+        };
+        Ok(Some(Self {
+            template: parse_template(template)?,
+            voter: voter.clone(),
+            amount: arguments.amount.clone(),
+            slots: arguments.slots,
+            key: key.clone(),
+            count_attribute: arguments.count_attribute.clone(),
+        }))
+    }
+
+    /// The update that a line stands for.
+    pub(crate) fn update(&self, row: &Row) -> Result<SlotUpdate, String> {
+        let mut slot = String::new();
+        for part in &self.template {
+            match part {
+                Part::Text(text) => slot.push_str(text),
+                Part::Column(column) => slot.push_str(&column_text(row, column)?),
+            }
+        }
+        let voter = Token::of(&KeyValue::S(column_text(row, &self.voter)?));
+        let amount = match &self.amount {
+            Some(column) => {
+                let text = column_text(row, column)?;
+                text.parse().map_err(|error| format!("column `{column}`: {error}"))?
+            }
+            None => Number::from(1u64),
+        };
+        Ok(SlotUpdate { slot: format!("{slot}#{}", voter.0 % u64::from(self.slots)), amount })
+    }
+}
+
+fn column_text(row: &Row, column: &str) -> Result<String, String> {
+    use model::AttributeValue::{Bool, N, S};
+    match row.item.get(column) {
+        Some(S(text)) => Ok(text.clone()),
+        Some(N(number)) => Ok(number.to_string()),
+        Some(Bool(flag)) => Ok(flag.to_string()),
+        Some(other) => Err(format!(
+            "column `{column}` is of type {}; only S, N and BOOL can name a counter",
+            other.attribute_type().descriptor()
+        )),
+        None => Err(format!("column `{column}` is missing")),
+    }
+}
+
+fn parse_template(template: &str) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    let mut rest = template;
+    while let Some((text, behind)) = rest.split_once('{') {
+        let Some((column, after)) = behind.split_once('}') else {
+            return Err(format!("--count-into: `{template}` has a {{ without a }}"));
+        };
+        parts.push(Part::Text(text.to_owned()));
+        parts.push(Part::Column(column.to_owned()));
+        rest = after;
+    }
+    parts.push(Part::Text(rest.to_owned()));
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Item;
+
+    #[test]
+    fn a_voter_always_counts_in_one_slot() {
+        let counting = Counting {
+            template: parse_template("{year}#{round}").unwrap(),
+            voter: "voter".to_owned(),
+            amount: Some("points".to_owned()),
+            slots: 20,
+            key: "slot".to_owned(),
+            count_attribute: "votes".to_owned(),
+        };
+        let row = |voter: &str, points: &str| Row {
+            line: 1,
+            text: String::new(),
+            item: Item::new()
+                .with("year", Number::from(2016u64))
+                .with("round", "final")
+                .with("voter", voter)
+                .with("points", points),
+        };
+        let update = counting.update(&row("AL", "6")).unwrap();
+        assert!(update.slot.starts_with("2016#final#"), "{}", update.slot);
+        assert_eq!(update.amount, Number::from(6u64));
+        assert_eq!(counting.update(&row("AL", "12")).unwrap().slot, update.slot);
+        assert!(counting.update(&row("AL", "x")).is_err());
+        assert!(parse_template("{year").is_err());
+    }
+}

@@ -1,0 +1,268 @@
+//! `weir load`: puts the lines of a real file into a table, or counts them into sharded counters.
+//!
+//! Works against any DynamoDB endpoint. A line that cannot be loaded is put aside with its file,
+//! line number and reason; the others go on, and the exit code says so.
+
+mod attribute;
+mod counting;
+mod lanes;
+mod source;
+mod typing;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use aws_sdk_dynamodb::Client;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{AttributeType, KeyAttributeType};
+use serde_json::json;
+
+pub(crate) use attribute::to_sdk_item;
+use counting::Counting;
+use source::Source;
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Comma-separated values with a header line
+    Csv,
+    /// One JSON object on each line
+    Ndjson,
+    /// One JSON array of objects
+    Json,
+    /// One item in DynamoDB JSON on each line, alone or under "Item"
+    DynamodbJson,
+}
+
+/// What to load, and how.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    weir load --table movies --format json movies.json --expires-in 3600 --ttl-attribute expires_at\n  \
+    weir load --table orders --format csv orders.csv --types orderID:N --null NULL\n  \
+    weir load --table votes --format csv points.csv \\\n    \
+    --count-into '{year}#{round}#{kind}#{contestant}' --voter voter --amount points --slots 20")]
+pub struct LoadArguments {
+    /// The file
+    pub file: PathBuf,
+    /// The table
+    #[arg(long)]
+    pub table: String,
+    /// How the file is written
+    #[arg(long, value_enum)]
+    pub format: Format,
+    /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// Types of CSV columns: NAME:TYPE,… with S, N, BOOL or B (base64); others are inferred
+    #[arg(long, value_delimiter = ',', value_name = "NAME:TYPE")]
+    pub types: Vec<String>,
+    /// The CSV text that stands for a missing value; an empty value always does
+    #[arg(long, value_name = "TEXT")]
+    pub null: Option<String>,
+    /// Give every item a time to live of so many seconds from now (store time)
+    #[arg(long, value_name = "SECONDS", requires = "ttl_attribute")]
+    pub expires_in: Option<i64>,
+    /// The attribute that holds the time to live
+    #[arg(long, value_name = "NAME")]
+    pub ttl_attribute: Option<String>,
+    /// Count instead of put: the counter of a line, with {column} in it
+    #[arg(long, value_name = "TEMPLATE", requires = "voter")]
+    pub count_into: Option<String>,
+    /// The column whose hash chooses the slot
+    #[arg(long, value_name = "COLUMN")]
+    pub voter: Option<String>,
+    /// The column that holds how much to count [default: 1 for each line]
+    #[arg(long, value_name = "COLUMN")]
+    pub amount: Option<String>,
+    /// Slots of each counter
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub slots: u32,
+    /// The attribute of a slot that holds its count
+    #[arg(long, value_name = "NAME", default_value = "votes")]
+    pub count_attribute: String,
+    /// Where lines are put aside that cannot be loaded
+    #[arg(long, value_name = "FILE", default_value = ".weir/put-aside.ndjson")]
+    pub put_aside: PathBuf,
+}
+
+/// What became of the lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Lines that are in the table.
+    pub loaded: u64,
+    /// Lines that were put aside.
+    pub put_aside: u64,
+}
+
+/// A line that cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadLine {
+    /// From 1.
+    pub(crate) line: u64,
+    pub(crate) reason: String,
+    pub(crate) text: String,
+}
+
+/// Loads a file.
+///
+/// # Errors
+/// When nothing can be loaded at all: the file or the table is missing, a flag is wrong.
+pub async fn load(
+    arguments: LoadArguments,
+    client: Client,
+    now_seconds: i64,
+) -> Result<LoadReport, String> {
+    let keys = key_types(&client, &arguments.table).await?;
+    let types = declared_types(&arguments.types, &keys)?;
+    let source = Source::open(&arguments.file, arguments.format, types, arguments.null.as_deref())?;
+    let progress = progress_bar(source.bytes());
+    let mut aside = PutAside::new(&arguments.file, &arguments.put_aside);
+    let report = match Counting::from_arguments(&arguments, &keys)? {
+        Some(counting) => {
+            lanes::count(&client, &arguments.table, source, &counting, &progress, &mut aside).await
+        }
+        None => {
+            let time = arguments.expires_in.zip(arguments.ttl_attribute.clone());
+            let expires = time.map(|(seconds, attribute)| (attribute, now_seconds + seconds));
+            lanes::put(&client, &arguments.table, source, &keys, expires, &progress, &mut aside)
+                .await
+        }
+    };
+    progress.finish_and_clear();
+    let loaded = report?;
+    Ok(LoadReport { loaded, put_aside: aside.finish()? })
+}
+
+/// The key attributes of the table, by name: the partition key first.
+async fn key_types(
+    client: &Client,
+    table: &str,
+) -> Result<Vec<(String, KeyAttributeType)>, String> {
+    let described = client
+        .describe_table()
+        .table_name(table)
+        .send()
+        .await
+        .map_err(|error| format!("cannot describe table `{table}`: {}", error_text(&error)))?;
+    let description =
+        described.table.ok_or_else(|| format!("table `{table}` has no description"))?;
+    let definitions: BTreeMap<_, _> = description
+        .attribute_definitions()
+        .iter()
+        .filter_map(|definition| {
+            let key_type = KeyAttributeType::from_descriptor(definition.attribute_type().as_str())?;
+            Some((definition.attribute_name().to_owned(), key_type))
+        })
+        .collect();
+    let key = |element: &aws_sdk_dynamodb::types::KeySchemaElement| {
+        let name = element.attribute_name().to_owned();
+        definitions.get(&name).map(|key_type| (name, *key_type))
+    };
+    Ok(description.key_schema().iter().filter_map(key).collect())
+}
+
+/// The words of the service when there are some, else the words of the SDK.
+pub(crate) fn error_text<E>(error: &aws_sdk_dynamodb::error::SdkError<E>) -> String
+where
+    E: std::error::Error + aws_sdk_dynamodb::error::ProvideErrorMetadata + 'static,
+{
+    match error.as_service_error() {
+        Some(service) => match (service.code(), service.message()) {
+            (Some(code), Some(message)) => format!("{code}: {message}"),
+            _ => service.to_string(),
+        },
+        None => aws_sdk_dynamodb::error::DisplayErrorContext(error).to_string(),
+    }
+}
+
+fn declared_types(
+    flags: &[String],
+    keys: &[(String, KeyAttributeType)],
+) -> Result<BTreeMap<String, AttributeType>, String> {
+    let mut types: BTreeMap<_, _> =
+        keys.iter().map(|(name, key)| (name.clone(), key.attribute_type())).collect();
+    for flag in flags {
+        let (name, descriptor) = flag.rsplit_once(':').unwrap_or((flag, ""));
+        let known = AttributeType::from_descriptor(descriptor).filter(|attribute_type| {
+            matches!(
+                attribute_type,
+                AttributeType::S | AttributeType::N | AttributeType::B | AttributeType::Bool
+            )
+        });
+        let attribute_type = known.ok_or_else(|| {
+            format!("--types: `{flag}` is not NAME:TYPE with TYPE one of S, N, B, BOOL; for example orderID:N")
+        })?;
+        types.insert(name.to_owned(), attribute_type);
+    }
+    Ok(types)
+}
+
+fn progress_bar(bytes: u64) -> ProgressBar {
+    // Hidden by itself when standard error is not a terminal.
+    let bar = ProgressBar::new(bytes);
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {percent}%  {bytes}/{total_bytes}  {msg}  ETA {eta}")
+    {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// The file of lines that could not be loaded; made at the first of them.
+pub(crate) struct PutAside<'a> {
+    source: &'a Path,
+    path: &'a Path,
+    file: Option<std::io::Result<std::fs::File>>,
+    failure: Option<std::io::Error>,
+    count: u64,
+}
+
+/// Reasons that are shown on the terminal; all of them are in the file.
+const REASONS_SHOWN_MAX: u64 = 10;
+
+impl<'a> PutAside<'a> {
+    fn new(source: &'a Path, path: &'a Path) -> Self {
+        Self { source, path, file: None, failure: None, count: 0 }
+    }
+
+    pub(crate) fn add(&mut self, bad: &BadLine, progress: &ProgressBar) {
+        self.count += 1;
+        if self.count <= REASONS_SHOWN_MAX {
+            let message = format!("{}:{}: {}", self.source.display(), bad.line, bad.reason);
+            progress.suspend(|| tracing::warn!("put aside: {message}"));
+        }
+        let row = json!({
+            "file": self.source, "line": bad.line, "reason": bad.reason, "text": bad.text,
+        });
+        if let Err(error) = self.write(&row.to_string()) {
+            self.failure = Some(error);
+        }
+    }
+
+    fn write(&mut self, row: &str) -> std::io::Result<()> {
+        let path = self.path;
+        let file = self.file.get_or_insert_with(|| {
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
+            std::fs::File::create(path)
+        });
+        match file {
+            Ok(file) => writeln!(file, "{row}"),
+            Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
+        }
+    }
+
+    fn finish(self) -> Result<u64, String> {
+        match self.failure {
+            Some(error) => Err(format!(
+                "{} lines could not be loaded and not be put aside in `{}` either: {error}",
+                self.count,
+                self.path.display()
+            )),
+            None => Ok(self.count),
+        }
+    }
+}

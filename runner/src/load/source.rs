@@ -1,0 +1,267 @@
+//! Reading a file line by line as rows, with their line numbers.
+//!
+//! A bad line is a value here, not an error: the reader goes on behind it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use model::{AttributeType, AttributeValue, Item};
+use serde_json::value::RawValue;
+
+use super::typing::{is_plain_number, item_from_plain_json, typed};
+use super::{BadLine, Format};
+
+/// One line of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    /// From 1; for a JSON array, the position in the array.
+    pub(crate) line: u64,
+    /// The line as it stands, for putting aside.
+    pub(crate) text: String,
+    pub(crate) item: Item,
+}
+
+/// Bytes of one line at most: an item of 400 KB, written wide.
+const LINE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Bytes of a JSON array at most; it is read as a whole. Longer files are to be NDJSON.
+const ARRAY_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// An open file.
+pub(crate) struct Source {
+    rows: Box<dyn Iterator<Item = Result<Row, BadLine>> + Send>,
+    bytes: u64,
+}
+
+impl Source {
+    /// Opens a file and looks at its beginning; types that are not declared are inferred from the
+    /// whole of a CSV file.
+    pub(crate) fn open(
+        path: &Path,
+        format: Format,
+        types: BTreeMap<String, AttributeType>,
+        null: Option<&str>,
+    ) -> Result<Self, String> {
+        let name = path.display();
+        let file = File::open(path).map_err(|error| format!("cannot open `{name}`: {error}"))?;
+        let bytes = file.metadata().map_err(|error| format!("`{name}`: {error}"))?.len();
+        let rows: Box<dyn Iterator<Item = _> + Send> = match format {
+            Format::Csv => Box::new(csv_rows(path, types, null)?),
+            Format::Ndjson => Box::new(lines(file).map(|line| line.and_then(plain_row))),
+            Format::DynamodbJson => Box::new(lines(file).map(|line| line.and_then(dynamodb_row))),
+            Format::Json => Box::new(array_rows(path, file, bytes)?),
+        };
+        Ok(Self { rows, bytes })
+    }
+
+    /// Size of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Iterator for Source {
+    type Item = Result<Row, BadLine>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.rows.next()
+    }
+}
+
+/// Lines with their numbers; empty ones are left out.
+fn lines(file: File) -> impl Iterator<Item = Result<(u64, String), BadLine>> + Send {
+    let mut reader = BufReader::new(file);
+    let mut number = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let mut line = Vec::new();
+            number += 1;
+            let bad =
+                |reason: String| Some(Err(BadLine { line: number, reason, text: String::new() }));
+            match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+                Ok(0) => return None,
+                Ok(_) if line.iter().all(u8::is_ascii_whitespace) => {}
+                Ok(_) => {
+                    return match String::from_utf8(line) {
+                        Ok(text) => Some(Ok((number, text.trim_end().to_owned()))),
+                        Err(_) => bad("not UTF-8".to_owned()),
+                    };
+                }
+                Err(error) => return bad(format!("cannot be read: {error}")),
+            }
+        }
+    })
+}
+
+fn plain_row((line, text): (u64, String)) -> Result<Row, BadLine> {
+    match item_from_plain_json(&text) {
+        Ok(item) => Ok(Row { line, text, item }),
+        Err(reason) => Err(BadLine { line, reason, text }),
+    }
+}
+
+fn dynamodb_row((line, text): (u64, String)) -> Result<Row, BadLine> {
+    let item =
+        model::json::parse(text.as_bytes()).map_err(|error| error.to_string()).and_then(|json| {
+            let wrapped = json.as_object().filter(|members| members.len() == 1);
+            let inner = wrapped.and_then(|_| json.get("Item")).unwrap_or(&json);
+            model::json::decode_item(inner).map_err(|error| error.to_string())
+        });
+    match item {
+        Ok(item) => Ok(Row { line, text, item }),
+        Err(reason) => Err(BadLine { line, reason, text }),
+    }
+}
+
+fn array_rows(
+    path: &Path,
+    file: File,
+    bytes: u64,
+) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
+    let name = path.display();
+    if bytes > ARRAY_BYTES_MAX {
+        return Err(format!("`{name}` is a JSON array of more than 512 MiB: write it as NDJSON"));
+    }
+    let mut text = String::new();
+    BufReader::new(file)
+        .read_to_string(&mut text)
+        .map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    let members: Vec<Box<RawValue>> = serde_json::from_str(&text)
+        .map_err(|error| format!("`{name}` is not a JSON array: {error}"))?;
+    Ok((1u64..).zip(members).map(|(line, raw)| plain_row((line, raw.get().to_owned()))))
+}
+
+fn csv_rows(
+    path: &Path,
+    declared: BTreeMap<String, AttributeType>,
+    null: Option<&str>,
+) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
+    let name = path.display().to_string();
+    let open = || {
+        let reader = csv::ReaderBuilder::new().from_path(path);
+        reader.map_err(|error| format!("cannot open `{name}`: {error}"))
+    };
+    let columns: Vec<String> = open()?
+        .headers()
+        .map_err(|error| format!("`{name}` has no header line: {error}"))?
+        .iter()
+        .map(str::to_owned)
+        .collect();
+    if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
+        return Err(format!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
+    }
+    let null = null.map(str::to_owned);
+    let is_missing = move |text: &str| text.is_empty() || Some(text) == null.as_deref();
+    let mut types: Vec<_> = columns.iter().map(|column| declared.get(column).copied()).collect();
+    infer(open()?, &mut types, &is_missing);
+    let convert = move |record: csv::StringRecord, line: u64| {
+        let mut item = Item::new();
+        for ((column, text), attribute_type) in columns.iter().zip(&record).zip(&types) {
+            if !is_missing(text) {
+                let value = typed(text, attribute_type.unwrap_or(AttributeType::S))
+                    .map_err(|reason| format!("column `{column}`: {reason}"));
+                item.insert(column.clone(), value?);
+            }
+        }
+        Ok::<_, String>(Row { line, text: String::new(), item })
+    };
+    Ok(open()?.into_records().map(move |record| {
+        let record = record.map_err(|error| {
+            let line = error.position().map_or(0, csv::Position::line);
+            BadLine { line, reason: error.to_string(), text: String::new() }
+        })?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let text = record.iter().collect::<Vec<_>>().join(",");
+        match convert(record, line) {
+            Ok(row) => Ok(Row { text, ..row }),
+            Err(reason) => Err(BadLine { line, reason, text }),
+        }
+    }))
+}
+
+/// A column is a number when every value of it is one that would come back as it was written.
+fn infer(
+    reader: csv::Reader<File>,
+    types: &mut [Option<AttributeType>],
+    is_missing: &impl Fn(&str) -> bool,
+) {
+    let mut numbers = vec![true; types.len()];
+    let mut seen = vec![false; types.len()];
+    for record in reader.into_records().flatten() {
+        for ((text, number), seen) in record.iter().zip(&mut numbers).zip(&mut seen) {
+            if !is_missing(text) {
+                *seen = true;
+                *number &= is_plain_number(text);
+            }
+        }
+    }
+    for ((attribute_type, number), seen) in types.iter_mut().zip(numbers).zip(seen) {
+        if attribute_type.is_none() && number && seen {
+            *attribute_type = Some(AttributeType::N);
+        }
+    }
+}
+
+/// The text of a value as it would stand in a key of our own making.
+pub(crate) fn value_text(value: &AttributeValue) -> String {
+    let mut out = String::new();
+    model::json::write_attribute_value(&mut out, value);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(
+        format: Format,
+        content: &str,
+        types: &[(&str, AttributeType)],
+    ) -> Vec<Result<String, (u64, String)>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, content).unwrap();
+        let types = types.iter().map(|(name, t)| ((*name).to_owned(), *t)).collect();
+        Source::open(&path, format, types, Some("NULL"))
+            .unwrap()
+            .map(|row| match row {
+                Ok(row) => Ok(model::json::item_to_string(&row.item)),
+                Err(bad) => Err((bad.line, bad.reason)),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn csv_types_are_declared_or_inferred_and_bad_lines_are_named() {
+        let rows = read(
+            Format::Csv,
+            "id,zip,n,note\n1,01234,5,NULL\nx,99,7.50,hi\n3,1,2\n4,5,,z\n",
+            &[("id", AttributeType::N)],
+        );
+        assert_eq!(rows[0], Ok(r#"{"id":{"N":"1"},"n":{"N":"5"},"zip":{"S":"01234"}}"#.to_owned()));
+        assert_eq!(
+            rows[1],
+            Err((
+                3,
+                "column `id`: The parameter cannot be converted to a numeric value: x".to_owned()
+            ))
+        );
+        assert!(matches!(&rows[2], Err((4, reason)) if reason.contains("fields")), "{rows:?}");
+        assert_eq!(rows[3], Ok(r#"{"id":{"N":"4"},"note":{"S":"z"},"zip":{"S":"5"}}"#.to_owned()));
+    }
+
+    #[test]
+    fn json_in_three_forms() {
+        let item = Ok(r#"{"a":{"N":"1"}}"#.to_owned());
+        assert_eq!(read(Format::Json, r#"[{"a":1},{"a":1}]"#, &[]), [item.clone(), item.clone()]);
+        let lines = read(Format::Ndjson, "{\"a\":1}\n\nnope\n{\"a\":1}", &[]);
+        assert_eq!(lines[0], item);
+        assert!(matches!(&lines[1], Err((3, _))));
+        assert_eq!(lines[2], item);
+        let export = "{\"Item\":{\"a\":{\"N\":\"1\"}}}\n{\"a\":{\"N\":\"1\"}}\n{\"a\":1}";
+        let lines = read(Format::DynamodbJson, export, &[]);
+        assert_eq!(lines[..2], [item.clone(), item]);
+        assert!(lines[2].is_err());
+    }
+}

@@ -1,0 +1,45 @@
+//! How far a mapping has got in each shard: all that must survive a restart.
+//!
+//! Where and in what form checkpoints are stored is not known here.
+
+use std::collections::BTreeMap;
+
+use super::command::ShardId;
+use super::sequence::SequenceNumber;
+
+/// The checkpoints of one mapping on one stream label: a consistent cut over all its shards.
+///
+/// Whenever a child shard has progress here, its parent is closed here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// When the mapping first saw its stream, in milliseconds of the store's time.
+    pub created_ms: i64,
+    /// Every shard that the mapping knows, the finished ones of the last day included.
+    pub shards: BTreeMap<ShardId, ShardCheckpoint>,
+}
+
+/// The checkpoint of one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardCheckpoint {
+    /// The shard that must be finished before this one.
+    pub parent: Option<ShardId>,
+    /// How far the shard is done.
+    pub position: CheckpointPosition,
+}
+
+/// How far a shard is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckpointPosition {
+    /// Nothing is done, and everything is to be.
+    TrimHorizon,
+    /// Nothing is done, and what was written since the mapping was created is to be.
+    Latest,
+    /// Every record up to this one (inclusive) is done or given up.
+    After(SequenceNumber),
+    /// The whole shard is done. Kept as a tombstone, so that the shard is not read again
+    /// while the stream still lists it.
+    Closed {
+        /// When it was done, in milliseconds of the store's time.
+        at_ms: i64,
+    },
+}

@@ -1,0 +1,51 @@
+//! What every part of the mapping has at hand during one step.
+//!
+//! It decides nothing and keeps nothing between steps but the counts.
+
+use super::command::{BatchId, Command, DeliveryId, Event, Now};
+use super::settings::Settings;
+
+/// Counts over the life of one run of the mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Records read from shards.
+    pub read: u64,
+    /// Records that did not pass the filter.
+    pub filtered: u64,
+    /// Invocations that were asked for.
+    pub invocations: u64,
+    /// Invocations that ended in a function error or an answer that names failures.
+    pub failures: u64,
+    /// Invocations that never reached the function.
+    pub not_invoked: u64,
+    /// Records that the function has done.
+    pub done: u64,
+    /// Records that were given up.
+    pub given_up: u64,
+}
+
+/// The surroundings of one step.
+pub(super) struct Context<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) now: Now,
+    pub(super) stopping: bool,
+    pub(super) totals: &'a mut Totals,
+    pub(super) ids: &'a mut u64,
+    pub(super) commands: &'a mut Vec<Command>,
+}
+
+impl Context<'_> {
+    pub(super) fn report(&mut self, event: Event) {
+        self.commands.push(Command::Report(event));
+    }
+
+    pub(super) fn next_batch_id(&mut self) -> BatchId {
+        *self.ids += 1;
+        BatchId(*self.ids)
+    }
+
+    pub(super) fn next_delivery_id(&mut self) -> DeliveryId {
+        *self.ids += 1;
+        DeliveryId(*self.ids)
+    }
+}

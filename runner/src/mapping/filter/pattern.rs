@@ -1,0 +1,284 @@
+//! One filter pattern: its compiled form, and what it says about a record.
+//!
+//! Which pattern of several decides belongs to the criteria; one value belongs to the rule.
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::rule::Rule;
+use super::syntax::{self, Fault};
+
+/// A pattern nests at most this deep: twice DynamoDB's 32 levels of a document (each level is a
+/// name and a type), and some for the record around it.
+const DEPTH_MAX: usize = 100;
+
+/// Lambda adds these to a record after it has filtered it.
+const ADDED_AFTER_FILTERING: [&str; 3] = ["eventSource", "eventSourceARN", "awsRegion"];
+
+/// A compiled pattern.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pattern {
+    root: Fields,
+    leaves: Vec<Leaf>,
+}
+
+/// An object of the pattern: every field and every `$or` must hold.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Fields {
+    named: Vec<(String, Part)>,
+    choices: Vec<Vec<Fields>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    Fields(Fields),
+    /// The index of a leaf.
+    Leaf(usize),
+}
+
+/// A leaf array: one of its rules must accept one of the scalars at its path.
+#[derive(Debug, Clone, PartialEq)]
+struct Leaf {
+    path: Vec<String>,
+    rules: Vec<Rule>,
+}
+
+/// A fault and the path at which it stands, outermost name first.
+pub(super) struct Misplaced {
+    pub(super) path: Vec<String>,
+    pub(super) fault: Fault,
+}
+
+impl Pattern {
+    /// Compiles a pattern whose text has been checked to be JSON.
+    pub(super) fn compile(raw: &RawValue) -> Result<Self, Misplaced> {
+        let mut compiler = Compiler { path: Vec::new(), leaves: Vec::new() };
+        match compiler.fields(raw) {
+            Ok(root) => Ok(Self { root, leaves: compiler.leaves }),
+            Err(fault) => Err(Misplaced { path: compiler.path, fault }),
+        }
+    }
+
+    /// The index of the first leaf that the record fails; `None` if the pattern matches.
+    pub(super) fn unmet(&self, record: &Value) -> Option<usize> {
+        self.unmet_in(&self.root, record.as_object(), record, true)
+    }
+
+    fn unmet_in(
+        &self,
+        fields: &Fields,
+        object: Option<&Map<String, Value>>,
+        record: &Value,
+        top: bool,
+    ) -> Option<usize> {
+        let unmet_field = fields.named.iter().find_map(|(name, part)| {
+            let hidden = top && ADDED_AFTER_FILTERING.contains(&name.as_str());
+            let value = object.filter(|_| !hidden).and_then(|object| object.get(name));
+            match part {
+                Part::Leaf(index) => (!self.leaf_accepts(*index, value, record)).then_some(*index),
+                Part::Fields(inner) => self.unmet_below(inner, value, record),
+            }
+        });
+        unmet_field.or_else(|| {
+            fields.choices.iter().find_map(|choice| {
+                let mut first_unmet = None;
+                for alternative in choice {
+                    let unmet = self.unmet_in(alternative, object, record, top)?;
+                    first_unmet = first_unmet.or(Some(unmet));
+                }
+                first_unmet
+            })
+        })
+    }
+
+    /// Fields below a value. An array is searched for one object that satisfies all of them;
+    /// where there is no object, only absence can satisfy them.
+    fn unmet_below(&self, fields: &Fields, value: Option<&Value>, record: &Value) -> Option<usize> {
+        let mut objects = Vec::new();
+        if let Some(value) = value {
+            collect_objects(value, &mut objects);
+        }
+        if objects.is_empty() {
+            return self.unmet_in(fields, None, record, false);
+        }
+        let mut first_unmet = None;
+        for object in objects {
+            let unmet = self.unmet_in(fields, Some(object), record, false)?;
+            first_unmet = first_unmet.or(Some(unmet));
+        }
+        first_unmet
+    }
+
+    fn leaf_accepts(&self, index: usize, value: Option<&Value>, record: &Value) -> bool {
+        let Some(leaf) = self.leaves.get(index) else { return false };
+        leaf.rules.iter().any(|rule| match rule {
+            // Absence is asked of the whole record: another element of an array that lacks the
+            // attribute does not make it absent.
+            Rule::Exists(false) => !any_scalar_at(record, &leaf.path, &Rule::Exists(true)),
+            other => value.is_some_and(|value| any_scalar(value, &|scalar| other.accepts(scalar))),
+        })
+    }
+
+    /// What a leaf demands: its path, and its rules in words.
+    pub(super) fn demand(&self, index: usize) -> String {
+        let Some(leaf) = self.leaves.get(index) else { return String::new() };
+        let rules: Vec<_> = leaf.rules.iter().map(ToString::to_string).collect();
+        format!("`{}` wants {}", leaf.path.join("."), rules.join(" or "))
+    }
+
+    /// What the record has at a leaf's path, in words.
+    pub(super) fn finding(&self, index: usize, record: &Value) -> String {
+        let Some(leaf) = self.leaves.get(index) else { return String::new() };
+        if leaf.path.first().is_some_and(|name| ADDED_AFTER_FILTERING.contains(&name.as_str())) {
+            return "nothing, because Lambda adds it only after filtering".to_owned();
+        }
+        let mut found = Vec::new();
+        collect_at(record, &leaf.path, &mut found);
+        if found.is_empty() {
+            return "nothing".to_owned();
+        }
+        let mut finding = found.join(", ");
+        if leaf.rules.iter().any(|rule| any_scalar_at(record, &leaf.path, rule)) {
+            finding.push_str(", but in no element of the list together with its other fields");
+        }
+        finding
+    }
+}
+
+struct Compiler {
+    path: Vec<String>,
+    leaves: Vec<Leaf>,
+}
+
+impl Compiler {
+    fn fields(&mut self, raw: &RawValue) -> Result<Fields, Fault> {
+        if self.path.len() > DEPTH_MAX {
+            let problem = format!("the pattern nests deeper than {DEPTH_MAX} levels");
+            return Err(Fault::new(problem, "a pattern as deep as a DynamoDB record"));
+        }
+        if syntax::kind(raw) != syntax::Kind::Object {
+            return Err(Fault::new(
+                format!("{} is not an object", raw.get()),
+                "an object that names fields, such as {\"eventName\": [\"INSERT\"]}",
+            ));
+        }
+        let members = syntax::object(raw)?;
+        if members.is_empty() {
+            return Err(Fault::new(
+                "the object is empty",
+                "a field with a list of values, or leave the filter out to receive every record",
+            ));
+        }
+        let mut fields = Fields::default();
+        for (name, value) in members {
+            self.path.push(name.clone());
+            if name == "$or" {
+                fields.choices.push(self.choice(value)?);
+            } else {
+                let part = self.part(value)?;
+                fields.named.push((name, part));
+            }
+            self.path.pop();
+        }
+        Ok(fields)
+    }
+
+    fn choice(&mut self, raw: &RawValue) -> Result<Vec<Fields>, Fault> {
+        let remedy = "{\"$or\": [{\"a\": [1]}, {\"b\": [2]}]}";
+        if syntax::kind(raw) != syntax::Kind::Array {
+            return Err(Fault::new("$or needs a list of objects", remedy));
+        }
+        let alternatives = syntax::list(raw)?;
+        if alternatives.len() < 2 {
+            return Err(Fault::new("$or needs at least two objects", remedy));
+        }
+        // The alternatives name fields beside `$or`, so `$or` itself is no part of their paths.
+        let or = self.path.pop();
+        let choice: Result<Vec<_>, _> =
+            alternatives.into_iter().map(|alternative| self.fields(alternative)).collect();
+        if choice.is_ok() {
+            self.path.extend(or);
+        }
+        choice
+    }
+
+    fn part(&mut self, raw: &RawValue) -> Result<Part, Fault> {
+        match syntax::kind(raw) {
+            syntax::Kind::Object => self.fields(raw).map(Part::Fields),
+            syntax::Kind::Array => {
+                let elements = syntax::list(raw)?;
+                if elements.is_empty() {
+                    return Err(Fault::new(
+                        "the list is empty",
+                        "at least one value: [\"INSERT\"]",
+                    ));
+                }
+                let rules: Result<Vec<_>, _> = elements.into_iter().map(Rule::read).collect();
+                self.leaves.push(Leaf { path: self.path.clone(), rules: rules? });
+                Ok(Part::Leaf(self.leaves.len() - 1))
+            }
+            _ => Err(Fault::new(
+                format!("the value {} does not stand in a list", raw.get()),
+                format!("[{}]", raw.get()),
+            )),
+        }
+    }
+}
+
+fn collect_objects<'a>(value: &'a Value, objects: &mut Vec<&'a Map<String, Value>>) {
+    match value {
+        Value::Object(object) => objects.push(object),
+        Value::Array(elements) => {
+            elements.iter().for_each(|element| collect_objects(element, objects));
+        }
+        _ => {}
+    }
+}
+
+fn any_scalar(value: &Value, accepts: &dyn Fn(&Value) -> bool) -> bool {
+    match value {
+        Value::Array(elements) => elements.iter().any(|element| any_scalar(element, accepts)),
+        Value::Object(_) => false,
+        scalar => accepts(scalar),
+    }
+}
+
+/// Whether a path leads to a scalar that a rule accepts, through whichever elements of arrays.
+fn any_scalar_at(value: &Value, path: &[String], rule: &Rule) -> bool {
+    let Some((name, rest)) = path.split_first() else {
+        return any_scalar(value, &|scalar| rule.accepts(scalar));
+    };
+    match value {
+        Value::Object(object) => {
+            object.get(name).is_some_and(|inner| any_scalar_at(inner, rest, rule))
+        }
+        Value::Array(elements) => elements.iter().any(|element| any_scalar_at(element, path, rule)),
+        _ => false,
+    }
+}
+
+/// The most characters of one found value that an explanation quotes.
+const QUOTE_CHARACTERS_MAX: usize = 80;
+/// The most values that an explanation quotes.
+const QUOTES_MAX: usize = 5;
+
+fn collect_at(value: &Value, path: &[String], found: &mut Vec<String>) {
+    if found.len() >= QUOTES_MAX {
+        return;
+    }
+    match (path.split_first(), value) {
+        (Some((name, rest)), Value::Object(object)) => {
+            if let Some(inner) = object.get(name) {
+                collect_at(inner, rest, found);
+            }
+        }
+        (_, Value::Array(elements)) => {
+            elements.iter().for_each(|element| collect_at(element, path, found));
+        }
+        (None, Value::Object(_)) => found.push("an object, which no leaf matches".to_owned()),
+        (None, scalar) => {
+            found.push(scalar.to_string().chars().take(QUOTE_CHARACTERS_MAX).collect());
+        }
+        (Some(_), _) => {}
+    }
+}

@@ -1,0 +1,58 @@
+//! The JSON of a filter pattern, read without losing how its numbers were written.
+//!
+//! Operators and matching are not known here.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+/// What is wrong at one place of a pattern, and what to write there instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) problem: String,
+    pub(super) remedy: String,
+}
+
+impl Fault {
+    pub(super) fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
+/// The kinds of JSON value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Null,
+    Bool,
+    Number,
+    Text,
+    Array,
+    Object,
+}
+
+/// The kind of a value that has been checked to be JSON: its first byte tells.
+pub(super) fn kind(raw: &RawValue) -> Kind {
+    match raw.get().as_bytes().first() {
+        Some(b'{') => Kind::Object,
+        Some(b'[') => Kind::Array,
+        Some(b'"') => Kind::Text,
+        Some(b't' | b'f') => Kind::Bool,
+        Some(b'n') => Kind::Null,
+        _ => Kind::Number,
+    }
+}
+
+/// The members of an object. Of members with the same name the last one counts, as in Lambda.
+pub(super) fn object(raw: &RawValue) -> Result<BTreeMap<String, &RawValue>, Fault> {
+    serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not an object", "{…}"))
+}
+
+/// The elements of an array.
+pub(super) fn list(raw: &RawValue) -> Result<Vec<&RawValue>, Fault> {
+    serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not a list", "[…]"))
+}
+
+/// The text of a string, its escapes resolved.
+pub(super) fn text(raw: &RawValue) -> Result<String, Fault> {
+    serde_json::from_str(raw.get()).map_err(|_| Fault::new("this is not a string", "\"text\""))
+}

@@ -1,0 +1,160 @@
+//! The shards of the stream and their descent: which exist, which may be read, which can be
+//! forgotten.
+//!
+//! It reads nothing and knows no records.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::checkpoint::{CheckpointPosition, Checkpoints};
+use super::command::{Command, Event, ShardDescription, ShardId};
+use super::context::Context;
+use super::settings::StartingPosition;
+use super::shard::{Phase, Shard};
+use super::work::RETENTION_MS;
+
+/// All shards that the mapping knows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lineage {
+    pub(super) shards: BTreeMap<ShardId, Shard>,
+    /// When the mapping first saw its stream; `None` before it has.
+    created_ms: Option<i64>,
+    pub(super) described: bool,
+    pub(super) enabled: bool,
+}
+
+impl Lineage {
+    /// The shards as the checkpoints left them; without checkpoints the mapping is new.
+    pub(super) fn restore(checkpoints: Option<Checkpoints>) -> Self {
+        let Some(checkpoints) = checkpoints else { return Self::default() };
+        let created_ms = checkpoints.created_ms;
+        let shards = checkpoints
+            .shards
+            .into_iter()
+            .map(|(id, checkpoint)| (id.clone(), Shard::restore(id, checkpoint, created_ms)));
+        Self {
+            shards: shards.collect(),
+            created_ms: Some(created_ms),
+            described: false,
+            enabled: true,
+        }
+    }
+
+    pub(super) fn checkpoints(&self) -> Option<Checkpoints> {
+        let shards = self.shards.iter().map(|(id, shard)| (id.clone(), shard.checkpoint()));
+        Some(Checkpoints { created_ms: self.created_ms?, shards: shards.collect() })
+    }
+
+    pub(super) fn created_ms(&self) -> i64 {
+        self.created_ms.unwrap_or_default()
+    }
+
+    /// Takes in a listing of all shards.
+    pub(super) fn describe(
+        &mut self,
+        enabled: bool,
+        listing: Vec<ShardDescription>,
+        context: &mut Context<'_>,
+    ) {
+        let is_new = self.created_ms.is_none();
+        if is_new {
+            self.created_ms = Some(context.now.time_ms);
+        }
+        (self.described, self.enabled) = (true, enabled);
+        let listed: BTreeSet<ShardId> = listing.iter().map(|shard| shard.id.clone()).collect();
+        // A shard that calls itself its parent would wait for itself for ever.
+        let parents: BTreeSet<ShardId> = listing
+            .iter()
+            .filter_map(|shard| shard.parent.clone().filter(|parent| *parent != shard.id))
+            .collect();
+        for description in listing {
+            if !self.shards.contains_key(&description.id) {
+                let skipped = is_new && (description.closed || parents.contains(&description.id));
+                self.add(description, is_new, skipped, context);
+            }
+        }
+        let time_ms = context.now.time_ms;
+        self.shards.retain(|id, shard| match shard.phase {
+            // A tombstone must outlive the listing: a shard that is listed and unknown is new.
+            Phase::Done { at_ms } => listed.contains(id) || time_ms - at_ms < RETENTION_MS,
+            _ => true,
+        });
+        for (id, shard) in &mut self.shards {
+            shard.listed = listed.contains(id);
+            if parents.contains(id) {
+                shard.note_child();
+            }
+        }
+        if is_new {
+            context.commands.push(Command::Save);
+        }
+    }
+
+    /// A shard is met for the first time. `LATEST` is for those that exist when the mapping is
+    /// created: of them, the ones that take no more records are `skipped`.
+    fn add(
+        &mut self,
+        description: ShardDescription,
+        is_new: bool,
+        skipped: bool,
+        context: &mut Context<'_>,
+    ) {
+        let ShardDescription { id, parent, .. } = description;
+        context.report(Event::ShardFound { shard: id.clone() });
+        let parent = parent.filter(|parent| *parent != id);
+        let start = match context.settings.starting_position {
+            StartingPosition::Latest if is_new => StartingPosition::Latest,
+            _ => StartingPosition::TrimHorizon,
+        };
+        let mut shard = Shard::new(id.clone(), parent, start);
+        if start == StartingPosition::Latest {
+            if skipped {
+                shard.phase = Phase::Done { at_ms: context.now.time_ms };
+            }
+            let position = if skipped {
+                CheckpointPosition::Closed { at_ms: context.now.time_ms }
+            } else {
+                CheckpointPosition::Latest
+            };
+            context.commands.push(Command::Checkpoint { shard: id.clone(), position });
+        }
+        self.shards.insert(id, shard);
+    }
+
+    /// Lets those shards start whose parent is done, or has long been forgotten.
+    /// Returns whether any did.
+    pub(super) fn start_children(&mut self) -> bool {
+        if !self.described {
+            return false;
+        }
+        let unfinished: BTreeSet<ShardId> = self
+            .shards
+            .values()
+            .filter(|shard| !shard.is_done())
+            .map(|shard| shard.id.clone())
+            .collect();
+        let mut any = false;
+        for shard in self.shards.values_mut().filter(|shard| shard.phase == Phase::Waiting) {
+            let waits = shard.parent.as_ref().is_some_and(|parent| unfinished.contains(parent));
+            if !waits {
+                shard.phase = Phase::Reading;
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Whether a shard is done whose child must exist and is not listed yet.
+    pub(super) fn lacks_child(&self) -> bool {
+        self.enabled && self.shards.values().any(is_childless)
+    }
+
+    /// Whether the stream takes no more records and all of them are done.
+    pub(super) fn is_over(&self) -> bool {
+        self.described && !self.enabled && self.shards.values().all(Shard::is_done)
+    }
+}
+
+/// Whether a shard is done and listed, and no child of it is.
+pub(super) fn is_childless(shard: &Shard) -> bool {
+    shard.is_done() && shard.listed && !shard.has_child
+}

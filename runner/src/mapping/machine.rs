@@ -1,0 +1,256 @@
+//! The mapping as one state machine: an input goes in, commands come out.
+//!
+//! No clock, no random numbers, no I/O: the same inputs give the same commands.
+
+use super::back_off::{self, BackOff};
+use super::checkpoint::Checkpoints;
+use super::command::{Command, Event, Input, Now};
+use super::context::{Context, Totals};
+use super::lineage::{self, Lineage};
+use super::settings::Settings;
+use super::status::{ShardStatus, Status};
+
+/// While this much JSON waits in all shards together, only shards without waiting records are
+/// read. With the attempts under way, a mapping of many shards stays within a few times this.
+pub const BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The first pause before shards are listed again because a child must appear, in milliseconds.
+/// `DescribeStream` allows 10 calls a second for an account.
+const CHILD_POLL_MS: u64 = 200;
+
+/// One event source mapping.
+#[derive(Debug, Clone)]
+pub struct Mapping {
+    settings: Settings,
+    lineage: Lineage,
+    totals: Totals,
+    ids: u64,
+    stopping: bool,
+    describing: bool,
+    next_describe: u64,
+    /// Listings in a row that failed, or that lacked a child.
+    describe_tries: u32,
+    lacked_child: bool,
+    unavailable: Option<String>,
+    is_over: bool,
+}
+
+impl Mapping {
+    /// A mapping that goes on from its checkpoints, or a new one without. Nothing happens
+    /// before the first [`step`](Self::step), which may be a [`Tick`](Input::Tick).
+    #[must_use]
+    pub fn new(settings: Settings, checkpoints: Option<Checkpoints>) -> Self {
+        Self {
+            settings,
+            lineage: Lineage::restore(checkpoints),
+            totals: Totals::default(),
+            ids: 0,
+            stopping: false,
+            describing: false,
+            next_describe: 0,
+            describe_tries: 0,
+            lacked_child: false,
+            unavailable: None,
+            is_over: false,
+        }
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes in one input and does everything that has become possible. The commands are to be
+    /// carried out in their order; a [`Wake`](Command::Wake) is the last, if there is one.
+    pub fn step(&mut self, now: Now, input: Input) -> Vec<Command> {
+        let mut commands = Vec::new();
+        self.take_in(now, input, &mut commands);
+        self.advance(now, &mut commands);
+        commands
+    }
+
+    fn take_in(&mut self, now: Now, input: Input, commands: &mut Vec<Command>) {
+        let mut context = Context {
+            settings: &self.settings,
+            now,
+            stopping: self.stopping,
+            totals: &mut self.totals,
+            ids: &mut self.ids,
+            commands,
+        };
+        let shards = &mut self.lineage.shards;
+        match input {
+            Input::Tick => {}
+            Input::Stop => self.stopping = true,
+            Input::Described { enabled, shards } => {
+                self.lineage.describe(enabled, shards, &mut context);
+                self.plan_describe(now);
+            }
+            Input::DescribeFailed { reason } => {
+                context.report(Event::StreamUnavailable { reason: reason.clone() });
+                self.plan_describe_again(now, reason);
+            }
+            Input::Page { shard, records, end } => {
+                if let Some(shard) = shards.get_mut(&shard) {
+                    shard.accept_page(records, end, &mut context);
+                }
+            }
+            Input::ReadFailed { shard, failure } => {
+                let created_ms = self.lineage.created_ms();
+                if let Some(shard) = self.lineage.shards.get_mut(&shard) {
+                    shard.accept_read_failure(failure, created_ms, &mut context);
+                }
+            }
+            // One shard knows the attempt or the hand-over; if it is long over, none does.
+            Input::Invoked { batch, outcome } => {
+                shards
+                    .values_mut()
+                    .any(|shard| shard.work.invoked(&shard.id, batch, &outcome, &mut context));
+            }
+            Input::FailureDelivered { delivery } => {
+                shards
+                    .values_mut()
+                    .any(|shard| shard.work.delivered(&shard.id, delivery, None, &mut context));
+            }
+            Input::FailureNotDelivered { delivery, reason } => {
+                let refused = Some(reason.as_str());
+                shards
+                    .values_mut()
+                    .any(|shard| shard.work.delivered(&shard.id, delivery, refused, &mut context));
+            }
+            Input::AcceptGap { shard } => {
+                if let Some(shard) = shards.get_mut(&shard) {
+                    shard.accept_gap(&context);
+                }
+            }
+        }
+    }
+
+    /// The shards are known: they are listed again in the usual time, or soon if a child is
+    /// missing.
+    fn plan_describe(&mut self, now: Now) {
+        self.describing = false;
+        self.unavailable = None;
+        let pause_ms = if self.lineage.lacks_child() {
+            self.describe_tries = self.describe_tries.saturating_add(1);
+            child_poll(&self.settings).delay_ms(self.describe_tries, 0)
+        } else {
+            self.describe_tries = 0;
+            self.settings.pace.describe_ms
+        };
+        self.next_describe = now.tick_ms.saturating_add(pause_ms);
+    }
+
+    fn plan_describe_again(&mut self, now: Now, reason: String) {
+        self.describing = false;
+        self.unavailable = Some(reason);
+        self.describe_tries = self.describe_tries.saturating_add(1);
+        let seed = back_off::seed_of(&self.settings.mapping_id);
+        let pause_ms = self.settings.pace.reach.delay_ms(self.describe_tries, seed);
+        self.next_describe = now.tick_ms.saturating_add(pause_ms);
+    }
+
+    fn advance(&mut self, now: Now, commands: &mut Vec<Command>) {
+        let mut context = Context {
+            settings: &self.settings,
+            now,
+            stopping: self.stopping,
+            totals: &mut self.totals,
+            ids: &mut self.ids,
+            commands,
+        };
+        // A shard that is done lets its children start, which may be done at once. Each turn
+        // starts at least one shard, so there are no more turns than shards.
+        let mut first = true;
+        while self.lineage.start_children() || first {
+            first = false;
+            let mut waiting_bytes = waiting_bytes(&self.lineage);
+            for shard in self.lineage.shards.values_mut() {
+                let before = shard.work.queue.json_bytes();
+                shard.advance(waiting_bytes < BUFFER_BYTES_MAX, &mut context);
+                waiting_bytes = waiting_bytes - before + shard.work.queue.json_bytes();
+            }
+        }
+        if self.lineage.lacks_child() && !self.lacked_child {
+            self.next_describe = now.tick_ms;
+            self.describe_tries = 0;
+        }
+        self.lacked_child = self.lineage.lacks_child();
+        if self.lineage.is_over() && !self.is_over {
+            context.report(Event::StreamEnded);
+        }
+        self.is_over = self.lineage.is_over();
+        let wants_describe = !self.describing && !self.stopping && !self.is_over;
+        if wants_describe && now.tick_ms >= self.next_describe {
+            self.describing = true;
+            context.commands.push(Command::Describe);
+        }
+        let describe = (wants_describe && !self.describing).then_some(self.next_describe);
+        let has_room = waiting_bytes(&self.lineage) < BUFFER_BYTES_MAX;
+        let shards = self.lineage.shards.values();
+        let deadlines = shards.filter_map(|shard| shard.deadline(has_room, &context));
+        if let Some(tick_ms) = deadlines.chain(describe).min() {
+            context.commands.push(Command::Wake { tick_ms });
+        }
+    }
+
+    /// All that must survive a restart; `None` before the stream was seen for the first time.
+    #[must_use]
+    pub fn checkpoints(&self) -> Option<Checkpoints> {
+        self.lineage.checkpoints()
+    }
+
+    /// Whether nothing is under way outside but reads: an invocation or a failure record.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        !self.lineage.shards.values().any(|shard| shard.work.is_in_flight())
+    }
+
+    /// Whether the stream was disabled and every record of it is done.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// What can be seen from outside. `time_ms` is the store's time.
+    #[must_use]
+    pub fn status(&self, time_ms: i64) -> Status {
+        let shards = self.lineage.shards.values().map(|shard| ShardStatus {
+            id: shard.id.clone(),
+            parent: shard.parent.clone(),
+            phase: shard.phase,
+            last_read: shard.last_read.clone(),
+            checkpoint: shard.work.checkpoint().cloned(),
+            at_tip: shard.tip.is_some() || shard.is_ended(),
+            tip_tick_ms: shard.tip,
+            in_flight: shard.work.in_flight(),
+            waiting: shard.work.waiting(),
+            failed_attempts: shard.work.failed_attempts(),
+            unreachable: shard.is_tried_in_vain(),
+            lag_ms: shard
+                .work
+                .oldest()
+                .and_then(|record| record.age_ms(time_ms))
+                .map_or(0, |age| age.max(0)),
+            lacks_child: self.lineage.enabled && lineage::is_childless(shard),
+        });
+        Status {
+            mapping_id: self.settings.mapping_id.clone(),
+            stream_arn: self.settings.stream_arn.clone(),
+            described: self.lineage.described,
+            stream_enabled: self.lineage.enabled,
+            unavailable: self.unavailable.clone(),
+            shards: shards.collect(),
+            totals: self.totals,
+        }
+    }
+}
+
+fn child_poll(settings: &Settings) -> BackOff {
+    BackOff { base_ms: CHILD_POLL_MS, cap_ms: settings.pace.describe_ms, spread_percent: 0 }
+}
+
+fn waiting_bytes(lineage: &Lineage) -> usize {
+    lineage.shards.values().map(|shard| shard.work.queue.json_bytes()).sum()
+}

@@ -1,0 +1,122 @@
+//! What a function's answer says about its batch: the truth table of `ReportBatchItemFailures`.
+//!
+//! Nothing here retries, splits or moves a checkpoint.
+//!
+//! Sources: AWS Lambda guide, "Configuring partial batch response with DynamoDB and Lambda", and
+//! what AWS answered to LocalStack's recorded tests (an identifier that is not in the batch, and
+//! the empty string as an answer, stand only there).
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::sequence::SequenceNumber;
+
+/// What one answer says about its batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Every record is done.
+    Complete,
+    /// The records before this index (exclusive) are done; those from it on are to be retried.
+    From(usize),
+    /// No record is done, because the answer cannot be believed; the text says why.
+    Failed(String),
+}
+
+/// Reads the answer that a function gave without an error.
+///
+/// Without `reporting` (the mapping lacks `ReportBatchItemFailures`) any answer is success.
+/// `batch` holds the sequence numbers that were delivered, in order.
+#[must_use]
+pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -> Answer {
+    if !reporting || payload.trim_ascii().is_empty() {
+        return Answer::Complete;
+    }
+    let answer: Value = match serde_json::from_slice(payload) {
+        Ok(value) => value,
+        Err(error) => return Answer::Failed(format!("the answer is not JSON: {error}")),
+    };
+    match answer {
+        Value::Null => Answer::Complete,
+        Value::String(text) if text.is_empty() => Answer::Complete,
+        Value::Array(entries) if entries.is_empty() => Answer::Complete,
+        Value::Object(members) => match members.get("batchItemFailures") {
+            None | Some(Value::Null) => Answer::Complete,
+            Some(Value::Array(failures)) => lowest_failure(failures, batch),
+            Some(other) => Answer::Failed(format!("batchItemFailures is not a list: {other}")),
+        },
+        other => Answer::Failed(format!(
+            "the answer is neither empty nor an object with batchItemFailures: {other}"
+        )),
+    }
+}
+
+fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
+    let places: HashMap<&str, usize> =
+        batch.iter().enumerate().map(|(place, sequence)| (sequence.as_str(), place)).collect();
+    let mut lowest: Option<usize> = None;
+    for failure in failures {
+        let Some(identifier) = failure.get("itemIdentifier") else {
+            return Answer::Failed(format!("a batch item failure lacks itemIdentifier: {failure}"));
+        };
+        let Some(&place) = identifier.as_str().and_then(|text| places.get(text)) else {
+            return Answer::Failed(format!(
+                "itemIdentifier {identifier} is not the sequence number of a record in the batch"
+            ));
+        };
+        // Records are delivered in the order of their sequence numbers, so the lowest place
+        // belongs to the numerically lowest sequence number.
+        lowest = Some(lowest.map_or(place, |known| known.min(place)));
+    }
+    lowest.map_or(Answer::Complete, Answer::From)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truth_table() {
+        let (complete, failed) = ("complete", "failed");
+        #[rustfmt::skip]
+        let cases = [
+            // answer                                                              outcome
+            ("",                                                                   complete),
+            ("null",                                                               complete),
+            (r#""""#,                                                              complete),
+            ("[]",                                                                 complete),
+            ("{}",                                                                 complete),
+            (r#"{"statusCode":200}"#,                                              complete),
+            (r#"{"batchItemFailures":[]}"#,                                        complete),
+            (r#"{"batchItemFailures":null}"#,                                      complete),
+            (r#"{"batchItemFailures":[{"itemIdentifier":"99"}]}"#,                 "from 1"),
+            (r#"{"batchItemFailures":[{"itemIdentifier":"100"},{"itemIdentifier":"99"}]}"#, "from 1"),
+            (r#"{"batchItemFailures":[{"itemIdentifier":"8"},{"itemIdentifier":"8"}]}"#, "from 0"),
+            (r#"{"batchItemFailures":[{"itemIdentifier":""}]}"#,                   failed),
+            (r#"{"batchItemFailures":[{"itemIdentifier":null}]}"#,                 failed),
+            (r#"{"batchItemFailures":[{"foo":1}]}"#,                               failed),
+            (r#"{"batchItemFailures":[{"foo":null}]}"#,                            failed),
+            (r#"{"batchItemFailures":[{"itemIdentifier":123}]}"#,                  failed),
+            (r#"{"batchItemFailures":[{"itemIdentifier":"123"}]}"#,                failed),
+            (r#"{"batchItemFailures":[{"itemIdentifier":"8"},{"itemIdentifier":"123"}]}"#, failed),
+            (r#"{"batchItemFailures":[{"itemIdentifier":"099"}]}"#,                failed),
+            (r#"{"batchItemFailures":["8"]}"#,                                     failed),
+            (r#"{"batchItemFailures":{}}"#,                                        failed),
+            (r#""ok""#,                                                            failed),
+            ("[1]",                                                                failed),
+            ("<html>",                                                             failed),
+        ];
+        let numbers = ["8", "99", "100"].map(|text| SequenceNumber::parse(text).unwrap());
+        let batch: Vec<_> = numbers.iter().collect();
+        for (payload, expected) in cases {
+            let found = match read_answer(payload.as_bytes(), true, &batch) {
+                Answer::Complete => complete.to_owned(),
+                Answer::From(index) => format!("from {index}"),
+                Answer::Failed(_) => failed.to_owned(),
+            };
+            assert_eq!(found, expected, "{payload}");
+            let ignored = read_answer(payload.as_bytes(), false, &batch);
+            assert_eq!(ignored, Answer::Complete, "{payload} without ReportBatchItemFailures");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The settings of one event source mapping, with their defaults and bounds.
+//!
+//! How a template writes them is not known here.
+
+use super::back_off::BackOff;
+use super::filter::FilterCriteria;
+
+/// The most records that a batch may be set to (Lambda API), inclusive.
+pub const BATCH_SIZE_MAX: usize = 10_000;
+/// The longest batching window (Lambda API), in milliseconds, inclusive.
+pub const BATCHING_WINDOW_MS_MAX: u64 = 300_000;
+/// The most retries that can be set (Lambda API), inclusive.
+pub const RETRY_ATTEMPTS_MAX: u32 = 10_000;
+/// The shortest and the longest record age that can be set (Lambda API), in milliseconds, inclusive.
+pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
+
+/// Where a new mapping starts to read the shards that exist when it is created.
+/// Shards that appear later are always read from their beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartingPosition {
+    /// From the oldest record that the stream still has.
+    TrimHorizon,
+    /// From the records that are written from now on.
+    Latest,
+}
+
+/// The settings of one event source mapping.
+///
+/// [`Settings::new`] gives Lambda's defaults; the fields are public to be overwritten, and
+/// [`Settings::check`] must pass before they are used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The mapping's UUID: names its checkpoints and its failure objects.
+    pub mapping_id: String,
+    /// The function's ARN, as failure records name it.
+    pub function_arn: String,
+    /// The ARN of the stream, with its label.
+    pub stream_arn: String,
+    /// Where a new mapping starts.
+    pub starting_position: StartingPosition,
+    /// The most records in one batch: 1 to [`BATCH_SIZE_MAX`].
+    pub batch_size: usize,
+    /// How long a batch waits to become full, in milliseconds: 0 to [`BATCHING_WINDOW_MS_MAX`].
+    pub batching_window_ms: u64,
+    /// Split a batch in two when the function fails on it.
+    pub bisect_on_function_error: bool,
+    /// How often a failed batch is tried again; `None`: until its records expire.
+    pub retry_attempts: Option<u32>,
+    /// Records older than this, in milliseconds, are given up; `None`: when they expire.
+    pub record_age_ms: Option<i64>,
+    /// `ReportBatchItemFailures`: the function's answer names the records to retry.
+    pub report_batch_item_failures: bool,
+    /// Which records the function receives.
+    pub filter: FilterCriteria,
+    /// Records that are given up go to a destination; the checkpoint waits for it.
+    pub has_failure_destination: bool,
+    /// How fast the mapping works; these are this runner's own and not Lambda's.
+    pub pace: Pace,
+    /// Faults that are made on purpose.
+    pub faults: Faults,
+}
+
+/// How fast a mapping polls and retries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// How long a shard rests after a read that found nothing. Lambda polls 4 times a second.
+    pub idle_poll_ms: u64,
+    /// How often the shards are listed while no shard has ended.
+    pub describe_ms: u64,
+    /// Between the attempts of a batch. Lambda's own back-off is not documented.
+    pub retry: BackOff,
+    /// Between the attempts to reach the stream or the failure destination.
+    pub reach: BackOff,
+}
+
+/// Faults that are made on purpose, for tests and demonstrations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Faults {
+    /// Invoke the function once more with each batch that succeeded.
+    pub duplicate_delivery: bool,
+}
+
+/// A setting out of its bounds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {problem}; write instead: {remedy}")]
+pub struct InvalidSetting {
+    /// The setting, as the Lambda API calls it.
+    pub name: &'static str,
+    /// What is wrong.
+    pub problem: String,
+    /// What to write instead.
+    pub remedy: String,
+}
+
+impl Default for Pace {
+    /// Quick enough for one person at one machine: a change reaches its function within about
+    /// 100 ms, and a failed batch is retried after 100 ms, 200 ms, … up to 30 s.
+    fn default() -> Self {
+        let retry = BackOff { base_ms: 100, cap_ms: 30_000, spread_percent: 20 };
+        let reach = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
+        Self { idle_poll_ms: 100, describe_ms: 10_000, retry, reach }
+    }
+}
+
+impl Settings {
+    /// Lambda's defaults for a mapping from a stream to a function.
+    #[must_use]
+    pub fn new(mapping_id: &str, function_arn: &str, stream_arn: &str) -> Self {
+        Self {
+            mapping_id: mapping_id.to_owned(),
+            function_arn: function_arn.to_owned(),
+            stream_arn: stream_arn.to_owned(),
+            starting_position: StartingPosition::TrimHorizon,
+            batch_size: 100,
+            batching_window_ms: 0,
+            bisect_on_function_error: false,
+            retry_attempts: None,
+            record_age_ms: None,
+            report_batch_item_failures: false,
+            filter: FilterCriteria::default(),
+            has_failure_destination: false,
+            pace: Pace::default(),
+            faults: Faults::default(),
+        }
+    }
+
+    /// The stream's label: what follows `/stream/` in its ARN. A stream that was disabled and
+    /// enabled again has another label, and with it other checkpoints.
+    #[must_use]
+    pub fn stream_label(&self) -> &str {
+        self.stream_arn.rsplit_once("/stream/").map_or("", |(_, label)| label)
+    }
+
+    /// Checks every bound.
+    ///
+    /// # Errors
+    /// The first setting that is out of its bounds.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        let invalid =
+            |name, problem: String, remedy: String| Err(InvalidSetting { name, problem, remedy });
+        if self.stream_label().is_empty() {
+            return invalid(
+                "EventSourceArn",
+                format!("`{}` is not the ARN of a DynamoDB stream", self.stream_arn),
+                "arn:aws:dynamodb:REGION:ACCOUNT:table/TABLE/stream/LABEL, or \
+                 !GetAtt TABLE.StreamArn"
+                    .to_owned(),
+            );
+        }
+        if !(1..=BATCH_SIZE_MAX).contains(&self.batch_size) {
+            let problem = format!("a batch cannot have {} records", self.batch_size);
+            return invalid("BatchSize", problem, format!("1 to {BATCH_SIZE_MAX}"));
+        }
+        if self.batching_window_ms > BATCHING_WINDOW_MS_MAX {
+            let problem = format!("{} ms is too long", self.batching_window_ms);
+            return invalid("MaximumBatchingWindowInSeconds", problem, "0 to 300".to_owned());
+        }
+        if self.retry_attempts.is_some_and(|attempts| attempts > RETRY_ATTEMPTS_MAX) {
+            let problem = "more retries than Lambda allows".to_owned();
+            return invalid("MaximumRetryAttempts", problem, format!("-1 to {RETRY_ATTEMPTS_MAX}"));
+        }
+        if self.record_age_ms.is_some_and(|age| !RECORD_AGE_MS.contains(&age)) {
+            let problem = "the age is out of bounds".to_owned();
+            let remedy = "-1, or 60 to 604800".to_owned();
+            return invalid("MaximumRecordAgeInSeconds", problem, remedy);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! Takes the `aws-chunked` coding off a request's content.
+//!
+//! SDKs use it when a checksum follows the content, or when each chunk is signed. Signatures of
+//! chunks are read over, as all signatures are here. The decoder itself knows no network.
+//!
+//! Source: Amazon S3 API reference, "Signature calculations for the authorization header:
+//! transferring payload in multiple chunks".
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::{Stream, stream::try_unfold};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+/// The longest head of a chunk: 16 digits and a signature of 64 fit ten times.
+const HEAD_BYTES_MAX: usize = 1_024;
+
+/// The most that may follow the last chunk; a checksum and a signature take 200 bytes.
+const TRAILER_BYTES_MAX: usize = 16 * 1_024;
+
+/// Why a content could not be decoded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("the content ends in the middle of a chunk")]
+    Incomplete,
+    #[error("the aws-chunked coding is malformed: {0}")]
+    Malformed(&'static str),
+    #[error("the connection broke: {0}")]
+    Connection(#[from] hyper::Error),
+}
+
+/// What followed the content; complete once the content was read to its end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Trailers(Arc<Mutex<HeaderMap>>);
+
+impl Trailers {
+    pub(super) fn to_headers(&self) -> HeaderMap {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The decoded content of `body`, and where its trailers will be.
+pub(super) fn decode(body: Incoming) -> (impl Stream<Item = Result<Bytes, Error>>, Trailers) {
+    let trailers = Trailers::default();
+    let stream = try_unfold((body, Decoder::default(), trailers.clone()), |state| async move {
+        let (mut body, mut decoder, trailers) = state;
+        loop {
+            match decoder.step()? {
+                Step::Data(bytes) => return Ok(Some((bytes, (body, decoder, trailers)))),
+                Step::More => match body.frame().await.transpose()? {
+                    Some(frame) => {
+                        if let Ok(bytes) = frame.into_data() {
+                            decoder.feed(&bytes);
+                        }
+                    }
+                    None => {
+                        let found = decoder.end()?;
+                        *trailers.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                        return Ok(None);
+                    }
+                },
+            }
+        }
+    });
+    (stream, trailers)
+}
+
+enum Step {
+    Data(Bytes),
+    More,
+}
+
+#[derive(Debug, Default)]
+struct Decoder {
+    buffer: BytesMut,
+    place: Place,
+    trailers: HeaderMap,
+    trailer_bytes: usize,
+}
+
+/// What comes next.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A chunk's head: its size in hexadecimal digits, an extension, a line end.
+    #[default]
+    Head,
+    /// This many bytes of a chunk, more than none.
+    Data(usize),
+    /// The line end after a chunk.
+    DataEnd,
+    /// The lines after the last chunk.
+    Trailer,
+}
+
+impl Decoder {
+    fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    fn step(&mut self) -> Result<Step, Error> {
+        loop {
+            match self.place {
+                Place::Data(_) if self.buffer.is_empty() => return Ok(Step::More),
+                Place::Data(left) => {
+                    let bytes = self.buffer.split_to(left.min(self.buffer.len())).freeze();
+                    let left = left - bytes.len();
+                    self.place = if left == 0 { Place::DataEnd } else { Place::Data(left) };
+                    return Ok(Step::Data(bytes));
+                }
+                Place::Head | Place::DataEnd | Place::Trailer => {
+                    let Some(line) = self.line()? else { return Ok(Step::More) };
+                    self.take(&line)?;
+                }
+            }
+        }
+    }
+
+    /// The next whole line without its end.
+    fn line(&mut self) -> Result<Option<BytesMut>, Error> {
+        let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
+            let limit =
+                if self.place == Place::Trailer { TRAILER_BYTES_MAX } else { HEAD_BYTES_MAX };
+            if self.buffer.len() > limit {
+                return Err(Error::Malformed("a line is too long"));
+            }
+            return Ok(None);
+        };
+        let mut line = self.buffer.split_to(end);
+        self.buffer.advance(1);
+        if line.last() == Some(&b'\r') {
+            line.truncate(line.len() - 1);
+        }
+        Ok(Some(line))
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<(), Error> {
+        match self.place {
+            Place::Head => {
+                let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
+                let size = std::str::from_utf8(digits)
+                    .ok()
+                    .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+                    .and_then(|digits| usize::from_str_radix(digits, 16).ok())
+                    .ok_or(Error::Malformed("a chunk's size is not a hexadecimal number"))?;
+                self.place = if size == 0 { Place::Trailer } else { Place::Data(size) };
+            }
+            Place::DataEnd if line.is_empty() => self.place = Place::Head,
+            Place::DataEnd => return Err(Error::Malformed("a chunk is longer than its size")),
+            Place::Trailer => self.take_trailer(line)?,
+            Place::Data(_) => {}
+        }
+        Ok(())
+    }
+
+    /// One line after the last chunk: `name:value`, or empty.
+    fn take_trailer(&mut self, line: &[u8]) -> Result<(), Error> {
+        self.trailer_bytes += line.len() + 1;
+        if self.trailer_bytes > TRAILER_BYTES_MAX {
+            return Err(Error::Malformed("the trailers are too long"));
+        }
+        if line.is_empty() {
+            return Ok(());
+        }
+        let malformed = Error::Malformed("a trailer is not name:value");
+        let mut parts = line.splitn(2, |byte| *byte == b':');
+        let (Some(name), Some(value)) = (parts.next(), parts.next()) else { return Err(malformed) };
+        let name = HeaderName::from_bytes(name.trim_ascii());
+        let value = HeaderValue::from_bytes(value.trim_ascii());
+        let (Ok(name), Ok(value)) = (name, value) else { return Err(malformed) };
+        self.trailers.insert(name, value);
+        Ok(())
+    }
+
+    /// The content has ended; the last line may lack its end.
+    fn end(&mut self) -> Result<HeaderMap, Error> {
+        if self.place != Place::Trailer {
+            return Err(Error::Incomplete);
+        }
+        let rest = self.buffer.split();
+        self.take_trailer(rest.trim_ascii())?;
+        Ok(std::mem::take(&mut self.trailers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(coded: &[u8], piece: usize) -> Result<(Vec<u8>, HeaderMap), Error> {
+        let mut decoder = Decoder::default();
+        let mut data = Vec::new();
+        for bytes in coded.chunks(piece) {
+            decoder.feed(bytes);
+            while let Step::Data(bytes) = decoder.step()? {
+                data.extend_from_slice(&bytes);
+            }
+        }
+        Ok((data, decoder.end()?))
+    }
+
+    #[test]
+    fn contents_decode_however_they_are_cut() {
+        let cases: [(&[u8], &[u8], &str); 5] = [
+            (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n", b"hello", "NhCmhg=="),
+            (b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==", b"hello", "NhCmhg=="),
+            (
+                b"3;chunk-signature=ab\r\nhel\r\n2;chunk-signature=cd\r\nlo\r\n0;chunk-signature=ef\r\nx-amz-checksum-crc32:NhCmhg==\n\r\nx-amz-trailer-signature:12\r\n\r\n",
+                b"hello",
+                "NhCmhg==",
+            ),
+            (b"0\r\n\r\n", b"", ""),
+            (b"A\r\n0123\r\n789\n\r\n0\r\n", b"0123\r\n789\n", ""),
+        ];
+        for (coded, expected, crc) in cases {
+            for piece in [1, 2, 3, 7, coded.len()] {
+                let (data, trailers) = run(coded, piece).unwrap();
+                assert_eq!(data, expected, "piece {piece}");
+                let found =
+                    trailers.get("x-amz-checksum-crc32").map_or("", |v| v.to_str().unwrap());
+                assert_eq!(found, crc);
+            }
+        }
+    }
+
+    #[test]
+    fn malformed_and_incomplete_contents_are_refused() {
+        let long = [b'1'; 2_000];
+        let cases: [&[u8]; 8] = [
+            b"",
+            b"5\r\nhel",
+            b"5\r\nhello",
+            b"5\r\nhello\r\n",
+            b"5\r\nhello!\r\n0\r\n\r\n",
+            b"xyz\r\n",
+            b"0\r\nno colon\r\n",
+            &long,
+        ];
+        for coded in cases {
+            assert!(run(coded, 3).is_err(), "{:?}", String::from_utf8_lossy(coded));
+        }
+    }
+}

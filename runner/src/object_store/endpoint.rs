@@ -1,0 +1,195 @@
+//! The S3 endpoint's HTTP side: takes signatures and the `aws-chunked` coding off each request.
+//!
+//! What an operation does is in `operations`; how objects lie on disk is in `files`.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::TryStreamExt;
+use http::{HeaderValue, Request, Response, Uri, header};
+use http_body_util::StreamBody;
+use hyper::{
+    body::{Frame, Incoming},
+    service::service_fn,
+};
+use s3s::{
+    Body,
+    service::{S3Service, S3ServiceBuilder},
+    validation::NameValidation,
+};
+
+use super::{ObjectStore, chunked, operations::Operations};
+use crate::listener::{self, Listener};
+
+/// How long a client may take to send a request's head, a kept-alive pause included. Longer than
+/// the pause after which SDK clients close a connection themselves would only keep dead ones.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How long running requests may take to end at shutdown.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// What a presigned URL carries for its signature, of versions 4 and 2, in lower case.
+const SIGNATURE_PARAMETERS: [&str; 10] = [
+    "x-amz-algorithm",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-signedheaders",
+    "x-amz-signature",
+    "x-amz-security-token",
+    "awsaccesskeyid",
+    "signature",
+    "expires",
+];
+
+/// A running S3 endpoint. Dropping it cuts its connections; `shutdown` lets requests end.
+#[derive(Debug)]
+pub struct Endpoint {
+    listener: Listener,
+}
+
+impl Endpoint {
+    /// Serves `store` on `address`, which must be a loopback address (port 0 picks a free port).
+    /// `region` is what clients are told the buckets' region is.
+    ///
+    /// # Errors
+    ///
+    /// When the address is in use, not loopback, or refused by the system.
+    pub async fn start(
+        store: ObjectStore,
+        address: SocketAddr,
+        region: &str,
+    ) -> Result<Self, listener::Error> {
+        let operations = Operations::new(store, region.to_owned());
+        let mut builder = S3ServiceBuilder::new(operations);
+        builder.set_validation(CheckedLater);
+        let s3 = builder.build();
+        let requests = Arc::new(AtomicU64::new(1));
+        let service = service_fn(move |request| answer(request, s3.clone(), requests.clone()));
+        let listener =
+            Listener::serve("S3 endpoint", address, Some(HEADER_TIMEOUT), service).await?;
+        Ok(Self { listener })
+    }
+
+    /// Where it listens, with the real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// The value for `AWS_ENDPOINT_URL_S3`; clients must use path-style requests.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// Accepts no more requests and waits up to five seconds for those that run.
+    pub async fn shutdown(self) {
+        self.listener.shutdown(SHUTDOWN_GRACE).await;
+    }
+}
+
+/// The store checks bucket names itself, and says what to write.
+struct CheckedLater;
+
+impl NameValidation for CheckedLater {
+    fn validate_bucket_name(&self, _name: &str) -> bool {
+        true
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    s3: S3Service,
+    requests: Arc<AtomicU64>,
+) -> Result<Response<Body>, s3s::HttpError> {
+    let number = requests.fetch_add(1, Ordering::Relaxed);
+    let mut response = s3.call(plain(request)).await?;
+    if let Ok(value) = HeaderValue::from_str(&format!("{number:016X}")) {
+        response.headers_mut().insert("x-amz-request-id", value);
+    }
+    Ok(response)
+}
+
+/// The request without signature and without content coding.
+fn plain(request: Request<Incoming>) -> Request<Body> {
+    let (mut parts, body) = request.into_parts();
+    parts.headers.remove(header::AUTHORIZATION);
+    if let Some(uri) = without_signature(&parts.uri) {
+        parts.uri = uri;
+    }
+    let hash = parts.headers.remove("x-amz-content-sha256");
+    let chunked = hash.is_some_and(|hash| hash.as_bytes().starts_with(b"STREAMING-"));
+    if !chunked {
+        return Request::from_parts(parts, Body::from(body));
+    }
+    if let Some(length) = parts.headers.remove("x-amz-decoded-content-length") {
+        parts.headers.insert(header::CONTENT_LENGTH, length);
+    } else {
+        parts.headers.remove(header::CONTENT_LENGTH);
+    }
+    if let Some(coding) = parts.headers.remove(header::CONTENT_ENCODING)
+        && let Some(coding) = without_chunked(&coding)
+    {
+        parts.headers.insert(header::CONTENT_ENCODING, coding);
+    }
+    let (stream, trailers) = chunked::decode(body);
+    parts.extensions.insert(trailers);
+    let body = Body::http_body_unsync(StreamBody::new(stream.map_ok(Frame::data)));
+    Request::from_parts(parts, body)
+}
+
+/// What is left of a content coding that names `aws-chunked`.
+fn without_chunked(coding: &HeaderValue) -> Option<HeaderValue> {
+    let codings = coding.to_str().ok()?.split(',').map(str::trim);
+    let left: Vec<&str> = codings.filter(|coding| *coding != "aws-chunked").collect();
+    if left.is_empty() { None } else { HeaderValue::from_str(&left.join(", ")).ok() }
+}
+
+/// The URI of a presigned request without its signature; `None` if it is not presigned.
+fn without_signature(uri: &Uri) -> Option<Uri> {
+    let name =
+        |parameter: &str| parameter.split('=').next().unwrap_or_default().to_ascii_lowercase();
+    let parameters: Vec<&str> = uri.query()?.split('&').collect();
+    let signed = parameters.iter().any(|p| matches!(&*name(p), "x-amz-signature" | "signature"));
+    if !signed {
+        return None;
+    }
+    let left: Vec<&str> = parameters
+        .into_iter()
+        .filter(|parameter| !SIGNATURE_PARAMETERS.contains(&&*name(parameter)))
+        .collect();
+    let path = match left.is_empty() {
+        true => uri.path().to_owned(),
+        false => format!("{}?{}", uri.path(), left.join("&")),
+    };
+    path.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presigned_requests_lose_their_signature_only() {
+        let cases = [
+            ("/b/k?x-id=GetObject", None),
+            ("/b/k", None),
+            (
+                "/b/k%20?X-Amz-Algorithm=A&X-Amz-Credential=C&X-Amz-Signature=S&x-id=GetObject&partNumber=2",
+                Some("/b/k%20?x-id=GetObject&partNumber=2"),
+            ),
+            ("/b/k?AWSAccessKeyId=a&Signature=s&Expires=9", Some("/b/k")),
+        ];
+        for (uri, expected) in cases {
+            let plain = without_signature(&uri.parse().unwrap()).map(|uri| uri.to_string());
+            assert_eq!(plain.as_deref(), expected);
+        }
+    }
+}

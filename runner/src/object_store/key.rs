@@ -1,0 +1,159 @@
+//! Between an object's key and its file's relative path: reversible, and never outside the bucket.
+//!
+//! Pure. A part of a key (what stands between slashes) is a file name as it is, if it can be one.
+//! Otherwise the name is `%~` and the part with every byte but `A-Z a-z 0-9 - _ =` as `%XX`. Such
+//! parts are: the empty one (`a//b`, `/a`, and the end of `folder/`), `.` and `..`, those with
+//! a control character or a backslash, and those that begin with `%~` themselves.
+
+use std::path::PathBuf;
+
+use super::Error;
+
+const ESCAPE: &str = "%~";
+
+/// The longest key in bytes. Source: Amazon S3 user guide, "Naming Amazon S3 objects".
+const KEY_BYTES_MAX: usize = 1_024;
+
+/// The longest file name in bytes on the file systems in use (ext4, XFS, APFS, NTFS).
+const NAME_BYTES_MAX: usize = 255;
+
+/// The relative path of a key's file: at least one plain file name, nothing else.
+pub(super) fn path_of(key: &str) -> Result<PathBuf, Error> {
+    if key.is_empty() {
+        let reason = "it is empty; write at least one character".to_owned();
+        return Err(Error::InvalidKey { key: String::new(), reason });
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::KeyTooLong { key: key.to_owned() });
+    }
+    let mut path = PathBuf::new();
+    for part in key.split('/') {
+        let name = name_of(part);
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::KeyTooLong { key: key.to_owned() });
+        }
+        path.push(name);
+    }
+    Ok(path)
+}
+
+/// The file name of one part of a key.
+pub(super) fn name_of(part: &str) -> String {
+    if is_plain(part) {
+        return part.to_owned();
+    }
+    let mut name = ESCAPE.to_owned();
+    for byte in part.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'=' => {
+                name.push(char::from(byte));
+            }
+            _ => name.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    name
+}
+
+/// The part of a key that a file name stands for; `None` for a name that no part has (a file that
+/// someone else put there).
+pub(super) fn part_of(name: &str) -> Option<String> {
+    let Some(escaped) = name.strip_prefix(ESCAPE) else {
+        return is_plain(name).then(|| name.to_owned());
+    };
+    let mut bytes = Vec::with_capacity(escaped.len());
+    let mut rest = escaped.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digits = [rest.next()?, rest.next()?];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    let part = String::from_utf8(bytes).ok()?;
+    // Only the one way in which `name_of` writes a part counts, so no two files are one key; a part
+    // has no slash in it.
+    (name_of(&part) == name && !part.contains('/')).then_some(part)
+}
+
+fn is_plain(part: &str) -> bool {
+    !matches!(part, "" | "." | "..")
+        && !part.starts_with(ESCAPE)
+        && !part.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Component;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn keys_and_their_paths() {
+        let long = "x".repeat(255);
+        let cases = [
+            ("a", "a"),
+            ("votes/year=2021/part-0.parquet", "votes/year=2021/part-0.parquet"),
+            ("movies/title=Am%20Ende/x", "movies/title=Am%20Ende/x"),
+            ("100%/x", "100%/x"),
+            ("naïve/日本", "naïve/日本"),
+            (".hidden", ".hidden"),
+            ("...", "..."),
+            ("a b;'\"$(id){{7*7}}#:", "a b;'\"$(id){{7*7}}#:"),
+            ("..%2f..%2fetc", "..%2f..%2fetc"),
+            (&long, &long),
+            ("../../etc/passwd", "%~%2E%2E/%~%2E%2E/etc/passwd"),
+            ("/etc/passwd", "%~/etc/passwd"),
+            ("a//b", "a/%~/b"),
+            ("folder/", "folder/%~"),
+            (".", "%~%2E"),
+            ("nul\0", "%~nul%00"),
+            ("c:\\windows", "%~c%3A%5Cwindows"),
+            ("%~", "%~%25%7E"),
+            ("line\nbreak", "%~line%0Abreak"),
+        ];
+        for (key, path) in cases {
+            assert_eq!(path_of(key).unwrap().to_str(), Some(path), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn keys_that_no_file_can_have_are_refused() {
+        assert!(matches!(path_of(""), Err(Error::InvalidKey { .. })));
+        for key in ["x".repeat(256), "/".repeat(1_025), format!("{}\n", "é".repeat(100))] {
+            assert!(matches!(path_of(&key), Err(Error::KeyTooLong { .. })), "{key}");
+        }
+    }
+
+    #[test]
+    fn names_that_no_key_has_are_not_keys() {
+        for name in [
+            "%~a", "%~%2e", "%~%", "%~%4", "%~%FF", "%~%GG", "%~%41", "%~%2F", "", ".", "..",
+            "a\tb",
+        ] {
+            assert_eq!(part_of(name), None, "{name:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_stays_below_the_bucket_and_reads_back(
+            key in "([a-z%~.\\\\/\u{0}\n é:]|\\.\\./|//|%~|%2[fF]|%2[eE]){1,40}"
+        ) {
+            let path = path_of(&key).unwrap();
+            let mut parts = Vec::new();
+            for component in path.components() {
+                prop_assert!(matches!(component, Component::Normal(_)));
+                parts.push(part_of(component.as_os_str().to_str().unwrap()).unwrap());
+            }
+            prop_assert_eq!(parts.join("/"), key);
+        }
+
+        #[test]
+        fn no_two_parts_share_a_file_name(a in "[a-b%~.]{0,4}", b in "[a-b%~.]{0,4}") {
+            prop_assert_eq!(name_of(&a) == name_of(&b), a == b);
+        }
+    }
+}

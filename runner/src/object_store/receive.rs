@@ -1,0 +1,72 @@
+//! Receives the content of a request into a temporary file, and checks that it is what was sent.
+//!
+//! It does not make an object of it.
+
+use futures::StreamExt;
+use s3s::{StdError, dto::StreamingBlob};
+use tokio::{fs::File, io::AsyncWriteExt};
+
+use super::{
+    Error, ObjectStore,
+    checksum::{Claims, Content, Hasher},
+    chunked::{self, Trailers},
+    files::Temporary,
+};
+
+/// The most that one request may carry. Source: Amazon S3 user guide, "Uploading objects".
+const CONTENT_BYTES_MAX: u64 = 5 * 1_024 * 1_024 * 1_024;
+
+/// What a request says about its content.
+#[derive(Debug)]
+pub(super) struct Announced {
+    pub(super) claims: Claims,
+    /// In bytes; none when the request does not say.
+    pub(super) length: Option<u64>,
+    pub(super) trailers: Option<Trailers>,
+}
+
+/// Writes a content to disk, durably; an error leaves nothing behind.
+pub(super) async fn receive(
+    store: &ObjectStore,
+    body: Option<StreamingBlob>,
+    mut announced: Announced,
+) -> Result<(Temporary, Content), Error> {
+    if announced.length.is_some_and(|length| length > CONTENT_BYTES_MAX) {
+        return Err(Error::EntityTooLarge { limit: CONTENT_BYTES_MAX });
+    }
+    let temporary = store.temporary();
+    let path = temporary.path();
+    let mut file = File::create_new(path).await.map_err(Error::disk("create", path))?;
+    let mut hasher = Hasher::new(&announced.claims);
+    if let Some(mut body) = body {
+        while let Some(bytes) = body.next().await {
+            let bytes = bytes.map_err(|error| broken(&error, &announced, hasher.length()))?;
+            hasher.update(&bytes);
+            if hasher.length() > CONTENT_BYTES_MAX {
+                return Err(Error::EntityTooLarge { limit: CONTENT_BYTES_MAX });
+            }
+            file.write_all(&bytes).await.map_err(Error::disk("write", path))?;
+        }
+    }
+    file.sync_all().await.map_err(Error::disk("sync", path))?;
+    let content = hasher.finish();
+    if let Some(expected) = announced.length
+        && expected != content.length
+    {
+        return Err(Error::IncompleteBody { expected, received: content.length });
+    }
+    if let Some(trailers) = &announced.trailers {
+        announced.claims.add_trailers(&trailers.to_headers());
+    }
+    announced.claims.check(&content)?;
+    Ok((temporary, content))
+}
+
+fn broken(error: &StdError, announced: &Announced, received: u64) -> Error {
+    match error.downcast_ref::<chunked::Error>() {
+        Some(malformed @ chunked::Error::Malformed(_)) => {
+            Error::InvalidArgument(malformed.to_string())
+        }
+        _ => Error::IncompleteBody { expected: announced.length.unwrap_or(received), received },
+    }
+}

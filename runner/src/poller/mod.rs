@@ -1,0 +1,20 @@
+//! The shell of an event source mapping: drives [`mapping`](crate::mapping) over the real Streams
+//! API and a function, with checkpoints on disk.
+//!
+//! What is read, delivered, retried or given up is not decided here.
+
+mod checkpoint_store;
+mod destination;
+mod event;
+mod invoke;
+mod run;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::checkpoint_store::{CheckpointError, CheckpointStore};
+pub use self::destination::{FailureDestination, NoDestination, S3Destination};
+pub use self::event::{UnreadableRecord, record_of};
+pub use self::invoke::{Invoke, InvokeOutcome};
+pub use self::run::{Observed, Observer, Poller, RunEnd, RunError, run_mapping, tick_ms};

@@ -1,0 +1,383 @@
+//! The loop of one mapping: wait for something to happen, tell the mapping, carry out what it
+//! asks for.
+//!
+//! All waiting is in [`Run::next_input`], all doing in [`Run::carry_out`].
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodbstreams::Client;
+use bytes::Bytes;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::checkpoint_store::{CheckpointError, CheckpointStore};
+use super::destination::FailureDestination;
+use super::invoke::Invoke;
+use super::stream::{DescribeFailure, Listing, Page, ReadStart, Stream};
+use crate::mapping::{
+    BatchId, Checkpoints, Command, DeliveryId, Input, InvalidSetting, InvokeOutcome, Mapping, Now,
+    ReadFailure, ReadFrom, Settings, ShardId, Status, event,
+};
+
+/// Pages that are read at once: each may take some 10 MB while it is decoded.
+const READS_AT_ONCE: usize = 16;
+/// Invocations that are under way at once, over all shards: each holds an event of up to 6 MB.
+const INVOCATIONS_AT_ONCE: usize = 64;
+/// How long a stopped mapping waits for what is under way. What has not ended by then is
+/// delivered again by the next run.
+const STOP_MS: u64 = 10_000;
+
+/// Everything that one mapping runs with.
+pub struct Poller<I, D, C> {
+    /// The mapping's settings.
+    pub settings: Settings,
+    /// A client of the Streams API, for whatever endpoint.
+    pub streams: Client,
+    /// The function.
+    pub invoker: I,
+    /// Where checkpoints are kept.
+    pub checkpoints: CheckpointStore,
+    /// Where failure records go; asked only if the settings say that there is a destination.
+    pub failures: D,
+    /// The store's time, in milliseconds since 1970. It may stand still or leap.
+    pub clock: C,
+    /// Who watches.
+    pub observer: Observer,
+    /// Shards whose gap is accepted; may be closed.
+    pub accepted_gaps: mpsc::Receiver<ShardId>,
+    /// Becomes true, or is dropped, when the mapping shall stop.
+    pub shutdown: watch::Receiver<bool>,
+}
+
+/// Who watches a mapping.
+#[derive(Debug)]
+pub struct Observer {
+    /// The newest status, after each step.
+    pub status: watch::Sender<Status>,
+    /// What happens, in order. When the channel is full, what happens is counted and left out.
+    pub events: Option<mpsc::Sender<Observed>>,
+}
+
+/// Something that has happened in a mapping: an attempt, a checkpoint, the hand-over of a failure
+/// record or a report.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// The mapping's UUID.
+    pub mapping_id: Arc<str>,
+    /// When.
+    pub now: Now,
+    /// How many were left out before this one.
+    pub missed: u64,
+    /// What the mapping asked for or reported: `Invoke`, `Checkpoint`, `DeliverFailure` or
+    /// `Report`.
+    pub command: Command,
+}
+
+/// Why a mapping ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// It was told to stop. Its checkpoints are on disk.
+    Stopped,
+    /// The stream was disabled, and every record of it is done. Its checkpoints are on disk.
+    StreamEnded,
+}
+
+/// Why a mapping could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A setting is out of its bounds.
+    #[error(transparent)]
+    Setting(#[from] InvalidSetting),
+    /// Checkpoints cannot be kept, so going on would deliver ever more records twice.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// There is no such stream.
+    #[error(
+        "the stream `{arn}` cannot be followed: {reason}; check that the table exists and that \
+         the mapping names its present stream"
+    )]
+    StreamGone {
+        /// The stream's ARN.
+        arn: String,
+        /// What the Streams API said.
+        reason: String,
+    },
+    /// A defect of this program.
+    #[error("a task of the poller has failed: {0}; report this as a defect")]
+    Task(String),
+}
+
+/// Milliseconds since this process first asked, never standing still: the clock of
+/// [`Now::tick_ms`] and [`Status::is_drained_after`].
+#[must_use]
+pub fn tick_ms() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let elapsed = START.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Runs a mapping until it is told to stop or its stream has ended.
+///
+/// To drop the future is like killing the process: what was not done is delivered again when
+/// the mapping runs the next time.
+///
+/// # Errors
+/// Settings out of bounds, checkpoints that cannot be read or written, a stream that does not
+/// exist. Everything that may pass (a store, function or destination that cannot be reached) is
+/// tried again, with back-off, and shown in the status.
+pub async fn run_mapping<I, D, C>(poller: Poller<I, D, C>) -> Result<RunEnd, RunError>
+where
+    I: Invoke,
+    D: FailureDestination,
+    C: Fn() -> i64 + Send,
+{
+    poller.settings.check()?;
+    let (store, settings) = (poller.checkpoints.clone(), poller.settings.clone());
+    let loaded = tokio::task::spawn_blocking(move || store.load(&settings)).await;
+    let checkpoints = loaded.map_err(|error| RunError::Task(error.to_string()))??;
+    Run::new(poller, checkpoints).run().await
+}
+
+/// What a task has brought.
+enum Done {
+    Described(Result<Listing, DescribeFailure>),
+    Read(ShardId, Result<Page, ReadFailure>),
+    Invoked(BatchId, InvokeOutcome),
+    Delivered(DeliveryId, Result<(), String>),
+    Saved(Result<(), CheckpointError>),
+}
+
+struct Run<I, D, C> {
+    mapping: Mapping,
+    mapping_id: Arc<str>,
+    stream: Stream,
+    invoker: Arc<I>,
+    failures: Arc<D>,
+    store: CheckpointStore,
+    clock: C,
+    observer: Observer,
+    missed: u64,
+    accepted_gaps: mpsc::Receiver<ShardId>,
+    shutdown: watch::Receiver<bool>,
+    stop_at: Option<u64>,
+    wake: Option<u64>,
+    /// The next iterator of each shard that is being read.
+    iterators: BTreeMap<ShardId, String>,
+    tasks: JoinSet<Done>,
+    reads: Arc<Semaphore>,
+    invocations: Arc<Semaphore>,
+    /// The checkpoints have moved since the last save began.
+    unsaved: bool,
+    saving: bool,
+}
+
+impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
+    fn new(poller: Poller<I, D, C>, checkpoints: Option<Checkpoints>) -> Self {
+        let stream = Stream { client: poller.streams, arn: poller.settings.stream_arn.clone() };
+        Self {
+            mapping_id: poller.settings.mapping_id.as_str().into(),
+            mapping: Mapping::new(poller.settings, checkpoints),
+            stream,
+            invoker: Arc::new(poller.invoker),
+            failures: Arc::new(poller.failures),
+            store: poller.checkpoints,
+            clock: poller.clock,
+            observer: poller.observer,
+            missed: 0,
+            accepted_gaps: poller.accepted_gaps,
+            shutdown: poller.shutdown,
+            stop_at: None,
+            wake: None,
+            iterators: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
+            invocations: Arc::new(Semaphore::new(INVOCATIONS_AT_ONCE)),
+            unsaved: false,
+            saving: false,
+        }
+    }
+
+    async fn run(mut self) -> Result<RunEnd, RunError> {
+        let mut input = Some(Input::Tick);
+        loop {
+            if let Some(input) = input {
+                let now = self.now();
+                // A step that asks for no wake has none: what was asked before is over.
+                self.wake = None;
+                for command in self.mapping.step(now, input) {
+                    self.carry_out(command, now);
+                }
+                self.observer.status.send_replace(self.mapping.status(now.time_ms));
+            }
+            self.save_if_due();
+            if let Some(end) = self.end() {
+                return Ok(end);
+            }
+            input = self.next_input().await?;
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { time_ms: (self.clock)(), tick_ms: tick_ms() }
+    }
+
+    /// The mapping ends when nothing is under way whose outcome its checkpoints would need, or
+    /// when it has waited for that long enough; but never before its checkpoints are saved.
+    fn end(&self) -> Option<RunEnd> {
+        let saved = !self.saving && !self.unsaved;
+        let patience_is_over = self.stop_at.is_some_and(|stop_at| tick_ms() >= stop_at);
+        let idle = self.mapping.is_idle() || patience_is_over;
+        match (self.stop_at, self.mapping.is_over()) {
+            (Some(_), _) if saved && idle => Some(RunEnd::Stopped),
+            (None, true) if saved => Some(RunEnd::StreamEnded),
+            _ => None,
+        }
+    }
+
+    /// Waits for the next thing to happen; `None` if it is none of the mapping's concern.
+    async fn next_input(&mut self) -> Result<Option<Input>, RunError> {
+        // Once patience is over, only the save that is under way is waited for.
+        let stop_at = self.stop_at.filter(|stop_at| *stop_at > tick_ms());
+        let deadline = [self.wake, stop_at].into_iter().flatten().min();
+        let sleep = async {
+            match deadline {
+                Some(tick) => {
+                    tokio::time::sleep(Duration::from_millis(tick.saturating_sub(tick_ms()))).await;
+                }
+                None => pending().await,
+            }
+        };
+        let has_tasks = !self.tasks.is_empty();
+        let listens = self.stop_at.is_none();
+        tokio::select! {
+            Some(done) = self.tasks.join_next(), if has_tasks => {
+                let done = done.map_err(|error| RunError::Task(error.to_string()))?;
+                self.take_in(done)
+            }
+            () = told_to_stop(&mut self.shutdown), if listens => {
+                self.stop_at = Some(tick_ms().saturating_add(STOP_MS));
+                Ok(Some(Input::Stop))
+            }
+            Some(shard) = self.accepted_gaps.recv() => Ok(Some(Input::AcceptGap { shard })),
+            () = sleep => Ok(Some(Input::Tick)),
+        }
+    }
+
+    fn take_in(&mut self, done: Done) -> Result<Option<Input>, RunError> {
+        Ok(Some(match done {
+            Done::Described(Ok(listing)) => {
+                Input::Described { enabled: listing.enabled, shards: listing.shards }
+            }
+            Done::Described(Err(DescribeFailure::Unavailable(reason))) => {
+                Input::DescribeFailed { reason }
+            }
+            Done::Described(Err(DescribeFailure::Gone(reason))) => {
+                return Err(RunError::StreamGone { arn: self.stream.arn.clone(), reason });
+            }
+            Done::Read(shard, Ok(page)) => {
+                let end = page.next_iterator.is_none();
+                if let Some(iterator) = page.next_iterator {
+                    self.iterators.insert(shard.clone(), iterator);
+                }
+                Input::Page { shard, records: page.records, end }
+            }
+            Done::Read(shard, Err(failure)) => Input::ReadFailed { shard, failure },
+            Done::Invoked(batch, outcome) => Input::Invoked { batch, outcome },
+            Done::Delivered(delivery, Ok(())) => Input::FailureDelivered { delivery },
+            Done::Delivered(delivery, Err(reason)) => {
+                Input::FailureNotDelivered { delivery, reason }
+            }
+            Done::Saved(saved) => {
+                saved?;
+                self.saving = false;
+                return Ok(None);
+            }
+        }))
+    }
+
+    fn carry_out(&mut self, command: Command, now: Now) {
+        tracing::debug!(mapping_id = %self.mapping_id, %command, "mapping");
+        self.observe(&command, now);
+        match command {
+            Command::Describe => {
+                let stream = self.stream.clone();
+                self.tasks.spawn(async move { Done::Described(stream.describe().await) });
+            }
+            Command::Read { shard, from } => self.read(shard, from),
+            Command::Invoke { batch, records, .. } => {
+                let (invoker, permits) = (Arc::clone(&self.invoker), Arc::clone(&self.invocations));
+                self.tasks.spawn(async move {
+                    // The semaphore is never closed; without a permit the bound is lost, and
+                    // nothing else.
+                    let _permit = permits.acquire_owned().await.ok();
+                    let payload = Bytes::from(event(&records));
+                    drop(records);
+                    Done::Invoked(batch, invoker.invoke(payload).await)
+                });
+            }
+            Command::DeliverFailure { delivery, object, .. } => {
+                let failures = Arc::clone(&self.failures);
+                self.tasks.spawn(async move {
+                    let body = Bytes::from(object.body.clone());
+                    Done::Delivered(delivery, failures.store(&object.key, body).await)
+                });
+            }
+            Command::Checkpoint { .. } | Command::Save => self.unsaved = true,
+            Command::Report(_) => {}
+            Command::Wake { tick_ms } => self.wake = Some(tick_ms),
+        }
+    }
+
+    fn read(&mut self, shard: ShardId, from: ReadFrom) {
+        let held = self.iterators.remove(&shard).filter(|_| from == ReadFrom::Iterator);
+        let start = held.map_or(ReadStart::From(from), ReadStart::Iterator);
+        let (stream, permits) = (self.stream.clone(), Arc::clone(&self.reads));
+        self.tasks.spawn(async move {
+            let _permit = permits.acquire_owned().await.ok();
+            let page = stream.read(&shard, start).await;
+            Done::Read(shard, page)
+        });
+    }
+
+    /// Begins to save the checkpoints if they have moved. While a save is under way, moves are
+    /// gathered for the next one, so a slow disk makes saves rarer and never older than a whole
+    /// state of the mapping.
+    fn save_if_due(&mut self) {
+        if !self.unsaved || self.saving {
+            return;
+        }
+        self.unsaved = false;
+        let Some(checkpoints) = self.mapping.checkpoints() else { return };
+        self.saving = true;
+        let (store, settings) = (self.store.clone(), self.mapping.settings().clone());
+        self.tasks.spawn_blocking(move || Done::Saved(store.save(&settings, &checkpoints)));
+    }
+
+    fn observe(&mut self, command: &Command, now: Now) {
+        let Some(events) = &self.observer.events else { return };
+        if matches!(
+            command,
+            Command::Describe | Command::Read { .. } | Command::Wake { .. } | Command::Save
+        ) {
+            return;
+        }
+        let observed = Observed {
+            mapping_id: Arc::clone(&self.mapping_id),
+            now,
+            missed: self.missed,
+            command: command.clone(),
+        };
+        match events.try_send(observed) {
+            Ok(()) => self.missed = 0,
+            Err(_) => self.missed = self.missed.saturating_add(1),
+        }
+    }
+}
+
+/// Returns when the mapping shall stop, also when whoever could say so is gone.
+async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|stop| *stop).await;
+}

@@ -1,0 +1,104 @@
+//! The functions of a template: building their binaries, and setting each up to be invoked.
+//!
+//! No process is started here: a function's first invocation does that.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::function::binaries::{self, Wanted};
+use crate::function::{Event, Function, Observer, Settings};
+use crate::template::{self, LogFormat, Stack};
+
+/// Instances of one function at most, unless the template reserves fewer: a shard has one
+/// invocation at a time, and a new table has four shards.
+const INSTANCES_MAX: usize = 4;
+
+/// What functions are told about their surroundings.
+pub(crate) struct Endpoints {
+    pub(crate) dynamodb: String,
+    pub(crate) s3: String,
+    pub(crate) log_folder: PathBuf,
+}
+
+/// Builds, or finds, the binary of every function, by logical id.
+pub(crate) async fn build(
+    stack: &Stack,
+    template_folder: &Path,
+) -> Result<BTreeMap<String, PathBuf>, String> {
+    let wanted: BTreeMap<_, _> = stack
+        .functions
+        .iter()
+        .map(|function| {
+            let package_folder = template_folder.join(&function.code_uri);
+            let binary = function.binary.clone();
+            (function.logical_id.clone(), Wanted { package_folder, binary })
+        })
+        .collect();
+    let list: Vec<_> = wanted.values().cloned().collect();
+    if list.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    tracing::info!("building {} (the first time this compiles the AWS SDKs and Parquet: some minutes)", list.iter().map(|w| w.binary.as_str()).collect::<Vec<_>>().join(", "));
+    let mut progress = |line: &str| tracing::info!("  {line}");
+    let paths = binaries::build(&list, &mut progress).await.map_err(|error| error.to_string())?;
+    Ok(wanted
+        .into_iter()
+        .filter_map(|(id, wanted)| Some((id, paths.get(&wanted)?.clone())))
+        .collect())
+}
+
+/// Sets up every function, by logical id.
+pub(crate) fn start(
+    stack: &Stack,
+    binaries: &BTreeMap<String, PathBuf>,
+    endpoints: &Endpoints,
+) -> Result<BTreeMap<String, Arc<Function>>, String> {
+    let mut functions = BTreeMap::new();
+    for described in &stack.functions {
+        let binary = binaries
+            .get(&described.logical_id)
+            .ok_or_else(|| format!("function `{}` has no binary", described.logical_id))?;
+        let settings = settings(stack, described, binary, endpoints);
+        let function = Function::new(settings, observer()).map_err(|error| error.to_string())?;
+        functions.insert(described.logical_id.clone(), Arc::new(function));
+    }
+    Ok(functions)
+}
+
+fn settings(
+    stack: &Stack,
+    described: &template::Function,
+    binary: &Path,
+    endpoints: &Endpoints,
+) -> Settings {
+    let mut environment = described.environment.clone();
+    if described.logging.format == LogFormat::Json {
+        environment.insert("AWS_LAMBDA_LOG_FORMAT".to_owned(), "JSON".to_owned());
+    }
+    if let Some(level) = &described.logging.application_level {
+        environment.insert("AWS_LAMBDA_LOG_LEVEL".to_owned(), level.clone());
+    }
+    let reserved = described.reserved_concurrency.and_then(|count| usize::try_from(count).ok());
+    Settings {
+        environment,
+        memory_mb: described.memory_mb,
+        timeout: described.timeout,
+        concurrency: reserved.map_or(INSTANCES_MAX, |count| count.min(INSTANCES_MAX)),
+        region: stack.region.clone(),
+        account: stack.account_id.clone(),
+        dynamodb_endpoint: Some(endpoints.dynamodb.clone()),
+        s3_endpoint: Some(endpoints.s3.clone()),
+        ..Settings::new(&described.name, binary.to_owned(), endpoints.log_folder.clone())
+    }
+}
+
+/// Shows what a person wants to know while it runs: processes that end unasked.
+fn observer() -> Observer {
+    Arc::new(|event: &Event<'_>| match event {
+        Event::InstanceExited { function, pid, exit } => {
+            tracing::info!("{function}: process {pid} ended: {exit}");
+        }
+        other => tracing::debug!("{other:?}"),
+    })
+}

@@ -1,0 +1,204 @@
+//! The event source mappings of a template, each running on its stream.
+//!
+//! What a mapping does is in `mapping`; how it reaches the stream is in `poller`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use server::store::Store;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::endpoint;
+use crate::function::Function;
+use crate::mapping::{
+    Command, Event, FilterCriteria, InvokeOutcome, Settings, StartingPosition, Status,
+};
+use crate::poller::{
+    CheckpointStore, FailureDestination, Invoke, NoDestination, Observed, Observer, Poller,
+    S3Destination, run_mapping,
+};
+use crate::template::{self, Destination, EventSourceMapping, Stack, StreamSource};
+
+/// Reports of a mapping that wait to be shown at most; more are counted and left out.
+const EVENTS_MAX: usize = 256;
+
+/// What mappings need beside functions.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) stack: &'a Stack,
+    /// ARNs of the enabled streams, by the logical id of the table.
+    pub(crate) streams: &'a BTreeMap<String, String>,
+    pub(crate) dynamodb_url: &'a str,
+    pub(crate) s3_url: &'a str,
+    pub(crate) checkpoint_folder: &'a Path,
+    pub(crate) duplicate_deliveries: bool,
+}
+
+/// A mapping that is running.
+pub(crate) struct RunningMapping {
+    name: String,
+    function: String,
+    status: watch::Receiver<Status>,
+    shutdown: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl RunningMapping {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The logical id of the function.
+    pub(crate) fn function(&self) -> &str {
+        &self.function
+    }
+
+    /// Whether the function is working on a batch of this mapping.
+    pub(crate) fn is_invoking(&self) -> bool {
+        self.status.borrow().shards.iter().any(|shard| shard.in_flight > 0)
+    }
+
+    /// Whether every record that was in the stream at a tick was filtered, done or given up.
+    pub(crate) fn is_drained_after(&self, tick_ms: u64) -> bool {
+        self.task.is_finished() || self.status.borrow().is_drained_after(tick_ms)
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        let status = self.status.borrow();
+        let waiting: usize = status.shards.iter().map(|shard| shard.waiting).sum();
+        format!("{} shards, {waiting} records waiting, {:?}", status.shards.len(), status.totals)
+    }
+
+    /// Stops after what is under way; its checkpoints are on disk then.
+    pub(crate) async fn stop(self) {
+        // A mapping that has ended by itself no longer listens.
+        let _ = self.shutdown.send(true);
+        if self.task.await.is_err() {
+            tracing::warn!("mapping {} did not end in order", self.name);
+        }
+    }
+}
+
+/// Starts every mapping that is enabled.
+pub(crate) fn start(
+    surroundings: &Surroundings<'_>,
+    functions: &BTreeMap<String, Arc<Function>>,
+    store: &Store,
+) -> Result<Vec<RunningMapping>, String> {
+    let mut running = Vec::new();
+    for described in surroundings.stack.mappings.iter().filter(|mapping| mapping.enabled) {
+        let StreamSource::StreamOf(table) = &described.stream else {
+            // Listed as not emulated: its stream is not in this template.
+            continue;
+        };
+        let Some(function) = functions.get(&described.function) else {
+            continue;
+        };
+        let stream = surroundings.streams.get(table).ok_or_else(|| {
+            format!("mapping `{}`: table `{table}` has no stream; give it a StreamSpecification", described.logical_id)
+        })?;
+        let settings = settings(described, function, stream, surroundings)?;
+        tracing::info!("mapping    {table} stream -> {} (batches of {})", described.function, described.batch_size);
+        running.push(run(described, settings, function, surroundings, store.clone()));
+    }
+    Ok(running)
+}
+
+fn settings(
+    described: &EventSourceMapping,
+    function: &Function,
+    stream: &str,
+    surroundings: &Surroundings<'_>,
+) -> Result<Settings, String> {
+    let patterns: Vec<&str> = described.filters.iter().map(|filter| filter.text.as_str()).collect();
+    let filter = FilterCriteria::compile(&patterns)
+        .map_err(|error| format!("mapping `{}`: {error}", described.logical_id))?;
+    let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut settings =
+        Settings::new(&described.logical_id, &function.settings().arn(), stream);
+    settings.starting_position = match described.starting_position {
+        template::StartingPosition::TrimHorizon => StartingPosition::TrimHorizon,
+        template::StartingPosition::Latest => StartingPosition::Latest,
+    };
+    settings.batch_size = usize::try_from(described.batch_size).unwrap_or(usize::MAX);
+    settings.batching_window_ms = millis(described.batching_window);
+    settings.bisect_on_function_error = described.bisect_batch_on_function_error;
+    settings.retry_attempts = described.retry_attempts_max;
+    settings.record_age_ms =
+        described.record_age_max.map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+    settings.report_batch_item_failures = described.report_batch_item_failures;
+    settings.filter = filter;
+    settings.has_failure_destination =
+        matches!(described.on_failure, Some(Destination::Bucket(_)));
+    settings.faults.duplicate_delivery = surroundings.duplicate_deliveries;
+    Ok(settings)
+}
+
+fn run(
+    described: &EventSourceMapping,
+    settings: Settings,
+    function: &Arc<Function>,
+    surroundings: &Surroundings<'_>,
+    store: Store,
+) -> RunningMapping {
+    let (status_sender, status) = watch::channel(Status::default());
+    let (events, observed) = mpsc::channel(EVENTS_MAX);
+    let (shutdown, stopped) = watch::channel(false);
+    // Nobody accepts gaps yet: a gap stops its shard, and the log says so.
+    let (_, accepted_gaps) = mpsc::channel(1);
+    let failures: Arc<dyn FailureDestination> = match &described.on_failure {
+        Some(Destination::Bucket(bucket)) => Arc::new(S3Destination {
+            client: endpoint::s3_client(surroundings.s3_url),
+            bucket: bucket.clone(),
+        }),
+        _ => Arc::new(NoDestination),
+    };
+    let poller = Poller {
+        settings,
+        streams: endpoint::streams_client(surroundings.dynamodb_url),
+        invoker: Invoker(Arc::clone(function)),
+        checkpoints: CheckpointStore::new(surroundings.checkpoint_folder),
+        failures,
+        clock: move || i64::try_from(store.now().0).unwrap_or(i64::MAX),
+        observer: Observer { status: status_sender, events: Some(events) },
+        accepted_gaps,
+        shutdown: stopped,
+    };
+    let name = described.logical_id.clone();
+    let task_name = name.clone();
+    tokio::spawn(show(name.clone(), observed));
+    let task = tokio::spawn(async move {
+        match run_mapping(poller).await {
+            Ok(end) => tracing::debug!("mapping {task_name} ended: {end:?}"),
+            Err(error) => tracing::error!("mapping {task_name} cannot go on: {error}"),
+        }
+    });
+    RunningMapping { name, function: described.function.clone(), status, shutdown, task }
+}
+
+/// Shows what a person must know: what failed, what was given up, what was lost.
+async fn show(name: String, mut observed: mpsc::Receiver<Observed>) {
+    while let Some(seen) = observed.recv().await {
+        match seen.command {
+            Command::Report(event @ (Event::Gap { .. } | Event::GaveUp { .. })) => {
+                tracing::error!("mapping {name}: {event}");
+            }
+            Command::Report(event @ Event::Failed { .. }) => tracing::info!("mapping {name}: {event}"),
+            Command::Report(event) => tracing::debug!("mapping {name}: {event}"),
+            _ => {}
+        }
+    }
+}
+
+/// A function, as a mapping invokes it.
+struct Invoker(Arc<Function>);
+
+#[async_trait]
+impl Invoke for Invoker {
+    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
+        self.0.invoke(payload).await
+    }
+}

@@ -1,0 +1,211 @@
+//! Makes the tables of a template be there, as the template says, in whatever store it is given.
+//!
+//! Nothing is ever removed or replaced: a table that is there with another key is an error.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::BuildError;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ProvisionedThroughput,
+    ScalarAttributeType, StreamSpecification, StreamViewType, TableDescription, TableStatus,
+    TimeToLiveSpecification, TimeToLiveStatus,
+};
+
+use crate::load::error_text;
+use crate::template::{Billing, Table};
+
+/// How often a table is looked at until it is active, and the pause in between: two minutes, more
+/// than DynamoDB takes for an empty table.
+const LOOKS_MAX: u32 = 240;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Carries out all tables. Gives the ARN of the enabled stream of each table that has one, by the
+/// table's logical id.
+///
+/// # Errors
+/// Which table cannot be as the template says, and why.
+pub(crate) async fn carry_out(
+    client: &Client,
+    tables: &[Table],
+) -> Result<BTreeMap<String, String>, String> {
+    let mut streams = BTreeMap::new();
+    for table in tables {
+        let failed = |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
+        let stream = carry_out_one(client, table).await.map_err(failed)?;
+        if let Some(arn) = stream {
+            streams.insert(table.logical_id.clone(), arn);
+        }
+    }
+    Ok(streams)
+}
+
+async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>, String> {
+    if describe(client, table).await?.is_none() {
+        create(client, table).await?;
+    }
+    let description = wait_until_active(client, table).await?;
+    check_key(table, &description)?;
+    let stream = ensure_stream(client, table, &description).await?;
+    ensure_time_to_live(client, table).await?;
+    Ok(stream)
+}
+
+async fn describe(client: &Client, table: &Table) -> Result<Option<TableDescription>, String> {
+    match client.describe_table().table_name(&table.name).send().await {
+        Ok(answer) => Ok(answer.table),
+        Err(error) if error.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) => {
+            Ok(None)
+        }
+        Err(error) => Err(error_text(&error)),
+    }
+}
+
+async fn create(client: &Client, table: &Table) -> Result<(), String> {
+    let mut request = client.create_table().table_name(&table.name);
+    for attribute in &table.attributes {
+        let definition = AttributeDefinition::builder()
+            .attribute_name(&attribute.name)
+            .attribute_type(ScalarAttributeType::from(attribute.kind.as_str()))
+            .build()
+            .map_err(build_text)?;
+        request = request.attribute_definitions(definition);
+    }
+    let key = |name: &str, kind: KeyType| {
+        KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(build_text)
+    };
+    request = request.key_schema(key(&table.partition_key, KeyType::Hash)?);
+    if let Some(sort) = &table.sort_key {
+        request = request.key_schema(key(sort, KeyType::Range)?);
+    }
+    request = match table.billing {
+        Billing::OnDemand => request.billing_mode(BillingMode::PayPerRequest),
+        Billing::Provisioned { read_units, write_units } => {
+            let units = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
+            let throughput = ProvisionedThroughput::builder()
+                .read_capacity_units(units(read_units))
+                .write_capacity_units(units(write_units))
+                .build()
+                .map_err(build_text)?;
+            request.billing_mode(BillingMode::Provisioned).provisioned_throughput(throughput)
+        }
+    };
+    if let Some(view) = table.stream {
+        request = request.stream_specification(stream_specification(view.as_str())?);
+    }
+    request.send().await.map(drop).map_err(|error| error_text(&error))
+}
+
+fn stream_specification(view: &str) -> Result<StreamSpecification, String> {
+    StreamSpecification::builder()
+        .stream_enabled(true)
+        .stream_view_type(StreamViewType::from(view))
+        .build()
+        .map_err(build_text)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is used as a function for map_err")]
+fn build_text(error: BuildError) -> String {
+    error.to_string()
+}
+
+async fn wait_until_active(client: &Client, table: &Table) -> Result<TableDescription, String> {
+    for _ in 0..LOOKS_MAX {
+        if let Some(description) = describe(client, table).await?
+            && description.table_status() == Some(&TableStatus::Active)
+        {
+            return Ok(description);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Err("it did not become ACTIVE within two minutes".to_owned())
+}
+
+fn check_key(table: &Table, description: &TableDescription) -> Result<(), String> {
+    let wanted: Vec<&str> =
+        std::iter::once(table.partition_key.as_str()).chain(table.sort_key.as_deref()).collect();
+    let found: Vec<&str> =
+        description.key_schema().iter().map(KeySchemaElement::attribute_name).collect();
+    let type_differs = table.attributes.iter().find(|attribute| {
+        description.attribute_definitions().iter().any(|definition| {
+            definition.attribute_name() == attribute.name
+                && definition.attribute_type().as_str() != attribute.kind.as_str()
+        })
+    });
+    if wanted != found || type_differs.is_some() {
+        return Err(format!(
+            "it is there with another key: the template says ({}), the table has ({}); \
+             rename the table in the template, or delete the data directory to begin anew",
+            wanted.join(", "),
+            found.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+/// Enables the stream if it is not. A stream with another view type stays: DynamoDB cannot change it.
+async fn ensure_stream(
+    client: &Client,
+    table: &Table,
+    description: &TableDescription,
+) -> Result<Option<String>, String> {
+    let Some(view) = table.stream else {
+        return Ok(None);
+    };
+    let enabled = description.stream_specification().filter(|stream| stream.stream_enabled());
+    if let Some(stream) = enabled {
+        let found = stream.stream_view_type().map_or("", |view| view.as_str());
+        if found != view.as_str() {
+            return Err(format!(
+                "its stream has the view type {found} and the template says {}; a view type cannot be changed: disable the stream first",
+                view.as_str()
+            ));
+        }
+        return Ok(description.latest_stream_arn().map(str::to_owned));
+    }
+    client
+        .update_table()
+        .table_name(&table.name)
+        .stream_specification(stream_specification(view.as_str())?)
+        .send()
+        .await
+        .map_err(|error| error_text(&error))?;
+    let description = wait_until_active(client, table).await?;
+    Ok(description.latest_stream_arn().map(str::to_owned))
+}
+
+async fn ensure_time_to_live(client: &Client, table: &Table) -> Result<(), String> {
+    let Some(attribute) = &table.ttl_attribute else {
+        return Ok(());
+    };
+    let answer = client
+        .describe_time_to_live()
+        .table_name(&table.name)
+        .send()
+        .await
+        .map_err(|error| error_text(&error))?;
+    let found = answer.time_to_live_description();
+    let status = found.and_then(|found| found.time_to_live_status());
+    if matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)) {
+        let name = found.and_then(|found| found.attribute_name()).unwrap_or_default();
+        return if name == attribute {
+            Ok(())
+        } else {
+            Err(format!("its TTL attribute is `{name}` and the template says `{attribute}`"))
+        };
+    }
+    let specification = TimeToLiveSpecification::builder()
+        .enabled(true)
+        .attribute_name(attribute)
+        .build()
+        .map_err(build_text)?;
+    client
+        .update_time_to_live()
+        .table_name(&table.name)
+        .time_to_live_specification(specification)
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| error_text(&error))
+}

@@ -1,0 +1,153 @@
+//! Reads the events of a function and mappings that are resources of their own, each by its type.
+//! It does not read their settings; `mapping` and `schedule` do.
+
+use crate::template::{
+    diagnostic::{listed, similar},
+    mapping::{self, Link},
+    properties::Properties,
+    resource::Resource,
+    schedule,
+    stack::Stack,
+    value::{self, Data},
+};
+
+/// The types of event that SAM has; those without a reader here are listed as not emulated.
+const TYPES: &[&str] = &[
+    "AlexaSkill",
+    "Api",
+    "CloudWatchEvent",
+    "CloudWatchLogs",
+    "Cognito",
+    "DocumentDB",
+    "DynamoDB",
+    "EventBridgeRule",
+    "HttpApi",
+    "IoTRule",
+    "Kinesis",
+    "MQ",
+    "MSK",
+    "S3",
+    "SNS",
+    "SQS",
+    "Schedule",
+    "ScheduleV2",
+    "SelfManagedKafka",
+];
+
+/// Reads the events of a function into the stack.
+pub(super) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack: &mut Stack) {
+    let findings = function.resolver.findings;
+    for entry in function.named("Events") {
+        let path = format!("Events.{}", entry.key);
+        let Some(Some(node)) = function.resolver.choose(&entry.value) else { continue };
+        let Some(event) = function.below(path.clone(), entry.key_at, node) else { continue };
+        if !event.has("Type") {
+            event.missing("Type", "DynamoDB");
+        }
+        let Some(type_node) = event.node("Type") else { continue };
+        let Some(kind) = value::literal(type_node, "an event's Type", findings) else { continue };
+        let logical_id = format!("{}{}", resource.id, entry.key);
+        let settings = event
+            .node("Properties")
+            .and_then(|node| function.below(format!("{path}.Properties"), entry.key_at, node));
+        event.finish(&[]);
+        match (kind, settings) {
+            ("DynamoDB", Some(settings)) => {
+                let link = Link {
+                    logical_id,
+                    function: resource.id,
+                    source_property: "Stream",
+                    at: entry.key_at,
+                };
+                stack.mappings.extend(mapping::read(&settings, link, &stack.tables));
+            }
+            ("Schedule", Some(settings)) => {
+                let read = schedule::read(&settings, "Schedule", logical_id, entry.key_at);
+                stack.schedules.extend(read);
+            }
+            ("ScheduleV2", Some(settings)) => {
+                let property = "ScheduleExpression";
+                stack.schedules.extend(schedule::read(
+                    &settings,
+                    property,
+                    logical_id,
+                    entry.key_at,
+                ));
+            }
+            ("DynamoDB" | "Schedule" | "ScheduleV2", None) => {
+                if !event.has("Properties") {
+                    event.missing("Properties", "{...}");
+                }
+            }
+            _ if TYPES.contains(&kind) => event.not_emulated(
+                "Type",
+                format!(
+                    "events of type `{kind}` are not made here; the function is not invoked by it"
+                ),
+            ),
+            _ => {
+                let help = match similar(kind, TYPES.iter().copied()) {
+                    Some(meant) => format!("write `{meant}`"),
+                    None => format!("write {}", listed(TYPES.iter().copied())),
+                };
+                findings.error(type_node.at, format!("there is no event type `{kind}`"), help);
+            }
+        }
+    }
+}
+
+/// Reads an `AWS::Lambda::EventSourceMapping` into the stack.
+pub(super) fn read_mapping_resource(
+    properties: &Properties<'_, '_>,
+    resource: &Resource<'_>,
+    stack: &mut Stack,
+) {
+    let findings = properties.resolver.findings;
+    if !properties.has("FunctionName") {
+        properties.missing("FunctionName", "!Ref Function");
+        return;
+    }
+    let Some(function) = properties.value("FunctionName") else { return };
+    let at = function.at;
+    if let Data::Elsewhere(name) = &function.data {
+        properties.not_emulated(
+            "FunctionName",
+            format!("`{name}` is not run here, so the mapping is not either"),
+        );
+        return;
+    }
+    let Some(name) = function.text(findings) else { return };
+    // A version or an alias behind the name means the one function that there is.
+    let is_meant = |arn: &str, own_name: &str| {
+        [arn, own_name].iter().any(|own| {
+            name.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        })
+    };
+    let found = stack.functions.iter().find(|function| is_meant(&function.arn, &function.name));
+    let Some(found) = found else {
+        // A function that is in the template but does not run here is already listed.
+        let in_template = properties.resolver.resources.iter().any(|other| name.contains(other.id));
+        if in_template {
+            properties.not_emulated(
+                "FunctionName",
+                format!("`{name}` is not run here, so the mapping is not either"),
+            );
+        } else {
+            let known = stack.functions.iter().map(|function| function.logical_id.as_str());
+            findings.error(
+                at,
+                format!("there is no function `{name}` in this template"),
+                format!("write `!Ref` with {}", listed(known)),
+            );
+        }
+        return;
+    };
+    let link = Link {
+        logical_id: resource.id.to_owned(),
+        function: &found.logical_id,
+        source_property: "EventSourceArn",
+        at: resource.at,
+    };
+    let read = mapping::read(properties, link, &stack.tables);
+    stack.mappings.extend(read);
+}

@@ -1,0 +1,334 @@
+//! Reads event source mappings: `DynamoDB` events of a function and
+//! `AWS::Lambda::EventSourceMapping`.
+//! It polls nothing; a filter is compiled only to see that it can be.
+
+use std::time::Duration;
+
+use crate::mapping::{FilterCriteria, InvalidFilter, PATTERNS_MAX};
+use crate::template::{
+    properties::{At, Catalogue, Properties},
+    stack::{
+        Destination, EventSourceMapping, FilterPattern, StartingPosition, StreamSource, Table,
+    },
+    value::Data,
+};
+
+const NOT_EMULATED: Catalogue = &[
+    ("KmsKeyArn", "filters are not encrypted"),
+    ("MetricsConfig", "no CloudWatch metrics are written"),
+    ("Tags", "the mapping has no tags"),
+];
+
+/// What a mapping links, beside its settings.
+pub(super) struct Link<'a> {
+    pub(super) logical_id: String,
+    /// The logical id of the function.
+    pub(super) function: &'a str,
+    /// The property with the stream: `Stream` in SAM, `EventSourceArn` in CloudFormation.
+    pub(super) source_property: &'static str,
+    pub(super) at: crate::template::diagnostic::Span,
+}
+
+/// Reads one mapping; `None` when an error was reported or its source is not emulated.
+pub(super) fn read(
+    properties: &Properties<'_, '_>,
+    link: Link<'_>,
+    tables: &[Table],
+) -> Option<EventSourceMapping> {
+    let stream = stream(properties, link.source_property, tables);
+    if stream.is_none() && !properties.resolver.findings.has_errors() {
+        // Its source is not emulated, and that is listed.
+        return None;
+    }
+    let batch_size = properties.unsigned("BatchSize", 1..=10_000).unwrap_or(100);
+    let window = properties.unsigned("MaximumBatchingWindowInSeconds", 0..=300).unwrap_or(0);
+    let retries = properties.integer("MaximumRetryAttempts", -1..=10_000);
+    let age = record_age(properties);
+    let bisect = properties.boolean("BisectBatchOnFunctionError").unwrap_or(false);
+    let factor = properties.unsigned("ParallelizationFactor", 1..=10).unwrap_or(1);
+    let tumbling = properties.unsigned("TumblingWindowInSeconds", 0..=900).unwrap_or(0);
+    check_parallelization(properties, factor, tumbling);
+    let starting_position = starting_position(properties);
+    let filters = filters(properties);
+    let reports = response_types(properties);
+    let on_failure = on_failure(properties);
+    let enabled = properties.boolean("Enabled").unwrap_or(true);
+    properties.finish(NOT_EMULATED);
+    Some(EventSourceMapping {
+        logical_id: link.logical_id,
+        function: link.function.to_owned(),
+        stream: stream?,
+        starting_position: starting_position?,
+        batch_size,
+        batching_window: Duration::from_secs(u64::from(window)),
+        // -1 is not in the range of u32, so it becomes `None`, which is what it means.
+        retry_attempts_max: retries.and_then(|number| u32::try_from(number.value).ok()),
+        record_age_max: age,
+        bisect_batch_on_function_error: bisect,
+        parallelization_factor: factor,
+        tumbling_window: (tumbling > 0).then(|| Duration::from_secs(u64::from(tumbling))),
+        report_batch_item_failures: reports,
+        filters,
+        on_failure,
+        enabled,
+        at: link.at,
+    })
+}
+
+fn stream(
+    properties: &Properties<'_, '_>,
+    name: &'static str,
+    tables: &[Table],
+) -> Option<StreamSource> {
+    let findings = properties.resolver.findings;
+    if !properties.has(name) {
+        properties.missing(name, "!GetAtt Table.StreamArn");
+        return None;
+    }
+    let value = properties.value(name)?;
+    let at = value.at;
+    match value.data {
+        Data::Stream(table) => {
+            // A table that could not be read is already reported.
+            if !findings.has_errors()
+                && tables.iter().any(|found| found.logical_id == table && found.stream.is_none())
+            {
+                findings.error(
+                    at,
+                    format!("the table `{table}` has no stream"),
+                    format!("give `{table}` a `StreamSpecification:`"),
+                );
+            }
+            Some(StreamSource::StreamOf(table))
+        }
+        Data::Elsewhere(elsewhere) => {
+            properties.not_emulated(
+                name,
+                format!("`{elsewhere}` is not emulated; the function is not invoked by it"),
+            );
+            None
+        }
+        Data::Text(text) => stream_of_arn(properties, name, &text, at, tables),
+        Data::Absent | Data::List(_) => value.text(findings).map(StreamSource::Arn),
+    }
+}
+
+/// A stream given by its ARN, which may belong to a table of this template.
+fn stream_of_arn(
+    properties: &Properties<'_, '_>,
+    name: &'static str,
+    arn: &str,
+    at: crate::template::diagnostic::Span,
+    tables: &[Table],
+) -> Option<StreamSource> {
+    let findings = properties.resolver.findings;
+    let parts: Vec<&str> = arn.splitn(6, ':').collect();
+    let [_, _, service, _, _, path] = parts.as_slice() else {
+        let meant = tables.iter().find(|table| table.name == arn);
+        let table = meant.map_or("Table", |table| table.logical_id.as_str());
+        findings.error(
+            at,
+            format!("`{arn}` is no ARN of a stream"),
+            format!("write `!GetAtt {table}.StreamArn`"),
+        );
+        return None;
+    };
+    if *service != "dynamodb" {
+        properties.not_emulated(
+            name,
+            format!("sources of `{service}` are not polled; the function is not invoked by it"),
+        );
+        return None;
+    }
+    let table = tables.iter().find(|table| *arn == table.arn);
+    let Some((table_path, _)) = path.split_once("/stream/") else {
+        let table = table.map_or("Table", |table| table.logical_id.as_str());
+        findings.error(
+            at,
+            format!("`{arn}` is a table and no stream"),
+            format!("write `!GetAtt {table}.StreamArn`"),
+        );
+        return None;
+    };
+    let own = tables.iter().find(|table| table.arn.ends_with(&format!(":{table_path}")));
+    if let Some(table) = own {
+        return Some(StreamSource::StreamOf(table.logical_id.clone()));
+    }
+    properties.not_emulated(
+        name,
+        "a stream of a table outside of this template is not polled; the function is not invoked \
+        by it",
+    );
+    Some(StreamSource::Arn(arn.to_owned()))
+}
+
+/// -1 (never given up), or 60 s to 7 days.
+fn record_age(properties: &Properties<'_, '_>) -> Option<Duration> {
+    let At { value, at } = properties.integer("MaximumRecordAgeInSeconds", i64::MIN..=i64::MAX)?;
+    if value != -1 && !(60..=604_800).contains(&value) {
+        properties.resolver.findings.error(
+            at,
+            format!("MaximumRecordAgeInSeconds {value} is out of range"),
+            "write -1 (never give up), or 60 to 604800",
+        );
+    }
+    u64::try_from(value).ok().map(Duration::from_secs)
+}
+
+fn check_parallelization(properties: &Properties<'_, '_>, factor: u32, tumbling: u32) {
+    let findings = properties.resolver.findings;
+    if tumbling > 0 && factor > 1 {
+        findings.error(
+            properties.key_place("ParallelizationFactor").unwrap_or(properties.at),
+            "a tumbling window needs a ParallelizationFactor of 1",
+            "remove one of the two settings",
+        );
+    }
+    if factor > 1 {
+        properties.not_emulated("ParallelizationFactor", "one batch of a shard at a time");
+    }
+    if tumbling > 0 {
+        properties
+            .not_emulated("TumblingWindowInSeconds", "invocations carry no window and no state");
+    }
+}
+
+fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition> {
+    let findings = properties.resolver.findings;
+    if !properties.has("StartingPosition") {
+        properties.missing("StartingPosition", "TRIM_HORIZON");
+        return None;
+    }
+    let position = properties.text("StartingPosition")?;
+    if properties.has("StartingPositionTimestamp") {
+        properties
+            .not_emulated("StartingPositionTimestamp", "DynamoDB streams have no such position");
+        let _ = properties.node("StartingPositionTimestamp");
+    }
+    match position.value.as_str() {
+        "TRIM_HORIZON" => Some(StartingPosition::TrimHorizon),
+        "LATEST" => {
+            findings.warning(
+                position.at,
+                "LATEST misses what is written until the mapping has started",
+                "write `TRIM_HORIZON` and let the function recognise what it has already done",
+            );
+            Some(StartingPosition::Latest)
+        }
+        other => {
+            findings.error(
+                position.at,
+                format!("StartingPosition cannot be `{other}` for a DynamoDB stream"),
+                "write `TRIM_HORIZON` or `LATEST`",
+            );
+            None
+        }
+    }
+}
+
+fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
+    let findings = properties.resolver.findings;
+    let Some(criteria) = properties.mapping("FilterCriteria") else { return Vec::new() };
+    let mut patterns = Vec::new();
+    for filter in criteria.mappings("Filters") {
+        let example = r#"'{"eventName":["REMOVE"]}'"#;
+        if let Some(pattern) = filter.required_text("Pattern", example) {
+            match FilterCriteria::compile(&[&pattern.value]) {
+                Ok(_) => patterns.push(FilterPattern { text: pattern.value, at: pattern.at }),
+                Err(InvalidFilter { path, problem, remedy, .. }) => {
+                    let place = if path.is_empty() { path } else { format!("at `{path}`: ") };
+                    findings.error(
+                        pattern.at,
+                        format!("this pattern is not valid: {place}{problem}"),
+                        format!("write {remedy}"),
+                    );
+                }
+            }
+        }
+        filter.finish(&[]);
+    }
+    criteria.finish(&[]);
+    if patterns.len() > PATTERNS_MAX {
+        findings.error(
+            criteria.at,
+            format!("this mapping has {} filters", patterns.len()),
+            format!("Lambda takes at most {PATTERNS_MAX}; join some in one pattern"),
+        );
+    }
+    patterns
+}
+
+/// Whether the function reports single records; Lambda knows this one type of response.
+fn response_types(properties: &Properties<'_, '_>) -> bool {
+    let findings = properties.resolver.findings;
+    let Some(value) = properties.value("FunctionResponseTypes") else {
+        findings.warning(
+            properties.at,
+            "without ReportBatchItemFailures one failing record makes its whole batch fail and \
+            be repeated",
+            "write `FunctionResponseTypes: [ReportBatchItemFailures]`, and answer with the \
+            records to retry",
+        );
+        return false;
+    };
+    let at = value.at;
+    let Data::List(items) = value.data else {
+        findings.error(
+            at,
+            "FunctionResponseTypes is a list",
+            "write `FunctionResponseTypes: [ReportBatchItemFailures]`",
+        );
+        return false;
+    };
+    let mut reports = false;
+    for item in items {
+        let at = item.at;
+        match item.text(findings).as_deref() {
+            Some("ReportBatchItemFailures") => reports = true,
+            Some(other) => findings.error(
+                at,
+                format!("there is no response type `{other}`"),
+                "write `ReportBatchItemFailures`",
+            ),
+            None => {}
+        }
+    }
+    reports
+}
+
+fn on_failure(properties: &Properties<'_, '_>) -> Option<Destination> {
+    let findings = properties.resolver.findings;
+    let config = properties.mapping("DestinationConfig")?;
+    let on_failure = config.mapping("OnFailure");
+    config.finish(&[("OnSuccess", "a mapping of a stream has no destination for success")]);
+    let on_failure = on_failure?;
+    // SAM takes the type for the permissions that it adds.
+    let kinds = [("S3", "s3"), ("SQS", "sqs"), ("SNS", "sns"), ("Kafka", "kafka")];
+    let _ = on_failure.choice("Type", &kinds);
+    if !on_failure.has("Destination") {
+        on_failure.missing("Destination", "!GetAtt Bucket.Arn");
+    }
+    let value = on_failure.value("Destination");
+    on_failure.finish(&[]);
+    let value = value?;
+    let instead = "it is not sent there; a batch that is given up is only logged";
+    let at = value.at;
+    if let Data::Elsewhere(elsewhere) = value.data {
+        on_failure.not_emulated("Destination", instead);
+        return Some(Destination::Arn(format!("not-emulated:{elsewhere}")));
+    }
+    let arn = value.text(findings)?;
+    if let Some(bucket) = arn.strip_prefix("arn:aws:s3:::") {
+        return Some(Destination::Bucket(bucket.to_owned()));
+    }
+    if !arn.starts_with("arn:") {
+        findings.error(
+            at,
+            format!("`{arn}` is no ARN of a destination"),
+            "write `!GetAtt Bucket.Arn`",
+        );
+        return None;
+    }
+    on_failure.not_emulated("Destination", instead);
+    Some(Destination::Arn(arn))
+}

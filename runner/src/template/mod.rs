@@ -1,0 +1,233 @@
+//! Reads a SAM or CloudFormation template and gives what the local runner needs of it, resolved:
+//! [`Stack`].
+//! It opens no file and runs nothing; the text comes from the caller.
+//!
+//! Three passes, each only when the one before found no error:
+//!
+//! 1. `document`: the text as a tree whose nodes know their place.
+//! 2. `parameters`, `resource`, `references`: whatever is referred to must be there, also in
+//!    resources that are not emulated and in branches that are not taken.
+//! 3. `table`, `bucket`, `function`, `mapping`, `schedule`: the properties that the runner carries
+//!    out are evaluated (`resolver`, `condition`) and checked. Every other resource and property is
+//!    listed with what happens instead.
+
+mod bucket;
+mod condition;
+mod diagnostic;
+mod document;
+mod elsewhere;
+mod event;
+mod function;
+mod globals;
+mod intrinsic;
+mod mapping;
+mod parameters;
+mod properties;
+mod references;
+mod resolver;
+mod resource;
+mod schedule;
+mod stack;
+mod table;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::template::{
+    diagnostic::Findings,
+    properties::Properties,
+    resolver::Resolver,
+    resource::{Resource, ResourceKind},
+};
+pub use crate::template::{
+    diagnostic::{Diagnostic, Diagnostics, Severity, Span},
+    stack::{
+        AttributeDefinition, Billing, Bucket, Destination, EventSourceMapping, FilterPattern,
+        Function, KeyType, LogFormat, Logging, NotEmulated, Schedule, Stack, StartingPosition,
+        StreamSource, StreamViewType, Table,
+    },
+};
+
+/// What a template does not say itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// `AWS::Region`, the region in ARNs.
+    pub region: String,
+    /// `AWS::AccountId`, 12 digits.
+    pub account_id: String,
+    /// `AWS::StackName`.
+    pub stack_name: String,
+    /// Values for the template's parameters, in place of their defaults.
+    pub parameters: BTreeMap<String, String>,
+}
+
+impl Default for Context {
+    /// The region `us-east-1`, the account `000000000000`, the stack `weir`, every parameter as by
+    /// default.
+    fn default() -> Context {
+        Context {
+            region: "us-east-1".to_owned(),
+            account_id: "000000000000".to_owned(),
+            stack_name: "weir".to_owned(),
+            parameters: BTreeMap::new(),
+        }
+    }
+}
+
+impl Context {
+    /// The ARN of a table.
+    fn table_arn(&self, name: &str) -> String {
+        format!("arn:aws:dynamodb:{}:{}:table/{name}", self.region, self.account_id)
+    }
+
+    /// The ARN of a function.
+    fn function_arn(&self, name: &str) -> String {
+        format!("arn:aws:lambda:{}:{}:function:{name}", self.region, self.account_id)
+    }
+}
+
+/// Reads a template of at most 1,000,000 bytes; `file` is its name in diagnostics.
+///
+/// # Errors
+///
+/// Every error that was found, and the warnings beside them, in the order of the lines.
+pub fn read(file: &str, text: &str, context: &Context) -> Result<Stack, Diagnostics> {
+    // Editors on Windows put a byte order mark before the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let findings = Findings::new(file, text);
+    let stack = read_stack(text, context, &findings);
+    let failed = findings.has_errors();
+    let (diagnostics, not_emulated) = findings.into_parts();
+    match stack {
+        Some(stack) if !failed => Ok(Stack { not_emulated, warnings: diagnostics.shown, ..stack }),
+        _ => Err(diagnostics),
+    }
+}
+
+/// The three passes; `None` when an error was reported.
+fn read_stack(text: &str, context: &Context, findings: &Findings<'_>) -> Option<Stack> {
+    let root = document::parse(text, findings)?;
+    if findings.has_errors() {
+        return None;
+    }
+    let with_globals = globals::check(root.get("Globals"), findings);
+    let parameters = parameters::read(root.get("Parameters"), &context.parameters, findings);
+    let resources = resource::read(&root, with_globals, findings);
+    references::check(&root, &resources, findings);
+    if findings.has_errors() {
+        return None;
+    }
+    let resolver = Resolver::new(findings, context, parameters, &root, &resources);
+    Some(Reading { resolver: &resolver, existing: existing(&resolver, &resources) }.stack())
+}
+
+/// The resources whose condition is true.
+fn existing<'a>(resolver: &Resolver<'_>, resources: &'a [Resource<'a>]) -> Vec<&'a Resource<'a>> {
+    resources.iter().filter(|resource| resolver.exists(resource) == Some(true)).collect()
+}
+
+/// The third pass.
+struct Reading<'a, 't> {
+    resolver: &'a Resolver<'t>,
+    existing: Vec<&'a Resource<'a>>,
+}
+
+impl<'a> Reading<'a, '_> {
+    fn stack(&self) -> Stack {
+        let context = self.resolver.context;
+        let findings = self.resolver.findings;
+        for resource in &self.existing {
+            elsewhere::list_attributes(resource, findings);
+            if resource.kind == ResourceKind::Other {
+                elsewhere::list_resource(resource, findings);
+            }
+        }
+        let mut stack = Stack {
+            name: context.stack_name.clone(),
+            region: context.region.clone(),
+            account_id: context.account_id.clone(),
+            tables: Vec::new(),
+            buckets: Vec::new(),
+            functions: Vec::new(),
+            mappings: Vec::new(),
+            schedules: Vec::new(),
+            not_emulated: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let tables = |kind| matches!(kind, ResourceKind::Table | ResourceKind::SimpleTable);
+        for resource in self.of_kind(tables) {
+            stack.tables.extend(table::read(&self.properties(resource), resource));
+        }
+        for resource in self.of_kind(|kind| kind == ResourceKind::Bucket) {
+            stack.buckets.extend(bucket::read(&self.properties(resource), resource));
+        }
+        for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
+            let properties = self.properties(resource);
+            if let Some(reason) = function::reason_not_emulated(&properties, resource) {
+                elsewhere::list(resource, String::new(), resource.at, &reason, findings);
+            } else {
+                stack.functions.extend(function::read(&properties, resource));
+                event::read(&properties, resource, &mut stack);
+            }
+        }
+        for resource in self.of_kind(|kind| kind == ResourceKind::Mapping) {
+            event::read_mapping_resource(&self.properties(resource), resource, &mut stack);
+        }
+        self.check_names(&stack);
+        self.check_destinations(&stack);
+        stack
+    }
+
+    fn of_kind(
+        &self,
+        is_kind: impl Fn(ResourceKind) -> bool,
+    ) -> impl Iterator<Item = &'a Resource<'a>> {
+        self.existing.iter().copied().filter(move |resource| is_kind(resource.kind))
+    }
+
+    fn properties(&self, resource: &'a Resource<'a>) -> Properties<'a, '_> {
+        let Resource { id, at, type_name, properties, .. } = resource;
+        Properties::new(self.resolver, id, type_name, *at, properties)
+    }
+
+    /// Two resources of a kind cannot have one name.
+    fn check_names(&self, stack: &Stack) {
+        let named = |kind: &'static str, names: Vec<(&str, Span)>| {
+            let mut seen = BTreeSet::new();
+            for (name, at) in names {
+                if !seen.insert(name) {
+                    self.resolver.findings.error(
+                        at,
+                        format!("there are two {kind} with the name `{name}`"),
+                        "give one of them another name",
+                    );
+                }
+            }
+        };
+        let tables = stack.tables.iter().map(|table| (table.name.as_str(), table.at));
+        let buckets = stack.buckets.iter().map(|bucket| (bucket.name.as_str(), bucket.at));
+        let functions = stack.functions.iter().map(|found| (found.name.as_str(), found.at));
+        named("tables", tables.collect());
+        named("buckets", buckets.collect());
+        named("functions", functions.collect());
+    }
+
+    /// A destination outside of this template does not exist on this machine.
+    fn check_destinations(&self, stack: &Stack) {
+        for mapping in &stack.mappings {
+            if let Some(Destination::Bucket(name)) = &mapping.on_failure
+                && !stack.buckets.iter().any(|bucket| bucket.name == *name)
+            {
+                self.resolver.findings.warning(
+                    mapping.at,
+                    format!("the destination bucket `{name}` is not in this template"),
+                    "add an AWS::S3::Bucket and write `!GetAtt Bucket.Arn`; until then a batch \
+                    that is given up is only logged",
+                );
+            }
+        }
+    }
+}

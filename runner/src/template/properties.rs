@@ -1,0 +1,231 @@
+//! Reads the properties of one mapping by name, and accounts for every one that nobody asked for.
+//! It does not know which resource it reads; the catalogue of what is not emulated comes from the
+//! caller.
+
+use std::{cell::RefCell, ops::RangeInclusive};
+
+use crate::template::{
+    diagnostic::{Span, similar},
+    document::{Entry, Kind, Node},
+    resolver::Resolver,
+    stack::NotEmulated,
+    value::{self, Data, Value},
+};
+
+/// A property that the local runner does not carry out, and what happens instead.
+pub(super) type Catalogue = &'static [(&'static str, &'static str)];
+
+/// The properties of a resource, or of one of its mappings.
+pub(super) struct Properties<'r, 't> {
+    pub(super) resolver: &'r Resolver<'t>,
+    /// The logical id.
+    pub(super) resource: &'r str,
+    /// The resource's type.
+    pub(super) kind: &'r str,
+    /// The path below the resource, empty at the top.
+    path: String,
+    /// Where the mapping is, for what is missing in it.
+    pub(super) at: Span,
+    entries: &'r [Entry],
+    asked: RefCell<Vec<&'static str>>,
+}
+
+/// A value and where it stands.
+pub(super) struct At<T> {
+    pub(super) value: T,
+    pub(super) at: Span,
+}
+
+impl<'r, 't> Properties<'r, 't> {
+    pub(super) fn new(
+        resolver: &'r Resolver<'t>,
+        resource: &'r str,
+        kind: &'r str,
+        at: Span,
+        node: &'r Node,
+    ) -> Properties<'r, 't> {
+        let (path, asked) = (String::new(), RefCell::default());
+        Properties { resolver, resource, kind, path, at, entries: node.entries(), asked }
+    }
+
+    /// The path of a property below the resource.
+    pub(super) fn path(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// The node of a property after `Fn::If`; `None` when it is not there.
+    pub(super) fn node(&self, name: &'static str) -> Option<&'r Node> {
+        self.entry(name).map(|(_, node)| node)
+    }
+
+    fn entry(&self, name: &'static str) -> Option<(&'r Entry, &'r Node)> {
+        self.asked.borrow_mut().push(name);
+        let entry = self.entries.iter().find(|entry| entry.key == name)?;
+        let node = self.resolver.choose(&entry.value)??;
+        Some((entry, node))
+    }
+
+    /// The value of a property, whatever it is.
+    pub(super) fn value(&self, name: &'static str) -> Option<Value> {
+        let value = self.resolver.resolve(self.node(name)?)?;
+        if matches!(value.data, Data::Absent) { None } else { Some(value) }
+    }
+
+    /// A text.
+    pub(super) fn text(&self, name: &'static str) -> Option<At<String>> {
+        let value = self.value(name)?;
+        let at = value.at;
+        value.text(self.resolver.findings).map(|value| At { value, at })
+    }
+
+    /// A text that must be there.
+    pub(super) fn required_text(&self, name: &'static str, example: &str) -> Option<At<String>> {
+        if !self.has(name) {
+            self.missing(name, example);
+        }
+        self.text(name)
+    }
+
+    /// Reports a property that must be there.
+    pub(super) fn missing(&self, name: &str, example: &str) {
+        self.resolver.findings.error(
+            self.at,
+            format!("`{}` is missing", self.path(name)),
+            format!("write `{name}: {example}`"),
+        );
+    }
+
+    /// A whole number in the range, both ends inclusive.
+    pub(super) fn integer(
+        &self,
+        name: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Option<At<i64>> {
+        let At { value, at } = self.text(name)?;
+        value::integer(&value, at, name, &range, self.resolver.findings)
+            .map(|value| At { value, at })
+    }
+
+    /// The same for a number that is never negative.
+    pub(super) fn unsigned(&self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+        let range = i64::from(*range.start())..=i64::from(*range.end());
+        self.integer(name, range).and_then(|number| u32::try_from(number.value).ok())
+    }
+
+    /// Yes or no.
+    pub(super) fn boolean(&self, name: &'static str) -> Option<bool> {
+        let At { value, at } = self.text(name)?;
+        value::boolean(&value, at, name, self.resolver.findings)
+    }
+
+    /// One of these words.
+    pub(super) fn choice<T: Copy>(
+        &self,
+        name: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<At<T>> {
+        let At { value, at } = self.text(name)?;
+        value::one_of(&value, at, name, choices, self.resolver.findings)
+            .map(|value| At { value, at })
+    }
+
+    /// True when the property is written and not `AWS::NoValue`.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.entries
+            .iter()
+            .find(|entry| entry.key == name)
+            .is_some_and(|entry| !matches!(self.resolver.choose(&entry.value), Some(None)))
+    }
+
+    /// The place of a property's name.
+    pub(super) fn key_place(&self, name: &str) -> Option<Span> {
+        self.entries.iter().find(|entry| entry.key == name).map(|entry| entry.key_at)
+    }
+
+    /// A mapping below this one.
+    pub(super) fn mapping(&self, name: &'static str) -> Option<Properties<'r, 't>> {
+        let (entry, node) = self.entry(name)?;
+        self.below(self.path(name), entry.key_at, node)
+    }
+
+    /// The properties of a node that must be a mapping.
+    pub(super) fn below(
+        &self,
+        path: String,
+        at: Span,
+        node: &'r Node,
+    ) -> Option<Properties<'r, 't>> {
+        let Kind::Map(entries) = &node.kind else {
+            self.resolver.findings.error(
+                node.at,
+                format!("`{path}` must be a mapping, not {}", node.description()),
+                "write one property in a line, each with a colon",
+            );
+            return None;
+        };
+        let Properties { resolver, resource, kind, .. } = *self;
+        Some(Properties { resolver, resource, kind, path, at, entries, asked: RefCell::default() })
+    }
+
+    /// The mappings of a list.
+    pub(super) fn mappings(&self, name: &'static str) -> Vec<Properties<'r, 't>> {
+        let Some(node) = self.node(name) else { return Vec::new() };
+        let Kind::List(items) = &node.kind else {
+            self.resolver.findings.error(
+                node.at,
+                format!("`{}` must be a list, not {}", self.path(name), node.description()),
+                "begin each entry with `- `",
+            );
+            return Vec::new();
+        };
+        items
+            .iter()
+            .enumerate()
+            .filter_map(|(index, item)| {
+                let item = self.resolver.choose(item)??;
+                self.below(format!("{}[{index}]", self.path(name)), item.at, item)
+            })
+            .collect()
+    }
+
+    /// The entries of a mapping whose keys are names that the template's author chose.
+    pub(super) fn named(&self, name: &'static str) -> &'r [Entry] {
+        self.node(name).map_or(&[], Node::entries)
+    }
+
+    /// Notes that a property is not carried out.
+    pub(super) fn not_emulated(&self, name: &str, instead: impl Into<String>) {
+        let at = self.key_place(name).unwrap_or(self.at);
+        self.resolver.findings.not_emulated(NotEmulated {
+            resource: self.resource.to_owned(),
+            kind: self.kind.to_owned(),
+            property: self.path(name),
+            at,
+            instead: instead.into(),
+        });
+    }
+
+    /// Accounts for every property that was not asked for: known and not emulated, misspelt, or
+    /// unknown.
+    pub(super) fn finish(&self, catalogue: Catalogue) {
+        let asked = self.asked.borrow();
+        let known = || asked.iter().copied().chain(catalogue.iter().map(|(property, _)| *property));
+        for entry in self.entries {
+            let name = entry.key.as_str();
+            if asked.contains(&name) || !self.has(name) {
+                continue;
+            }
+            if let Some((_, instead)) = catalogue.iter().find(|(property, _)| *property == name) {
+                self.not_emulated(name, *instead);
+            } else if let Some(meant) = similar(name, known()) {
+                self.resolver.findings.error(
+                    entry.key_at,
+                    format!("`{}` is no property of {}", self.path(name), self.kind),
+                    format!("write `{meant}`"),
+                );
+            } else {
+                self.not_emulated(name, "it is not known here and has no effect");
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The resources of a template before their properties are read: logical id, type, merged
+//! properties.
+//! It evaluates nothing.
+
+use crate::template::{
+    diagnostic::{Findings, Span, listed, similar},
+    document::{Entry, Kind, Node},
+    globals, value,
+};
+
+/// CloudFormation's limit of resources in one template.
+const RESOURCES_MAX: usize = 500;
+
+/// The kinds of resource, as far as the runner tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResourceKind {
+    /// `AWS::DynamoDB::Table`
+    Table,
+    /// `AWS::Serverless::SimpleTable`
+    SimpleTable,
+    /// `AWS::S3::Bucket`
+    Bucket,
+    /// `AWS::Serverless::Function`
+    Function,
+    /// `AWS::Lambda::EventSourceMapping`
+    Mapping,
+    /// Any type that is not emulated.
+    Other,
+}
+
+impl ResourceKind {
+    fn of(type_name: &str) -> ResourceKind {
+        match type_name {
+            "AWS::DynamoDB::Table" => ResourceKind::Table,
+            "AWS::Serverless::SimpleTable" => ResourceKind::SimpleTable,
+            "AWS::S3::Bucket" => ResourceKind::Bucket,
+            "AWS::Serverless::Function" => ResourceKind::Function,
+            "AWS::Lambda::EventSourceMapping" => ResourceKind::Mapping,
+            _ => ResourceKind::Other,
+        }
+    }
+
+    /// The property with the name that `Ref` gives; `None` when `Ref` gives something known only on
+    /// AWS.
+    pub(super) fn name_property(self) -> Option<&'static str> {
+        match self {
+            ResourceKind::Table | ResourceKind::SimpleTable => Some("TableName"),
+            ResourceKind::Bucket => Some("BucketName"),
+            ResourceKind::Function => Some("FunctionName"),
+            ResourceKind::Mapping | ResourceKind::Other => None,
+        }
+    }
+
+    /// The attributes that `Fn::GetAtt` takes; `None` when they are not known here.
+    pub(super) fn attributes(self) -> Option<&'static [&'static str]> {
+        match self {
+            ResourceKind::Table | ResourceKind::SimpleTable => Some(&["Arn", "StreamArn"]),
+            ResourceKind::Bucket => Some(&[
+                "Arn",
+                "DomainName",
+                "DualStackDomainName",
+                "RegionalDomainName",
+                "WebsiteURL",
+            ]),
+            ResourceKind::Function => Some(&[
+                "Arn",
+                "SnapStartResponse",
+                "SnapStartResponse.ApplyOn",
+                "SnapStartResponse.OptimizationStatus",
+            ]),
+            ResourceKind::Mapping => Some(&["EventSourceMappingArn", "Id"]),
+            ResourceKind::Other => None,
+        }
+    }
+}
+
+/// A resource of the template.
+#[derive(Clone, Debug)]
+pub(super) struct Resource<'t> {
+    pub(super) id: &'t str,
+    pub(super) at: Span,
+    pub(super) type_name: &'t str,
+    pub(super) kind: ResourceKind,
+    /// The whole resource, with `Type`, `Properties`, `Metadata` and so on.
+    pub(super) node: &'t Node,
+    /// The properties with SAM's globals merged in.
+    pub(super) properties: Node,
+}
+
+impl Resource<'_> {
+    /// The name on this machine when the template gives none.
+    ///
+    /// AWS makes one from the stack's name and a random ending; here it is one that a person can
+    /// type. A bucket's name has no capital letters.
+    pub(super) fn default_name(&self) -> String {
+        match self.kind {
+            ResourceKind::Bucket => kebab_case(self.id),
+            _ => self.id.to_owned(),
+        }
+    }
+}
+
+/// `FanOutFunction` becomes `fan-out-function`.
+pub(super) fn kebab_case(id: &str) -> String {
+    let mut name = String::with_capacity(id.len() + 4);
+    let mut previous_is_small = false;
+    for letter in id.chars() {
+        if letter.is_ascii_uppercase() && previous_is_small {
+            name.push('-');
+        }
+        previous_is_small = letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+/// Reads the section `Resources`.
+pub(super) fn read<'t>(
+    root: &'t Node,
+    with_globals: bool,
+    findings: &Findings<'_>,
+) -> Vec<Resource<'t>> {
+    let Some(section) = root.get("Resources") else {
+        findings.error(
+            root.at,
+            "this template has no `Resources`",
+            "write `Resources:` with at least one resource",
+        );
+        return Vec::new();
+    };
+    let entries = section.entries();
+    if entries.is_empty() {
+        findings.error(
+            section.at,
+            format!("`Resources` must be a mapping, not {}", section.description()),
+            "write logical ids below it, each with a `Type`",
+        );
+    }
+    if entries.len() > RESOURCES_MAX {
+        findings.error(
+            section.at,
+            format!(
+                "this template has {} resources; CloudFormation takes at most {RESOURCES_MAX}",
+                entries.len()
+            ),
+            "split it into several stacks",
+        );
+        return Vec::new();
+    }
+    let globals = if with_globals { root.get("Globals") } else { None };
+    entries.iter().filter_map(|entry| read_one(entry, globals, findings)).collect()
+}
+
+fn read_one<'t>(
+    entry: &'t Entry,
+    globals: Option<&Node>,
+    findings: &Findings<'_>,
+) -> Option<Resource<'t>> {
+    let id = entry.key.as_str();
+    if !id.chars().all(|letter| letter.is_ascii_alphanumeric()) || id.is_empty() || id.len() > 255 {
+        findings.error(
+            entry.key_at,
+            format!("`{id}` is no logical id"),
+            "write letters and digits only, at most 255",
+        );
+    }
+    let Kind::Map(attributes) = &entry.value.kind else {
+        findings.error(
+            entry.value.at,
+            format!("the resource `{id}` must be a mapping, not {}", entry.value.description()),
+            "write `Type:` and `Properties:` below it",
+        );
+        return None;
+    };
+    for attribute in attributes {
+        check_attribute(attribute, findings);
+    }
+    let Some(type_node) = entry.value.get("Type") else {
+        findings.error(
+            entry.key_at,
+            format!("the resource `{id}` has no `Type`"),
+            "write a type such as `Type: AWS::DynamoDB::Table`",
+        );
+        return None;
+    };
+    let type_name = value::literal(type_node, "Type", findings)?;
+    let empty = Node { at: entry.key_at, kind: Kind::Map(Vec::new()) };
+    let local = entry.value.get("Properties").unwrap_or(&empty);
+    if !matches!(local.kind, Kind::Map(_)) {
+        findings.error(
+            local.at,
+            format!("`Properties` must be a mapping, not {}", local.description()),
+            "write one property in a line, each with a colon",
+        );
+        return None;
+    }
+    let properties = match globals::section(globals, type_name) {
+        Some(global) => globals::merge(global, local),
+        None => local.clone(),
+    };
+    Some(Resource {
+        id,
+        at: entry.key_at,
+        type_name,
+        kind: ResourceKind::of(type_name),
+        node: &entry.value,
+        properties,
+    })
+}
+
+/// The attributes that any resource may have.
+const ATTRIBUTES: &[&str] = &[
+    "Condition",
+    "Connectors",
+    "CreationPolicy",
+    "DeletionPolicy",
+    "DependsOn",
+    "IgnoreGlobals",
+    "Metadata",
+    "Properties",
+    "Type",
+    "UpdatePolicy",
+    "UpdateReplacePolicy",
+];
+
+fn check_attribute(attribute: &Entry, findings: &Findings<'_>) {
+    let name = attribute.key.as_str();
+    if ATTRIBUTES.contains(&name) {
+        return;
+    }
+    let help = match similar(name, ATTRIBUTES.iter().copied()) {
+        Some(meant) => format!("write `{meant}`"),
+        None => format!(
+            "move `{name}` below `Properties:`, or write {}",
+            listed(ATTRIBUTES.iter().copied())
+        ),
+    };
+    findings.error(attribute.key_at, format!("a resource has no `{name}` beside its `Type`"), help);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kebab_case;
+
+    #[test]
+    fn names_are_cut_at_their_capitals() {
+        let cases = [
+            ("ArchiveBucket", "archive-bucket"),
+            ("FanOut", "fan-out"),
+            ("S3Bucket", "s3-bucket"),
+            ("DLQBucket", "dlqbucket"),
+            ("plain", "plain"),
+        ];
+        for (id, expected) in cases {
+            assert_eq!(kebab_case(id), expected);
+        }
+    }
+}

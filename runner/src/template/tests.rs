@@ -1,0 +1,223 @@
+//! Every template below `testdata/template` with what it gives: a stack or diagnostics, written in
+//! the file beside it.
+//! `UPDATE=1 cargo test -p runner template` writes those files anew.
+
+use std::{fmt::Write, fs, path::Path, time::Instant};
+
+use proptest::prelude::*;
+
+use crate::template::{Context, read};
+
+/// What the template gives, as text. Its first line may set parameters: `# parameters: Stage=prod,
+/// Name=value`.
+fn render(name: &str, text: &str) -> String {
+    let mut context = Context::default();
+    let given = text.lines().next().and_then(|line| line.strip_prefix("# parameters: "));
+    for pair in given.unwrap_or_default().split(", ").filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap();
+        context.parameters.insert(key.to_owned(), value.to_owned());
+    }
+    let stack = match read(name, text, &context) {
+        Err(diagnostics) => return format!("{diagnostics}\n"),
+        Ok(stack) => stack,
+    };
+    let mut out = String::new();
+    for table in &stack.tables {
+        writeln!(out, "{table:#?}").unwrap();
+    }
+    for bucket in &stack.buckets {
+        writeln!(out, "{bucket:?}").unwrap();
+    }
+    for function in &stack.functions {
+        writeln!(out, "{function:#?}").unwrap();
+    }
+    for mapping in &stack.mappings {
+        writeln!(out, "{mapping:#?}").unwrap();
+    }
+    for schedule in &stack.schedules {
+        let crate::template::Schedule { logical_id, function, expression, input, enabled, at } =
+            schedule;
+        writeln!(out, "Schedule {logical_id} of {function} at {at:?}: {expression}").unwrap();
+        writeln!(out, "    enabled={enabled} input={input:?}").unwrap();
+    }
+    if !stack.not_emulated.is_empty() {
+        writeln!(out, "\nnot emulated:").unwrap();
+    }
+    for entry in &stack.not_emulated {
+        let path = format!("{} {}", entry.resource, entry.property);
+        writeln!(out, "{:4} {} ({}): {}", entry.at.line, path.trim(), entry.kind, entry.instead)
+            .unwrap();
+    }
+    for warning in &stack.warnings {
+        writeln!(out, "\n{warning}").unwrap();
+    }
+    out
+}
+
+fn check(name: &str, text: &str, expected: &Path) {
+    let found = render(name, text);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(expected, found).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(expected).unwrap_or_default();
+    assert_eq!(found, expected, "{name} (UPDATE=1 rewrites what is expected)");
+}
+
+#[test]
+fn templates_give_what_is_written_beside_them() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/template");
+    let mut count = 0;
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let is_template = path.extension().is_some_and(|end| end == "yaml" || end == "json");
+        if is_template {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            check(&name, &text, &path.with_extension("txt"));
+            count += 1;
+        }
+    }
+    assert!(count >= 20, "only {count} templates found");
+}
+
+#[test]
+fn the_projects_own_template_gives_its_stack() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(package.join("../template.yaml")).unwrap();
+    check("template.yaml", &text, &package.join("testdata/template/project.txt"));
+
+    let stack = read("template.yaml", &text, &Context::default()).unwrap();
+    let tables: Vec<&str> = stack.tables.iter().map(|table| table.name.as_str()).collect();
+    assert_eq!(tables, ["movies", "votes", "totals"]);
+    for function in &stack.functions {
+        // One name everywhere: `archive` is the binary, `ArchiveFunction` the resource.
+        let from_id = function.logical_id.strip_suffix("Function").unwrap().to_lowercase();
+        assert_eq!(function.binary, from_id);
+    }
+    for mapping in &stack.mappings {
+        assert!(mapping.report_batch_item_failures, "{}", mapping.logical_id);
+        assert!(mapping.bisect_batch_on_function_error, "{}", mapping.logical_id);
+        assert!(mapping.retry_attempts_max.is_some(), "{}", mapping.logical_id);
+        assert!(mapping.on_failure.is_some(), "{}", mapping.logical_id);
+    }
+    assert!(stack.warnings.is_empty(), "{:?}", stack.warnings);
+}
+
+/// The first line of what a text is refused with.
+fn refusal(text: &str) -> String {
+    let diagnostics = read("big.yaml", text, &Context::default()).unwrap_err();
+    diagnostics.to_string().lines().next().unwrap().to_owned()
+}
+
+#[test]
+fn inputs_that_are_too_large_are_refused_and_quickly() {
+    let started = Instant::now();
+    let sequence = format!("Resources: {}{}", "[".repeat(200), "]".repeat(200));
+    let mapping: String =
+        (0..200).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect::<String>();
+    let bomb: String = (0..40)
+        .map(|level| match level {
+            0 => "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned(),
+            _ => format!(
+                "a{level}: &a{level} [{}]\n",
+                vec![format!("*a{}", level - 1); 10].join(",")
+            ),
+        })
+        .collect();
+    let cases = [
+        (
+            format!("Description: {}", "x".repeat(1_000_000)),
+            "error: this template has 1000013 bytes; CloudFormation takes at most 1000000",
+        ),
+        (sequence, "error: this is nested deeper than 64 levels"),
+        (mapping, "error: this is nested deeper than 64 levels"),
+        (bomb, "error: the template grows beyond 500000 values here"),
+        (
+            "Resources: &r\n  A: *r\n".to_owned(),
+            "error: this alias stands inside of its own anchor",
+        ),
+        (
+            format!("Resources:\n{}", "  A: {Type: A}\n".repeat(60_000)),
+            "error: the key `A` is given twice, first in line 2",
+        ),
+        (
+            format!("Resources: [{}]", "!Ref x,".repeat(140_000)),
+            "error: `Resources` must be a mapping, not a list",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(refusal(&text), expected);
+    }
+    assert!(started.elapsed().as_secs() < 60, "took {:?}", started.elapsed());
+}
+
+#[test]
+fn values_that_grow_are_refused() {
+    let mut text = "Parameters:\n  Long:\n    Type: String\n    Default: ".to_owned();
+    text.push_str(&"x".repeat(4_096));
+    text.push_str(
+        "\nTransform: AWS::Serverless-2016-10-31\nResources:\n  F:\n    Type: \
+    AWS::Serverless::Function\n",
+    );
+    text.push_str(
+        "    Properties:\n      Runtime: provided.al2023\n      CodeUri: .\n      \
+    Description: ok\n      Handler: !Sub \"",
+    );
+    text.push_str(&"${Long}".repeat(5_000));
+    text.push_str("\"\n");
+    assert_eq!(refusal(&text), "error: the template's values grow beyond 16000000 bytes here");
+}
+
+#[test]
+fn many_errors_are_counted() {
+    let resources: String = (0..400)
+        .map(|index| {
+            format!(
+                "  R{index}:\n    Type: AWS::SNS::Topic\n    Properties: \
+        {{TopicName: !Ref Nothing{index}}}\n"
+            )
+        })
+        .collect();
+    let diagnostics =
+        read("many.yaml", &format!("Resources:\n{resources}"), &Context::default()).unwrap_err();
+    assert_eq!((diagnostics.shown.len(), diagnostics.more), (50, 350));
+}
+
+fn project_template() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
+    fs::read_to_string(path).unwrap()
+}
+
+proptest! {
+    /// Whatever the text is, there is a stack or a diagnostic, and no panic.
+    #[test]
+    fn any_text_is_answered(text in "[ -~\n]{0,200}") {
+        let _ = read("any.yaml", &text, &Context::default());
+    }
+
+    /// A template with lines removed, doubled or shifted is one that somebody is in the middle of
+    /// writing.
+    #[test]
+    fn a_damaged_template_is_answered(
+        edits in prop::collection::vec((0usize..400, 0u8..4), 1..6)
+    ) {
+        let text = project_template();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for (at, edit) in edits {
+            let at = at % lines.len();
+            match edit {
+                0 => drop(lines.remove(at)),
+                1 => lines.insert(at, lines[at].clone()),
+                2 => lines[at].insert(0, ' '),
+                _ => { let cut = lines[at].len() / 2; lines[at].truncate(cut); }
+            }
+        }
+        if let Err(diagnostics) = read("damaged.yaml", &lines.join("\n"), &Context::default()) {
+            prop_assert!(!diagnostics.shown.is_empty());
+            for found in diagnostics.shown {
+                prop_assert!(found.line >= 1 && found.column >= 1 && found.width >= 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! End-to-end tests of Weir live beside this file; the library itself is empty on purpose.

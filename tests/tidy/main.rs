@@ -1,0 +1,39 @@
+//! The project's own rules as tests: what ARCHITECTURE.md and the style state is checked here.
+//!
+//! Nothing of the product is tested in this binary.
+
+mod arrows;
+mod names;
+mod sources;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the root").to_owned()
+}
+
+/// Paths, relative to the root, of all files that git tracks or would track.
+fn files() -> Vec<String> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git lists the files");
+    assert!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
+    let listed = String::from_utf8(output.stdout).expect("paths are UTF-8");
+    let files: Vec<_> =
+        listed.lines().filter(|p| root().join(p).is_file()).map(str::to_owned).collect();
+    assert!(files.len() > 20, "git ls-files found {} files", files.len());
+    files
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Fails with all complaints at once.
+fn assert_none(rule: &str, complaints: &[String]) {
+    assert!(complaints.is_empty(), "{rule}:\n  {}", complaints.join("\n  "));
+}

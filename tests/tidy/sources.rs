@@ -1,0 +1,152 @@
+//! Files: module docs, sizes, names of paths, leftovers, and paths of somebody's machine.
+
+use crate::{assert_none, files, read};
+
+/// Lines that a file has at most.
+const FILE_LINES_MAX: usize = 600;
+/// Lines that a function has at most, from its `fn` to its closing brace.
+const FUNCTION_LINES_MAX: usize = 70;
+/// Lines of a `fn main`.
+const MAIN_LINES_MAX: usize = 20;
+/// Words that say nothing about a file's purpose.
+const EMPTY_NAMES: [&str; 4] = ["utils", "helpers", "common", "manager"];
+
+fn rust_files() -> Vec<(String, String)> {
+    let is_rust = |path: &String| path.ends_with(".rs");
+    files().into_iter().filter(is_rust).map(|path| (path.clone(), read(&path))).collect()
+}
+
+#[test]
+fn every_module_says_what_it_is_for() {
+    let silent = |(path, text): (String, String)| (!text.starts_with("//!")).then_some(path);
+    let complaints: Vec<_> = rust_files().into_iter().filter_map(silent).collect();
+    assert_none("these files do not begin with `//!`", &complaints);
+}
+
+#[test]
+fn files_and_functions_are_small() {
+    let mut complaints = Vec::new();
+    for (path, text) in rust_files() {
+        let lines = text.lines().count();
+        if lines > FILE_LINES_MAX {
+            complaints.push(format!("{path}: {lines} lines, at most {FILE_LINES_MAX}"));
+        }
+        for (name, line, length) in functions(&text) {
+            let most = if name == "main" { MAIN_LINES_MAX } else { FUNCTION_LINES_MAX };
+            if length > most {
+                complaints
+                    .push(format!("{path}:{line}: fn {name} has {length} lines, at most {most}"));
+            }
+        }
+    }
+    assert_none("too long", &complaints);
+}
+
+/// Name, first line and number of lines of each function, by the indentation that rustfmt gives.
+fn functions(text: &str) -> Vec<(String, usize, usize)> {
+    let lines: Vec<_> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = line.len() - code.len();
+        let head = code.split("fn ").next().unwrap_or("");
+        let is_function = code.contains("fn ")
+            && head.split_whitespace().all(|word| {
+                matches!(word, "const" | "async" | "pub" | "default" | "extern")
+                    || word.starts_with("pub(")
+            });
+        if !is_function {
+            continue;
+        }
+        let name: String = code[head.len() + 3..]
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect();
+        let closing = format!("{}}}", " ".repeat(indent));
+        let end =
+            lines[start..].iter().position(|line| *line == closing).map_or(0, |length| length + 1);
+        found.push((name, start + 1, end));
+    }
+    found
+}
+
+#[test]
+fn paths_are_named_for_their_purpose() {
+    let empty =
+        |path: &String| path.split(['/', '.', '_', '-']).any(|word| EMPTY_NAMES.contains(&word));
+    let complaints: Vec<_> = files().into_iter().filter(empty).collect();
+    assert_none("these names say nothing", &complaints);
+}
+
+#[test]
+fn nothing_unfinished_is_left() {
+    // Written in two parts so that this file does not find itself.
+    let marks = [
+        concat!("FIX", "ME"),
+        concat!("TO", "DO"),
+        concat!("X", "XX"),
+        concat!("todo", "!("),
+        concat!("unimplemented", "!("),
+        concat!("#[ig", "nore"),
+        concat!("#[should", "_panic"),
+    ];
+    let mut complaints = Vec::new();
+    for (path, text) in rust_files() {
+        for (number, line) in text.lines().enumerate() {
+            if marks.iter().any(|mark| line.contains(mark)) {
+                complaints.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none("unfinished", &complaints);
+}
+
+#[test]
+fn no_path_of_a_machine_is_in_the_repository() {
+    let roots = [
+        concat!("/wo", "rk/"),
+        concat!("/ro", "ot/"),
+        concat!("/ho", "me/"),
+        concat!("index.crates", ".io"),
+    ];
+    let text_files = |path: &String| {
+        [".rs", ".md", ".toml", ".yaml", ".yml", ".py", ".txt", ".json", ".sh", "run"]
+            .iter()
+            .any(|ending| path.ends_with(ending))
+    };
+    let mut complaints = Vec::new();
+    for path in files().into_iter().filter(text_files) {
+        let Ok(text) = std::fs::read_to_string(crate::root().join(&path)) else { continue };
+        for (number, line) in text.lines().enumerate() {
+            if roots.iter().any(|root| line.contains(root)) {
+                complaints.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none("paths of a machine", &complaints);
+}
+
+#[test]
+fn docs_that_are_promised_are_there() {
+    let files = files();
+    let promised = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "Cargo.lock",
+        "template.yaml",
+        "docs/differences-from-dynamodb.md",
+        "docs/glossary.md",
+        "docs/formats/log.md",
+        "docs/formats/keys.md",
+        "docs/formats/items.md",
+        ".ci/run",
+    ];
+    let complaints: Vec<_> = promised
+        .into_iter()
+        .filter(|path| !files.iter().any(|file| file == path))
+        .map(str::to_owned)
+        .collect();
+    assert_none("these files are missing", &complaints);
+}
