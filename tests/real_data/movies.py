@@ -68,7 +68,7 @@ def main():
             if kills == 0:
                 kills += weir.kill_function("archive")
             try:
-                return duckdb.sql(f"select count(*) from {query}").fetchone()[0] >= 1293
+                return duckdb.sql(f"select count(*) from {query}").fetchall()[0][0] >= 1293
             except duckdb.IOException:
                 return False
 

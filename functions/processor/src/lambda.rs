@@ -215,7 +215,9 @@ fn start_log() {
     let filter = environment_variable("RUST_LOG")
         .or_else(|| environment_variable("AWS_LAMBDA_LOG_LEVEL"))
         .unwrap_or_else(|| "info".to_owned());
-    let filter = tracing_subscriber::EnvFilter::try_new(filter.to_lowercase())
+    // Lambda's FATAL is no level of ours.
+    let filter = filter.to_lowercase().replace("fatal", "error");
+    let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let subscriber = tracing_subscriber::fmt()
         .json()

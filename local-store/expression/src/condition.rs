@@ -145,7 +145,7 @@ impl Test {
             }
             Self::Not(inner) => inner.collect_paths(paths),
             Self::Compare { left, right, .. } => {
-                paths.extend([left, right].into_iter().filter_map(Operand::path))
+                paths.extend([left, right].into_iter().filter_map(Operand::path));
             }
             Self::Between { operand, lower, upper } => {
                 paths.extend([operand, lower, upper].into_iter().filter_map(Operand::path));

@@ -5,9 +5,13 @@
 //! reported: the first one to deliver again, with everything behind it. What is delivered again
 //! although it was applied finds itself applied.
 
+mod executor;
+
+pub use executor::{Executor, TargetOutcome};
+
 use futures::{StreamExt, stream};
 use model::stream_record::LambdaRecord;
-use rules::{Folded, Found, Needs, Rule, fold};
+use rules::{Rule, fold};
 use tracing::{error, warn};
 
 use crate::back_off::Deadline;
@@ -19,31 +23,6 @@ use crate::quarantine::Quarantine;
 /// Records that are put aside at the same time: a batch of nothing but refused records must still
 /// be done in one invocation.
 const QUARANTINE_AT_ONCE: usize = 16;
-
-/// What makes effects true. It decides nothing.
-pub trait Executor: Send + Sync {
-    /// Loads what a rule needs.
-    fn load(&self, needs: Needs) -> impl Future<Output = Result<Found, Failure>> + Send;
-
-    /// Makes every effect true, each target on its own, until the deadline.
-    fn apply(
-        &self,
-        folded: Folded,
-        found: &Found,
-        deadline: Deadline,
-    ) -> impl Future<Output = Vec<TargetOutcome>> + Send;
-}
-
-/// What became of one target's effects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetOutcome {
-    /// The target, for people.
-    pub target: String,
-    /// Positions in the batch of the records behind it.
-    pub records: Vec<usize>,
-    /// How many of these records changed the target; the others found it so already.
-    pub result: Result<usize, Failure>,
-}
 
 /// What was done with a batch, in numbers of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -226,7 +226,9 @@ proptest! {
         if !sets.is_empty() {
             text += &format!("SET {}", sets.join(", "));
         }
-        prop_assume!(!text.is_empty());
+        if text.is_empty() {
+            return Ok(());
+        }
         let old: Vec<AttributeValue> = (0..length).map(|n| number(100 + n as i64)).collect();
         let item = Item::new().with("l", AttributeValue::L(old.clone()));
         let mut expected: Vec<AttributeValue> = Vec::new();

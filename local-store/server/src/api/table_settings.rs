@@ -172,15 +172,20 @@ static LATEST_LABEL_MS: AtomicU64 = AtomicU64::new(0);
 /// streams of one process have the same, not even while the store's clock stands still, because
 /// what a consumer remembers of a stream is kept under its label.
 pub(crate) fn stream_label(now: EpochMillis) -> Result<String, ApiError> {
+    label_text(next_label_ms(&LATEST_LABEL_MS, now))
+        .ok_or_else(|| ApiError::defect("the store's clock is beyond the year 9999"))
+}
+
+/// Now, or a millisecond after the latest.
+fn next_label_ms(latest: &AtomicU64, now: EpochMillis) -> u64 {
     let next = |latest: u64| now.0.max(latest.saturating_add(1));
-    let latest = LATEST_LABEL_MS
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |latest| Some(next(latest)))
-        .unwrap_or_else(|latest| latest);
-    let label = i64::try_from(next(latest)).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    match label {
-        Some(time) => Ok(time.strftime("%Y-%m-%dT%H:%M:%S%.3f").to_string()),
-        None => Err(ApiError::defect("the store's clock is beyond the year 9999")),
-    }
+    let before = latest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ms| Some(next(ms)));
+    next(before.unwrap_or_else(|ms| ms))
+}
+
+fn label_text(ms: u64) -> Option<String> {
+    let time = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
+    Some(time.strftime("%Y-%m-%dT%H:%M:%S%.3f").to_string())
 }
 
 #[cfg(test)]
@@ -189,10 +194,14 @@ mod tests {
 
     #[test]
     fn labels_grow_while_the_clock_stands_still() {
-        let now = EpochMillis(4_102_444_800_000);
-        let labels: Vec<String> = (0..3).map(|_| stream_label(now).unwrap()).collect();
-        assert!(labels[0].starts_with("2100-01-01T00:00:00."), "{labels:?}");
-        assert_eq!(labels[0].len(), "2026-11-21T02:30:00.000".len());
-        assert!(labels[0] < labels[1] && labels[1] < labels[2], "{labels:?}");
+        let (latest, now) = (AtomicU64::new(0), EpochMillis(1_795_000_000_000));
+        let labels: Vec<String> =
+            (0..3).filter_map(|_| label_text(next_label_ms(&latest, now))).collect();
+        assert_eq!(
+            labels,
+            ["2026-11-18T11:06:40.000", "2026-11-18T11:06:40.001", "2026-11-18T11:06:40.002"]
+        );
+        assert_eq!(next_label_ms(&latest, now.plus(5000)), now.0 + 5000);
+        assert_eq!(label_text(u64::MAX), None);
     }
 }

@@ -142,23 +142,22 @@ impl Log {
         let Some((_, newest)) = found.pop_last() else {
             return self.begin_segment(self.options.first_index, 0);
         };
-        let newest = (newest.name.clone(), newest.header.previous_id, newest);
-        let (newest_name, newest_previous_id, segment) = newest;
-        let mut missing = (newest_name, newest_previous_id);
-        self.segments.push(segment);
-        while let Some(previous) = found.remove(&missing.1) {
-            missing = (previous.name.clone(), previous.header.previous_id);
+        let newest_previous_id = newest.header.previous_id;
+        let (mut oldest_name, mut previous_id) = (newest.name.clone(), newest_previous_id);
+        self.segments.push(newest);
+        while let Some(previous) = found.remove(&previous_id) {
+            (oldest_name, previous_id) = (previous.name.clone(), previous.header.previous_id);
             self.segments.push(previous);
         }
         self.segments.reverse();
         for (id, segment) in found {
             // Between the newest segment and the one that it continues lie those that it replaced.
             if id < newest_previous_id {
-                let (file, missing_id) = missing;
+                let missing = segment::name(previous_id);
                 return Err(Error::Corrupt {
-                    file,
+                    file: oldest_name,
                     offset: 24,
-                    expected: format!("the file {}, which it continues", segment::name(missing_id)),
+                    expected: format!("the file {missing}, which it continues"),
                     found: format!("no such file, but {}, which is older", segment.name),
                 });
             }

@@ -1,0 +1,33 @@
+//! What the frame needs of an executor: load what a rule needs, and make folded effects true.
+//!
+//! The executors themselves stand with their targets: `totals` and `archive_sink`.
+
+use rules::{Folded, Found, Needs};
+
+use crate::back_off::Deadline;
+use crate::failure::Failure;
+
+/// What makes effects true. It decides nothing.
+pub trait Executor: Send + Sync {
+    /// Loads what a rule needs.
+    fn load(&self, needs: Needs) -> impl Future<Output = Result<Found, Failure>> + Send;
+
+    /// Makes every effect true, each target on its own, until the deadline.
+    fn apply(
+        &self,
+        folded: Folded,
+        found: &Found,
+        deadline: Deadline,
+    ) -> impl Future<Output = Vec<TargetOutcome>> + Send;
+}
+
+/// What became of one target's effects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetOutcome {
+    /// The target, for people.
+    pub target: String,
+    /// Positions in the batch of the records behind it.
+    pub records: Vec<usize>,
+    /// How many of these records changed the target; the others found it so already.
+    pub result: Result<usize, Failure>,
+}
