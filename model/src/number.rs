@@ -164,6 +164,9 @@ impl Number {
         }
         let (high, low) =
             if self.exponent >= other.exponent { (self, other) } else { (other, self) };
+        if self.negative == other.negative && self.sum_overflows(&other) {
+            return Err(NumberError::Overflow);
+        }
         // The aligned operand has more than 38 digits only when the sum has too: its last digits
         // are zeros, and the other operand's last digit is not.
         let shift =
@@ -181,6 +184,24 @@ impl Number {
         } else {
             Self::normalized(low.negative, low.coefficient - aligned, exponent)
         }
+    }
+
+    /// Whether the sum of two numbers of one sign is 1E+126 or more, whatever its digits. The
+    /// magnitude is refused before the precision.
+    fn sum_overflows(&self, other: &Self) -> bool {
+        let order = self.compare_magnitude(other);
+        let (high, low) = if order.is_ge() { (self, other) } else { (other, self) };
+        if high.first_exponent() < NUMBER_EXPONENT_MAX {
+            return false;
+        }
+        // Both as multiples of 1E+88, so that 1E+126 is 10^38; what that cuts off cannot carry.
+        let scaled = |n: &Self| {
+            let missing = NUMBER_DIGITS_MAX.saturating_sub(digit_count(n.coefficient));
+            let digits = n.coefficient * 10u128.pow(u32::try_from(missing).unwrap_or(0));
+            let lower = u32::try_from(NUMBER_EXPONENT_MAX - n.first_exponent()).unwrap_or(u32::MAX);
+            10u128.checked_pow(lower).map_or(0, |power| digits / power)
+        };
+        scaled(high) + scaled(low) >= 10u128.pow(38)
     }
 
     /// The exact difference.
@@ -495,6 +516,13 @@ mod tests {
             ("9e38", "-1", NumberError::TooPrecise),
             ("1e125", "1e-130", NumberError::TooPrecise),
             ("9e125", "1e125", NumberError::Overflow),
+            (
+                "9.9999999999999999999999999999999999999e125",
+                "9.9999999999999999999999999999999999999e125",
+                NumberError::Overflow,
+            ),
+            ("-9e125", "-1.5e125", NumberError::Overflow),
+            ("8e125", "1.0000000000000000000000000000000000001e100", NumberError::TooPrecise),
         ] {
             assert_eq!(number(a).checked_add(number(b)), Err(error), "{a} + {b}");
         }

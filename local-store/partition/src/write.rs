@@ -3,7 +3,7 @@
 //!
 //! Nothing here can fail because of a request: what does not work is a reply.
 
-use expression::Condition;
+use expression::{Condition, Update};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EpochMillis, Item, PrimaryKey};
 
@@ -36,19 +36,10 @@ pub(crate) fn apply_write(
     let new = match write.action {
         WriteAction::Put(item) => Some(item),
         WriteAction::Delete => None,
-        WriteAction::Update(update) => {
-            let base = old.clone().unwrap_or_else(|| write.key.to_item(&table.key_schema));
-            match update.apply(&base) {
-                Ok(item) if item.size() > ITEM_BYTES_MAX => {
-                    return Ok(Reply::Invalid(UPDATE_TOO_LARGE.to_owned()));
-                }
-                Ok(item) if item.values().any(|v| v.nesting_levels() > NESTING_LEVELS_MAX) => {
-                    return Ok(Reply::Invalid(NESTED_TOO_DEEPLY.to_owned()));
-                }
-                Ok(item) => Some(item),
-                Err(error) => return Ok(Reply::Invalid(error.to_string())),
-            }
-        }
+        WriteAction::Update(update) => match updated(&update, old.as_ref(), &write.key, table) {
+            Ok(new) => new,
+            Err(refusal) => return Ok(Reply::Invalid(refusal)),
+        },
     };
     let sizes =
         replace(overlay, table, sequence, now, &write.key, old.as_ref(), new.as_ref(), false)?;
@@ -79,6 +70,28 @@ pub(crate) fn apply_expire(
         replace(overlay, table, sequence, now, key, Some(&old), None, true)?;
     }
     Ok(Reply::Done { more: false })
+}
+
+/// The item that an update makes of the one that is there, or of a key alone; `None` when it is not
+/// there and the update does not create it. Or DynamoDB's words for what does not work.
+fn updated(
+    update: &Update,
+    old: Option<&Item>,
+    key: &PrimaryKey,
+    table: &Table,
+) -> Result<Option<Item>, String> {
+    let new = match old {
+        Some(old) => update.apply(old),
+        None => update.apply_to_missing(&key.to_item(&table.key_schema)),
+    }
+    .map_err(|error| error.to_string())?;
+    if new.size() > ITEM_BYTES_MAX {
+        return Err(UPDATE_TOO_LARGE.to_owned());
+    }
+    if new.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
+        return Err(NESTED_TOO_DEEPLY.to_owned());
+    }
+    Ok((old.is_some() || update.creates_item()).then_some(new))
 }
 
 /// Whether a condition holds for an item; an item that is not there has no attributes.

@@ -73,9 +73,6 @@ mod tests {
         out.push('{');
         item_member(&mut out, "g", &Item::new());
         out.push_str("}}");
-        assert_eq!(
-            out,
-            r#"{"a":"b\"","c":7,"d":false,"e":1795000000.007,"f":{"g":{}}}"#
-        );
+        assert_eq!(out, r#"{"a":"b\"","c":7,"d":false,"e":1795000000.007,"f":{"g":{}}}"#);
     }
 }

@@ -58,7 +58,8 @@ pub(super) fn batch_get_item(
     if reads.is_empty() {
         return Err(batch::nothing_requested("BatchGetItem"));
     }
-    if reads.iter().map(|read| read.keys.iter().flatten().count()).sum::<usize>() > BATCH_GET_KEYS_MAX
+    if reads.iter().map(|read| read.keys.iter().flatten().count()).sum::<usize>()
+        > BATCH_GET_KEYS_MAX
     {
         return Err(ApiError::validation("Too many items requested for the BatchGetItem call"));
     }
@@ -71,12 +72,12 @@ pub(super) fn batch_get_item(
         capacities: Vec::with_capacity(reads.len()),
     };
     let mut planned = Vec::with_capacity(reads.len());
-    for mut read in reads {
-        let projection = check_table(&mut read)?;
+    for read in reads {
+        let projection = check_table(&read)?;
         planned.push((read, projection));
     }
     for (read, projection) in planned {
-        answer_table(store, &*view, read, projection.as_ref(), &mut progress)?;
+        answer_table(store, &*view, &read, projection.as_ref(), &mut progress)?;
     }
     let Progress { responses, unprocessed, capacities, .. } = progress;
     let mut out = format!("{{\"Responses\":{responses}}},\"UnprocessedKeys\":{unprocessed}}}");
@@ -118,7 +119,7 @@ fn constrain_table(constraints: &mut Constraints, read: &TableRead<'_>) {
 }
 
 /// The checks that come before any table is looked up.
-fn check_table(read: &mut TableRead<'_>) -> Result<Option<Projection>, ApiError> {
+fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
     let legacy = [("AttributesToGet", "use ProjectionExpression")];
     check_combination(read.parameters, &["ProjectionExpression"], &legacy)?;
     let mut placeholders = Substitutions::of_names(read.names.clone()).into_placeholders()?;
@@ -130,7 +131,7 @@ fn check_table(read: &mut TableRead<'_>) -> Result<Option<Projection>, ApiError>
 fn answer_table<'j>(
     store: &Store,
     view: &dyn View,
-    read: TableRead<'j>,
+    read: &TableRead<'j>,
     projection: Option<&Projection>,
     progress: &mut Progress<'j>,
 ) -> Result<(), ApiError> {
@@ -179,7 +180,7 @@ fn answer_table<'j>(
     progress.capacities.push((read.name, capacity));
     if !unprocessed.is_empty() {
         let keys = unprocessed.iter().map(|key| key.to_item(&table.key_schema));
-        write_unprocessed(&mut progress.unprocessed, &read, keys);
+        write_unprocessed(&mut progress.unprocessed, read, keys);
     }
     Ok(())
 }

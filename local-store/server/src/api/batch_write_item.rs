@@ -4,16 +4,14 @@
 
 use std::collections::BTreeSet;
 
-use model::limits::BATCH_WRITE_ITEMS_MAX;
 use model::key::KeyError;
+use model::limits::BATCH_WRITE_ITEMS_MAX;
 use model::{Item, PrimaryKey};
 use partition::{Command, Table, TableId, Write, WriteAction};
 
 use super::batch;
 use super::capacity::{Capacity, CapacityDetail};
-use super::constraints::{
-    Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS,
-};
+use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
 use super::error::ApiError;
 use super::item_write::written;
 use super::parameters::{self, Checked, Parameters};
@@ -168,10 +166,7 @@ fn check_values(request: &Request) -> Result<(), ApiError> {
     }
 }
 
-fn key_and_action(
-    table: &Table,
-    request: Request,
-) -> Result<(PrimaryKey, WriteAction), ApiError> {
+fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteAction), ApiError> {
     match request {
         Request::Put(Ok(item)) => {
             let key = table.key_schema.key_of_item(&item).map_err(|error| match error {

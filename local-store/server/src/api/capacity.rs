@@ -109,18 +109,26 @@ mod tests {
         ] {
             assert_eq!(Capacity::of_read(bytes, consistent).to_string(), shown, "{bytes}");
         }
-        for (old, new, shown) in [(0, 0, "1.0"), (1024, 10, "1.0"), (1025, 0, "2.0"), (0, 2049, "3.0")]
+        for (old, new, shown) in
+            [(0, 0, "1.0"), (1024, 10, "1.0"), (1025, 0, "2.0"), (0, 2049, "3.0")]
         {
             assert_eq!(Capacity::of_write(old, new).to_string(), shown, "{old} {new}");
         }
-        assert_eq!(Capacity::of_read(1, false).plus(Capacity::of_read(1, false)).to_string(), "1.0");
+        assert_eq!(
+            Capacity::of_read(1, false).plus(Capacity::of_read(1, false)).to_string(),
+            "1.0"
+        );
     }
 
     #[test]
     fn details() {
         let member = |text| {
             let mut out = String::from("{");
-            CapacityDetail::from_parameter(text).write_member(&mut out, "t", Capacity::of_write(0, 0));
+            CapacityDetail::from_parameter(text).write_member(
+                &mut out,
+                "t",
+                Capacity::of_write(0, 0),
+            );
             out
         };
         assert_eq!(member(None), "{");

@@ -32,9 +32,7 @@ pub(super) fn describe_stream(
     streams::constrain_shard_id(&mut constraints, "shardFilter.shardId", parent);
     constraints.finish()?;
     if filter.is_some() && (filter_type.is_none() || parent.is_none()) {
-        return Err(ApiError::invalid_parameter(
-            "ShardFilter must have both a Type and a ShardId",
-        ));
+        return Err(ApiError::invalid_parameter("ShardFilter must have both a Type and a ShardId"));
     }
 
     let found = FoundStream::find(store, arn.unwrap_or_default())?;

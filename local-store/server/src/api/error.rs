@@ -3,9 +3,9 @@
 //! One constructor for each error, so that a search for `ApiError::` finds every complaint. Texts
 //! that only one operation uses stand where they are used. Nothing here decides when to complain.
 
-use model::key::KeyError;
 use model::Item;
 use model::json::{self, DecodeError};
+use model::key::KeyError;
 use partition::ReadError;
 
 use crate::store::Unavailable;

@@ -12,8 +12,7 @@ use super::shard_iterator::{Place, ShardIterator};
 use super::streams::{self, FoundStream};
 use crate::store::Store;
 
-const TYPES: &[&str] =
-    &["AFTER_SEQUENCE_NUMBER", "LATEST", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON"];
+const TYPES: &[&str] = &["AFTER_SEQUENCE_NUMBER", "LATEST", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON"];
 /// Digits of a sequence number, both inclusive (AWS API reference, `GetShardIterator`).
 const SEQUENCE_NUMBER_LENGTH: (usize, usize) = (21, 40);
 
@@ -57,8 +56,7 @@ pub(super) fn get_shard_iterator(
         (None, None) => return Err(ApiError::defect("an iterator type passed its constraint")),
     };
     check_not_trimmed(place, shard)?;
-    let iterator =
-        ShardIterator { shard_id: shard.id.clone(), place, issued_at: store.now() };
+    let iterator = ShardIterator { shard_id: shard.id.clone(), place, issued_at: store.now() };
     let mut out = String::from("{");
     text_member(&mut out, "ShardIterator", &iterator.to_text(arn)?);
     out.push('}');

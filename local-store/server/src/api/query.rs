@@ -47,8 +47,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     let index = shared.check_index();
     let mut placeholders = shared.substitutions.into_placeholders()?;
     let key_expression = KeyExpression::parse(key_condition, &mut placeholders)?;
-    let filter =
-        expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
+    let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
 

@@ -46,17 +46,15 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     let is_consistent = shared.is_consistent;
     let index = shared.check_index();
     let mut placeholders = shared.substitutions.into_placeholders()?;
-    let filter =
-        expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
+    let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
 
     let table = tables::find_for_items(store, table)?;
     index?;
     let tokens = segment.map_or(TokenRange::ALL, |(n, total)| TokenRange::segment(n, total));
-    let start_after = start_key
-        .map(|key| start_after(&key, &table.key_schema, tokens, segment))
-        .transpose()?;
+    let start_after =
+        start_key.map(|key| start_after(&key, &table.key_schema, tokens, segment)).transpose()?;
     let request = PageRequest {
         table: &table,
         range: ItemRange::Tokens(tokens),
@@ -100,9 +98,8 @@ fn start_after(
     tokens: TokenRange,
     segment: Option<Segment>,
 ) -> Result<PrimaryKey, ApiError> {
-    let key = schema
-        .key_of_parameter(key)
-        .map_err(|error| starting_key_invalid(&error.to_string()))?;
+    let key =
+        schema.key_of_parameter(key).map_err(|error| starting_key_invalid(&error.to_string()))?;
     match segment {
         Some((number, total)) if !(tokens.first..=tokens.last).contains(&key.token()) => {
             Err(starting_key_invalid(&format!(

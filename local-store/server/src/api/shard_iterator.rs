@@ -96,7 +96,8 @@ mod tests {
 
     use super::*;
 
-    const ARN: &str = "arn:aws:dynamodb:us-east-1:000000000000:table/votes/stream/2026-11-21T02:30:00.000";
+    const ARN: &str =
+        "arn:aws:dynamodb:us-east-1:000000000000:table/votes/stream/2026-11-21T02:30:00.000";
 
     fn iterator() -> ShardIterator {
         ShardIterator {

@@ -45,8 +45,9 @@ pub(crate) struct FoundStream {
 impl FoundStream {
     /// The stream with an ARN.
     pub(crate) fn find(store: &Store, given: &str) -> Result<Self, ApiError> {
-        let arn: StreamArn =
-            given.parse().map_err(|error| ApiError::validation(format!("Invalid StreamArn: {error}")))?;
+        let arn: StreamArn = given
+            .parse()
+            .map_err(|error| ApiError::validation(format!("Invalid StreamArn: {error}")))?;
         let is_ours = arn.table.region == store.region() && arn.table.account == store.account();
         let table = store.catalogue().find(&arn.table.table).filter(|_| is_ours).cloned();
         match table {

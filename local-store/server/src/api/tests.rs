@@ -66,7 +66,9 @@ impl Player {
         let expanded = self.expand(command);
         let (name, rest) = expanded.split_once(char::is_whitespace).unwrap_or((&expanded, ""));
         let response = match name {
-            "freeze" => return format!("frozen {}", self.store.clock().freeze() > Default::default()),
+            "freeze" => {
+                return format!("frozen {}", self.store.clock().freeze() > Default::default());
+            }
             "advance" => {
                 self.store.clock().advance(rest.trim().parse().unwrap());
                 return "advanced".to_owned();
@@ -138,7 +140,10 @@ impl Player {
         for (kind, start, length) in [("LABEL", "20", 23), ("SHARD", "shardId-", 37)] {
             while let Some(at) = text.match_indices(start).map(|(at, _)| at).find(|at| {
                 text.get(*at..at + length).is_some_and(|found| {
-                    kind == "SHARD" || found.ends_with(|c: char| c.is_ascii_digit()) && found.contains('T') && found.contains(':')
+                    kind == "SHARD"
+                        || found.ends_with(|c: char| c.is_ascii_digit())
+                            && found.contains('T')
+                            && found.contains(':')
                 })
             }) {
                 let found = text[at..at + length].to_owned();
@@ -188,8 +193,7 @@ async fn answers_are_as_recorded() {
         let recorded = fs::read_to_string(&file).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let store = open_store(directory.path());
-        let mut player =
-            Player { store, captured: BTreeMap::new(), numbered: BTreeMap::new() };
+        let mut player = Player { store, captured: BTreeMap::new(), numbered: BTreeMap::new() };
         let played = player.play(&recorded).await;
         if std::env::var_os("UPDATE").is_some() {
             fs::write(&file, played).unwrap();
@@ -236,9 +240,7 @@ async fn pages(store: &Store, operation: &str, parameters: &str) -> Vec<Vec<Stri
     loop {
         let page = succeed(store, operation, &format!("{{{parameters}{start}}}")).await;
         let items = page["Items"].as_array().unwrap();
-        pages.push(
-            items.iter().map(|item| item["sk"]["N"].as_str().unwrap().to_owned()).collect(),
-        );
+        pages.push(items.iter().map(|item| item["sk"]["N"].as_str().unwrap().to_owned()).collect());
         if page["LastEvaluatedKey"].is_null() {
             return pages;
         }
@@ -264,10 +266,8 @@ async fn pages_end_at_one_megabyte() {
     let backward = pages(&store, "Query", &format!(r#"{query},"ScanIndexForward":false"#)).await;
     assert_eq!(backward.concat(), (0..25).rev().map(|n| n.to_string()).collect::<Vec<_>>());
     assert_eq!(pages(&store, "Scan", r#""TableName":"parts""#).await.concat(), forward);
-    let filtered = format!(
-        r#""TableName":"parts","FilterExpression":"sk = :n","ExpressionAttributeValues":{{":n":{{"N":"24"}}}}"#
-    );
-    assert_eq!(pages(&store, "Scan", &filtered).await, [vec![], vec![], vec!["24".to_owned()]]);
+    let filtered = r#""TableName":"parts","FilterExpression":"sk = :n","ExpressionAttributeValues":{":n":{"N":"24"}}"#;
+    assert_eq!(pages(&store, "Scan", filtered).await, [vec![], vec![], vec!["24".to_owned()]]);
     // 11 items of 100,000 bytes and a little: 269 units of 4 KB, halved.
     let page = succeed(
         &store,
@@ -289,8 +289,9 @@ async fn pages_and_segments_cover_the_table_once() {
     let mut all: Vec<String> = (0..60).map(|n| n.to_string()).collect();
     all.sort();
     for limit in [1, 7, 59, 60, 61] {
-        let mut found =
-            pages(&store, "Scan", &format!(r#""TableName":"parts","Limit":{limit}"#)).await.concat();
+        let mut found = pages(&store, "Scan", &format!(r#""TableName":"parts","Limit":{limit}"#))
+            .await
+            .concat();
         found.sort();
         assert_eq!(found, all, "limit {limit}");
     }
@@ -316,7 +317,9 @@ async fn batches_keep_to_their_limits() {
     let store = store_with_parts(directory.path(), "").await;
     let writes = |count: usize| {
         let puts: Vec<String> = (0..count)
-            .map(|n| format!(r#"{{"PutRequest":{{"Item":{{"pk":{{"S":"b"}},"sk":{{"N":"{n}"}}}}}}}}"#))
+            .map(|n| {
+                format!(r#"{{"PutRequest":{{"Item":{{"pk":{{"S":"b"}},"sk":{{"N":"{n}"}}}}}}}}"#)
+            })
             .collect();
         format!(r#"{{"RequestItems":{{"parts":[{}]}}}}"#, puts.join(","))
     };
@@ -341,8 +344,7 @@ async fn batches_keep_to_their_limits() {
     assert_eq!(first["Responses"]["parts"].as_array().unwrap().len(), 41);
     let rest = first["UnprocessedKeys"].clone();
     assert_eq!(rest["parts"]["Keys"].as_array().unwrap().len(), 4);
-    let second =
-        succeed(&store, "BatchGetItem", &format!(r#"{{"RequestItems":{rest}}}"#)).await;
+    let second = succeed(&store, "BatchGetItem", &format!(r#"{{"RequestItems":{rest}}}"#)).await;
     assert_eq!(second["Responses"]["parts"][3]["sk"]["N"], "44");
     assert_eq!(second["UnprocessedKeys"], serde_json::json!({}));
 }
@@ -374,8 +376,7 @@ async fn expiry_tells_that_it_was_time_to_live() {
     let mut removed = Vec::new();
     let streams = succeed(&store, "ListStreams", r#"{"TableName":"parts"}"#).await;
     let arn = streams["Streams"][0]["StreamArn"].as_str().unwrap().to_owned();
-    let described =
-        succeed(&store, "DescribeStream", &format!(r#"{{"StreamArn":"{arn}"}}"#)).await;
+    let described = succeed(&store, "DescribeStream", &format!(r#"{{"StreamArn":"{arn}"}}"#)).await;
     for shard in described["StreamDescription"]["Shards"].as_array().unwrap() {
         let iterator = succeed(
             &store,
@@ -396,10 +397,13 @@ async fn expiry_tells_that_it_was_time_to_live() {
             }
         }
     }
-    let service =
-        serde_json::json!({"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"});
+    let service = serde_json::json!({"Type": "Service", "PrincipalId": "dynamodb.amazonaws.com"});
     assert_eq!(
         removed,
-        [("1".to_owned(), service.clone()), ("2".to_owned(), Value::Null), ("3".to_owned(), service)]
+        [
+            ("1".to_owned(), service.clone()),
+            ("2".to_owned(), Value::Null),
+            ("3".to_owned(), service)
+        ]
     );
 }

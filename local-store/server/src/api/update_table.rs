@@ -56,14 +56,7 @@ pub(super) async fn update_table(
         Some(Reply::Table(table)) => {
             let statistics = read_statistics(&*store.view(), &table)?;
             let mut out = String::from("{");
-            description_member(
-                &mut out,
-                "TableDescription",
-                store,
-                &table,
-                statistics,
-                "ACTIVE",
-            );
+            description_member(&mut out, "TableDescription", store, &table, statistics, "ACTIVE");
             out.push('}');
             Ok(out)
         }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false}` |
 //! | `POST /_weir/clock` with `{"freeze":true}`, `{"advance_ms":N}` or `{"resume":true}` | the same, after the change |
-//! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the items that were due and were deleted |
+//! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the delete commands that it took |
 //! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
 //!
 //! An error says what is wrong, where, and what to write instead. Pages in a browser are refused,
@@ -22,7 +22,8 @@ use crate::store::Store;
 /// Where the paths of the admin endpoint begin.
 pub(super) const PREFIX: &str = "/_weir/";
 
-const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, or GET /_weir/streams/<table>";
+const PATHS: &str =
+    "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, or GET /_weir/streams/<table>";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
 
 /// A status and JSON.
@@ -122,9 +123,8 @@ async fn sweep(store: &Store) -> Answer {
 
 fn show_stream(store: &Store, name: &str) -> Answer {
     let place = format!("GET /_weir/streams/{name}");
-    let not_found = |what: &str, instead: &str| {
-        refusal(StatusCode::NOT_FOUND, what, &place, instead)
-    };
+    let not_found =
+        |what: &str, instead: &str| refusal(StatusCode::NOT_FOUND, what, &place, instead);
     let catalogue = store.catalogue();
     let Some(table) = catalogue.find(name) else {
         let names: Vec<&str> = catalogue.by_name().map(|table| table.name.as_str()).collect();
@@ -150,11 +150,9 @@ fn show_stream(store: &Store, name: &str) -> Answer {
         })
         .collect();
     match shards {
-        Ok(shards) => success(format!(
-            "{{\"label\":\"{}\",\"shards\":[{}]}}",
-            stream.label,
-            shards.join(",")
-        )),
+        Ok(shards) => {
+            success(format!("{{\"label\":\"{}\",\"shards\":[{}]}}", stream.label, shards.join(",")))
+        }
         Err(error) => refusal(
             StatusCode::INTERNAL_SERVER_ERROR,
             &error.to_string(),

@@ -6,6 +6,8 @@
 mod admin;
 mod request_id;
 mod routes;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::pin::pin;

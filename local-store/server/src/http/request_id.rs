@@ -34,7 +34,10 @@ impl RequestIds {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut word = mix(state);
             for digit in digits {
-                *digit = usize::try_from(word & 31).ok().and_then(|n| DIGITS.get(n)).map_or(b'0', |d| *d);
+                *digit = usize::try_from(word & 31)
+                    .ok()
+                    .and_then(|n| DIGITS.get(n))
+                    .map_or(b'0', |d| *d);
                 word >>= 5;
             }
         }
@@ -58,8 +61,7 @@ mod tests {
     #[test]
     fn ids_differ() {
         let (first, second) = (RequestIds::new(), RequestIds::new());
-        let ids: BTreeSet<_> =
-            (0..5000).flat_map(|_| [first.next(), second.next()]).collect();
+        let ids: BTreeSet<_> = (0..5000).flat_map(|_| [first.next(), second.next()]).collect();
         assert_eq!(ids.len(), 10_000);
         let is_digit = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit();
         assert!(ids.iter().all(|id| id.iter().all(is_digit)));

@@ -1,0 +1,294 @@
+//! Tests of the listener over real sockets.
+//!
+//! Goal: what is not an API request, or is too large, or arrives in pieces, gets an answer and
+//! harms nobody. Method: bytes are written to a socket as they are, and the answer is read back.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::serve;
+use crate::store::{Config, Store};
+
+struct Server {
+    address: std::net::SocketAddr,
+    shutdown: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+    store: Store,
+    _directory: tempfile::TempDir,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = Config {
+            directory: directory.path().to_path_buf(),
+            region: "us-east-1".to_owned(),
+            account: "000000000000".to_owned(),
+        };
+        let store = Store::open(config, Box::new(|reason| panic!("{reason}"))).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (shutdown, asked) = oneshot::channel();
+        let task = tokio::spawn(serve(listener, store.clone(), async {
+            let _ = asked.await;
+        }));
+        Self { address, shutdown: Some(shutdown), task, store, _directory: directory }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// One request on a connection of its own.
+    async fn send(&self, head: &str, body: &str) -> Answer {
+        let mut stream = self.connect().await;
+        let length = body.len();
+        let request = format!("{head}\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        Answer::read(&mut stream).await
+    }
+
+    async fn call(&self, operation: &str, body: &str) -> Answer {
+        self.send(&format!("POST / HTTP/1.1\r\nX-Amz-Target: DynamoDB_20120810.{operation}"), body)
+            .await
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: String,
+    body: String,
+}
+
+impl Answer {
+    async fn read(stream: &mut TcpStream) -> Self {
+        let mut bytes = Vec::new();
+        let head = loop {
+            if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+                break end;
+            }
+            let mut buffer = [0; 4096];
+            let count = stream.read(&mut buffer).await.unwrap();
+            assert!(count > 0, "the connection ended: {}", String::from_utf8_lossy(&bytes));
+            bytes.extend_from_slice(&buffer[..count]);
+        };
+        let headers = String::from_utf8(bytes[..head].to_vec()).unwrap().to_ascii_lowercase();
+        let header = |name: &str| headers.split(&format!("\r\n{name}: ")).nth(1).unwrap();
+        let length: usize = header("content-length").split("\r\n").next().unwrap().parse().unwrap();
+        let mut body = bytes.split_off(head + 4);
+        while body.len() < length {
+            let mut buffer = vec![0; length - body.len()];
+            let count = stream.read(&mut buffer).await.unwrap();
+            body.extend_from_slice(&buffer[..count]);
+        }
+        Self {
+            status: headers.split(' ').nth(1).unwrap().parse().unwrap(),
+            headers: headers.clone(),
+            body: String::from_utf8(body).unwrap(),
+        }
+    }
+
+    fn header(&self, name: &str) -> &str {
+        let value = self.headers.split(&format!("\r\n{name}: ")).nth(1).unwrap_or("");
+        value.split("\r\n").next().unwrap()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+const TABLE: &str = r#"{"TableName":"votes","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}],"BillingMode":"PAY_PER_REQUEST","StreamSpecification":{"StreamEnabled":true,"StreamViewType":"KEYS_ONLY"}}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_carry_id_checksum_and_type() {
+    let server = Server::start().await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let answer = server.call("ListTables", "{}").await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"TableNames":[]}"#));
+        assert_eq!(answer.header("content-type"), "application/x-amz-json-1.0");
+        assert_eq!(
+            answer.header("x-amz-crc32"),
+            crc32fast::hash(answer.body.as_bytes()).to_string()
+        );
+        ids.push(answer.header("x-amzn-requestid").to_owned());
+    }
+    assert_eq!(ids[0].len(), 52);
+    assert_ne!(ids[0], ids[1]);
+    let error = server.call("DescribeTable", r#"{"TableName":"nothing"}"#).await;
+    assert_eq!(error.status, 400);
+    assert_eq!(
+        error.json()["__type"],
+        "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException"
+    );
+    assert!(
+        error.header("x-amzn-requestid").len() == 52 && !error.header("x-amz-crc32").is_empty()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_api_request_is_answered_too() {
+    let server = Server::start().await;
+    let health = server.send("GET / HTTP/1.1", "").await;
+    assert_eq!(
+        (health.status, health.body.as_str()),
+        (200, "healthy: dynamodb.us-east-1.amazonaws.com")
+    );
+    for (head, status) in [
+        ("GET /shell HTTP/1.1", 404),
+        ("PUT / HTTP/1.1", 404),
+        ("DELETE / HTTP/1.1", 404),
+        ("OPTIONS / HTTP/1.1\r\nOrigin: http://example.com", 404),
+        ("POST / HTTP/1.1", 400),
+        ("POST / HTTP/1.1\r\nX-Amz-Target: \u{e9}", 400),
+    ] {
+        let answer = server.send(head, "{}").await;
+        assert_eq!(answer.status, status, "{head}: {answer:?}");
+        assert!(answer.body.contains("UnknownOperationException"), "{head}: {answer:?}");
+        assert!(answer.header("access-control-allow-origin").is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_serves_many_requests_and_pieces() {
+    let server = Server::start().await;
+    let mut stream = server.connect().await;
+    let request = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 2\r\n\r\n{}";
+    // Two requests at once, then one in pieces.
+    stream.write_all(request.repeat(2).as_bytes()).await.unwrap();
+    stream.write_all(&request.as_bytes()[..60]).await.unwrap();
+    let mut answered = 0;
+    for _ in 0..2 {
+        // Both answers may arrive together, so they are counted in the bytes.
+        let mut buffer = [0; 4096];
+        if answered < 2 {
+            let count = stream.read(&mut buffer).await.unwrap();
+            answered += String::from_utf8_lossy(&buffer[..count]).matches("200 OK").count();
+        }
+    }
+    assert_eq!(answered, 2);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    stream.write_all(&request.as_bytes()[60..]).await.unwrap();
+    assert_eq!(Answer::read(&mut stream).await.status, 200);
+    let chunked = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n";
+    stream.write_all(chunked.as_bytes()).await.unwrap();
+    assert_eq!(Answer::read(&mut stream).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_large_bodies_are_refused() {
+    let server = Server::start().await;
+    // The length is enough to refuse it; nothing of it needs to be sent.
+    let mut stream = server.connect().await;
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.PutItem\r\nContent-Length: 99999999\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let answer = Answer::read(&mut stream).await;
+    assert_eq!(answer.status, 413);
+    assert!(answer.body.contains("larger than 17825792 bytes"), "{}", answer.body);
+    // Without a length, it is counted while it arrives.
+    let mut stream = server.connect().await;
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.PutItem\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let chunk = format!("100000\r\n{}\r\n", " ".repeat(0x10_0000));
+    let (mut reader, mut writer) = stream.split();
+    let send = async {
+        for _ in 0..20 {
+            if writer.write_all(chunk.as_bytes()).await.is_err() {
+                break;
+            }
+        }
+    };
+    let mut first = [0; 12];
+    let (_, status) = tokio::join!(send, reader.read_exact(&mut first));
+    status.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 413");
+    // Others are served as before.
+    assert_eq!(server.call("ListTables", "{}").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_admin_endpoint_moves_the_clock() {
+    let server = Server::start().await;
+    let clock = |head: &'static str, body: &'static str| server.send(head, body);
+    let frozen = clock("POST /_weir/clock HTTP/1.1", r#"{"freeze":true}"#).await.json();
+    assert_eq!(frozen["frozen"], true);
+    let advanced = clock("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":60000}"#).await.json();
+    assert_eq!(advanced["now_ms"].as_u64().unwrap(), frozen["now_ms"].as_u64().unwrap() + 60_000);
+    assert_eq!(clock("GET /_weir/clock HTTP/1.1", "").await.json(), advanced);
+    let resumed = clock("POST /_weir/clock HTTP/1.1", r#"{"resume":true}"#).await.json();
+    assert_eq!(resumed["frozen"], false);
+    for (head, body, status, part) in [
+        ("POST /_weir/clock HTTP/1.1", "", 400, "not JSON"),
+        ("POST /_weir/clock HTTP/1.1", "{}", 400, "one change is expected"),
+        ("POST /_weir/clock HTTP/1.1", r#"{"freeze":false}"#, 400, "`freeze`"),
+        ("POST /_weir/clock HTTP/1.1", r#"{"rewind":true}"#, 400, "`rewind`"),
+        ("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":-1}"#, 400, "never goes back"),
+        ("POST /_weir/clock HTTP/1.1", r#"{"freeze":true,"resume":true}"#, 400, "one change"),
+        ("POST /_weir/nothing HTTP/1.1", "", 404, "GET /_weir/clock"),
+        ("DELETE /_weir/clock HTTP/1.1", "", 404, "GET /_weir/clock"),
+        ("POST /_weir/clock HTTP/1.1\r\nOrigin: http://example.com", "{}", 403, "browser"),
+    ] {
+        let answer = clock(head, body).await;
+        assert_eq!(answer.status, status, "{head} {body}: {answer:?}");
+        assert!(answer.body.contains(part), "{head} {body}: {answer:?}");
+        let error = answer.json();
+        assert!(["what", "where", "instead"].iter().all(|name| error[*name].is_string()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_admin_endpoint_sweeps_and_shows_how_far_shards_are() {
+    let server = Server::start().await;
+    assert_eq!(server.call("CreateTable", TABLE).await.status, 200);
+    let stream = || server.send("GET /_weir/streams/votes HTTP/1.1", "");
+    let before = stream().await.json();
+    let shards = before["shards"].as_array().unwrap();
+    assert_eq!(shards.len(), 4);
+    assert!(shards.iter().all(|s| s["last_sequence"].is_null() && s["open"] == true));
+    let expires = server.store.now().seconds() - 10;
+    let item = format!(
+        r#"{{"TableName":"votes","Item":{{"pk":{{"S":"a"}},"expires":{{"N":"{expires}"}}}}}}"#
+    );
+    assert_eq!(server.call("PutItem", &item).await.status, 200);
+    let after = stream().await.json();
+    let told: Vec<&Value> = after["shards"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|shard| &shard["last_sequence"])
+        .filter(|last| !last.is_null())
+        .collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].as_str().unwrap().len(), 22);
+
+    let swept = server.send("POST /_weir/ttl/sweep HTTP/1.1", "").await;
+    assert_eq!((swept.status, swept.body.as_str()), (200, r#"{"expired":0}"#));
+    for (path, part) in [("nothing", "votes"), ("", "votes")] {
+        let answer = server.send(&format!("GET /_weir/streams/{path} HTTP/1.1"), "").await;
+        assert_eq!(answer.status, 404);
+        assert!(answer.json()["instead"].as_str().unwrap().contains(part), "{answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutting_down_ends_idle_connections_and_answers_the_others() {
+    let mut server = Server::start().await;
+    let mut idle = server.connect().await;
+    let mut busy = server.connect().await;
+    // This request is under way: its body has not come yet.
+    busy.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 2\r\n\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.shutdown.take().unwrap().send(()).unwrap();
+    assert_eq!(idle.read(&mut [0; 10]).await.unwrap(), 0);
+    busy.write_all(b"{}").await.unwrap();
+    assert_eq!(Answer::read(&mut busy).await.status, 200);
+    server.task.await.unwrap();
+    assert!(TcpStream::connect(server.address).await.is_err());
+}

@@ -1,0 +1,67 @@
+//! `kill -9` while writes are under way: every acknowledged write is there afterwards.
+//!
+//! This says nothing about power loss: the log's own tests cut the power of a simulated disk.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::process::LocalStore;
+
+/// Processes that are killed, one after the other, on one data directory.
+const CYCLES: u64 = 12;
+const WRITERS: u64 = 4;
+
+#[test]
+fn acknowledged_writes_survive_kill_9() {
+    let folder = tempfile::tempdir().unwrap();
+    // Per writer: every serial number below this one was acknowledged, each on its own item.
+    let acknowledged: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
+    for cycle in 0..CYCLES {
+        let mut store = LocalStore::start(folder.path());
+        let endpoint = store.endpoint.clone();
+        if cycle == 0 {
+            endpoint.create_table("serials");
+        }
+        let found: Vec<_> = endpoint
+            .scan("serials")
+            .iter()
+            .map(|item| item["p"]["S"].as_str().unwrap().to_owned())
+            .collect();
+        for (writer, count) in acknowledged.iter().enumerate() {
+            for serial in 0..count.load(Ordering::SeqCst) {
+                assert!(
+                    found.contains(&format!("{writer}-{serial}")),
+                    "cycle {cycle}: acknowledged {writer}-{serial} is lost"
+                );
+            }
+        }
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for (writer, count) in acknowledged.iter().enumerate() {
+                let (endpoint, stop) = (&endpoint, &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::SeqCst) {
+                        let serial = count.load(Ordering::SeqCst);
+                        let body = json!({"TableName": "serials", "Item": {"p": {"S": format!("{writer}-{serial}")}}});
+                        match endpoint.try_send("PutItem", body.to_string().as_bytes()) {
+                            Some(answer) if answer.status == 200 => {
+                                count.store(serial + 1, Ordering::SeqCst);
+                            }
+                            _ => break,
+                        }
+                    }
+                });
+            }
+            // A different moment in each cycle, from the first writes to well under way.
+            thread::sleep(Duration::from_millis(20 + 37 * cycle));
+            store.process.kill();
+            stop.store(true, Ordering::SeqCst);
+        });
+    }
+    let total: u64 = acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).sum();
+    assert!(total > CYCLES * 10, "only {total} writes were acknowledged");
+    println!("{total} acknowledged writes, {CYCLES} kills, none lost");
+}

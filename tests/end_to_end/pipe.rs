@@ -1,0 +1,90 @@
+//! The whole pipe under faults from outside: a bucket that is gone, a restart in the middle.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::process::{Up, wait_for};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+fn parquet_files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
+    paths
+        .flat_map(|path| match path.is_dir() {
+            true => parquet_files(&path),
+            false => vec![path],
+        })
+        .filter(|path| path.extension().is_some_and(|ending| ending == "parquet"))
+        .collect()
+}
+
+#[test]
+fn a_bucket_that_is_gone_delays_the_archive_and_loses_nothing() {
+    let up = Up::start(&[]);
+    let bucket = fs::read_dir(up.path("s3"))
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().contains("archive"))
+        })
+        .unwrap();
+    fs::remove_dir_all(&bucket).unwrap();
+    let item =
+        json!({"year": {"N": "2026"}, "title": {"S": "Late"}, "expires_at": {"N": "1800000000"}});
+    up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
+    up.store.advance_clock(1000 * 24 * 60 * 60 * 1000);
+    wait_for("the item to expire", LIMIT, || up.store.scan("movies").is_empty().then_some(()));
+    wait_for("the missing bucket to be named", LIMIT, || {
+        let logs = fs::read_to_string(up.path("logs/ArchiveFunction.log")).unwrap_or_default();
+        (up.process.log() + &logs).contains("bucket").then_some(())
+    });
+    assert_eq!(parquet_files(&bucket).len(), 0);
+    fs::create_dir(&bucket).unwrap();
+    let files = wait_for("the archive", LIMIT, || {
+        let files = parquet_files(&bucket);
+        (!files.is_empty()).then_some(files)
+    });
+    assert_eq!(files.len(), 1);
+    assert!(files[0].display().to_string().contains("/table=movies/dt="), "{files:?}");
+}
+
+#[test]
+fn a_second_up_finds_the_data_and_goes_on_where_the_first_stopped() {
+    let totals = |up: &Up| -> BTreeMap<String, String> {
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let items = up.store.scan("totals");
+        items.iter().map(|item| (text(&item["counter"]["S"]), text(&item["total"]["N"]))).collect()
+    };
+    let vote = |up: &Up, slot: u32| {
+        up.store.ok("UpdateItem", &json!({
+            "TableName": "votes", "Key": {"slot": {"S": format!("poll#{slot}")}},
+            "UpdateExpression": "ADD votes :one", "ExpressionAttributeValues": {":one": {"N": "1"}},
+        }));
+    };
+    let expected = |votes: &str| BTreeMap::from([("poll".to_owned(), votes.to_owned())]);
+    let mut up = Up::start(&["--duplicate-deliveries"]);
+    (0..20).for_each(|slot| vote(&up, slot));
+    wait_for("20 votes", LIMIT, || (totals(&up) == expected("20")).then_some(()));
+    assert!(up.process.interrupt(), "Ctrl-C ends it well");
+    assert!(!up.folder.path().join(".weir/running.json").exists());
+    drop(up.process);
+
+    let mut up = Up::start_in(up.folder, &[]);
+    assert_eq!(totals(&up), expected("20"));
+    (0..5).for_each(|slot| vote(&up, slot));
+    wait_for("25 votes", LIMIT, || (totals(&up) == expected("25")).then_some(()));
+    // No warning, no time to end in order: the third one goes on all the same.
+    (5..10).for_each(|slot| vote(&up, slot));
+    let old = up.process.id();
+    up.process.kill();
+    drop(up.process);
+    let up = Up::start_in(up.folder, &[]);
+    assert_ne!(up.process.id(), old);
+    wait_for("30 votes", LIMIT, || (totals(&up) == expected("30")).then_some(()));
+}

@@ -1,0 +1,170 @@
+//! Starting and ending the real binaries. Each test has its own folder and free ports.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::wire::Endpoint;
+
+/// How long a process may take to answer on its port, on a busy machine.
+const START_MAX: Duration = Duration::from_secs(120);
+
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// The folder of the binaries; builds them once.
+fn binaries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--locked", "-j2", "-p", "server", "-p", "runner", "-p", "processor"])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        // This test runs from <target>/debug/deps.
+        std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_owned()
+    })
+}
+
+pub(crate) fn binary(name: &str) -> Command {
+    Command::new(binaries().join(name))
+}
+
+/// A process that is killed when the test ends.
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    pub(crate) fn start(mut command: Command, log: PathBuf) -> Self {
+        let file = fs::File::options().create(true).append(true).open(&log).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, log }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end as Ctrl-C does, and gives whether it ended well.
+    pub(crate) fn interrupt(&mut self) -> bool {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        wait_for("the process to end", Duration::from_secs(60), || self.child.try_wait().unwrap())
+            .success()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = self.log();
+            let start = log.len().saturating_sub(4000);
+            println!("--- end of {}:\n{}", self.log.display(), log.get(start..).unwrap_or(&log));
+        }
+    }
+}
+
+/// Waits for a condition, with a limit.
+pub(crate) fn wait_for<T>(
+    what: &str,
+    limit: Duration,
+    mut condition: impl FnMut() -> Option<T>,
+) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(started.elapsed() < limit, "waited {limit:?} for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A `local-store` on a folder.
+pub(crate) struct LocalStore {
+    pub(crate) process: Process,
+    pub(crate) endpoint: Endpoint,
+}
+
+impl LocalStore {
+    pub(crate) fn start(folder: &Path) -> Self {
+        let log = folder.join("local-store.log");
+        let _ = fs::remove_file(&log);
+        let mut command = binary("local-store");
+        command.args(["--port", "0", "--data"]).arg(folder.join("data"));
+        let mut process = Process::start(command, log);
+        let address = wait_for("the store to listen", START_MAX, || {
+            assert!(!process.has_ended(), "{}", process.log());
+            let log = process.log();
+            let (_, behind) = log.split_once("http://")?;
+            behind.split_whitespace().next().map(str::to_owned)
+        });
+        Self { process, endpoint: Endpoint::new(&address) }
+    }
+}
+
+/// A `weir up` in a folder of its own.
+pub(crate) struct Up {
+    pub(crate) folder: TempDir,
+    pub(crate) process: Process,
+    pub(crate) store: Endpoint,
+}
+
+impl Up {
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), flags)
+    }
+
+    pub(crate) fn start_in(folder: TempDir, flags: &[&str]) -> Self {
+        let running = folder.path().join(".weir/running.json");
+        let _ = fs::remove_file(&running);
+        let mut command = binary("weir");
+        command.args(["up", "--port", "0", "--s3-port", "0", "--template"]);
+        command.arg(root().join("template.yaml")).args(flags).current_dir(folder.path());
+        let mut process = Process::start(command, folder.path().join("weir.log"));
+        let endpoints: Value = wait_for("weir up to run", START_MAX * 4, || {
+            assert!(!process.has_ended(), "{}", process.log());
+            serde_json::from_str(&fs::read_to_string(&running).ok()?).ok()
+        });
+        let url = endpoints["dynamodb"].as_str().unwrap();
+        Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join(".weir/up").join(below)
+    }
+}
+
+/// Runs `weir` to its end.
+pub(crate) fn weir(folder: &Path, arguments: &[&str]) -> Output {
+    binary("weir").args(arguments).current_dir(folder).output().unwrap()
+}

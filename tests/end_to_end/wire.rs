@@ -1,0 +1,115 @@
+//! The smallest client that speaks DynamoDB's protocol: one request, one connection, no SDK.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Where a store listens.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint(String);
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// The end of `__type`, behind the `#`.
+    pub(crate) fn error(&self) -> &str {
+        let name = self.body["__type"].as_str().unwrap_or("");
+        name.rsplit_once('#').map_or(name, |(_, error)| error)
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        self.body["message"].as_str().or(self.body["Message"].as_str()).unwrap_or("")
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(address: &str) -> Self {
+        Self(address.to_owned())
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.0
+    }
+
+    /// Sends raw bytes to an operation; `None` when the connection broke.
+    pub(crate) fn try_send(&self, target: &str, body: &[u8]) -> Option<Answer> {
+        let target = format!("X-Amz-Target: DynamoDB_20120810.{target}\r\n");
+        self.request("POST", "/", &target, body)
+    }
+
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> Option<Answer> {
+        let mut stream = TcpStream::connect(&self.0).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-amz-json-1.0\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n",
+            self.0,
+            body.len()
+        );
+        // An answer may come before the whole body was read, and the rest is then refused.
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        let body = serde_json::from_str(body).unwrap_or(Value::Null);
+        Some(Answer { status, head: head.to_lowercase(), body })
+    }
+
+    pub(crate) fn send(&self, target: &str, body: &Value) -> Answer {
+        self.try_send(target, body.to_string().as_bytes()).expect("the store answers")
+    }
+
+    /// Sends a request that has to succeed.
+    pub(crate) fn ok(&self, target: &str, body: &Value) -> Value {
+        let answer = self.send(target, body);
+        assert_eq!(answer.status, 200, "{target} {body}: {}", answer.body);
+        answer.body
+    }
+
+    /// A table with one key attribute `p` of type S.
+    pub(crate) fn create_table(&self, name: &str) {
+        self.ok(
+            "CreateTable",
+            &json!({
+                "TableName": name, "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
+                "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
+            }),
+        );
+    }
+
+    /// All items of a table.
+    pub(crate) fn scan(&self, table: &str) -> Vec<Value> {
+        let mut items = Vec::new();
+        let mut request = json!({"TableName": table, "ConsistentRead": true});
+        loop {
+            let page = self.ok("Scan", &request);
+            items.extend(page["Items"].as_array().unwrap().iter().cloned());
+            match page.get("LastEvaluatedKey") {
+                Some(key) => request["ExclusiveStartKey"] = key.clone(),
+                None => return items,
+            }
+        }
+    }
+
+    pub(crate) fn advance_clock(&self, millis: u64) {
+        let body = json!({"advance_ms": millis}).to_string();
+        let answer = self.request("POST", "/_weir/clock", "", body.as_bytes()).unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+}
