@@ -27,7 +27,13 @@ struct CommandLine {
     #[command(subcommand)]
     verb: Verb,
     /// The SAM template
-    #[arg(long, global = true, value_name = "FILE", default_value = "template.yaml", env = "WEIR_TEMPLATE")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        default_value = "template.yaml",
+        env = "WEIR_TEMPLATE"
+    )]
     template: PathBuf,
     /// Values for the template's parameters: NAME=VALUE
     #[arg(long = "parameter", global = true, value_name = "NAME=VALUE")]
@@ -41,7 +47,7 @@ enum Verb {
     /// Run the template until Ctrl-C; the data is still there the next time
     Up(UpArguments),
     /// Load a CSV or JSON file into a table
-    Load(LoadArguments),
+    Load(Box<LoadArguments>),
 }
 
 /// How data is written.
@@ -58,7 +64,8 @@ const EXIT_PUT_ASIDE: u8 = 3;
 
 /// Runs what the command line asks for.
 pub async fn run() -> ExitCode {
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("info,aws=warn,hyper=warn,s3s=warn"));
+    let filter = EnvFilter::try_from_env("WEIR_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("info,aws=warn,hyper=warn,s3s=warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -92,12 +99,18 @@ async fn carry_out(line: CommandLine) -> Result<ExitCode, String> {
             let now = endpoint::store_seconds(&endpoint).await;
             let table = arguments.table.clone();
             let aside = arguments.put_aside.clone();
-            let report = load::load(arguments, endpoint::client(&endpoint), now).await?;
-            show(&format!("{} loaded into {table}, {} put aside\n", report.loaded, report.put_aside));
+            let report = load::load(*arguments, endpoint::client(&endpoint), now).await?;
+            show(&format!(
+                "{} loaded into {table}, {} put aside\n",
+                report.loaded, report.put_aside
+            ));
             if report.put_aside == 0 {
                 return Ok(ExitCode::SUCCESS);
             }
-            show_error(&format!("lines were put aside, with their reasons, in {}", aside.display()));
+            show_error(&format!(
+                "lines were put aside, with their reasons, in {}",
+                aside.display()
+            ));
             Ok(ExitCode::from(EXIT_PUT_ASIDE))
         }
     }
@@ -128,7 +141,10 @@ fn read_stack(template: &Path, parameters: &[String]) -> Result<Stack, String> {
     crate::template::read(&name, &text, &context).map_err(|error| error.to_string())
 }
 
-#[expect(clippy::print_stdout, reason = "this is the one place that writes data to standard output")]
+#[expect(
+    clippy::print_stdout,
+    reason = "this is the one place that writes data to standard output"
+)]
 fn show(text: &str) {
     print!("{text}");
 }

@@ -35,7 +35,8 @@ pub(crate) fn find(flag: Option<&str>) -> Result<String, String> {
         .and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok())
         .and_then(|json| json.get("dynamodb").and_then(|url| url.as_str().map(str::to_owned)));
     endpoint.ok_or_else(|| {
-        "no store is known: start `weir up` in this folder, or name one with --endpoint URL".to_owned()
+        "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
+            .to_owned()
     })
 }
 

@@ -12,7 +12,9 @@ use crate::template::Stack;
 
 /// How to run the template.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:\n  weir up\n  weir up --port 8001 --s3-port 9091 --directory .weir/other")]
+#[command(
+    after_help = "Examples:\n  weir up\n  weir up --port 8001 --s3-port 9091 --directory .weir/other"
+)]
 pub struct UpArguments {
     /// The port of the store; 0 takes a free one
     #[arg(long, default_value_t = 8000)]
@@ -32,7 +34,11 @@ pub struct UpArguments {
 ///
 /// # Errors
 /// What cannot be started and what to do about it.
-pub async fn run(arguments: &UpArguments, stack: Stack, template_folder: &Path) -> Result<(), String> {
+pub async fn run(
+    arguments: &UpArguments,
+    stack: Stack,
+    template_folder: &Path,
+) -> Result<(), String> {
     let options = Options {
         directory: arguments.directory.clone(),
         store_port: arguments.port,
@@ -43,8 +49,15 @@ pub async fn run(arguments: &UpArguments, stack: Stack, template_folder: &Path) 
     let system = System::start(stack, options).await?;
     write_running(&system)?;
     tracing::info!("running; Ctrl-C ends it. In another terminal:");
-    tracing::info!("  export AWS_ENDPOINT_URL_DYNAMODB={} AWS_ENDPOINT_URL_S3={}", system.dynamodb_url(), system.s3_url());
-    tracing::info!("  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION={}", system.stack().region);
+    tracing::info!(
+        "  export AWS_ENDPOINT_URL_DYNAMODB={} AWS_ENDPOINT_URL_S3={}",
+        system.dynamodb_url(),
+        system.s3_url()
+    );
+    tracing::info!(
+        "  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION={}",
+        system.stack().region
+    );
     server::command_line::interrupted().await;
     tracing::info!("ending");
     system.shutdown().await;

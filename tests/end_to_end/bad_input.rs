@@ -7,25 +7,22 @@ use serde_json::json;
 
 use crate::process::{LocalStore, binary, root, weir};
 
-#[test]
-fn requests_that_are_wrong_are_answered_and_change_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = LocalStore::start(folder.path());
-    let endpoint = &store.endpoint;
-    endpoint.create_table("things");
-    let put = |item: serde_json::Value| {
-        json!({"TableName": "things", "Item": item}).to_string().into_bytes()
-    };
-    let kept = put(json!({"p": {"S": "kept"}}));
-    assert_eq!(endpoint.try_send("PutItem", &kept).unwrap().status, 200);
+/// The body of a `PutItem`.
+fn put(item: &serde_json::Value) -> Vec<u8> {
+    json!({"TableName": "things", "Item": item}).to_string().into_bytes()
+}
 
-    let size = |bytes: usize| put(json!({"p": {"S": "big"}, "d": {"S": "x".repeat(bytes)}}));
+/// A `PutItem` of an item of so many bytes, as DynamoDB counts them.
+fn item_of_bytes(bytes: usize) -> Vec<u8> {
     // p + big + d: five bytes beside the text.
-    let fits = size(400 * 1024 - 5);
-    let too_large = size(400 * 1024 - 4);
+    put(&json!({"p": {"S": "big"}, "d": {"S": "x".repeat(bytes - 5)}}))
+}
+
+/// Operation, body, error type, and a part of the message of requests that are wrong.
+fn wrong_requests() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
     let digits = "1".repeat(39);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)).into_bytes();
-    let cases: Vec<(&str, Vec<u8>, &str, &str)> = vec![
+    vec![
         ("PutItem", b"{\"TableName\":".to_vec(), "SerializationException", ""),
         ("PutItem", b"\xff\xfe".to_vec(), "SerializationException", ""),
         ("PutItem", deep, "SerializationException", ""),
@@ -39,42 +36,54 @@ fn requests_that_are_wrong_are_answered_and_change_nothing() {
         ("PutItem", br#"{"TableName":7,"Item":{}}"#.to_vec(), "SerializationException", ""),
         (
             "PutItem",
-            put(json!({"p": {"N": "1"}})),
+            put(&json!({"p": {"N": "1"}})),
             "ValidationException",
             "Type mismatch for key p expected: S actual: N",
         ),
         (
             "PutItem",
-            put(json!({"q": {"S": "a"}})),
+            put(&json!({"q": {"S": "a"}})),
             "ValidationException",
             "Missing the key p in the item",
         ),
         (
             "PutItem",
-            put(json!({"p": {"S": ""}})),
+            put(&json!({"p": {"S": ""}})),
             "ValidationException",
             "cannot contain an empty string value. Key: p",
         ),
         (
             "PutItem",
-            put(json!({"p": {"S": "a"}, "n": {"N": digits}})),
+            put(&json!({"p": {"S": "a"}, "n": {"N": digits}})),
             "ValidationException",
             "more than 38 significant digits",
         ),
         (
             "PutItem",
-            put(json!({"p": {"S": "a"}, "n": {"N": "x"}})),
+            put(&json!({"p": {"S": "a"}, "n": {"N": "x"}})),
             "ValidationException",
             "cannot be converted to a numeric value: x",
         ),
         (
             "PutItem",
-            too_large,
+            item_of_bytes(400 * 1024 + 1),
             "ValidationException",
             "Item size has exceeded the maximum allowed size",
         ),
-    ];
-    for (target, body, error, message) in cases {
+    ]
+}
+
+#[test]
+fn requests_that_are_wrong_are_answered_and_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    let endpoint = &store.endpoint;
+    endpoint.create_table("things");
+    let kept = put(&json!({"p": {"S": "kept"}}));
+    assert_eq!(endpoint.try_send("PutItem", &kept).unwrap().status, 200);
+
+    let fits = item_of_bytes(400 * 1024);
+    for (target, body, error, message) in wrong_requests() {
         let shown = String::from_utf8_lossy(body.get(..body.len().min(80)).unwrap()).into_owned();
         let answer = endpoint.try_send(target, &body).unwrap();
         assert_eq!(

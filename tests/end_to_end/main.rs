@@ -2,6 +2,14 @@
 //!
 //! Nothing of ours is linked here: what these tests know is what a user can see.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test ends by a panic, also in the functions that its cases share"
+)]
+
 mod bad_input;
 mod crash;
 mod load;

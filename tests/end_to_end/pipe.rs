@@ -54,20 +54,48 @@ fn a_bucket_that_is_gone_delays_the_archive_and_loses_nothing() {
     assert!(files[0].display().to_string().contains("/table=movies/dt="), "{files:?}");
 }
 
+/// The totals table as counter and total.
+fn totals(up: &Up) -> BTreeMap<String, String> {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let items = up.store.scan("totals");
+    items.iter().map(|item| (text(&item["counter"]["S"]), text(&item["total"]["N"]))).collect()
+}
+
+fn expected(votes: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("poll".to_owned(), votes.to_owned())])
+}
+
+fn vote(up: &Up, slot: u32) {
+    let request = json!({
+        "TableName": "votes", "Key": {"slot": {"S": format!("poll#{slot}")}},
+        "UpdateExpression": "ADD votes :one", "ExpressionAttributeValues": {":one": {"N": "1"}},
+    });
+    up.store.ok("UpdateItem", &request);
+}
+
+#[test]
+fn shards_that_rotate_while_votes_arrive_lose_none() {
+    let up = Up::start(&["--duplicate-deliveries"]);
+    for round in 1..=4u64 {
+        (0..20).for_each(|slot| vote(&up, slot));
+        // Shards are closed after four hours and their children opened.
+        up.store.advance_clock(5 * 60 * 60 * 1000);
+        let rotated = usize::try_from(4 * (round + 1)).unwrap();
+        wait_for("the shards to rotate", LIMIT, || (shards(&up).len() == rotated).then_some(()));
+        let votes = (round * 20).to_string();
+        wait_for("the votes", LIMIT, || (totals(&up) == expected(&votes)).then_some(()));
+    }
+    assert_eq!(shards(&up).iter().filter(|shard| shard["open"] == true).count(), 4);
+}
+
+/// The shards of the votes' stream, as the admin endpoint shows them.
+fn shards(up: &Up) -> Vec<serde_json::Value> {
+    let body = up.store.request("GET", "/_weir/streams/votes", "", b"").unwrap().body;
+    body["shards"].as_array().unwrap().clone()
+}
+
 #[test]
 fn a_second_up_finds_the_data_and_goes_on_where_the_first_stopped() {
-    let totals = |up: &Up| -> BTreeMap<String, String> {
-        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        let items = up.store.scan("totals");
-        items.iter().map(|item| (text(&item["counter"]["S"]), text(&item["total"]["N"]))).collect()
-    };
-    let vote = |up: &Up, slot: u32| {
-        up.store.ok("UpdateItem", &json!({
-            "TableName": "votes", "Key": {"slot": {"S": format!("poll#{slot}")}},
-            "UpdateExpression": "ADD votes :one", "ExpressionAttributeValues": {":one": {"N": "1"}},
-        }));
-    };
-    let expected = |votes: &str| BTreeMap::from([("poll".to_owned(), votes.to_owned())]);
     let mut up = Up::start(&["--duplicate-deliveries"]);
     (0..20).for_each(|slot| vote(&up, slot));
     wait_for("20 votes", LIMIT, || (totals(&up) == expected("20")).then_some(()));

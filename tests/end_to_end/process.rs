@@ -23,7 +23,7 @@ fn binaries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "-j2", "-p", "server", "-p", "runner", "-p", "processor"])
+            .args(["build", "--locked", "-j2", "--workspace", "--bins"])
             .current_dir(root())
             .output()
             .unwrap();

@@ -2,6 +2,14 @@
 //!
 //! Nothing of the product is tested in this binary.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test ends by a panic, also in the functions that its cases share"
+)]
+
 mod arrows;
 mod names;
 mod sources;

@@ -58,6 +58,11 @@ fn functions(text: &str) -> Vec<(String, usize, usize)> {
         if !is_function {
             continue;
         }
+        // A trait's method without a body ends with its signature.
+        let signature_end = lines[start..].iter().find(|line| line.ends_with(['{', ';', '}']));
+        if signature_end.is_none_or(|line| line.ends_with(';')) {
+            continue;
+        }
         let name: String = code[head.len() + 3..]
             .chars()
             .take_while(|c| c.is_alphanumeric() || *c == '_')

@@ -183,6 +183,13 @@ pub struct Written {
 #[error("log entry: {0}")]
 pub struct EntryError(String);
 
+impl EntryError {
+    #[expect(clippy::needless_pass_by_value, reason = "it is used as a function for map_err")]
+    fn encoding(error: postcard::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// First byte of an entry's payload.
 const ENTRY_VERSION: u8 = 1;
 
@@ -191,7 +198,44 @@ const ENTRY_VERSION: u8 = 1;
 /// # Errors
 /// Only for a defect of a command's encoding.
 pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
-    postcard::to_extend(entry, vec![ENTRY_VERSION]).map_err(|error| EntryError(error.to_string()))
+    let mut encoder = EntryEncoder::default();
+    for command in &entry.commands {
+        encoder.push(command)?;
+    }
+    encoder.finish(entry.now)
+}
+
+/// Builds a payload command by command, so that its size is known while commands are gathered.
+#[derive(Debug, Default)]
+pub struct EntryEncoder {
+    commands: Vec<u8>,
+    count: u64,
+}
+
+impl EntryEncoder {
+    /// Adds a command and gives the size of all commands so far, in bytes.
+    ///
+    /// # Errors
+    /// Only for a defect of the command's encoding; the encoder is then of no more use.
+    pub fn push(&mut self, command: &Command) -> Result<usize, EntryError> {
+        let bytes = std::mem::take(&mut self.commands);
+        self.commands = postcard::to_extend(command, bytes).map_err(EntryError::encoding)?;
+        self.count += 1;
+        Ok(self.commands.len())
+    }
+
+    /// The payload: the version, the time, the number of commands, the commands.
+    ///
+    /// # Errors
+    /// Only for a defect of the encoding.
+    pub fn finish(self, now: EpochMillis) -> Result<Vec<u8>, EntryError> {
+        let mut payload = Vec::with_capacity(self.commands.len() + 24);
+        payload.push(ENTRY_VERSION);
+        let mut payload =
+            postcard::to_extend(&(now, self.count), payload).map_err(EntryError::encoding)?;
+        payload.extend(self.commands);
+        Ok(payload)
+    }
 }
 
 /// Reads what [`encode_entry`] wrote.

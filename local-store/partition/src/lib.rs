@@ -18,8 +18,8 @@ mod time_to_live;
 mod write;
 
 pub use command::{
-    Command, CreateTable, Entry, EntryError, Reply, TimeToLiveChange, UpdateTable, Write,
-    WriteAction, Written, decode_entry, encode_entry,
+    Command, CreateTable, Entry, EntryEncoder, EntryError, Reply, TimeToLiveChange, UpdateTable,
+    Write, WriteAction, Written, decode_entry, encode_entry,
 };
 pub use deletion::find_deleted_table;
 pub use keys::statistics::Statistics;

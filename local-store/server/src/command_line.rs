@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use crate::{http, listener};
 use crate::store::{Config, Store};
+use crate::{http, listener};
 
 /// A replicated partition store that speaks DynamoDB's protocol.
 #[derive(Debug, Parser)]
@@ -19,7 +19,12 @@ use crate::store::{Config, Store};
 )]
 pub struct Arguments {
     /// Where the store keeps its data; made if it is not there
-    #[arg(long, value_name = "DIRECTORY", default_value = ".local-store", env = "LOCAL_STORE_DATA")]
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = ".local-store",
+        env = "LOCAL_STORE_DATA"
+    )]
     data: PathBuf,
     /// The port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8000, env = "LOCAL_STORE_PORT")]
@@ -46,11 +51,8 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
             arguments.host
         ));
     }
-    let config = Config {
-        directory: arguments.data,
-        region: arguments.region,
-        account: arguments.account,
-    };
+    let config =
+        Config { directory: arguments.data, region: arguments.region, account: arguments.account };
     let address = SocketAddr::new(arguments.host, arguments.port);
     let listener = listener::bind(address).await?;
     let store = Store::open(config, Box::new(end_process)).map_err(|error| error.to_string())?;

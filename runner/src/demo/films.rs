@@ -37,7 +37,11 @@ pub(crate) struct Outcome {
 }
 
 /// Writes films, lets time pass, and verifies the archive.
-pub(crate) async fn run(system: &System, films: u64, progress: &Progress) -> Result<Outcome, String> {
+pub(crate) async fn run(
+    system: &System,
+    films: u64,
+    progress: &Progress,
+) -> Result<Outcome, String> {
     let table = system.table_name("MoviesTable")?;
     let client = system.dynamodb();
     let now = system.store().now().seconds();
@@ -45,7 +49,8 @@ pub(crate) async fn run(system: &System, films: u64, progress: &Progress) -> Res
     let mut generator = Generator::new(1912);
     let all: Vec<_> = (0..films).map(|number| film(&mut generator, number, now, soon)).collect();
     let mut written = 0u64;
-    let mut puts = stream::iter(all.iter().map(|(item, _)| put(client, &table, item))).buffer_unordered(WRITERS);
+    let mut puts = stream::iter(all.iter().map(|(item, _)| put(client, &table, item)))
+        .buffer_unordered(WRITERS);
     while puts.try_next().await?.is_some() {
         written += 1;
         progress.step("films", written, films);
@@ -72,12 +77,23 @@ pub(crate) async fn run(system: &System, films: u64, progress: &Progress) -> Res
     let started = Instant::now();
     let files = wait_for_archive(&folder, &expected, progress).await?;
     let lag = started.elapsed();
-    Ok(Outcome { films, deleted_by_hand: by_hand.len(), archived: expected.len(), files, folder, lag })
+    Ok(Outcome {
+        films,
+        deleted_by_hand: by_hand.len(),
+        archived: expected.len(),
+        files,
+        folder,
+        lag,
+    })
 }
 
 async fn put(client: &Client, table: &str, item: &Item) -> Result<(), String> {
     let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
-    request.send().await.map(drop).map_err(|error| format!("a film was refused: {}", error_text(&error)))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| format!("a film was refused: {}", error_text(&error)))
 }
 
 async fn delete(client: &Client, table: &str, item: &Item) -> Result<(), String> {
@@ -87,7 +103,11 @@ async fn delete(client: &Client, table: &str, item: &Item) -> Result<(), String>
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     let request = client.delete_item().table_name(table).set_key(Some(to_sdk_item(&key)));
-    request.send().await.map(drop).map_err(|error| format!("a delete was refused: {}", error_text(&error)))
+    request
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| format!("a delete was refused: {}", error_text(&error)))
 }
 
 /// Waits until the archive holds exactly what is expected, each item once.
@@ -108,7 +128,9 @@ async fn wait_for_archive(
         }
         let strange = found.iter().find(|(item, times)| expected.get(*item) != Some(times));
         if let Some((item, times)) = strange {
-            return Err(format!("the archive holds {times} times what should be there once or not at all: {item}"));
+            return Err(format!(
+                "the archive holds {times} times what should be there once or not at all: {item}"
+            ));
         }
         if started.elapsed() > LAG_MAX {
             return Err(format!(

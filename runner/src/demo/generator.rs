@@ -75,15 +75,20 @@ pub(crate) fn film(generator: &mut Generator, number: u64, now: u64, soon: u64) 
         word(&words, generator.below(8)),
         word(&things, generator.below(8))
     );
-    let decimal = |whole: u64, tenth: u64| {
-        format!("{whole}.{tenth}").parse().unwrap_or(Number::ZERO)
-    };
+    let decimal =
+        |whole: u64, tenth: u64| format!("{whole}.{tenth}").parse().unwrap_or(Number::ZERO);
     let info = BTreeMap::from([
         ("rating".to_owned(), AttributeValue::N(decimal(generator.below(10), generator.below(10)))),
         ("rank".to_owned(), AttributeValue::N(Number::from(number))),
         ("plot".to_owned(), AttributeValue::S("A stranger arrives. ".repeat(3))),
-        ("genres".to_owned(), AttributeValue::Ss(["Drama".to_owned(), format!("G{}", generator.below(5))].into())),
-        ("budget".to_owned(), AttributeValue::N("12345678901234567890.123456789".parse().unwrap_or(Number::ZERO))),
+        (
+            "genres".to_owned(),
+            AttributeValue::Ss(["Drama".to_owned(), format!("G{}", generator.below(5))].into()),
+        ),
+        (
+            "budget".to_owned(),
+            AttributeValue::N("12345678901234567890.123456789".parse().unwrap_or(Number::ZERO)),
+        ),
     ]);
     let mut item = Item::new()
         .with("year", Number::from(1950 + generator.below(75)))

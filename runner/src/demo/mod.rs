@@ -21,7 +21,9 @@ use crate::template::Stack;
 
 /// What to demonstrate.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:\n  weir demo\n  weir demo --votes 2000 --films 500\n  weir demo --output json")]
+#[command(
+    after_help = "Examples:\n  weir demo\n  weir demo --votes 2000 --films 500\n  weir demo --output json"
+)]
 pub struct DemoArguments {
     /// Votes to cast
     #[arg(long, default_value_t = 12_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
@@ -68,7 +70,11 @@ impl Progress {
 ///
 /// # Errors
 /// What could not be started, or what is not as it has to be.
-pub async fn run(arguments: &DemoArguments, stack: Stack, template_folder: &Path) -> Result<String, String> {
+pub async fn run(
+    arguments: &DemoArguments,
+    stack: Stack,
+    template_folder: &Path,
+) -> Result<String, String> {
     empty(&arguments.directory)?;
     let started = Instant::now();
     let options = Options {
@@ -120,26 +126,51 @@ fn empty(directory: &Path) -> Result<(), String> {
     std::fs::write(directory.join(MARK), "This folder is emptied by `weir demo`.\n").map_err(failed)
 }
 
-fn text_report(votes: &votes::Outcome, films: &films::Outcome, directory: &Path, took: Duration) -> String {
+fn text_report(
+    votes: &votes::Outcome,
+    films: &films::Outcome,
+    directory: &Path,
+    took: Duration,
+) -> String {
     let mut out = String::new();
     let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
     let _ = writeln!(
         out,
         " [1/2] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} instance killed at work\n       \
          every total equals its own count; sum {}, {:.1} s behind the last vote",
-        votes.votes, votes.counters, votes.votes_per_second, votes.kills, votes.sum, votes.lag.as_secs_f64(),
+        votes.votes,
+        votes.counters,
+        votes.votes_per_second,
+        votes.kills,
+        votes.sum,
+        votes.lag.as_secs_f64(),
     );
     let _ = writeln!(
         out,
         " [2/2] archive   {} films, clock +{} h: {} expired and stand in the archive once each, {} deleted by hand do not\n       \
          {} Parquet files, {:.1} s behind the clock, every `_item` equal to what was written",
-        films.films, films::HOURS, films.archived, films.deleted_by_hand, films.files, films.lag.as_secs_f64(),
+        films.films,
+        films::HOURS,
+        films.archived,
+        films.deleted_by_hand,
+        films.files,
+        films.lag.as_secs_f64(),
     );
     let _ = writeln!(out, " ✔ both pipelines verified in {:.1} s", took.as_secs_f64());
-    let _ = writeln!(out, "\n Written to {}: state/ (tables), s3/ (objects), logs/ (functions)", directory.display());
+    let _ = writeln!(
+        out,
+        "\n Written to {}: state/ (tables), s3/ (objects), logs/ (functions)",
+        directory.display()
+    );
     let _ = writeln!(out, " Next");
-    let _ = writeln!(out, "   duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true) limit 5\"");
-    let _ = writeln!(out, "   cargo run -- up                     keep it running; any AWS SDK works with it");
+    let _ = writeln!(
+        out,
+        "   duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true) limit 5\""
+    );
+    let _ = writeln!(
+        out,
+        "   cargo run -- up                     keep it running; any AWS SDK works with it"
+    );
     let _ = writeln!(out, "   cargo run -- load --help            load your own CSV or JSON");
     out
 }

@@ -32,8 +32,13 @@ pub(crate) struct Outcome {
 }
 
 /// Writes votes, kills the function once in the middle, and verifies the totals.
-pub(crate) async fn run(system: &System, votes: u64, progress: &Progress) -> Result<Outcome, String> {
-    let (slots_table, totals_table) = (system.table_name("VotesTable")?, system.table_name("TotalsTable")?);
+pub(crate) async fn run(
+    system: &System,
+    votes: u64,
+    progress: &Progress,
+) -> Result<Outcome, String> {
+    let (slots_table, totals_table) =
+        (system.table_name("VotesTable")?, system.table_name("TotalsTable")?);
     let slots = system.environment(FUNCTION, "SLOT_COUNT")?.parse().unwrap_or(20);
     let mut generator = Generator::new(2026);
     let all: Vec<_> = (0..votes).map(|_| vote(&mut generator, slots)).collect();

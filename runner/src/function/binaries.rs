@@ -148,6 +148,9 @@ fn origin(program: &Path) -> Option<Origin> {
 fn arguments(manifest: &Path, names: &BTreeSet<&str>, origin: Option<&Origin>) -> Vec<PathBuf> {
     let mut arguments: Vec<PathBuf> =
         vec!["build".into(), "--message-format=json-render-diagnostics".into()];
+    // Of the whole workspace, so that dependencies have the features that they were built with for
+    // weir itself; for the package alone, most of them would be compiled a second time.
+    arguments.push("--workspace".into());
     arguments.extend(["--manifest-path".into(), manifest.to_owned()]);
     for name in names {
         arguments.extend(["--bin".into(), name.into()]);

@@ -118,7 +118,8 @@ pub async fn load(
     // A slot's key is made from other columns; an item's key has to be in the file.
     let key_columns = if arguments.count_into.is_some() { &[] } else { keys.as_slice() };
     let types = declared_types(&arguments.types, key_columns)?;
-    let source = Source::open(&arguments.file, arguments.format, types, arguments.null.as_deref())?;
+    let source =
+        Source::open(&arguments.file, arguments.format, &types, arguments.null.as_deref())?;
     let progress = progress_bar(source.bytes());
     let mut aside = PutAside::new(&arguments.file, &arguments.put_aside);
     let report = match Counting::from_arguments(&arguments, &keys)? {

@@ -40,7 +40,7 @@ impl Source {
     pub(crate) fn open(
         path: &Path,
         format: Format,
-        types: BTreeMap<String, AttributeType>,
+        types: &BTreeMap<String, AttributeType>,
         null: Option<&str>,
     ) -> Result<Self, String> {
         let name = path.display();
@@ -134,7 +134,7 @@ fn array_rows(
 
 fn csv_rows(
     path: &Path,
-    declared: BTreeMap<String, AttributeType>,
+    declared: &BTreeMap<String, AttributeType>,
     null: Option<&str>,
 ) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
     let name = path.display().to_string();
@@ -223,7 +223,7 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, content).unwrap();
         let types = types.iter().map(|(name, t)| ((*name).to_owned(), *t)).collect();
-        Source::open(&path, format, types, Some("NULL"))
+        Source::open(&path, format, &types, Some("NULL"))
             .unwrap()
             .map(|row| match row {
                 Ok(row) => Ok(model::json::item_to_string(&row.item)),

@@ -39,7 +39,10 @@ pub(crate) async fn build(
     if list.is_empty() {
         return Ok(BTreeMap::new());
     }
-    tracing::info!("building {} (the first time this compiles the AWS SDKs and Parquet: some minutes)", list.iter().map(|w| w.binary.as_str()).collect::<Vec<_>>().join(", "));
+    tracing::info!(
+        "building {} (the first time this compiles the AWS SDKs and Parquet: some minutes)",
+        list.iter().map(|w| w.binary.as_str()).collect::<Vec<_>>().join(", ")
+    );
     let mut progress = |line: &str| tracing::info!("  {line}");
     let paths = binaries::build(&list, &mut progress).await.map_err(|error| error.to_string())?;
     Ok(wanted
@@ -93,12 +96,7 @@ fn settings(
     }
 }
 
-/// Shows what a person wants to know while it runs: processes that end unasked.
+/// What happens to processes is for who looks closely; what a person must know of it, a mapping says.
 fn observer() -> Observer {
-    Arc::new(|event: &Event<'_>| match event {
-        Event::InstanceExited { function, pid, exit } => {
-            tracing::info!("{function}: process {pid} ended: {exit}");
-        }
-        other => tracing::debug!("{other:?}"),
-    })
+    Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"))
 }

@@ -98,10 +98,17 @@ pub(crate) fn start(
             continue;
         };
         let stream = surroundings.streams.get(table).ok_or_else(|| {
-            format!("mapping `{}`: table `{table}` has no stream; give it a StreamSpecification", described.logical_id)
+            format!(
+                "mapping `{}`: table `{table}` has no stream; give it a StreamSpecification",
+                described.logical_id
+            )
         })?;
         let settings = settings(described, function, stream, surroundings)?;
-        tracing::info!("mapping    {table} stream -> {} (batches of {})", described.function, described.batch_size);
+        tracing::info!(
+            "mapping    {table} stream -> {} (batches of {})",
+            described.function,
+            described.batch_size
+        );
         running.push(run(described, settings, function, surroundings, store.clone()));
     }
     Ok(running)
@@ -116,9 +123,9 @@ fn settings(
     let patterns: Vec<&str> = described.filters.iter().map(|filter| filter.text.as_str()).collect();
     let filter = FilterCriteria::compile(&patterns)
         .map_err(|error| format!("mapping `{}`: {error}", described.logical_id))?;
-    let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let mut settings =
-        Settings::new(&described.logical_id, &function.settings().arn(), stream);
+    let millis =
+        |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let mut settings = Settings::new(&described.logical_id, &function.settings().arn(), stream);
     settings.starting_position = match described.starting_position {
         template::StartingPosition::TrimHorizon => StartingPosition::TrimHorizon,
         template::StartingPosition::Latest => StartingPosition::Latest,
@@ -131,8 +138,7 @@ fn settings(
         described.record_age_max.map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
     settings.report_batch_item_failures = described.report_batch_item_failures;
     settings.filter = filter;
-    settings.has_failure_destination =
-        matches!(described.on_failure, Some(Destination::Bucket(_)));
+    settings.has_failure_destination = matches!(described.on_failure, Some(Destination::Bucket(_)));
     settings.faults.duplicate_delivery = surroundings.duplicate_deliveries;
     Ok(settings)
 }
@@ -186,7 +192,9 @@ async fn show(name: String, mut observed: mpsc::Receiver<Observed>) {
             Command::Report(event @ (Event::Gap { .. } | Event::GaveUp { .. })) => {
                 tracing::error!("mapping {name}: {event}");
             }
-            Command::Report(event @ Event::Failed { .. }) => tracing::info!("mapping {name}: {event}"),
+            Command::Report(event @ Event::Failed { .. }) => {
+                tracing::info!("mapping {name}: {event}");
+            }
             Command::Report(event) => tracing::debug!("mapping {name}: {event}"),
             _ => {}
         }

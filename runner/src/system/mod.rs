@@ -199,8 +199,7 @@ impl System {
     #[must_use]
     pub fn kill_working_instance(&self, function: &str) -> bool {
         let working = self.mappings.iter().any(|m| m.function() == function && m.is_invoking());
-        working
-            && self.functions.get(function).is_some_and(|found| found.kill_instance().is_some())
+        working && self.functions.get(function).is_some_and(|found| found.kill_instance().is_some())
     }
 
     /// Waits until every record that is in a stream now was filtered, done or given up.
@@ -225,7 +224,9 @@ impl System {
 }
 
 fn missing(kind: &str, name: &str) -> String {
-    format!("the template has no {kind} `{name}`: the demonstration needs the project's own template.yaml")
+    format!(
+        "the template has no {kind} `{name}`: the demonstration needs the project's own template.yaml"
+    )
 }
 
 fn loopback(port: u16) -> SocketAddr {
@@ -245,9 +246,10 @@ async fn start_object_store(
     for bucket in &stack.buckets {
         objects.create_bucket(&bucket.name).map_err(|error| error.to_string())?;
     }
-    let endpoint = Endpoint::start(objects.clone(), loopback(options.object_store_port), &stack.region)
-        .await
-        .map_err(|error| error.to_string())?;
+    let endpoint =
+        Endpoint::start(objects.clone(), loopback(options.object_store_port), &stack.region)
+            .await
+            .map_err(|error| error.to_string())?;
     tracing::info!("s3         {}   objects are files in {}", endpoint.url(), root.display());
     Ok((objects, endpoint))
 }

@@ -46,7 +46,13 @@ pub(crate) fn start(
             continue;
         };
         let source = (stack.region.clone(), stack.account_id.clone());
-        tasks.spawn(run(schedule.clone(), source, Arc::clone(function), store.clone(), shutdown.subscribe()));
+        tasks.spawn(run(
+            schedule.clone(),
+            source,
+            Arc::clone(function),
+            store.clone(),
+            shutdown.subscribe(),
+        ));
     }
     RunningSchedules { tasks, shutdown }
 }

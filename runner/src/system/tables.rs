@@ -32,7 +32,8 @@ pub(crate) async fn carry_out(
 ) -> Result<BTreeMap<String, String>, String> {
     let mut streams = BTreeMap::new();
     for table in tables {
-        let failed = |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
+        let failed =
+            |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
         let stream = carry_out_one(client, table).await.map_err(failed)?;
         if let Some(arn) = stream {
             streams.insert(table.logical_id.clone(), arn);
@@ -55,7 +56,9 @@ async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>,
 async fn describe(client: &Client, table: &Table) -> Result<Option<TableDescription>, String> {
     match client.describe_table().table_name(&table.name).send().await {
         Ok(answer) => Ok(answer.table),
-        Err(error) if error.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) => {
+        Err(error)
+            if error.as_service_error().is_some_and(|e| e.is_resource_not_found_exception()) =>
+        {
             Ok(None)
         }
         Err(error) => Err(error_text(&error)),

@@ -1,4 +1,6 @@
 //! `DeleteTable`: the table is gone when the answer is sent; its items are removed behind it.
+//!
+//! Removing them is the work of the ticks.
 
 use partition::{Command, Reply, read_statistics};
 

@@ -1,4 +1,6 @@
 //! `DescribeTable`: settings, size and status of a table.
+//!
+//! What the table holds is read with `Query` and `Scan`.
 
 use partition::read_statistics;
 

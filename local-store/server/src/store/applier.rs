@@ -21,11 +21,14 @@ const PERSIST_ENTRIES: u64 = 20_000;
 /// Batch bytes after which the storage is made durable: about one log segment.
 const PERSIST_BYTES: usize = 64 * 1024 * 1024;
 
-/// An entry that is durable, and who waits for its replies: for each the number of its commands.
+/// Who waits for the replies of an entry: for each the number of its commands.
+pub(crate) type Waiters = Vec<(usize, oneshot::Sender<Vec<Reply>>)>;
+
+/// An entry that is durable.
 pub(crate) struct Committed {
     pub(crate) index: u64,
     pub(crate) entry: Entry,
-    pub(crate) waiters: Vec<(usize, oneshot::Sender<Vec<Reply>>)>,
+    pub(crate) waiters: Waiters,
 }
 
 struct Applier {

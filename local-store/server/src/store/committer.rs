@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::{io, thread};
 
-use partition::{Entry, encode_entry};
+use partition::{Entry, EntryEncoder, EntryError};
 use tokio::sync::mpsc;
 
-use super::applier::Committed;
+use super::applier::{Committed, Waiters};
 use super::{Proposal, Shared};
 use crate::disk::FileDisk;
 use crate::log::{self, Log};
@@ -18,10 +18,10 @@ use crate::log::{self, Log};
 /// Commands in one log entry at most: what a few thousand connections have ready at once. The
 /// sequence number has room for 99,999.
 const COMMANDS_PER_ENTRY: usize = 4096;
-/// Proposals in one entry at most: with 25 items of 400 KB each, an entry stays far below the
-/// largest record that the log takes only if it is bounded in bytes too; see `BYTES_PER_ENTRY`.
+/// Proposals in one entry at most: as many as there are connections.
 const PROPOSALS_PER_ENTRY: usize = 1024;
-/// Estimated item bytes after which an entry takes no further proposal.
+/// Bytes after which an entry takes no further proposal. With the last one, of at most the 16 MB of
+/// a request, an entry stays below the 32 MiB that the log takes.
 const BYTES_PER_ENTRY: usize = 4 * 1024 * 1024;
 /// The only term while a store has one replica.
 const TERM: u64 = 1;
@@ -67,19 +67,7 @@ impl Committer {
     fn commit(&mut self, first: Proposal) -> Result<(), log::Error> {
         let mut entry = Entry { now: self.shared.now(), commands: Vec::new() };
         let mut waiters = Vec::new();
-        let mut bytes = 0;
-        let mut next = Some(first);
-        while let Some(proposal) = next {
-            bytes += proposal.commands.iter().map(estimated_bytes).sum::<usize>();
-            waiters.push((proposal.commands.len(), proposal.replies));
-            entry.commands.extend(proposal.commands);
-            let full = entry.commands.len() >= COMMANDS_PER_ENTRY
-                || waiters.len() >= PROPOSALS_PER_ENTRY
-                || bytes >= BYTES_PER_ENTRY;
-            next = if full { None } else { self.waiting.try_recv().ok() };
-        }
-        let index = self.next_index;
-        let payload = match encode_entry(&entry) {
+        let payload = match self.gather(first, &mut entry, &mut waiters) {
             Ok(payload) => payload,
             Err(error) => {
                 // A defect of ours: nothing was written, and the waiters learn that by the drop.
@@ -87,6 +75,7 @@ impl Committer {
                 return Ok(());
             }
         };
+        let index = self.next_index;
         match self.log.append(&[log::Entry { index, term: TERM, payload }]) {
             Ok(()) => {}
             Err(error) if error.is_fatal() => return Err(error),
@@ -102,16 +91,28 @@ impl Committer {
         let _ = self.applier.send(Committed { index, entry, waiters });
         Ok(())
     }
-}
 
-/// About how many bytes a command adds to an entry.
-fn estimated_bytes(command: &partition::Command) -> usize {
-    const OVERHEAD: usize = 64;
-    match command {
-        partition::Command::Write(write) => match &write.action {
-            partition::WriteAction::Put(item) => OVERHEAD + item.size(),
-            _ => OVERHEAD * 4,
-        },
-        _ => OVERHEAD,
+    /// Takes proposals into an entry until none is ready or it is large enough. Gives its payload.
+    fn gather(
+        &mut self,
+        first: Proposal,
+        entry: &mut Entry,
+        waiters: &mut Waiters,
+    ) -> Result<Vec<u8>, EntryError> {
+        let mut encoder = EntryEncoder::default();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(proposal) = next {
+            for command in &proposal.commands {
+                bytes = encoder.push(command)?;
+            }
+            waiters.push((proposal.commands.len(), proposal.replies));
+            entry.commands.extend(proposal.commands);
+            let full = entry.commands.len() >= COMMANDS_PER_ENTRY
+                || waiters.len() >= PROPOSALS_PER_ENTRY
+                || bytes >= BYTES_PER_ENTRY;
+            next = if full { None } else { self.waiting.try_recv().ok() };
+        }
+        encoder.finish(entry.now)
     }
 }

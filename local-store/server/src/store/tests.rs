@@ -1,10 +1,13 @@
 //! A store on a real directory: commands, restarts, ticks. No HTTP.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use expression::{Placeholders, parse_update};
 use model::{
-    EpochMillis, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, Number, PrimaryKey,
+    AttributeValue, EpochMillis, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, Number,
+    PrimaryKey,
 };
 use partition::{
     Billing, Command, CreateTable, Reply, TableId, TimeToLiveChange, Write, WriteAction, read_item,
@@ -26,7 +29,7 @@ fn open(directory: &Path) -> Store {
         match Store::open(config(directory), Box::new(|reason| panic!("{reason}"))) {
             Ok(store) => return store,
             Err(error) if error.reason.contains("other process") => {
-                std::thread::sleep(Duration::from_millis(20))
+                std::thread::sleep(Duration::from_millis(20));
             }
             Err(error) => panic!("{error}"),
         }
@@ -93,6 +96,30 @@ async fn writes_survive_a_restart_and_the_directory_is_locked() {
     let store = open(folder.path());
     assert!(get(&store, "a").is_some());
     assert!((0..20).all(|n| get(&store, &format!("k{n}")).is_some()));
+}
+
+/// Together these are more than one log record may hold, so they must not become one entry.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_updates_that_come_together_are_all_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    store.submit(vec![create()]).await.unwrap();
+    let update = |n: u32| {
+        let value = AttributeValue::S("x".repeat(390 * 1024));
+        let values = BTreeMap::from([(":v".to_owned(), value)]);
+        let mut placeholders = Placeholders::new(None, Some(values)).unwrap();
+        let update = parse_update("SET v = :v", &mut placeholders).unwrap();
+        let Command::Write(write) = put(&format!("k{n}"), Item::new()) else { panic!("a write") };
+        Command::Write(Box::new(Write { action: WriteAction::Update(update), ..*write }))
+    };
+    let writers = (0..120).map(|n| {
+        let (store, command) = (store.clone(), update(n));
+        tokio::spawn(async move { store.submit(vec![command]).await })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        assert!(matches!(writer.await.unwrap().unwrap()[..], [Reply::Written(_)]));
+    }
+    assert!((0..120).all(|n| get(&store, &format!("k{n}")).is_some()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
