@@ -27,12 +27,20 @@ pub const IN_OPERANDS_MAX: usize = 100;
 pub const SUBSTITUTIONS_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// One page of Query or Scan reads at most this many bytes of items.
 pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Items of one transaction together in bytes (4 MB), inclusive.
+pub const TRANSACTION_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A client request token is remembered for ten minutes, in milliseconds.
+pub const REQUEST_TOKEN_LIFE_MS: u64 = 10 * 60 * 1000;
 /// Put and delete requests in one `BatchWriteItem`, inclusive.
 pub const BATCH_WRITE_ITEMS_MAX: usize = 25;
 /// Keys in one `BatchGetItem`, inclusive.
 pub const BATCH_GET_KEYS_MAX: usize = 100;
 /// Bytes that one `BatchGetItem` returns at most; the rest is unprocessed.
 pub const BATCH_GET_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Operations of one transaction, inclusive.
+pub const TRANSACTION_OPERATIONS_MAX: usize = 100;
+/// Longest client request token in characters, inclusive.
+pub const REQUEST_TOKEN_LENGTH_MAX: usize = 36;
 /// Bytes of one request body; `BatchWriteItem` carries at most 16 MB.
 pub const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Table names: 3 to 255 characters of a-z, A-Z, 0-9, `_`, `-` and `.`.
@@ -45,6 +53,14 @@ pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 65_535;
 pub const KEY_ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
 /// Tables of one account and Region.
 pub const TABLES_MAX: usize = 2500;
+/// Local secondary indexes of one table, inclusive.
+pub const LOCAL_INDEXES_MAX: usize = 5;
+/// Global secondary indexes of one table, inclusive.
+pub const GLOBAL_INDEXES_MAX: usize = 20;
+/// Attributes that one index projects beside keys, inclusive.
+pub const NON_KEY_ATTRIBUTES_MAX: usize = 20;
+/// Attributes that all indexes of a table project beside keys together, inclusive.
+pub const PROJECTED_ATTRIBUTES_MAX: usize = 100;
 /// Names that one `ListTables` page holds, inclusive.
 pub const LIST_TABLES_MAX: usize = 100;
 /// Segments of one parallel scan, inclusive.

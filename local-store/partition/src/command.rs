@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::TableId;
+use crate::index::{IndexChange, IndexDefinition, IndexWrite};
 use crate::table::{Billing, Table};
 
 /// One entry of the log: commands that were ready at the same time.
@@ -17,7 +18,7 @@ use crate::table::{Billing, Table};
 pub struct Entry {
     /// The proposer's time. The machine's time never goes back, even when this does.
     pub now: EpochMillis,
-    /// What to do, in this order; each has its own reply. At most 99,999.
+    /// What to do, in this order; each has its own reply. At most 99,999 positions altogether.
     pub commands: Vec<Command>,
 }
 
@@ -56,6 +57,11 @@ pub enum Command {
         /// Which table.
         table: TableId,
     },
+    /// Build or remove the next entries of an index.
+    StepIndexes {
+        /// Of which table.
+        table: TableId,
+    },
     /// Close the stream shards that are old enough and open their children.
     RotateShards {
         /// Of which table.
@@ -71,6 +77,32 @@ pub enum Command {
         /// Which.
         table: TableId,
     },
+    /// Change several items, or none.
+    Transaction(Box<Transaction>),
+    /// Forget the next client request tokens whose time has come.
+    ForgetTokens,
+}
+
+impl Command {
+    /// How many positions the command takes in its entry: one for each change that a stream may
+    /// have to tell about.
+    #[must_use]
+    pub fn positions(&self) -> usize {
+        match self {
+            Self::Transaction(transaction) => transaction.operations.len().max(1),
+            _ => 1,
+        }
+    }
+}
+
+/// Several operations on different items, all made or none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Transaction {
+    /// Within ten minutes of success, another transaction with this token is not made again.
+    pub token: Option<String>,
+    /// The operations; the requester has made sure that no two are on one item. What they return
+    /// of items when they succeed is not asked for.
+    pub operations: Vec<Write>,
 }
 
 /// Make a table.
@@ -86,6 +118,8 @@ pub struct CreateTable {
     pub deletion_protection: bool,
     /// Its stream, if it begins with one.
     pub stream: Option<(StreamViewType, String)>,
+    /// Its indexes, with names that differ.
+    pub indexes: Vec<IndexDefinition>,
 }
 
 /// Change a table's settings; what is `None` stays.
@@ -99,6 +133,8 @@ pub struct UpdateTable {
     pub deletion_protection: Option<bool>,
     /// Its stream: `Some(Some(..))` enables one with this view type and label, `Some(None)` disables it.
     pub stream: Option<Option<(StreamViewType, String)>>,
+    /// Its indexes, in this order.
+    pub indexes: Vec<IndexChange>,
 }
 
 /// A new TTL setting.
@@ -138,6 +174,8 @@ pub enum WriteAction {
     Delete,
     /// These updates are made; an item that is not there begins with its key alone.
     Update(Update),
+    /// It stays as it is; only the condition matters.
+    Check,
 }
 
 /// What became of a command.
@@ -158,11 +196,36 @@ pub enum Reply {
     TableNotFound,
     /// A table of this name is there already.
     TableExists,
+    /// Every operation of the transaction was made.
+    Transacted {
+        /// What each of them did, in their order.
+        writes: Vec<Written>,
+        /// Whether that was some time ago: this command changed nothing.
+        repeated: bool,
+    },
+    /// Nothing of the transaction was made, for these reasons, one for each operation.
+    TransactionCancelled(Vec<CancellationReason>),
+    /// The token belongs to another transaction; nothing changed.
+    TokenMismatch,
     /// The command was carried out; `more` asks for another of the same.
     Done {
         /// Whether there is more to do.
         more: bool,
     },
+}
+
+/// What became of one operation of a transaction that was not made.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CancellationReason {
+    /// Nothing stands against this one.
+    None,
+    /// Its condition does not hold.
+    ConditionFailed {
+        /// The item, if it was asked for and is there.
+        item: Option<Item>,
+    },
+    /// It cannot be made on this item. DynamoDB's own words.
+    Invalid(String),
 }
 
 /// What a write did.
@@ -176,6 +239,8 @@ pub struct Written {
     pub old_bytes: usize,
     /// Size of the item as it is, in bytes; 0 when it is not there.
     pub new_bytes: usize,
+    /// The entries of secondary indexes that it changed.
+    pub index_writes: Vec<IndexWrite>,
 }
 
 /// A log entry that cannot be read or written.

@@ -6,6 +6,10 @@
 
 mod command;
 mod deletion;
+mod index;
+mod index_build;
+#[cfg(test)]
+mod index_tests;
 mod keys;
 mod machine;
 #[cfg(test)]
@@ -15,16 +19,28 @@ mod storage;
 mod stream;
 mod table;
 mod time_to_live;
+mod transaction;
+#[cfg(test)]
+mod transaction_tests;
 mod write;
 
 pub use command::{
-    Command, CreateTable, Entry, EntryEncoder, EntryError, Reply, TimeToLiveChange, UpdateTable,
-    Write, WriteAction, Written, decode_entry, encode_entry,
+    CancellationReason, Command, CreateTable, Entry, EntryEncoder, EntryError, Reply,
+    TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction, Written, decode_entry,
+    encode_entry,
 };
 pub use deletion::find_deleted_table;
+pub use index::{
+    IndexChange, IndexDefinition, IndexKey, IndexKind, IndexNumber, IndexProjection, IndexStatus,
+    IndexWrite, SecondaryIndex, check_put,
+};
+pub use index_build::find_index_work;
 pub use keys::statistics::Statistics;
 pub use machine::{Catalogue, Machine};
-pub use read::{ItemRange, SortRange, TokenRange, read_item, read_items, read_statistics};
+pub use read::{
+    ItemRange, SortRange, TokenRange, read_index_entries, read_index_statistics, read_item,
+    read_items, read_statistics,
+};
 pub use storage::{Batch, Op, ReadError, View, Visit};
 pub use stream::{
     Position, Sequence, Shard, ShardNumber, Stream, find_due_rotations, find_due_trims,
@@ -32,3 +48,4 @@ pub use stream::{
 };
 pub use table::{Billing, Partition, Table, TableId, partition_count};
 pub use time_to_live::{TimeToLive, find_expired, find_time_to_live_work};
+pub use transaction::has_expired_tokens;

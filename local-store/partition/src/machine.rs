@@ -10,12 +10,15 @@ use model::EpochMillis;
 
 use crate::command::{Command, CreateTable, Entry, Reply, TimeToLiveChange, UpdateTable};
 use crate::deletion;
+use crate::index::{IndexNumber, IndexStatus, SecondaryIndex};
+use crate::index_build;
 use crate::keys::machine_state::{self, MachineState};
 use crate::keys::table as table_key;
 use crate::storage::{Batch, Overlay, ReadError, View};
 use crate::stream::{self, Sequence};
 use crate::table::{Table, TableId, even_partitions, partition_count};
 use crate::time_to_live::{self, TimeToLive};
+use crate::transaction;
 use crate::write;
 
 /// All tables, by id and by name. A shared copy never changes.
@@ -110,8 +113,11 @@ impl Machine {
         self.state.applied_index = index;
         self.state.now = self.state.now.max(entry.now);
         let mut replies = Vec::with_capacity(entry.commands.len());
-        for (position, command) in (0u32..).zip(entry.commands) {
+        let mut position = 0u32;
+        for command in entry.commands {
             let sequence = Sequence { index, position };
+            let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
+            position = position.saturating_add(positions);
             replies.push(self.apply_command(&mut overlay, sequence, command)?);
         }
         machine_state::write(&mut overlay, &self.state)?;
@@ -145,6 +151,7 @@ impl Machine {
             Command::StepTimeToLive { table } => {
                 self.step_table(overlay, table, time_to_live::step)
             }
+            Command::StepIndexes { table } => self.step_table(overlay, table, index_build::step),
             Command::RotateShards { table } => self.step_table(overlay, table, |_, table| {
                 stream::rotate(table, sequence, now);
                 Ok(false)
@@ -157,6 +164,12 @@ impl Machine {
                     return Ok(Reply::Done { more: false });
                 }
                 deletion::purge(overlay, table).map(|more| Reply::Done { more })
+            }
+            Command::Transaction(transaction) => {
+                transaction::apply(overlay, &self.catalogue, sequence, now, *transaction)
+            }
+            Command::ForgetTokens => {
+                transaction::forget_tokens(overlay, now).map(|more| Reply::Done { more })
             }
         }
     }
@@ -180,6 +193,15 @@ impl Machine {
         if self.catalogue.find(&create.name).is_some() {
             return Ok(Reply::TableExists);
         }
+        let indexes: Vec<SecondaryIndex> = (0u32..)
+            .zip(create.indexes)
+            .map(|(number, definition)| SecondaryIndex {
+                number: IndexNumber(number),
+                definition,
+                // There is nothing to build it from.
+                status: IndexStatus::Active,
+            })
+            .collect();
         let mut table = Table {
             id: TableId(self.state.next_table),
             name: create.name,
@@ -191,6 +213,8 @@ impl Machine {
             streams: Vec::new(),
             next_shard: 0,
             time_to_live: TimeToLive::Disabled,
+            next_index: u32::try_from(indexes.len()).unwrap_or(u32::MAX),
+            indexes,
         };
         self.state.next_table += 1;
         if let Some((view_type, label)) = create.stream {
@@ -227,6 +251,7 @@ impl Machine {
                 (Some(None), true) => stream::disable(table, sequence, now),
                 (None, _) => {}
             }
+            index_build::change_indexes(table, update.indexes)?;
             table.billing = update.billing.unwrap_or(table.billing);
             table.deletion_protection =
                 update.deletion_protection.unwrap_or(table.deletion_protection);

@@ -16,21 +16,21 @@ use proptest::prelude::*;
 use crate::storage::testing::MapStorage;
 use crate::*;
 
-const START: u64 = 1_800_000_000_000;
+pub(crate) const START: u64 = 1_800_000_000_000;
 
 /// A replica: a machine and its storage.
-struct Replica {
-    machine: Machine,
-    storage: MapStorage,
+pub(crate) struct Replica {
+    pub(crate) machine: Machine,
+    pub(crate) storage: MapStorage,
 }
 
 impl Replica {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let storage = MapStorage::default();
         Self { machine: Machine::open(&storage).unwrap(), storage }
     }
 
-    fn apply(&mut self, index: u64, entry: Entry) -> Vec<Reply> {
+    pub(crate) fn apply(&mut self, index: u64, entry: Entry) -> Vec<Reply> {
         let (batch, replies) = self.machine.apply(&self.storage, index, entry).unwrap();
         self.storage.apply(batch);
         replies
@@ -40,7 +40,7 @@ impl Replica {
         self.machine.catalogue().find("t").unwrap()
     }
 
-    fn items(&self) -> Vec<Item> {
+    pub(crate) fn items(&self) -> Vec<Item> {
         let mut items = Vec::new();
         let range = ItemRange::Tokens(TokenRange::ALL);
         read_items(&self.storage, self.table(), &range, None, true, &mut |item| {
@@ -52,7 +52,7 @@ impl Replica {
     }
 
     /// All records of the table's streams, by shard, in order.
-    fn records(&self) -> Vec<(String, Vec<StreamRecord>)> {
+    pub(crate) fn records(&self) -> Vec<(String, Vec<StreamRecord>)> {
         let table = self.table();
         let mut all = Vec::new();
         for stream in &table.streams {
@@ -71,7 +71,7 @@ impl Replica {
     }
 }
 
-fn schema() -> KeySchema {
+pub(crate) fn schema() -> KeySchema {
     let attribute =
         |name: &str, attribute_type| KeyAttribute { name: name.to_owned(), attribute_type };
     KeySchema {
@@ -80,24 +80,25 @@ fn schema() -> KeySchema {
     }
 }
 
-fn key(number: u8) -> PrimaryKey {
+pub(crate) fn key(number: u8) -> PrimaryKey {
     PrimaryKey {
         partition: KeyValue::S(format!("p{}", number / 3)),
         sort: Some(KeyValue::N(Number::from(u64::from(number % 3)))),
     }
 }
 
-fn create() -> Command {
+pub(crate) fn create() -> Command {
     Command::CreateTable(CreateTable {
         name: "t".to_owned(),
         key_schema: schema(),
         billing: Billing::OnDemand,
         deletion_protection: false,
         stream: Some((StreamViewType::NewAndOldImages, "label-1".to_owned())),
+        indexes: Vec::new(),
     })
 }
 
-fn write(number: u8, action: WriteAction) -> Command {
+pub(crate) fn write(number: u8, action: WriteAction) -> Command {
     Command::Write(Box::new(Write {
         table: TableId(1),
         key: key(number),
@@ -109,7 +110,7 @@ fn write(number: u8, action: WriteAction) -> Command {
     }))
 }
 
-fn put(number: u8, value: u8, expires_at: Option<u64>) -> Command {
+pub(crate) fn put(number: u8, value: u8, expires_at: Option<u64>) -> Command {
     let mut item = key(number).to_item(&schema()).with("n", Number::from(u64::from(value)));
     if let Some(time) = expires_at {
         item = item.with("ttl", Number::from(time));
@@ -117,14 +118,14 @@ fn put(number: u8, value: u8, expires_at: Option<u64>) -> Command {
     write(number, WriteAction::Put(item))
 }
 
-fn add(number: u8, value: u8) -> Command {
+pub(crate) fn add(number: u8, value: u8) -> Command {
     let values =
         BTreeMap::from([(":v".to_owned(), AttributeValue::N(Number::from(u64::from(value))))]);
     let mut placeholders = Placeholders::new(None, Some(values)).unwrap();
     write(number, WriteAction::Update(parse_update("ADD n :v", &mut placeholders).unwrap()))
 }
 
-fn entry(at: u64, commands: Vec<Command>) -> Entry {
+pub(crate) fn entry(at: u64, commands: Vec<Command>) -> Entry {
     Entry { now: EpochMillis(START + at), commands }
 }
 
@@ -133,6 +134,8 @@ enum Step {
     Put(u8, u8, Option<u8>),
     Add(u8, u8),
     Delete(u8),
+    /// Adds to items and deletes others, unless the last one is not there.
+    Transact(Vec<(u8, u8)>, u8),
     Wait(u16),
     Sweep,
     Rotate,
@@ -144,12 +147,43 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (number.clone(), 0u8..3, prop::option::of(0u8..60)).prop_map(|(k, v, t)| Step::Put(k, v, t)),
         3 => (number.clone(), 0u8..3).prop_map(|(k, v)| Step::Add(k, v)),
-        2 => number.prop_map(Step::Delete),
+        2 => number.clone().prop_map(Step::Delete),
+        3 => (prop::collection::btree_map(number.clone(), 0u8..3, 1..4), 9u8..12).prop_map(|(ops, last)| {
+            Step::Transact(ops.into_iter().collect(), last % 9)
+        }),
         1 => (0u16..30_000).prop_map(Step::Wait),
         2 => Just(Step::Sweep),
         1 => Just(Step::Rotate),
         1 => Just(Step::Restart),
     ]
+}
+
+/// Adds to some items (0 deletes), if another one is there.
+fn transact(operations: &[(u8, u8)], checked: u8) -> Command {
+    let mut placeholders = Placeholders::new(None, None).unwrap();
+    let exists =
+        parse_condition("attribute_exists(p)", ExpressionKind::Condition, &mut placeholders);
+    let check = write(checked, WriteAction::Check);
+    let mut commands: Vec<Command> = operations
+        .iter()
+        .filter(|(number, _)| *number != checked)
+        .map(|(number, value)| match value {
+            0 => write(*number, WriteAction::Delete),
+            value => add(*number, *value),
+        })
+        .collect();
+    commands.push(check);
+    let mut operations: Vec<Write> = commands
+        .into_iter()
+        .map(|command| match command {
+            Command::Write(write) => *write,
+            other => panic!("{other:?} is no write"),
+        })
+        .collect();
+    operations.last_mut().unwrap().condition = Some(exists.unwrap());
+    // Histories with the same token again and again: only the first of ten minutes counts.
+    let token = (checked == 0).then(|| "token".to_owned());
+    Command::Transaction(Box::new(Transaction { token, operations }))
 }
 
 /// Runs a history and gives the replica and its log.
@@ -173,6 +207,9 @@ fn run(steps: &[Vec<Step>]) -> (Replica, Vec<Entry>) {
                 }
                 Step::Add(k, v) => commands.push(add(*k, *v)),
                 Step::Delete(k) => commands.push(write(*k, WriteAction::Delete)),
+                Step::Transact(operations, checked) => {
+                    commands.push(transact(operations, *checked));
+                }
                 Step::Wait(millis) => now += u64::from(*millis),
                 Step::Sweep => {
                     let time = EpochMillis(START + now);
@@ -344,6 +381,7 @@ fn a_stream_that_is_enabled_again_is_another_stream() {
             billing: None,
             deletion_protection: None,
             stream,
+            indexes: Vec::new(),
         })
     };
     let enable = |label: &str| update(Some(Some((StreamViewType::KeysOnly, label.to_owned()))));

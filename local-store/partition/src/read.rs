@@ -1,4 +1,4 @@
-//! Reading items: one by key, or ranges in the order of a Query or a Scan.
+//! Reading items and entries of indexes: one by key, or ranges in the order of a Query or a Scan.
 //!
 //! No filters, projections or page sizes here: the visitor decides how far a read goes.
 
@@ -7,8 +7,9 @@ use std::ops::ControlFlow;
 use expression::SortCondition;
 use model::{Item, KeyValue, PrimaryKey, Token};
 
-use crate::keys::item;
+use crate::index::{IndexKey, IndexNumber};
 use crate::keys::statistics::{self, Statistics};
+use crate::keys::{index_entry, index_statistics, item};
 use crate::storage::{ReadError, View, end_of_prefix};
 use crate::table::Table;
 
@@ -101,8 +102,56 @@ pub fn read_items(
             to = to.min(key);
         }
     }
+    visit_items(view, &from, &to, forward, visit)
+}
+
+/// Reads entries of an index, as [`read_items`] reads items: the range is one of the index's keys,
+/// and what is visited is the part of the item that the index holds.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_index_entries(
+    view: &dyn View,
+    table: &Table,
+    index: IndexNumber,
+    range: &ItemRange,
+    start_after: Option<&IndexKey>,
+    forward: bool,
+    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
+) -> Result<(), ReadError> {
+    let (mut from, mut to) = match range {
+        ItemRange::Collection { partition, sort } => {
+            entry_bounds(&index_entry::prefix(table.id, index, partition), sort.as_ref())
+        }
+        ItemRange::Tokens(tokens) => {
+            let to = match tokens.last.0.checked_add(1) {
+                Some(next) => index_entry::token_prefix(table.id, index, Token(next)),
+                None => end_of_prefix(&index_entry::index_prefix(table.id, index)),
+            };
+            (index_entry::token_prefix(table.id, index, tokens.first), to)
+        }
+    };
+    if let Some(place) = start_after {
+        let mut key = index_entry::encode(table.id, index, place);
+        if forward {
+            key.push(0);
+            from = from.max(key);
+        } else {
+            to = to.min(key);
+        }
+    }
+    visit_items(view, &from, &to, forward, visit)
+}
+
+fn visit_items(
+    view: &dyn View,
+    from: &[u8],
+    to: &[u8],
+    forward: bool,
+    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
+) -> Result<(), ReadError> {
     let mut result = Ok(());
-    view.scan(&from, &to, !forward, &mut |_, value| match item::decode_value(value) {
+    view.scan(from, to, !forward, &mut |_, value| match item::decode_value(value) {
         Ok(item) => visit(item),
         Err(error) => {
             result = Err(error);
@@ -140,6 +189,45 @@ fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> (Vec<u8>, V
             (first, last)
         }
     }
+}
+
+/// From (inclusive) and to (exclusive) of the entries whose sort key a condition allows. The keys
+/// of the table stand behind the sort key, so what is equal to a value is a range too.
+fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> (Vec<u8>, Vec<u8>) {
+    let at = |value: &KeyValue| {
+        let mut key = prefix.to_vec();
+        index_entry::append(&mut key, value);
+        key
+    };
+    let behind = |value: &KeyValue| end_of_prefix(&at(value));
+    let (start, end) = (prefix.to_vec(), end_of_prefix(prefix));
+    match sort {
+        None => (start, end),
+        Some(SortCondition::Equal(value)) => (at(value), behind(value)),
+        Some(SortCondition::Less(value)) => (start, at(value)),
+        Some(SortCondition::LessOrEqual(value)) => (start, behind(value)),
+        Some(SortCondition::Greater(value)) => (behind(value), end),
+        Some(SortCondition::GreaterOrEqual(value)) => (at(value), end),
+        Some(SortCondition::Between(low, high)) => (at(low), behind(high)),
+        Some(SortCondition::BeginsWith(value)) => {
+            let mut first = prefix.to_vec();
+            index_entry::append_open(&mut first, value);
+            let last = end_of_prefix(&first);
+            (first, last)
+        }
+    }
+}
+
+/// What an index holds.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_index_statistics(
+    view: &dyn View,
+    table: &Table,
+    index: IndexNumber,
+) -> Result<Statistics, ReadError> {
+    index_statistics::read(view, table.id, index)
 }
 
 /// What a table holds, over all its partitions.

@@ -84,6 +84,16 @@ impl<'a> Overlay<'a> {
         self.changes.insert(key, None);
     }
 
+    /// Makes the changes of a batch that was built on top of this.
+    pub(crate) fn adopt(&mut self, batch: Batch) {
+        for op in batch.ops {
+            match op {
+                Op::Put(key, value) => self.put(key, value),
+                Op::Delete(key) => self.delete(key),
+            }
+        }
+    }
+
     pub(crate) fn into_batch(self) -> Batch {
         let op = |(key, value)| match value {
             Some(value) => Op::Put(key, value),

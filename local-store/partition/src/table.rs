@@ -6,6 +6,7 @@ use model::limits::{
 use model::{EpochMillis, KeySchema, Token};
 use serde::{Deserialize, Serialize};
 
+use crate::index::{IndexKind, SecondaryIndex};
 use crate::stream::{Shard, ShardNumber, Stream};
 use crate::time_to_live::TimeToLive;
 
@@ -60,6 +61,10 @@ pub struct Table {
     pub next_shard: u32,
     /// Its TTL setting.
     pub time_to_live: TimeToLive,
+    /// Its secondary indexes, oldest first, also those that are being built or removed.
+    pub indexes: Vec<SecondaryIndex>,
+    /// The number that the next index gets.
+    pub next_index: u32,
 }
 
 /// Partitions of a new table (design, section 3): enough for its throughput and size, and four
@@ -97,6 +102,17 @@ impl Table {
     #[must_use]
     pub fn stream(&self, label: &str) -> Option<&Stream> {
         self.streams.iter().find(|stream| stream.label == label)
+    }
+
+    /// The index with a name.
+    #[must_use]
+    pub fn index(&self, name: &str) -> Option<&SecondaryIndex> {
+        self.indexes.iter().find(|index| index.definition.name == name)
+    }
+
+    /// Its local or its global indexes.
+    pub fn indexes_of(&self, kind: IndexKind) -> impl Iterator<Item = &SecondaryIndex> {
+        self.indexes.iter().filter(move |index| index.definition.kind == kind)
     }
 
     /// Every shard of every stream.

@@ -1,5 +1,5 @@
 //! Applying one item's write: condition, change, and everything that follows from it in the same
-//! batch: the item, its expiry entry, its stream record, the partition's statistics.
+//! batch: the item, its expiry and index entries, its stream record, the partition's statistics.
 //!
 //! Nothing here can fail because of a request: what does not work is a reply.
 
@@ -8,6 +8,7 @@ use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EpochMillis, Item, PrimaryKey};
 
 use crate::command::{Reply, Write, WriteAction, Written};
+use crate::index;
 use crate::keys::item;
 use crate::keys::statistics::{self, Statistics};
 use crate::storage::{Overlay, ReadError, View};
@@ -34,8 +35,12 @@ pub(crate) fn apply_write(
         return Ok(Reply::ConditionFailed { item: old.filter(|_| write.return_on_failure) });
     }
     let new = match write.action {
-        WriteAction::Put(item) => Some(item),
+        WriteAction::Put(item) => match index::check_put(table, &item) {
+            Ok(()) => Some(item),
+            Err(refusal) => return Ok(Reply::Invalid(refusal)),
+        },
         WriteAction::Delete => None,
+        WriteAction::Check => old.clone(),
         WriteAction::Update(update) => match updated(&update, old.as_ref(), &write.key, table) {
             Ok(new) => new,
             Err(refusal) => return Ok(Reply::Invalid(refusal)),
@@ -91,6 +96,7 @@ fn updated(
     if new.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
         return Err(NESTED_TOO_DEEPLY.to_owned());
     }
+    index::check_updated(table, old, &new)?;
     Ok((old.is_some() || update.creates_item()).then_some(new))
 }
 
@@ -119,7 +125,7 @@ fn replace(
     time_to_live: bool,
 ) -> Result<Written, ReadError> {
     let size = |item: Option<&Item>| item.map_or(0, Item::size);
-    let written = Written { old: None, new: None, old_bytes: size(old), new_bytes: size(new) };
+    let mut written = Written { old_bytes: size(old), new_bytes: size(new), ..Written::default() };
     if old == new {
         return Ok(written);
     }
@@ -129,6 +135,7 @@ fn replace(
         None => overlay.delete(stored),
     }
     time_to_live::update_index(overlay, table, key, old, new);
+    written.index_writes = index::update_entries(overlay, table, key, old, new)?;
     let partition = table.partition_of(key.token());
     count(overlay, table, partition, old, new)?;
     let keys = key.to_item(&table.key_schema);

@@ -1,5 +1,5 @@
 //! What the store does of its own accord, in store time: expire items, rotate and trim stream
-//! shards, finish TTL changes, remove what deleted tables left.
+//! shards, finish TTL changes, build and remove indexes, remove what deleted tables left.
 //!
 //! Nothing is changed here: each finding becomes a command in the log, and the command checks again
 //! when it is applied. A tick that is missed, late, or repeated does no harm.
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use partition::{
     Command, ReadError, Reply, TableId, find_deleted_table, find_due_rotations, find_due_trims,
-    find_expired, find_time_to_live_work,
+    find_expired, find_index_work, find_time_to_live_work, has_expired_tokens,
 };
 
 use crate::store::{Store, Unavailable, WeakStore};
@@ -47,11 +47,17 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
     for table in find_time_to_live_work(tables()) {
         repeat(store, || Command::StepTimeToLive { table }).await?;
     }
+    for table in find_index_work(tables()) {
+        repeat(store, || Command::StepIndexes { table }).await?;
+    }
     for table in find_due_rotations(tables(), now) {
         store.submit(vec![Command::RotateShards { table }]).await?;
     }
     for table in find(store, |store| find_due_trims(&*store.view(), tables(), now))? {
         repeat(store, || Command::TrimStreams { table }).await?;
+    }
+    if find(store, |store| has_expired_tokens(&*store.view(), now))? {
+        repeat(store, || Command::ForgetTokens).await?;
     }
     let deleted: Option<TableId> = find(store, |store| find_deleted_table(&*store.view()))?;
     if let Some(table) = deleted {

@@ -4,8 +4,11 @@
 //! begin with a version byte.
 
 pub(crate) mod expiry;
+pub(crate) mod index_entry;
+pub(crate) mod index_statistics;
 pub(crate) mod item;
 pub(crate) mod machine_state;
+pub(crate) mod request_token;
 pub(crate) mod statistics;
 pub(crate) mod stream_record;
 pub(crate) mod table;
@@ -29,6 +32,14 @@ pub(crate) enum Family {
     Statistics = 6,
     /// Ids of deleted tables whose entries are being removed. See [`table`].
     DeletedTable = 7,
+    /// What the transaction with a client request token did. See [`request_token`].
+    RequestToken = 10,
+    /// Client request tokens by the time at which they are forgotten. See [`request_token`].
+    RequestTokenExpiry = 11,
+    /// Entries of secondary indexes by table, index, token and keys. See [`index_entry`].
+    IndexEntry = 8,
+    /// Entry count and bytes by table and index. See [`index_statistics`].
+    IndexStatistics = 9,
 }
 
 impl Family {

@@ -3,14 +3,15 @@
 //! All of them go into one log entry, so they cost one sync. They have no conditions.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use model::key::KeyError;
 use model::limits::BATCH_WRITE_ITEMS_MAX;
 use model::{Item, PrimaryKey};
-use partition::{Command, Table, TableId, Write, WriteAction};
+use partition::{Command, Table, TableId, Write, WriteAction, check_put};
 
 use super::batch;
-use super::capacity::{Capacity, CapacityDetail};
+use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
 use super::error::ApiError;
 use super::item_write::written;
@@ -36,8 +37,8 @@ struct TableWrites<'j> {
 /// A batch that can be sent.
 struct Plan<'j> {
     commands: Vec<Command>,
-    /// Each table's name and number of commands, in their order.
-    tables: Vec<(&'j str, usize)>,
+    /// Each table, by the name that was sent, and its number of commands, in their order.
+    tables: Vec<(&'j str, Arc<Table>, usize)>,
 }
 
 pub(super) async fn batch_write_item(
@@ -68,13 +69,13 @@ pub(super) async fn batch_write_item(
     let Plan { commands, tables } = plan(store, writes)?;
     let mut replies = store.submit(commands).await?.into_iter();
     let mut capacities = Vec::with_capacity(tables.len());
-    for (name, count) in tables {
-        let mut capacity = Capacity::default();
+    for (name, table, count) in tables {
+        let mut consumption = Consumption::default();
         for _ in 0..count {
             let written = written(replies.next())?;
-            capacity = capacity.plus(Capacity::of_write(written.old_bytes, written.new_bytes));
+            consumption = consumption.plus(Consumption::of_write(&table, &written));
         }
-        capacities.push((name, capacity));
+        capacities.push((name, consumption));
     }
     let mut out = String::from("{\"UnprocessedItems\":{}");
     CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
@@ -135,7 +136,7 @@ fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, Api
     let mut seen: BTreeSet<(TableId, PrimaryKey)> = BTreeSet::new();
     for TableWrites { name, requests } in writes {
         let table = tables::find_for_items(store, name)?;
-        plan.tables.push((name, requests.len()));
+        plan.tables.push((name, Arc::clone(&table), requests.len()));
         for request in requests {
             let (key, action) = key_and_action(&table, request)?;
             if !seen.insert((table.id, key.clone())) {
@@ -174,6 +175,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,
             })?;
+            check_put(table, &item).map_err(ApiError::validation)?;
             Ok((key, WriteAction::Put(item)))
         }
         Request::Delete(Ok(key)) => {

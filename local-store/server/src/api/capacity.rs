@@ -1,12 +1,14 @@
 //! Consumed capacity: what a request costs, and how the answer says it.
 //!
-//! Only the arithmetic; nothing is limited here. Tables have no indexes, so all of it is the
-//! table's. Source: AWS, "DynamoDB provisioned capacity mode", read and write consumption.
+//! Only the arithmetic; nothing is limited here. Source: AWS, "DynamoDB provisioned capacity mode",
+//! read and write consumption; "Using global secondary indexes", provisioned throughput.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use model::json;
 use model::limits::{READ_UNIT_BYTES, WRITE_UNIT_BYTES};
+use partition::{IndexKind, SecondaryIndex, Table, Written};
 
 use super::answer::begin_member;
 
@@ -40,6 +42,71 @@ impl fmt::Display for Capacity {
     }
 }
 
+/// What a request consumed of one table and of its indexes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Consumption {
+    table: Capacity,
+    local: BTreeMap<String, Capacity>,
+    global: BTreeMap<String, Capacity>,
+}
+
+impl From<Capacity> for Consumption {
+    fn from(table: Capacity) -> Self {
+        Self { table, ..Self::default() }
+    }
+}
+
+impl Consumption {
+    /// Of a write, with the entries of indexes that it changed.
+    pub(crate) fn of_write(table: &Table, written: &Written) -> Self {
+        let mut consumption = Self::from(Capacity::of_write(written.old_bytes, written.new_bytes));
+        for write in &written.index_writes {
+            if let Some(index) = table.indexes.iter().find(|index| index.number == write.index) {
+                consumption.add(index, Capacity::of_write(write.old_bytes, write.new_bytes));
+            }
+        }
+        consumption
+    }
+
+    /// Adds what an index consumed.
+    pub(crate) fn add(&mut self, index: &SecondaryIndex, capacity: Capacity) {
+        let indexes = match index.definition.kind {
+            IndexKind::Local => &mut self.local,
+            IndexKind::Global => &mut self.global,
+        };
+        let sum = indexes.entry(index.definition.name.clone()).or_default();
+        *sum = sum.plus(capacity);
+    }
+
+    /// Both together.
+    pub(crate) fn plus(mut self, other: Self) -> Self {
+        self.table = self.table.plus(other.table);
+        for (name, capacity) in other.local {
+            let sum = self.local.entry(name).or_default();
+            *sum = sum.plus(capacity);
+        }
+        for (name, capacity) in other.global {
+            let sum = self.global.entry(name).or_default();
+            *sum = sum.plus(capacity);
+        }
+        self
+    }
+
+    fn total(&self) -> Capacity {
+        let indexes = self.local.values().chain(self.global.values());
+        indexes.fold(self.table, |sum, capacity| sum.plus(*capacity))
+    }
+}
+
+/// What the units of a transaction are, which are shown beside their sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TransactionUnits {
+    /// `ReadCapacityUnits`.
+    Read,
+    /// `WriteCapacityUnits`.
+    Write,
+}
+
 /// How much `ReturnConsumedCapacity` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CapacityDetail {
@@ -59,38 +126,100 @@ impl CapacityDetail {
     }
 
     /// Appends the member `ConsumedCapacity` of one table, if it was asked for.
-    pub(crate) fn write_member(self, out: &mut String, table: &str, capacity: Capacity) {
+    pub(crate) fn write_member(
+        self,
+        out: &mut String,
+        table: &str,
+        consumption: impl Into<Consumption>,
+    ) {
         if self != Self::None {
             begin_member(out, "ConsumedCapacity");
-            self.write(out, table, capacity);
+            self.write(out, table, &consumption.into());
         }
     }
 
     /// Appends the member `ConsumedCapacity` of several tables, if it was asked for.
-    pub(crate) fn write_list_member(self, out: &mut String, tables: &[(&str, Capacity)]) {
+    pub(crate) fn write_list_member<C: Clone + Into<Consumption>>(
+        self,
+        out: &mut String,
+        tables: &[(&str, C)],
+    ) {
         if self == Self::None {
             return;
         }
         begin_member(out, "ConsumedCapacity");
         out.push('[');
-        for (position, (table, capacity)) in tables.iter().enumerate() {
+        for (position, (table, consumption)) in tables.iter().enumerate() {
             if position > 0 {
                 out.push(',');
             }
-            self.write(out, table, *capacity);
+            self.write(out, table, &consumption.clone().into());
         }
         out.push(']');
     }
 
-    fn write(self, out: &mut String, table: &str, capacity: Capacity) {
+    /// Appends the member `ConsumedCapacity` of a transaction, if it was asked for: what each
+    /// operation consumed is summed for each table, and costs twice as much as outside.
+    pub(crate) fn write_transaction_member(
+        self,
+        out: &mut String,
+        units: TransactionUnits,
+        operations: Vec<(&str, Consumption)>,
+    ) {
+        if self == Self::None {
+            return;
+        }
+        let mut tables: BTreeMap<&str, Consumption> = BTreeMap::new();
+        for (table, consumption) in operations {
+            let sum = tables.entry(table).or_default();
+            *sum = std::mem::take(sum).plus(consumption.clone()).plus(consumption);
+        }
+        begin_member(out, "ConsumedCapacity");
+        out.push('[');
+        for (table, consumption) in tables {
+            if out.ends_with('}') {
+                out.push(',');
+            }
+            self.write(out, table, &consumption);
+            // The member is a part of the object that was just closed.
+            out.pop();
+            let name = match units {
+                TransactionUnits::Read => "ReadCapacityUnits",
+                TransactionUnits::Write => "WriteCapacityUnits",
+            };
+            begin_member(out, name);
+            let _ = write!(out, "{}}}", consumption.total());
+        }
+        out.push(']');
+    }
+
+    fn write(self, out: &mut String, table: &str, consumption: &Consumption) {
         out.push_str("{\"TableName\":");
         json::write_string(out, table);
-        let _ = write!(out, ",\"CapacityUnits\":{capacity}");
+        let _ = write!(out, ",\"CapacityUnits\":{}", consumption.total());
         if self == Self::Indexes {
-            let _ = write!(out, ",\"Table\":{{\"CapacityUnits\":{capacity}}}");
+            let _ = write!(out, ",\"Table\":{{\"CapacityUnits\":{}}}", consumption.table);
+            write_indexes(out, "LocalSecondaryIndexes", &consumption.local);
+            write_indexes(out, "GlobalSecondaryIndexes", &consumption.global);
         }
         out.push('}');
     }
+}
+
+/// Appends the member `list` with what each index consumed; nothing when there is none.
+fn write_indexes(out: &mut String, list: &str, indexes: &BTreeMap<String, Capacity>) {
+    if indexes.is_empty() {
+        return;
+    }
+    begin_member(out, list);
+    let mut separator = '{';
+    for (name, capacity) in indexes {
+        out.push(separator);
+        separator = ',';
+        json::write_string(out, name);
+        let _ = write!(out, ":{{\"CapacityUnits\":{capacity}}}");
+    }
+    out.push('}');
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
-//! `CreateTable`: a new table, which is there when the answer is sent.
+//! `CreateTable`: a new table with its indexes, which is there when the answer is sent.
 //!
-//! Indexes are not supported yet: asking for one is an error.
+//! How keys and indexes are read is in `key_elements` and `index_parameters`.
 
-use std::fmt;
+use std::collections::BTreeSet;
 
-use model::key::{KeyAttribute, KeyAttributeType, KeySchema};
-use model::limits::{KEY_ATTRIBUTE_NAME_BYTES_MAX, TABLES_MAX};
-use partition::{Billing, Command, CreateTable, Reply, Statistics};
+use model::key::KeySchema;
+use model::limits::TABLES_MAX;
+use partition::{Billing, Command, CreateTable, IndexDefinition, Reply, Statistics};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
+use super::index_parameters::{IndexLists, check_definitions_used};
+use super::key_elements::{self, Element, read_elements};
 use super::parameters::Parameters;
 use super::table_description::description_member;
 use super::table_settings::{
@@ -18,15 +20,6 @@ use super::table_settings::{
 use super::tables;
 use crate::store::Store;
 
-/// An element of `AttributeDefinitions` or of `KeySchema`: a name, and its type or its role.
-struct Element<'j> {
-    name: Option<&'j str>,
-    kind: Option<&'j str>,
-}
-
-/// Elements of a key schema at most: partition key and sort key.
-const KEY_SCHEMA_ELEMENTS_MAX: usize = 2;
-
 pub(super) async fn create_table(
     store: &Store,
     parameters: Parameters<'_>,
@@ -34,6 +27,7 @@ pub(super) async fn create_table(
     let name = parameters.string("TableName")?;
     let definitions = read_elements(parameters, "AttributeDefinitions", "AttributeType")?;
     let key_schema = read_elements(parameters, "KeySchema", "KeyType")?;
+    let indexes = IndexLists::read(parameters)?;
     let settings = TableSettings::read(parameters)?;
 
     let Some(name) = name else {
@@ -42,27 +36,21 @@ pub(super) async fn create_table(
         ));
     };
     let mut constraints = Constraints::new();
-    constrain_elements(
-        &mut constraints,
-        ("attributeDefinitions", "attributeType"),
-        definitions.as_deref(),
-        &["B", "N", "S"],
-    );
+    key_elements::constrain_definitions(&mut constraints, definitions.as_deref(), true);
     constraints.table_name(Some(name));
     settings.constrain(&mut constraints);
-    constrain_elements(
-        &mut constraints,
-        ("keySchema", "keyType"),
-        key_schema.as_deref(),
-        &["HASH", "RANGE"],
-    );
-    constrain_key_schema(&mut constraints, key_schema.as_deref());
+    let elements = key_schema.as_deref();
+    key_elements::constrain_key_elements(&mut constraints, "keySchema", elements);
+    key_elements::constrain_key_schema(&mut constraints, "keySchema", elements, false);
+    indexes.constrain(&mut constraints);
     constraints.finish()?;
 
     check_supported(parameters)?;
     let billing = billing(&settings)?;
-    let key_schema =
-        check_key_schema(&definitions.unwrap_or_default(), &key_schema.unwrap_or_default())?;
+    let definitions = definitions.unwrap_or_default();
+    let key_schema = check_definitions(&definitions, &key_schema.unwrap_or_default())?;
+    let indexes = indexes.check(&definitions, &key_schema, billing)?;
+    check_used(&definitions, &key_schema, &indexes)?;
     let stream = match settings.stream()?.flatten() {
         Some(view_type) => Some((view_type, stream_label(store.now())?)),
         None => None,
@@ -80,75 +68,19 @@ pub(super) async fn create_table(
         billing,
         deletion_protection: settings.deletion_protection.unwrap_or(false),
         stream,
+        indexes,
     };
     let replies = store.submit(vec![Command::CreateTable(create)]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");
             let empty = Statistics::default();
-            description_member(&mut out, "TableDescription", store, &table, empty, "ACTIVE");
+            description_member(&mut out, "TableDescription", store, &table, empty, "ACTIVE")?;
             out.push('}');
             Ok(out)
         }
         Some(Reply::TableExists) => Err(ApiError::table_exists(name)),
         _ => Err(ApiError::defect("CreateTable was not answered with a table")),
-    }
-}
-
-fn read_elements<'j>(
-    parameters: Parameters<'j>,
-    list: &str,
-    kind: &str,
-) -> Result<Option<Vec<Element<'j>>>, ApiError> {
-    let Some(elements) = parameters.structures(list)? else {
-        return Ok(None);
-    };
-    let read = |element: Parameters<'j>| {
-        Ok(Element { name: element.string("AttributeName")?, kind: element.string(kind)? })
-    };
-    elements.into_iter().map(read).collect::<Result<_, _>>().map(Some)
-}
-
-fn constrain_elements(
-    constraints: &mut Constraints,
-    (list, kind): (&str, &str),
-    elements: Option<&[Element<'_>]>,
-    kinds: &[&str],
-) {
-    constraints.required(list, elements.is_some());
-    for (number, element) in (1..).zip(elements.unwrap_or_default()) {
-        let at = format!("{list}.{number}.member.attributeName");
-        constraints.required(&at, element.name.is_some());
-        if let Some(name) = element.name {
-            constraints.length(&at, name, 1, KEY_ATTRIBUTE_NAME_BYTES_MAX);
-        }
-        let at = format!("{list}.{number}.member.{kind}");
-        constraints.required(&at, element.kind.is_some());
-        constraints.one_of(&at, element.kind, kinds);
-    }
-}
-
-/// Shows a key schema as the service's messages do.
-struct Shown<'s>(&'s [Element<'s>]);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[")?;
-        for (position, Element { name, kind }) in self.0.iter().enumerate() {
-            let separator = if position > 0 { ", " } else { "" };
-            let (name, kind) = (name.unwrap_or("null"), kind.unwrap_or("null"));
-            write!(f, "{separator}KeySchemaElement(attributeName={name}, keyType={kind})")?;
-        }
-        f.write_str("]")
-    }
-}
-
-fn constrain_key_schema(constraints: &mut Constraints, key_schema: Option<&[Element<'_>]>) {
-    if let Some(elements) = key_schema {
-        let shown = Shown(elements);
-        constraints.length_at_least("keySchema", &shown, elements.len(), 1);
-        let max = KEY_SCHEMA_ELEMENTS_MAX;
-        constraints.length_at_most("keySchema", &shown, elements.len(), max);
     }
 }
 
@@ -163,62 +95,36 @@ fn billing(settings: &TableSettings<'_>) -> Result<Billing, ApiError> {
     settings.provisioned()?.ok_or_else(throughput_missing)
 }
 
-/// The key schema that the elements make up, in the service's order of checks.
-fn check_key_schema(
+/// The key schema of the table, and definitions that are used, each exactly once.
+fn check_definitions(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
 ) -> Result<KeySchema, ApiError> {
-    let names =
-        |of: &[Element<'_>]| of.iter().filter_map(|e| e.name).collect::<Vec<_>>().join(", ");
     if elements.len() > definitions.len() {
         return Err(ApiError::validation(
             "Invalid KeySchema: Some index key attribute have no definition",
         ));
     }
-    let type_of = |name: Option<&str>| {
-        let definition = definitions.iter().find(|definition| definition.name == name)?;
-        KeyAttributeType::from_descriptor(definition.kind?)
-    };
-    if elements.iter().any(|element| type_of(element.name).is_none()) {
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = definitions.iter().find(|definition| !seen.insert(definition.name)) {
         return Err(ApiError::invalid_parameter(format!(
-            "Some index key attributes are not defined in AttributeDefinitions. Keys: [{}], AttributeDefinitions: [{}]",
-            names(elements),
-            names(definitions)
+            "Duplicate AttributeName in AttributeDefinitions: {}",
+            twice.name.unwrap_or_default()
         )));
     }
-    let (partition, sort) = match elements {
-        [partition] => (partition, None),
-        [partition, sort] => (partition, Some(sort)),
-        _ => return Err(ApiError::defect("a key schema passed its constraints")),
-    };
-    if sort.is_some_and(|sort| sort.name == partition.name) {
-        return Err(ApiError::validation(
-            "Both the Hash Key and the Range Key element in the KeySchema have the same name",
-        ));
-    }
-    if partition.kind != Some("HASH") {
-        return Err(ApiError::validation(
-            "Invalid KeySchema: The first KeySchemaElement is not a HASH key type",
-        ));
-    }
-    if sort.is_some_and(|sort| sort.kind != Some("RANGE")) {
-        return Err(ApiError::validation(
-            "Invalid KeySchema: The second KeySchemaElement is not a RANGE key type",
-        ));
-    }
-    if definitions.len() != elements.len() {
+    key_elements::key_schema(definitions, elements)
+}
+
+/// Every definition belongs to a key. The service has two texts for it.
+fn check_used(
+    definitions: &[Element<'_>],
+    key_schema: &KeySchema,
+    indexes: &[IndexDefinition],
+) -> Result<(), ApiError> {
+    if indexes.is_empty() && definitions.len() != key_schema.attributes().count() {
         return Err(ApiError::invalid_parameter(
             "Number of attributes in KeySchema does not exactly match number of attributes defined in AttributeDefinitions",
         ));
     }
-    let attribute = |element: &Element<'_>| {
-        Some(KeyAttribute {
-            name: element.name?.to_owned(),
-            attribute_type: type_of(element.name)?,
-        })
-    };
-    match (attribute(partition), sort.map(attribute)) {
-        (Some(partition), sort) => Ok(KeySchema { partition, sort: sort.flatten() }),
-        (None, _) => Err(ApiError::defect("a key attribute passed its constraints")),
-    }
+    check_definitions_used(definitions, key_schema, indexes.iter())
 }

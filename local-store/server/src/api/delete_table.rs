@@ -26,7 +26,14 @@ pub(super) async fn delete_table(
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");
-            description_member(&mut out, "TableDescription", store, &table, statistics, "DELETING");
+            description_member(
+                &mut out,
+                "TableDescription",
+                store,
+                &table,
+                statistics,
+                "DELETING",
+            )?;
             out.push('}');
             Ok(out)
         }

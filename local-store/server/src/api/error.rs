@@ -6,8 +6,9 @@
 use model::Item;
 use model::json::{self, DecodeError};
 use model::key::KeyError;
-use partition::ReadError;
+use partition::{CancellationReason, ReadError};
 
+use super::answer::{item_member, text_member};
 use crate::store::Unavailable;
 
 /// An answer that is not a success.
@@ -16,6 +17,7 @@ pub struct ApiError {
     error_type: ErrorType,
     message: String,
     item: Option<Box<Item>>,
+    reasons: Vec<CancellationReason>,
 }
 
 /// The type of an error, as the service names it.
@@ -29,6 +31,8 @@ enum ErrorType {
     ResourceInUse,
     LimitExceeded,
     ConditionalCheckFailed,
+    TransactionCanceled,
+    IdempotentParameterMismatch,
     ExpiredIterator,
     TrimmedDataAccess,
     InternalServerError,
@@ -48,6 +52,12 @@ impl ErrorType {
             Self::LimitExceeded => "com.amazonaws.dynamodb.v20120810#LimitExceededException",
             Self::ConditionalCheckFailed => {
                 "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+            }
+            Self::TransactionCanceled => {
+                "com.amazonaws.dynamodb.v20120810#TransactionCanceledException"
+            }
+            Self::IdempotentParameterMismatch => {
+                "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException"
             }
             Self::ExpiredIterator => "com.amazonaws.dynamodb.v20120810#ExpiredIteratorException",
             Self::TrimmedDataAccess => {
@@ -70,6 +80,8 @@ impl ErrorType {
             | Self::ResourceInUse
             | Self::LimitExceeded
             | Self::ConditionalCheckFailed
+            | Self::TransactionCanceled
+            | Self::IdempotentParameterMismatch
             | Self::ExpiredIterator
             | Self::TrimmedDataAccess => 400,
         }
@@ -78,7 +90,7 @@ impl ErrorType {
 
 impl ApiError {
     fn new(error_type: ErrorType, message: impl Into<String>) -> Self {
-        Self { error_type, message: message.into(), item: None }
+        Self { error_type, message: message.into(), item: None, reasons: Vec::new() }
     }
 
     /// `ValidationException` with a text of its own.
@@ -155,6 +167,12 @@ impl ApiError {
         Self::new(ErrorType::ResourceInUse, format!("Table already exists: {name}"))
     }
 
+    /// `ResourceInUseException`: what is asked for must wait for something that goes on.
+    #[must_use]
+    pub fn resource_in_use(message: impl Into<String>) -> Self {
+        Self::new(ErrorType::ResourceInUse, message)
+    }
+
     /// `LimitExceededException`: there are too many of something.
     #[must_use]
     pub fn limit_exceeded(message: &str) -> Self {
@@ -168,6 +186,30 @@ impl ApiError {
             Self::new(ErrorType::ConditionalCheckFailed, "The conditional request failed");
         error.item = item.map(Box::new);
         error
+    }
+
+    /// `TransactionCanceledException`: nothing was done, with a reason for each operation.
+    #[must_use]
+    pub fn transaction_cancelled(reasons: Vec<CancellationReason>) -> Self {
+        let codes: Vec<&str> = reasons.iter().map(reason_code).collect();
+        let mut error = Self::new(
+            ErrorType::TransactionCanceled,
+            format!(
+                "Transaction cancelled, please refer cancellation reasons for specific reasons [{}]",
+                codes.join(", ")
+            ),
+        );
+        error.reasons = reasons;
+        error
+    }
+
+    /// `IdempotentParameterMismatchException`: the token belongs to another transaction.
+    #[must_use]
+    pub fn token_mismatch() -> Self {
+        Self::new(
+            ErrorType::IdempotentParameterMismatch,
+            "Request parameters do not match the parameters of the earlier request with this client request token",
+        )
     }
 
     /// `ExpiredIteratorException`: the iterator is older than 15 minutes.
@@ -199,6 +241,11 @@ impl ApiError {
         Self::new(ErrorType::InternalServerError, "The request met a defect of the store")
     }
 
+    /// The text.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// What is sent: status and body.
     #[must_use]
     pub fn to_response(&self) -> super::Response {
@@ -206,8 +253,13 @@ impl ApiError {
         body.push_str("{\"__type\":");
         json::write_string(&mut body, self.error_type.name());
         if !self.message.is_empty() {
-            // Only this type spells the member with a capital letter; the SDKs read both.
-            let capital = self.error_type == ErrorType::Serialization;
+            // These types spell the member with a capital letter; the SDKs read both.
+            let capital = matches!(
+                self.error_type,
+                ErrorType::Serialization
+                    | ErrorType::TransactionCanceled
+                    | ErrorType::IdempotentParameterMismatch
+            );
             body.push_str(if capital { ",\"Message\":" } else { ",\"message\":" });
             json::write_string(&mut body, &self.message);
         }
@@ -215,8 +267,40 @@ impl ApiError {
             body.push_str(",\"Item\":");
             json::write_item(&mut body, item);
         }
+        write_reasons(&mut body, &self.reasons);
         body.push('}');
         super::Response { status: self.error_type.status(), body }
+    }
+}
+
+/// How the service calls the reason of one operation.
+fn reason_code(reason: &CancellationReason) -> &'static str {
+    match reason {
+        CancellationReason::None => "None",
+        CancellationReason::ConditionFailed { .. } => "ConditionalCheckFailed",
+        CancellationReason::Invalid(_) => "ValidationError",
+    }
+}
+
+/// Appends the member `CancellationReasons`, if there are any.
+fn write_reasons(body: &mut String, reasons: &[CancellationReason]) {
+    for (position, reason) in reasons.iter().enumerate() {
+        body.push_str(if position == 0 { ",\"CancellationReasons\":[{" } else { ",{" });
+        text_member(body, "Code", reason_code(reason));
+        match reason {
+            CancellationReason::None => {}
+            CancellationReason::ConditionFailed { item } => {
+                text_member(body, "Message", "The conditional request failed");
+                if let Some(item) = item {
+                    item_member(body, "Item", item);
+                }
+            }
+            CancellationReason::Invalid(text) => text_member(body, "Message", text),
+        }
+        body.push('}');
+    }
+    if !reasons.is_empty() {
+        body.push(']');
     }
 }
 

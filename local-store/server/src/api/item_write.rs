@@ -6,7 +6,7 @@
 use expression::{Condition, ExpressionKind, Placeholders};
 use partition::{Command, Reply, Table, Write, Written};
 
-use super::capacity::{Capacity, CapacityDetail};
+use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{
     Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS, RETURN_VALUES,
     RETURN_VALUES_ON_FAILURE,
@@ -104,20 +104,16 @@ pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
         Some(Reply::ConditionFailed { item }) => Err(ApiError::condition_failed(item)),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
-        Some(Reply::Table(_) | Reply::TableExists | Reply::Done { .. }) | None => {
-            Err(ApiError::defect("a write was not answered as a write"))
-        }
+        Some(_) | None => Err(ApiError::defect("a write was not answered as a write")),
     }
 }
 
-/// Appends `ConsumedCapacity`, if it was asked for. Item collections only have sizes in tables
-/// with local secondary indexes, so there is never an `ItemCollectionMetrics`.
+/// Appends `ConsumedCapacity`, if it was asked for.
 pub(crate) fn write_capacity(
     out: &mut String,
     detail: CapacityDetail,
     table: &Table,
     written: &Written,
 ) {
-    let capacity = Capacity::of_write(written.old_bytes, written.new_bytes);
-    detail.write_member(out, &table.name, capacity);
+    detail.write_member(out, &table.name, Consumption::of_write(table, written));
 }

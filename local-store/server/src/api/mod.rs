@@ -22,7 +22,11 @@ mod expressions;
 mod get_item;
 mod get_records;
 mod get_shard_iterator;
+mod index_choice;
+mod index_parameters;
+mod index_updates;
 mod item_write;
+mod key_elements;
 mod list_streams;
 mod list_tables;
 mod page;
@@ -36,6 +40,8 @@ mod table_description;
 mod table_settings;
 mod tables;
 mod time_to_live;
+mod transact_get_items;
+mod transact_write_items;
 mod update_item;
 mod update_table;
 
@@ -101,6 +107,10 @@ async fn call(
         Operation::PutItem => put_item::put_item(store, parameters).await,
         Operation::Query => query::query(store, parameters),
         Operation::Scan => scan::scan(store, parameters),
+        Operation::TransactGetItems => transact_get_items::transact_get_items(store, parameters),
+        Operation::TransactWriteItems => {
+            transact_write_items::transact_write_items(store, parameters).await
+        }
         Operation::UpdateItem => update_item::update_item(store, parameters).await,
         Operation::UpdateTable => update_table::update_table(store, parameters).await,
         Operation::UpdateTimeToLive => time_to_live::update_time_to_live(store, parameters).await,
@@ -127,6 +137,8 @@ enum Operation {
     PutItem,
     Query,
     Scan,
+    TransactGetItems,
+    TransactWriteItems,
     UpdateItem,
     UpdateTable,
     UpdateTimeToLive,
@@ -149,6 +161,8 @@ impl Operation {
                 "PutItem" => Self::PutItem,
                 "Query" => Self::Query,
                 "Scan" => Self::Scan,
+                "TransactGetItems" => Self::TransactGetItems,
+                "TransactWriteItems" => Self::TransactWriteItems,
                 "UpdateItem" => Self::UpdateItem,
                 "UpdateTable" => Self::UpdateTable,
                 "UpdateTimeToLive" => Self::UpdateTimeToLive,

@@ -6,14 +6,15 @@ use std::ops::ControlFlow;
 
 use expression::{Condition, Projection};
 use model::limits::PAGE_BYTES_MAX;
-use model::{Item, KeySchema, PrimaryKey, json};
-use partition::{ItemRange, Table, View, read_items};
+use model::{Item, json};
+use partition::{IndexKey, ItemRange, ReadError, View, read_index_entries, read_item, read_items};
 
 use super::answer::{begin_member, item_member, number_member};
-use super::capacity::{Capacity, CapacityDetail};
+use super::capacity::{Capacity, CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, SELECT};
 use super::error::ApiError;
 use super::expressions::Substitutions;
+use super::index_choice::Source;
 use super::parameters::{Checked, Parameters};
 
 /// The shared parameters, as they were sent.
@@ -83,14 +84,8 @@ impl<'j> PageParameters<'j> {
         }
     }
 
-    /// Tables have no indexes, so whatever index is named is not there.
-    pub(crate) fn check_index(&self) -> Result<(), ApiError> {
-        match self.index {
-            None => Ok(()),
-            Some(index) => Err(ApiError::validation(format!(
-                "The table does not have the specified index: {index}"
-            ))),
-        }
+    pub(crate) fn select(&self) -> Option<&'j str> {
+        self.select
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -113,9 +108,11 @@ pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
 
 /// What to read and what to keep of it.
 pub(crate) struct PageRequest<'r> {
-    pub(crate) table: &'r Table,
+    pub(crate) source: Source<'r>,
+    /// Whether each item is fetched from the table, because the index does not hold enough of it.
+    pub(crate) is_fetched: bool,
     pub(crate) range: ItemRange,
-    pub(crate) start_after: Option<PrimaryKey>,
+    pub(crate) start_after: Option<IndexKey>,
     pub(crate) forward: bool,
     /// Items to read at most, at least 1.
     pub(crate) limit: usize,
@@ -132,8 +129,18 @@ struct Progress {
     count: u64,
     scanned: usize,
     bytes: usize,
+    /// Bytes of the items that were fetched from the table; they count for the page, too.
+    fetched_bytes: usize,
+    /// What fetching them cost.
+    fetched: Capacity,
     last_read: Option<Item>,
     is_cut: bool,
+}
+
+impl Progress {
+    fn is_full(&self) -> bool {
+        self.bytes + self.fetched_bytes >= PAGE_BYTES_MAX
+    }
 }
 
 /// Room for the answer of a small page.
@@ -148,61 +155,117 @@ pub(crate) fn answer_page(view: &dyn View, request: &PageRequest<'_>) -> Result<
         out.push('[');
     }
     let mut progress = Progress::default();
-    read_items(
-        view,
-        request.table,
-        &request.range,
-        request.start_after.as_ref(),
-        request.forward,
-        &mut |item| take_item(request, &mut progress, &mut out, item),
-    )?;
+    read_page(view, request, &mut progress, &mut out)?;
     if !request.counts_only {
         out.push(']');
     }
     number_member(&mut out, "Count", progress.count);
     number_member(&mut out, "ScannedCount", u64::try_from(progress.scanned).unwrap_or(u64::MAX));
     if let Some(last) = progress.last_read.filter(|_| progress.is_cut) {
-        let key = key_attributes(&request.table.key_schema, last);
-        item_member(&mut out, "LastEvaluatedKey", &key);
+        item_member(&mut out, "LastEvaluatedKey", &request.source.key_attributes(last));
     }
     let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
-    request.capacity_detail.write_member(&mut out, &request.table.name, capacity);
+    let consumption = match request.source.index {
+        None => capacity.into(),
+        Some(index) => {
+            let mut consumption = Consumption::from(progress.fetched);
+            consumption.add(index, capacity);
+            consumption
+        }
+    };
+    request.capacity_detail.write_member(&mut out, &request.source.table.name, consumption);
     out.push('}');
     Ok(out)
+}
+
+fn read_page(
+    view: &dyn View,
+    request: &PageRequest<'_>,
+    progress: &mut Progress,
+    out: &mut String,
+) -> Result<(), ReadError> {
+    let PageRequest { source, range, start_after, forward, .. } = request;
+    let table = source.table;
+    let Some(index) = source.index else {
+        let start_after = start_after.as_ref().map(|place| &place.table);
+        return read_items(view, table, range, start_after, *forward, &mut |item| {
+            take_item(request, progress, out, item, None)
+        });
+    };
+    let mut failure = None;
+    let mut take = |entry: Item| {
+        // A page that is full takes no further item, so there is nothing to fetch.
+        if !request.is_fetched || progress.is_full() {
+            return take_item(request, progress, out, entry, None);
+        }
+        match fetch(view, request, &entry) {
+            Ok(item) => {
+                let size = item.as_ref().map_or(0, Item::size);
+                let cost = Capacity::of_read(size, request.is_consistent);
+                progress.fetched = progress.fetched.plus(cost);
+                take_item(request, progress, out, entry, item.as_ref())
+            }
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    };
+    read_index_entries(
+        view,
+        table,
+        index.number,
+        range,
+        start_after.as_ref(),
+        *forward,
+        &mut take,
+    )?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// The whole item of an entry. It is there: the view shows one point in time.
+fn fetch(
+    view: &dyn View,
+    request: &PageRequest<'_>,
+    entry: &Item,
+) -> Result<Option<Item>, ReadError> {
+    let table = request.source.table;
+    match table.key_schema.key_of_item(entry) {
+        Ok(key) => read_item(view, table, &key),
+        Err(error) => Err(ReadError(format!("an index entry without its item's key: {error}"))),
+    }
 }
 
 fn take_item(
     request: &PageRequest<'_>,
     progress: &mut Progress,
     out: &mut String,
-    item: Item,
+    read: Item,
+    fetched: Option<&Item>,
 ) -> ControlFlow<()> {
     // A page ends with the item that reaches 1 MB, and only when there is another one.
-    if progress.bytes >= PAGE_BYTES_MAX {
+    if progress.is_full() {
         progress.is_cut = true;
         return ControlFlow::Break(());
     }
-    progress.bytes += item.size();
+    progress.bytes += read.size();
+    progress.fetched_bytes += fetched.map_or(0, Item::size);
+    let item = fetched.unwrap_or(&read);
     progress.scanned += 1;
-    if request.filter.as_ref().is_none_or(|filter| filter.evaluate(&item)) {
+    if request.filter.as_ref().is_none_or(|filter| filter.evaluate(item)) {
         if !request.counts_only {
             if progress.count > 0 {
                 out.push(',');
             }
             match &request.projection {
-                Some(projection) => json::write_item(out, &projection.apply(&item)),
-                None => json::write_item(out, &item),
+                Some(projection) => json::write_item(out, &projection.apply(item)),
+                None => json::write_item(out, item),
             }
         }
         progress.count += 1;
     }
-    progress.last_read = Some(item);
+    progress.last_read = Some(read);
     // A page that reaches its limit gives a key to go on from even at the end of the range.
     progress.is_cut = progress.scanned >= request.limit;
     if progress.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-}
-
-fn key_attributes(schema: &KeySchema, mut item: Item) -> Item {
-    item.retain(|name, _| schema.contains(name));
-    item
 }

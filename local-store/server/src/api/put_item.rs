@@ -4,7 +4,7 @@
 
 use model::Item;
 use model::limits::ITEM_BYTES_MAX;
-use partition::{Write, WriteAction};
+use partition::{Write, WriteAction, check_put};
 
 use super::answer::item_member;
 use super::error::ApiError;
@@ -39,6 +39,7 @@ pub(super) async fn put_item(
 
     let table = tables::find_for_items(store, table)?;
     let key = table.key_schema.key_of_item(&item)?;
+    check_put(&table, &item).map_err(ApiError::validation)?;
     let write = Write {
         table: table.id,
         key,

@@ -3,12 +3,13 @@
 //! Pages and their answers are in `page`; this file decides which items are asked for.
 
 use expression::{ExpressionKind, KeyCondition, KeyExpression};
-use model::{Item, KeySchema, PrimaryKey};
-use partition::ItemRange;
+use model::Item;
+use partition::{IndexKey, ItemRange};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::expressions::{self, Legacy, check_combination, check_filter_leaves_keys};
+use super::index_choice::Source;
 use super::page::{PageParameters, PageRequest, answer_page};
 use super::parameters::Parameters;
 use super::tables;
@@ -44,7 +45,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
     let is_consistent = shared.is_consistent;
-    let index = shared.check_index();
+    let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
     let key_expression = KeyExpression::parse(key_condition, &mut placeholders)?;
     let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
@@ -52,16 +53,18 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     placeholders.check_all_used()?;
 
     let table = tables::find_for_items(store, table)?;
-    index?;
-    let schema = &table.key_schema;
+    let source = Source::find(&table, index, is_consistent)?;
+    let is_fetched = source.check_attributes(select, projection.as_ref(), filter.as_ref())?;
+    let schema = source.key_schema();
     let condition = key_expression.resolve(schema)?;
     if let Some(filter) = &filter {
         check_filter_leaves_keys(filter, schema)?;
     }
-    let start_after = start_key.map(|key| start_after(&key, schema, &condition)).transpose()?;
+    let start_after = start_key.map(|key| start_after(&key, source, &condition)).transpose()?;
     let KeyCondition { partition, sort } = condition;
     let request = PageRequest {
-        table: &table,
+        source,
+        is_fetched,
         range: ItemRange::Collection { partition, sort },
         start_after,
         forward,
@@ -78,18 +81,18 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
 /// The key behind which a page begins: one that the Query itself could have reached.
 fn start_after(
     key: &Item,
-    schema: &KeySchema,
+    source: Source<'_>,
     condition: &KeyCondition,
-) -> Result<PrimaryKey, ApiError> {
-    let key = schema
-        .key_of_parameter(key)
+) -> Result<IndexKey, ApiError> {
+    let key = source
+        .start_key(key)
         .map_err(|_| ApiError::validation("The provided starting key is invalid"))?;
-    if key.partition != condition.partition {
+    if key.index.partition != condition.partition {
         return Err(ApiError::validation(
             "The provided starting key is outside query boundaries based on provided conditions",
         ));
     }
-    match (&key.sort, &condition.sort) {
+    match (&key.index.sort, &condition.sort) {
         (Some(value), Some(sort)) if !sort.matches(value) => Err(ApiError::validation(
             "The provided starting key does not match the range key predicate",
         )),

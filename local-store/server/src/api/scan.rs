@@ -1,15 +1,16 @@
-//! `Scan`: every item of a table, or of one segment of it, in the order of the ring.
+//! `Scan`: every item of a table or index, or of one segment of it, in the order of the ring.
 //!
 //! Pages and their answers are in `page`; this file decides which stretch of the ring is read.
 
 use expression::ExpressionKind;
+use model::Item;
 use model::limits::SCAN_SEGMENTS_MAX;
-use model::{Item, KeySchema, PrimaryKey};
-use partition::{ItemRange, TokenRange};
+use partition::{IndexKey, ItemRange, TokenRange};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::expressions::{self, Legacy, check_combination};
+use super::index_choice::Source;
 use super::page::{PageParameters, PageRequest, answer_page, starting_key_invalid};
 use super::parameters::Parameters;
 use super::tables;
@@ -44,19 +45,21 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
     let is_consistent = shared.is_consistent;
-    let index = shared.check_index();
+    let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
     let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
 
     let table = tables::find_for_items(store, table)?;
-    index?;
+    let source = Source::find(&table, index, is_consistent)?;
+    let is_fetched = source.check_attributes(select, projection.as_ref(), filter.as_ref())?;
     let tokens = segment.map_or(TokenRange::ALL, |(n, total)| TokenRange::segment(n, total));
     let start_after =
-        start_key.map(|key| start_after(&key, &table.key_schema, tokens, segment)).transpose()?;
+        start_key.map(|key| start_after(&key, source, tokens, segment)).transpose()?;
     let request = PageRequest {
-        table: &table,
+        source,
+        is_fetched,
         range: ItemRange::Tokens(tokens),
         start_after,
         forward: true,
@@ -94,14 +97,13 @@ fn check_segment(segment: Option<i64>, total: Option<i64>) -> Result<Option<Segm
 /// The key behind which a page begins: one of this segment.
 fn start_after(
     key: &Item,
-    schema: &KeySchema,
+    source: Source<'_>,
     tokens: TokenRange,
     segment: Option<Segment>,
-) -> Result<PrimaryKey, ApiError> {
-    let key =
-        schema.key_of_parameter(key).map_err(|error| starting_key_invalid(&error.to_string()))?;
+) -> Result<IndexKey, ApiError> {
+    let key = source.start_key(key).map_err(|error| starting_key_invalid(&error.to_string()))?;
     match segment {
-        Some((number, total)) if !(tokens.first..=tokens.last).contains(&key.token()) => {
+        Some((number, total)) if !(tokens.first..=tokens.last).contains(&key.index.token()) => {
             Err(starting_key_invalid(&format!(
                 "Invalid ExclusiveStartKey. Please use ExclusiveStartKey with correct Segment. TotalSegments: {total} Segment: {number}"
             )))

@@ -2,11 +2,16 @@
 //!
 //! Counts and sizes are exact here; the service updates its own every six hours.
 
-use partition::{Billing, Statistics, Table};
+use model::{KeySchema, json};
+use partition::{
+    Billing, IndexKind, IndexProjection, IndexStatus, SecondaryIndex, Statistics, Table,
+    read_index_statistics,
+};
 
 use super::answer::{
     begin_member, boolean_member, key_schema_member, number_member, text_member, time_member,
 };
+use super::error::ApiError;
 use super::tables::table_arn;
 use crate::store::Store;
 
@@ -18,7 +23,7 @@ pub(crate) fn description_member(
     table: &Table,
     statistics: Statistics,
     status: &str,
-) {
+) -> Result<(), ApiError> {
     begin_member(out, name);
     out.push('{');
     attribute_definitions_member(out, table);
@@ -32,16 +37,110 @@ pub(crate) fn description_member(
     text_member(out, "TableArn", &table_arn(store, &table.name).to_string());
     // In the form of a UUID, because that is what clients expect.
     text_member(out, "TableId", &format!("00000000-0000-4000-8000-{:012x}", table.id.0));
+    for (list, kind) in
+        [("LocalSecondaryIndexes", IndexKind::Local), ("GlobalSecondaryIndexes", IndexKind::Global)]
+    {
+        indexes_member(out, list, store, table, table.indexes_of(kind))?;
+    }
     stream_members(out, store, table);
     boolean_member(out, "DeletionProtectionEnabled", table.deletion_protection);
+    out.push('}');
+    Ok(())
+}
+
+/// Appends the member `list` with the description of some indexes; nothing when there are none.
+fn indexes_member<'t>(
+    out: &mut String,
+    list: &str,
+    store: &Store,
+    table: &Table,
+    indexes: impl Iterator<Item = &'t SecondaryIndex>,
+) -> Result<(), ApiError> {
+    let mut indexes = indexes.peekable();
+    if indexes.peek().is_none() {
+        return Ok(());
+    }
+    begin_member(out, list);
+    let mut separator = "[{";
+    for index in indexes {
+        out.push_str(separator);
+        separator = ",{";
+        index_members(out, store, table, index)?;
+        out.push('}');
+    }
+    out.push(']');
+    Ok(())
+}
+
+fn index_members(
+    out: &mut String,
+    store: &Store,
+    table: &Table,
+    index: &SecondaryIndex,
+) -> Result<(), ApiError> {
+    let definition = &index.definition;
+    let statistics = read_index_statistics(&*store.view(), table, index.number)?;
+    text_member(out, "IndexName", &definition.name);
+    key_schema_member(out, &definition.key_schema);
+    projection_member(out, &definition.projection);
+    if definition.kind == IndexKind::Global {
+        text_member(out, "IndexStatus", index.status_text());
+        if matches!(index.status, IndexStatus::Creating { .. }) {
+            boolean_member(out, "Backfilling", true);
+        }
+        let units = definition.throughput.filter(|_| table.billing != Billing::OnDemand);
+        throughput_member(out, units.unwrap_or_default());
+    }
+    number_member(out, "IndexSizeBytes", statistics.bytes);
+    number_member(out, "ItemCount", statistics.items);
+    let arn = format!("{}/index/{}", table_arn(store, &table.name), definition.name);
+    text_member(out, "IndexArn", &arn);
+    Ok(())
+}
+
+fn projection_member(out: &mut String, projection: &IndexProjection) {
+    begin_member(out, "Projection");
+    out.push('{');
+    match projection {
+        IndexProjection::KeysOnly => text_member(out, "ProjectionType", "KEYS_ONLY"),
+        IndexProjection::All => text_member(out, "ProjectionType", "ALL"),
+        IndexProjection::Include(names) => {
+            text_member(out, "ProjectionType", "INCLUDE");
+            begin_member(out, "NonKeyAttributes");
+            let mut separator = '[';
+            for name in names {
+                out.push(separator);
+                separator = ',';
+                json::write_string(out, name);
+            }
+            out.push(']');
+        }
+    }
+    out.push('}');
+}
+
+fn throughput_member(out: &mut String, (read_units, write_units): (u64, u64)) {
+    begin_member(out, "ProvisionedThroughput");
+    out.push('{');
+    number_member(out, "NumberOfDecreasesToday", 0);
+    number_member(out, "ReadCapacityUnits", read_units);
+    number_member(out, "WriteCapacityUnits", write_units);
     out.push('}');
 }
 
 fn attribute_definitions_member(out: &mut String, table: &Table) {
     begin_member(out, "AttributeDefinitions");
     out.push('[');
-    for (position, attribute) in table.key_schema.attributes().enumerate() {
-        out.push_str(if position > 0 { ",{" } else { "{" });
+    let of_indexes = table.indexes.iter().map(|index| &index.definition.key_schema);
+    let mut shown: Vec<&str> = Vec::new();
+    for attribute in
+        std::iter::once(&table.key_schema).chain(of_indexes).flat_map(KeySchema::attributes)
+    {
+        if shown.contains(&attribute.name.as_str()) {
+            continue;
+        }
+        out.push_str(if shown.is_empty() { "{" } else { ",{" });
+        shown.push(&attribute.name);
         text_member(out, "AttributeName", &attribute.name);
         text_member(out, "AttributeType", attribute.attribute_type.descriptor());
         out.push('}');
@@ -50,16 +149,11 @@ fn attribute_definitions_member(out: &mut String, table: &Table) {
 }
 
 fn billing_members(out: &mut String, table: &Table) {
-    let (read_units, write_units) = match table.billing {
+    let units = match table.billing {
         Billing::OnDemand => (0, 0),
         Billing::Provisioned { read_units, write_units } => (read_units, write_units),
     };
-    begin_member(out, "ProvisionedThroughput");
-    out.push('{');
-    number_member(out, "NumberOfDecreasesToday", 0);
-    number_member(out, "ReadCapacityUnits", read_units);
-    number_member(out, "WriteCapacityUnits", write_units);
-    out.push('}');
+    throughput_member(out, units);
     if table.billing == Billing::OnDemand {
         begin_member(out, "BillingModeSummary");
         out.push('{');

@@ -18,10 +18,7 @@ use super::parameters::Parameters;
 const THROUGHPUT_MAX: i64 = 1_000_000_000_000;
 
 /// What this store does not do yet; asking for it is an error.
-const UNSUPPORTED: [(&str, &str); 7] = [
-    ("LocalSecondaryIndexes", "leave it out"),
-    ("GlobalSecondaryIndexes", "leave it out"),
-    ("GlobalSecondaryIndexUpdates", "leave it out"),
+const UNSUPPORTED: [(&str, &str); 4] = [
     ("ReplicaUpdates", "leave it out"),
     ("MultiRegionConsistency", "leave it out"),
     ("GlobalTableWitnessUpdates", "leave it out"),

@@ -54,7 +54,7 @@ pub(super) async fn update_item(
     Ok(out)
 }
 
-fn read_expressions(
+pub(crate) fn read_expressions(
     update: Option<&str>,
     condition: Option<&str>,
     substitutions: Substitutions,
@@ -73,7 +73,7 @@ fn read_expressions(
     Ok((update, condition))
 }
 
-fn check_leaves_key(update: &Update, schema: &KeySchema) -> Result<(), ApiError> {
+pub(crate) fn check_leaves_key(update: &Update, schema: &KeySchema) -> Result<(), ApiError> {
     match update.touched().find(|path| schema.contains(path.root())) {
         None => Ok(()),
         Some(path) => Err(ApiError::invalid_parameter(format!(

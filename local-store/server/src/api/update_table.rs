@@ -1,11 +1,13 @@
-//! `UpdateTable`: billing mode, throughput, stream and deletion protection of a table.
+//! `UpdateTable`: billing mode, throughput, stream, deletion protection and global indexes of a
+//! table.
 //!
-//! The change is made when the answer is sent. Whatever else the service can change is an error.
+//! The change is made when the answer is sent; a new index is then built step by step. Whatever else the service can change is an error.
 
-use partition::{Billing, Command, Reply, Table, UpdateTable, read_statistics};
+use partition::{Billing, Command, IndexStatus, Reply, Table, UpdateTable, read_statistics};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
+use super::index_updates::IndexUpdates;
 use super::parameters::Parameters;
 use super::table_description::description_member;
 use super::table_settings::{
@@ -24,13 +26,16 @@ pub(super) async fn update_table(
 ) -> Result<String, ApiError> {
     let name = parameters.string("TableName")?;
     let settings = TableSettings::read(parameters)?;
+    let indexes = IndexUpdates::read(parameters)?;
     let mut constraints = Constraints::new();
     constraints.table_name(name);
     settings.constrain(&mut constraints);
+    indexes.constrain(&mut constraints);
     constraints.finish()?;
 
     check_supported(parameters)?;
-    check_not_empty(parameters, &settings)?;
+    check_not_empty(parameters, &settings, &indexes)?;
+    indexes.check_shape()?;
     if settings.billing_mode == Some("PAY_PER_REQUEST") && settings.has_throughput() {
         return Err(throughput_not_allowed());
     }
@@ -40,6 +45,7 @@ pub(super) async fn update_table(
     let name = name.unwrap_or_default();
     let table = tables::find_for_settings(store, name)?;
     let billing = billing(&table, settings.billing_mode, provisioned)?;
+    let indexes = indexes.check(&table, billing.unwrap_or(table.billing))?;
     let stream = match stream {
         None => None,
         Some(None) => Some(None),
@@ -50,13 +56,16 @@ pub(super) async fn update_table(
         billing,
         deletion_protection: settings.deletion_protection,
         stream,
+        indexes,
     };
     let replies = store.submit(vec![Command::UpdateTable(update)]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let statistics = read_statistics(&*store.view(), &table)?;
             let mut out = String::from("{");
-            description_member(&mut out, "TableDescription", store, &table, statistics, "ACTIVE");
+            let is_working = table.indexes.iter().any(|i| i.status != IndexStatus::Active);
+            let status = if is_working { "UPDATING" } else { "ACTIVE" };
+            description_member(&mut out, "TableDescription", store, &table, statistics, status)?;
             out.push('}');
             Ok(out)
         }
@@ -69,8 +78,10 @@ pub(super) async fn update_table(
 fn check_not_empty(
     parameters: Parameters<'_>,
     settings: &TableSettings<'_>,
+    indexes: &IndexUpdates<'_>,
 ) -> Result<(), ApiError> {
-    let has_change = settings.has_throughput()
+    let has_change = !indexes.is_empty()
+        || settings.has_throughput()
         || settings.has_stream()
         || settings.billing_mode.is_some()
         || settings.deletion_protection.is_some()

@@ -15,9 +15,9 @@ use super::{Proposal, Shared};
 use crate::disk::FileDisk;
 use crate::log::{self, Log};
 
-/// Commands in one log entry at most: what a few thousand connections have ready at once. The
-/// sequence number has room for 99,999.
-const COMMANDS_PER_ENTRY: usize = 4096;
+/// Positions of commands after which an entry takes no further proposal: what a few thousand
+/// connections have ready at once. The sequence number has room for 99,999.
+const POSITIONS_PER_ENTRY: usize = 4096;
 /// Proposals in one entry at most: as many as there are connections.
 const PROPOSALS_PER_ENTRY: usize = 1024;
 /// Bytes after which an entry takes no further proposal. With the last one, of at most the 16 MB of
@@ -100,15 +100,16 @@ impl Committer {
         waiters: &mut Waiters,
     ) -> Result<Vec<u8>, EntryError> {
         let mut encoder = EntryEncoder::default();
-        let mut bytes = 0;
+        let (mut bytes, mut positions) = (0, 0);
         let mut next = Some(first);
         while let Some(proposal) = next {
             for command in &proposal.commands {
                 bytes = encoder.push(command)?;
+                positions += command.positions();
             }
             waiters.push((proposal.commands.len(), proposal.replies));
             entry.commands.extend(proposal.commands);
-            let full = entry.commands.len() >= COMMANDS_PER_ENTRY
+            let full = positions >= POSITIONS_PER_ENTRY
                 || waiters.len() >= PROPOSALS_PER_ENTRY
                 || bytes >= BYTES_PER_ENTRY;
             next = if full { None } else { self.waiting.try_recv().ok() };

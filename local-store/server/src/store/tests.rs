@@ -51,6 +51,7 @@ fn create() -> Command {
         billing: Billing::OnDemand,
         deletion_protection: false,
         stream: None,
+        indexes: Vec::new(),
     })
 }
 

@@ -1,0 +1,367 @@
+//! Secondary indexes: what an index is, which entry an item has in it, and keeping the entries in
+//! step with the items.
+//!
+//! An entry is a function of the item and the index alone, so an index can always be built again
+//! from the table. Entries of local and of global indexes are changed in the batch of the item's
+//! own write; see `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`.
+//! Building an index of a table that has items already is in `index_build`.
+
+use model::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
+use model::{AttributeValue, Item, KeyAttribute, KeySchema, KeyValue, PrimaryKey};
+use serde::{Deserialize, Serialize};
+
+use crate::keys::index_entry;
+use crate::keys::index_statistics;
+use crate::keys::statistics::Statistics;
+use crate::storage::{Overlay, ReadError, View};
+use crate::table::Table;
+
+/// An index's number among all indexes that its table ever had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct IndexNumber(pub u32);
+
+/// Whether an index shares the table's partition key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IndexKind {
+    /// The table's partition key and another sort key.
+    Local,
+    /// Any key.
+    Global,
+}
+
+/// Which attributes an index's entries hold beside the keys of the index and of the table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IndexProjection {
+    /// None.
+    KeysOnly,
+    /// These.
+    Include(Vec<String>),
+    /// All.
+    All,
+}
+
+/// What a request says about an index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexDefinition {
+    /// Its name, unique in its table.
+    pub name: String,
+    /// Local or global.
+    pub kind: IndexKind,
+    /// Its key. A local index has the table's partition key, and always a sort key.
+    pub key_schema: KeySchema,
+    /// What its entries hold.
+    pub projection: IndexProjection,
+    /// Read and write capacity units of a global index of a provisioned table.
+    pub throughput: Option<(u64, u64)>,
+}
+
+/// How far an index has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IndexStatus {
+    /// New writes are indexed; older items up to the cursor are too.
+    Creating {
+        /// The item key after which building goes on; `None` at the start.
+        cursor: Option<Vec<u8>>,
+    },
+    /// It has an entry for each item that has its keys.
+    Active,
+    /// It is not kept in step any more, and its entries are being removed.
+    Deleting,
+}
+
+/// A secondary index of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecondaryIndex {
+    /// Its number. An index that is deleted and created again has another.
+    pub number: IndexNumber,
+    /// What was asked for.
+    pub definition: IndexDefinition,
+    /// How far it has come.
+    pub status: IndexStatus,
+}
+
+/// A change of the indexes of a table that is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IndexChange {
+    /// A new index, to be built from the items.
+    Create(IndexDefinition),
+    /// No index of this name any more.
+    Delete(String),
+    /// Other read and write capacity units.
+    Throughput(String, (u64, u64)),
+}
+
+/// One entry of an index that a write put, replaced or removed. An item whose index key changed
+/// gives two: one removed, one put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexWrite {
+    /// Of which index.
+    pub index: IndexNumber,
+    /// Size of the entry as it was, in bytes; 0 when it was not there.
+    pub old_bytes: usize,
+    /// Size of the entry as it is, in bytes; 0 when it is not there.
+    pub new_bytes: usize,
+}
+
+/// The keys of one entry, which tell its place: no two entries of an index have the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IndexKey {
+    /// The value of the index's key.
+    pub index: PrimaryKey,
+    /// The key of the item.
+    pub table: PrimaryKey,
+}
+
+/// An entry: where it is and what it holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct IndexEntry {
+    pub(crate) key: Vec<u8>,
+    pub(crate) item: Item,
+}
+
+/// Why an item's value cannot be the key of an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum IndexKeyProblem {
+    Type { expected: &'static str, actual: &'static str },
+    Empty(&'static str),
+    TooLong { is_partition: bool },
+}
+
+impl IndexDefinition {
+    /// Whether entries hold an attribute, given the table's key.
+    #[must_use]
+    pub fn projects(&self, table: &KeySchema, attribute: &str) -> bool {
+        match &self.projection {
+            IndexProjection::All => true,
+            IndexProjection::KeysOnly => self.is_key(table, attribute),
+            IndexProjection::Include(names) => {
+                self.is_key(table, attribute) || names.iter().any(|name| name == attribute)
+            }
+        }
+    }
+
+    fn is_key(&self, table: &KeySchema, attribute: &str) -> bool {
+        self.key_schema.contains(attribute) || table.contains(attribute)
+    }
+
+    /// The key attributes of an entry: the index's, then those of the table that are not among them.
+    pub fn entry_attributes<'a>(
+        &'a self,
+        table: &'a KeySchema,
+    ) -> impl Iterator<Item = &'a KeyAttribute> {
+        let others = |attribute: &&KeyAttribute| !self.key_schema.contains(&attribute.name);
+        self.key_schema.attributes().chain(table.attributes().filter(others))
+    }
+
+    /// The part of an item that an entry holds.
+    fn project(&self, table: &KeySchema, item: &Item) -> Item {
+        let mut entry = item.clone();
+        if self.projection != IndexProjection::All {
+            entry.retain(|name, _| self.projects(table, name));
+        }
+        entry
+    }
+
+    /// Why an item cannot be written because of its values for this index's key; `None` when it
+    /// can, also when it has no such value and therefore no entry.
+    fn problem<'a>(&'a self, item: &Item) -> Option<(&'a str, IndexKeyProblem)> {
+        self.key_schema.attributes().zip([true, false]).find_map(|(attribute, is_partition)| {
+            let value = item.get(&attribute.name)?;
+            Some((attribute.name.as_str(), key_problem(attribute, value, is_partition)?))
+        })
+    }
+
+    /// The value of the index's key in an item; `None` when it has no entry.
+    fn key_of(&self, item: &Item) -> Option<PrimaryKey> {
+        if self.problem(item).is_some() {
+            return None;
+        }
+        let value = |attribute: &KeyAttribute| {
+            item.get(&attribute.name).and_then(KeyValue::from_attribute_value)
+        };
+        let partition = value(&self.key_schema.partition)?;
+        let sort = match &self.key_schema.sort {
+            Some(attribute) => Some(value(attribute)?),
+            None => None,
+        };
+        Some(PrimaryKey { partition, sort })
+    }
+}
+
+fn key_problem(
+    attribute: &KeyAttribute,
+    value: &AttributeValue,
+    is_partition: bool,
+) -> Option<IndexKeyProblem> {
+    let bytes_max = if is_partition { PARTITION_KEY_BYTES_MAX } else { SORT_KEY_BYTES_MAX };
+    match value {
+        _ if value.attribute_type() != attribute.attribute_type.attribute_type() => {
+            Some(IndexKeyProblem::Type {
+                expected: attribute.attribute_type.descriptor(),
+                actual: value.attribute_type().descriptor(),
+            })
+        }
+        AttributeValue::S(text) if text.is_empty() => Some(IndexKeyProblem::Empty("string")),
+        AttributeValue::B(bytes) if bytes.is_empty() => Some(IndexKeyProblem::Empty("binary")),
+        _ if value.size() > bytes_max => Some(IndexKeyProblem::TooLong { is_partition }),
+        _ => None,
+    }
+}
+
+impl SecondaryIndex {
+    /// Whether writes keep it in step.
+    #[must_use]
+    pub fn is_maintained(&self) -> bool {
+        self.status != IndexStatus::Deleting
+    }
+
+    /// `CREATING`, `ACTIVE` or `DELETING`.
+    #[must_use]
+    pub fn status_text(&self) -> &'static str {
+        match self.status {
+            IndexStatus::Creating { .. } => "CREATING",
+            IndexStatus::Active => "ACTIVE",
+            IndexStatus::Deleting => "DELETING",
+        }
+    }
+
+    /// The entry that an item has in this index, if it has one.
+    pub(crate) fn entry_of(
+        &self,
+        table: &Table,
+        primary: &PrimaryKey,
+        item: &Item,
+    ) -> Option<IndexEntry> {
+        let index = self.definition.key_of(item)?;
+        let place = IndexKey { index, table: primary.clone() };
+        Some(IndexEntry {
+            key: index_entry::encode(table.id, self.number, &place),
+            item: self.definition.project(&table.key_schema, item),
+        })
+    }
+}
+
+/// Refuses an item that is to be put, in DynamoDB's words, when one of its values cannot be the
+/// key of an index.
+///
+/// # Errors
+/// The text of a `ValidationException`.
+pub fn check_put(table: &Table, item: &Item) -> Result<(), String> {
+    let Some((index, name, problem)) = first_problem(table, item) else {
+        return Ok(());
+    };
+    Err(match problem {
+        IndexKeyProblem::Type { expected, actual } => format!(
+            "One or more parameter values were invalid: Type mismatch for Index Key {name} Expected: {expected} Actual: {actual} IndexName: {index}"
+        ),
+        IndexKeyProblem::Empty(kind) => format!(
+            "One or more parameter values are not valid. A value specified for a secondary index key is not supported. The AttributeValue for a key attribute cannot contain an empty {kind} value. IndexName: {index}, IndexKey: {name}"
+        ),
+        IndexKeyProblem::TooLong { is_partition: true } => {
+            "One or more parameter values were invalid: Size of hashkey has exceeded the maximum size limit of2048 bytes".to_owned()
+        }
+        IndexKeyProblem::TooLong { is_partition: false } => {
+            "One or more parameter values were invalid: Aggregated size of all range keys has exceeded the size limit of 1024 bytes".to_owned()
+        }
+    })
+}
+
+/// Refuses the item that an update made; see [`check_put`]. A value that the update left as it was
+/// is no reason: the index was created behind it and does without the item.
+pub(crate) fn check_updated(table: &Table, old: Option<&Item>, new: &Item) -> Result<(), String> {
+    for index in table.indexes.iter().filter(|index| index.is_maintained()) {
+        let Some((name, problem)) = index.definition.problem(new) else {
+            continue;
+        };
+        if old.and_then(|old| old.get(name)) == new.get(name) {
+            continue;
+        }
+        return Err(match problem {
+            IndexKeyProblem::Type { .. } => {
+                "The update expression attempted to update the secondary index key to unsupported type".to_owned()
+            }
+            IndexKeyProblem::Empty(kind) => format!(
+                "The update expression attempted to update the secondary index key to a value that is not supported. The AttributeValue for a key attribute cannot contain an empty {kind} value."
+            ),
+            IndexKeyProblem::TooLong { .. } => {
+                "The update expression attempted to update the secondary index key beyond allowed size limits".to_owned()
+            }
+        });
+    }
+    Ok(())
+}
+
+fn first_problem<'a>(table: &'a Table, item: &Item) -> Option<(&'a str, &'a str, IndexKeyProblem)> {
+    table.indexes.iter().filter(|index| index.is_maintained()).find_map(|index| {
+        let (name, problem) = index.definition.problem(item)?;
+        Some((index.definition.name.as_str(), name, problem))
+    })
+}
+
+/// Keeps every index of a table in step with a write. Gives which entries it changed.
+pub(crate) fn update_entries(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    primary: &PrimaryKey,
+    old: Option<&Item>,
+    new: Option<&Item>,
+) -> Result<Vec<IndexWrite>, ReadError> {
+    let mut writes = Vec::new();
+    for index in table.indexes.iter().filter(|index| index.is_maintained()) {
+        let entry = |item: Option<&Item>| index.entry_of(table, primary, item?);
+        let (mut before, after) = (entry(old), entry(new));
+        if before == after {
+            continue;
+        }
+        // An index that is being built does not have the entries of all items yet.
+        if matches!(index.status, IndexStatus::Creating { .. })
+            && let Some(entry) = &before
+            && overlay.get(&entry.key)?.is_none()
+        {
+            before = None;
+        }
+        writes.extend(replace_entry(overlay, table, index, before, after)?);
+    }
+    Ok(writes)
+}
+
+/// Puts `after` where `before` is, and counts both.
+pub(crate) fn replace_entry(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    index: &SecondaryIndex,
+    before: Option<IndexEntry>,
+    after: Option<IndexEntry>,
+) -> Result<Vec<IndexWrite>, ReadError> {
+    let size = |entry: &Option<IndexEntry>| entry.as_ref().map_or(0, |entry| entry.item.size());
+    let (old_bytes, new_bytes) = (size(&before), size(&after));
+    let statistics = index_statistics::read(overlay, table.id, index.number)?;
+    let counted = |entry: &Option<IndexEntry>| u64::from(entry.is_some());
+    let bytes = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);
+    let statistics = Statistics {
+        items: (statistics.items + counted(&after)).saturating_sub(counted(&before)),
+        bytes: (statistics.bytes + bytes(new_bytes)).saturating_sub(bytes(old_bytes)),
+    };
+    index_statistics::write(overlay, table.id, index.number, &statistics)?;
+    let write = |old_bytes, new_bytes| IndexWrite { index: index.number, old_bytes, new_bytes };
+    let stays = match (&before, &after) {
+        (Some(before), Some(after)) => before.key == after.key,
+        _ => false,
+    };
+    let mut writes = Vec::new();
+    if stays {
+        writes.push(write(old_bytes, new_bytes));
+    } else {
+        writes.extend(before.iter().map(|_| write(old_bytes, 0)));
+        writes.extend(after.iter().map(|_| write(0, new_bytes)));
+    }
+    if let Some(before) = before
+        && !stays
+    {
+        overlay.delete(before.key);
+    }
+    if let Some(after) = after {
+        overlay.put(after.key, crate::keys::item::encode_value(&after.item));
+    }
+    Ok(writes)
+}

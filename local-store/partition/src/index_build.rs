@@ -1,0 +1,157 @@
+//! Building an index of a table that has items already, and removing a deleted one, a bounded
+//! piece at a time.
+//!
+//! Writes keep an index in step from the moment at which it is created (see `index`), so building
+//! only has to add what was there before, and what it adds is read from the table itself.
+
+use std::ops::ControlFlow;
+
+use crate::index::{IndexChange, IndexNumber, IndexStatus, SecondaryIndex, replace_entry};
+use crate::keys::{Family, index_entry, index_statistics, item};
+use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::table::Table;
+
+/// Items that one step examines at most. Few in tests, so that histories have much between steps.
+const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
+/// Bytes of items that one step examines at most, so that no batch becomes too large.
+const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Entries that one step removes at most; few in tests as well.
+const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
+
+/// Makes the changes that an `UpdateTable` asks for, or refuses.
+pub(crate) fn change_indexes(table: &mut Table, changes: Vec<IndexChange>) -> Result<(), String> {
+    for change in changes {
+        match change {
+            IndexChange::Create(definition) => {
+                if table.index(&definition.name).is_some() {
+                    return Err(format!(
+                        "One or more parameter values were invalid: Duplicate index name: {}",
+                        definition.name
+                    ));
+                }
+                let number = IndexNumber(table.next_index);
+                table.next_index += 1;
+                let status = IndexStatus::Creating { cursor: None };
+                table.indexes.push(SecondaryIndex { number, definition, status });
+            }
+            IndexChange::Delete(name) => {
+                index_mut(table, &name)?.status = IndexStatus::Deleting;
+            }
+            IndexChange::Throughput(name, units) => {
+                index_mut(table, &name)?.definition.throughput = Some(units);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn index_mut<'t>(table: &'t mut Table, name: &str) -> Result<&'t mut SecondaryIndex, String> {
+    let found = table.indexes.iter_mut().find(|index| index.definition.name == name);
+    found.ok_or_else(|| format!("The table does not have the specified index: {name}"))
+}
+
+/// Tables with an index that is being built or removed.
+#[must_use]
+pub fn find_index_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<crate::TableId> {
+    let working = |table: &&Table| table.indexes.iter().any(|i| i.status != IndexStatus::Active);
+    tables.filter(working).map(|table| table.id).collect()
+}
+
+/// One step for the first index that is not finished. Gives whether more steps are needed.
+pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool, ReadError> {
+    let working = |index: &SecondaryIndex| index.status != IndexStatus::Active;
+    let Some(mut index) = table.indexes.iter().find(|index| working(index)).cloned() else {
+        return Ok(false);
+    };
+    let number = index.number;
+    match index.status.clone() {
+        IndexStatus::Creating { cursor } => {
+            index.status = match add_entries(overlay, table, &index, cursor)? {
+                Some(key) => IndexStatus::Creating { cursor: Some(key) },
+                None => IndexStatus::Active,
+            };
+            if let Some(place) = table.indexes.iter_mut().find(|index| index.number == number) {
+                *place = index;
+            }
+        }
+        IndexStatus::Deleting => {
+            if !remove_entries(overlay, table, number)? {
+                table.indexes.retain(|index| index.number != number);
+            }
+        }
+        IndexStatus::Active => {}
+    }
+    Ok(table.indexes.iter().any(working))
+}
+
+/// Adds the entries of the next items and gives the key to go on after, or `None` at the end of
+/// the table. An item whose values cannot be the index's key is left out, as the service does.
+fn add_entries(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    index: &SecondaryIndex,
+    cursor: Option<Vec<u8>>,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let start = Family::Item.of_table(table.id);
+    let end = end_of_prefix(&start);
+    let from = cursor.map_or(start, |mut key| {
+        key.push(0);
+        key
+    });
+    let mut entries = Vec::new();
+    let (mut examined, mut bytes) = (0, 0);
+    let mut stopped_at = None;
+    let mut result = Ok(());
+    overlay.scan(&from, &end, false, &mut |key, value| {
+        let entry = item::decode_value(value).and_then(|found| {
+            let primary = item::decode(&table.key_schema, key)?.1;
+            Ok(index.entry_of(table, &primary, &found))
+        });
+        match entry {
+            Ok(entry) => entries.extend(entry),
+            Err(error) => {
+                result = Err(error);
+                return ControlFlow::Break(());
+            }
+        }
+        examined += 1;
+        bytes += value.len();
+        if examined == STEP_ITEMS_MAX || bytes >= STEP_BYTES_MAX {
+            stopped_at = Some(key.to_vec());
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    })?;
+    result?;
+    for entry in entries {
+        // What was written since the index was created is there already, and is newer than nothing.
+        if overlay.get(&entry.key)?.is_none() {
+            replace_entry(overlay, table, index, None, Some(entry))?;
+        }
+    }
+    Ok(stopped_at)
+}
+
+/// Removes the next entries of an index. Gives whether there are more.
+fn remove_entries(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    index: IndexNumber,
+) -> Result<bool, ReadError> {
+    let from = index_entry::index_prefix(table.id, index);
+    let mut keys = Vec::new();
+    overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, _| {
+        keys.push(key.to_vec());
+        if keys.len() < STEP_ENTRIES_MAX {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    let more = keys.len() == STEP_ENTRIES_MAX;
+    keys.into_iter().for_each(|key| overlay.delete(key));
+    if !more {
+        overlay.delete(index_statistics::key(table.id, index));
+    }
+    Ok(more)
+}

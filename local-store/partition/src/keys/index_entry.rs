@@ -1,0 +1,128 @@
+//! Key: `[8] table-id:u64 index:u32 token:u64 index-partition index-sort partition sort`. Value:
+//! the projected item.
+//!
+//! A part that is a string or binary is escaped, so that it tells its own end and keeps its order:
+//! a zero byte is written as `00 ff`, and the part ends with `00 01`. A part that is a number tells
+//! its end by itself. The token is that of the index's partition key, so a Query of an index reads
+//! one range, and a segment of a parallel scan is one range too.
+//!
+//! An entry holds its keys in its value, so nothing here reads a key back.
+
+use model::{KeyValue, PrimaryKey, Token};
+
+use super::Family;
+use crate::TableId;
+use crate::index::{IndexKey, IndexNumber};
+
+/// What all entries of an index begin with.
+pub(crate) fn index_prefix(table: TableId, index: IndexNumber) -> Vec<u8> {
+    let mut key = Family::IndexEntry.of_table(table);
+    key.extend_from_slice(&index.0.to_be_bytes());
+    key
+}
+
+/// What all entries at or after a token begin at.
+pub(crate) fn token_prefix(table: TableId, index: IndexNumber, token: Token) -> Vec<u8> {
+    let mut key = index_prefix(table, index);
+    key.extend_from_slice(&token.0.to_be_bytes());
+    key
+}
+
+/// What all entries with one partition key of the index begin with.
+pub(crate) fn prefix(table: TableId, index: IndexNumber, partition: &KeyValue) -> Vec<u8> {
+    let mut key = token_prefix(table, index, Token::of(partition));
+    append(&mut key, partition);
+    key
+}
+
+pub(crate) fn encode(table: TableId, index: IndexNumber, place: &IndexKey) -> Vec<u8> {
+    let mut key = prefix(table, index, &place.index.partition);
+    let PrimaryKey { partition, sort } = &place.table;
+    for part in place.index.sort.iter().chain([partition]).chain(sort) {
+        append(&mut key, part);
+    }
+    key
+}
+
+/// Appends a part with its end.
+pub(crate) fn append(key: &mut Vec<u8>, part: &KeyValue) {
+    append_open(key, part);
+    if !matches!(part, KeyValue::N(_)) {
+        key.extend_from_slice(&[0, 1]);
+    }
+}
+
+/// Appends a part without its end: what the parts that begin with it begin with.
+pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
+    let bytes = match part {
+        KeyValue::S(text) => text.as_bytes(),
+        KeyValue::B(bytes) => bytes,
+        KeyValue::N(number) => return number.encode_ordered(key),
+    };
+    for byte in bytes {
+        key.push(*byte);
+        if *byte == 0 {
+            key.push(u8::MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Number;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_value(kind: u8) -> BoxedStrategy<KeyValue> {
+        match kind {
+            0 => {
+                prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255), any::<u8>()], 1..5)
+                    .prop_map(KeyValue::B)
+                    .boxed()
+            }
+            1 => "[\u{0}\u{1}ab\u{10ffff}]{1,4}".prop_map(KeyValue::S).boxed(),
+            _ => (-300i64..300).prop_map(|n| KeyValue::N(Number::from(n))).boxed(),
+        }
+    }
+
+    fn any_place(kinds: (u8, u8, u8)) -> impl Strategy<Value = IndexKey> {
+        let (index_sort, partition, sort) = kinds;
+        (any_value(index_sort), any_value(partition), any_value(sort)).prop_map(
+            |(index_sort, partition, sort)| IndexKey {
+                index: PrimaryKey {
+                    partition: KeyValue::S("p".to_owned()),
+                    sort: Some(index_sort),
+                },
+                table: PrimaryKey { partition, sort: Some(sort) },
+            },
+        )
+    }
+
+    fn two_places() -> impl Strategy<Value = (IndexKey, IndexKey)> {
+        (0u8..3, 0u8..3, 0u8..3).prop_flat_map(|kinds| (any_place(kinds), any_place(kinds)))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Goal: the order of the bytes is the order of the keys, so different keys never meet.
+        #[test]
+        fn bytes_are_in_the_order_of_the_parts((a, b) in two_places()) {
+            let key = |place| encode(TableId(1), IndexNumber(2), place);
+            prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
+            prop_assert!(key(&a).starts_with(&prefix(TableId(1), IndexNumber(2), &a.index.partition)));
+        }
+
+        /// Goal: a part's bytes with its end begin no other part's bytes.
+        #[test]
+        fn no_part_begins_another((a, b) in (0u8..3).prop_flat_map(|k| (any_value(k), any_value(k)))) {
+            let bytes = |value: &KeyValue| {
+                let mut bytes = Vec::new();
+                append(&mut bytes, value);
+                bytes
+            };
+            prop_assert_eq!(bytes(&a).starts_with(&bytes(&b)), a == b);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Transactions: several operations on several items, all made or none.
+//!
+//! A transaction is one command, so nothing comes between its operations: it is serializable by
+//! the order of the log (see `docs/decisions/0005-transactions-are-one-log-entry.md`). Each
+//! operation is a write like any other (see `write`); this file decides about all of them together.
+//! Source: AWS, "DynamoDB transactions: how it works".
+
+use model::EpochMillis;
+use model::limits::{REQUEST_TOKEN_LIFE_MS, TRANSACTION_BYTES_MAX};
+
+use crate::command::{CancellationReason, Reply, Transaction, Write, Written};
+use crate::keys::request_token::{self, Remembered};
+use crate::machine::Catalogue;
+use crate::storage::{Overlay, ReadError, View};
+use crate::stream::Sequence;
+use crate::write;
+
+/// Tokens that one command forgets at most, so that no batch becomes too large.
+const FORGOTTEN_MAX: usize = 1000;
+/// A transaction whose items are too large together.
+const TOO_LARGE: &str = "Collection size of the items in the transaction exceeds 4 MB";
+
+/// Carries out a transaction, unless its token tells that this was done already.
+pub(crate) fn apply(
+    overlay: &mut Overlay<'_>,
+    catalogue: &Catalogue,
+    first: Sequence,
+    now: EpochMillis,
+    transaction: Transaction,
+) -> Result<Reply, ReadError> {
+    let Transaction { token, operations } = transaction;
+    let fingerprint = if token.is_some() { fingerprint(&operations)? } else { 0 };
+    if let Some(token) = &token
+        && let Some(known) = request_token::read(overlay, token)?
+    {
+        if now < known.expires_at {
+            return Ok(repeat(&known, fingerprint));
+        }
+        request_token::delete(overlay, token, known.expires_at);
+    }
+    // The operations are made on top of the state, and become part of it only all together.
+    let mut attempt = Overlay::new(overlay);
+    let writes = match attempt_all(&mut attempt, catalogue, first, now, operations)? {
+        Ok(writes) => writes,
+        Err(refusal) => return Ok(refusal),
+    };
+    let made = attempt.into_batch();
+    overlay.adopt(made);
+    if let Some(token) = &token {
+        let sizes = writes.iter().map(|written| (written.old_bytes, written.new_bytes)).collect();
+        let expires_at = EpochMillis(now.0.saturating_add(REQUEST_TOKEN_LIFE_MS));
+        request_token::write(overlay, token, &Remembered { fingerprint, expires_at, sizes })?;
+    }
+    Ok(Reply::Transacted { writes, repeated: false })
+}
+
+/// Makes every operation, also behind one that fails, so that each has its reason.
+fn attempt_all(
+    attempt: &mut Overlay<'_>,
+    catalogue: &Catalogue,
+    first: Sequence,
+    now: EpochMillis,
+    operations: Vec<Write>,
+) -> Result<Result<Vec<Written>, Reply>, ReadError> {
+    let mut writes = Vec::with_capacity(operations.len());
+    let mut reasons = Vec::with_capacity(operations.len());
+    for (position, operation) in (first.position..).zip(operations) {
+        let Some(table) = catalogue.get(operation.table) else {
+            return Ok(Err(Reply::TableNotFound));
+        };
+        let sequence = Sequence { position, ..first };
+        let reason = match write::apply_write(attempt, table, sequence, now, operation)? {
+            Reply::Written(written) => {
+                writes.push(written);
+                CancellationReason::None
+            }
+            Reply::ConditionFailed { item } => CancellationReason::ConditionFailed { item },
+            Reply::Invalid(text) => CancellationReason::Invalid(text),
+            other => return Ok(Err(other)),
+        };
+        reasons.push(reason);
+    }
+    if reasons.iter().any(|reason| *reason != CancellationReason::None) {
+        return Ok(Err(Reply::TransactionCancelled(reasons)));
+    }
+    let bytes: usize = writes.iter().map(|written| written.old_bytes.max(written.new_bytes)).sum();
+    if bytes > TRANSACTION_BYTES_MAX {
+        return Ok(Err(Reply::Invalid(TOO_LARGE.to_owned())));
+    }
+    Ok(Ok(writes))
+}
+
+fn repeat(known: &Remembered, fingerprint: u128) -> Reply {
+    if known.fingerprint != fingerprint {
+        return Reply::TokenMismatch;
+    }
+    let written = |&(old_bytes, new_bytes)| Written { old_bytes, new_bytes, ..Written::default() };
+    Reply::Transacted { writes: known.sizes.iter().map(written).collect(), repeated: true }
+}
+
+fn fingerprint(operations: &[Write]) -> Result<u128, ReadError> {
+    let bytes = postcard::to_stdvec(operations)
+        .map_err(|error| ReadError(format!("cannot encode a transaction: {error}")))?;
+    Ok(xxhash_rust::xxh3::xxh3_128(&bytes))
+}
+
+/// Forgets the next tokens whose time has come. Gives whether there are more.
+pub(crate) fn forget_tokens(
+    overlay: &mut Overlay<'_>,
+    now: EpochMillis,
+) -> Result<bool, ReadError> {
+    let expired = request_token::find_expired(overlay, now, FORGOTTEN_MAX)?;
+    let more = expired.len() == FORGOTTEN_MAX;
+    for (expires_at, token) in expired {
+        request_token::delete(overlay, &token, expires_at);
+    }
+    Ok(more)
+}
+
+/// Whether a token's time has come.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn has_expired_tokens(view: &dyn View, now: EpochMillis) -> Result<bool, ReadError> {
+    Ok(!request_token::find_expired(view, now, 1)?.is_empty())
+}

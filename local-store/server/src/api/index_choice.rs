@@ -1,0 +1,125 @@
+//! The index that a Query or Scan names, and what it can answer: consistency, `Select`, and which
+//! attributes have to be fetched from the table.
+//!
+//! Source: AWS, "Local secondary indexes" and "Global secondary indexes", attribute projections.
+
+use expression::{Condition, Projection};
+use model::{Item, KeySchema};
+use partition::{IndexKey, IndexKind, IndexStatus, SecondaryIndex, Table};
+
+use super::error::ApiError;
+
+/// Where a page is read from.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'t> {
+    pub(crate) table: &'t Table,
+    /// The index; `None` for the table itself.
+    pub(crate) index: Option<&'t SecondaryIndex>,
+}
+
+impl<'t> Source<'t> {
+    /// Finds the index that is named, if one is, and checks that it can be read.
+    pub(crate) fn find(
+        table: &'t Table,
+        name: Option<&str>,
+        is_consistent: bool,
+    ) -> Result<Self, ApiError> {
+        let Some(name) = name else {
+            return Ok(Self { table, index: None });
+        };
+        let found = table.index(name).filter(|index| index.is_maintained());
+        let index = found.ok_or_else(|| {
+            ApiError::validation(format!("The table does not have the specified index: {name}"))
+        })?;
+        if matches!(index.status, IndexStatus::Creating { .. }) {
+            return Err(ApiError::validation(format!(
+                "Cannot read from backfilling global secondary index: {name}"
+            )));
+        }
+        if is_consistent && index.definition.kind == IndexKind::Global {
+            return Err(ApiError::validation(
+                "Consistent reads are not supported on global secondary indexes",
+            ));
+        }
+        Ok(Self { table, index: Some(index) })
+    }
+
+    /// The key by which it is read.
+    pub(crate) fn key_schema(&self) -> &'t KeySchema {
+        match self.index {
+            Some(index) => &index.definition.key_schema,
+            None => &self.table.key_schema,
+        }
+    }
+
+    /// Checks that what is asked for can be had, and gives whether the items must be fetched from
+    /// the table because the index does not hold all of it.
+    pub(crate) fn check_attributes(
+        &self,
+        select: Option<&str>,
+        projection: Option<&Projection>,
+        filter: Option<&Condition>,
+    ) -> Result<bool, ApiError> {
+        let Some(index) = self.index else {
+            return Ok(false);
+        };
+        let definition = &index.definition;
+        let is_global = definition.kind == IndexKind::Global;
+        let holds_all = definition.projection == partition::IndexProjection::All;
+        let wants_all = select == Some("ALL_ATTRIBUTES");
+        if wants_all && is_global && !holds_all {
+            return Err(ApiError::invalid_parameter(format!(
+                "Select type ALL_ATTRIBUTES is not supported for global secondary index {} because its projection type is not ALL",
+                definition.name
+            )));
+        }
+        let projected = projection.into_iter().flat_map(Projection::roots);
+        let filtered = filter.into_iter().flat_map(Condition::paths).map(expression::Path::root);
+        let mut missing: Vec<&str> = projected
+            .chain(filtered)
+            .filter(|name| !definition.projects(&self.table.key_schema, name))
+            .collect();
+        missing.dedup();
+        if is_global && !missing.is_empty() {
+            return Err(ApiError::invalid_parameter(format!(
+                "Global secondary index {} does not project [{}]",
+                definition.name,
+                missing.join(", ")
+            )));
+        }
+        Ok(!holds_all && (wants_all || !missing.is_empty()))
+    }
+
+    /// The place that an `ExclusiveStartKey` names: exactly the keys of the table and the index.
+    /// For a table, both keys are the same.
+    pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {
+        let Some(index) = self.index else {
+            let key = self.table.key_schema.key_of_parameter(key)?;
+            return Ok(IndexKey { index: key.clone(), table: key });
+        };
+        let definition = &index.definition;
+        if key.len() != definition.entry_attributes(&self.table.key_schema).count() {
+            return Err(model::key::KeyError::SchemaMismatch);
+        }
+        let as_parameter = |error| match error {
+            model::key::KeyError::Missing(_) | model::key::KeyError::TypeMismatch { .. } => {
+                model::key::KeyError::SchemaMismatch
+            }
+            other => other,
+        };
+        Ok(IndexKey {
+            index: definition.key_schema.key_of_item(key).map_err(as_parameter)?,
+            table: self.table.key_schema.key_of_item(key).map_err(as_parameter)?,
+        })
+    }
+
+    /// The part of an item or entry that `LastEvaluatedKey` holds.
+    pub(crate) fn key_attributes(&self, mut item: Item) -> Item {
+        let index = self.index.map(|index| &index.definition.key_schema);
+        let is_key = |name: &str| {
+            self.table.key_schema.contains(name) || index.is_some_and(|key| key.contains(name))
+        };
+        item.retain(|name, _| is_key(name));
+        item
+    }
+}

@@ -1,0 +1,335 @@
+//! `LocalSecondaryIndexes`, `GlobalSecondaryIndexes` and `GlobalSecondaryIndexUpdates`: reading
+//! them, and making index definitions of them in the service's order of checks.
+//!
+//! Texts: as the service answers `CreateTable` and `UpdateTable`. What the indexes of a table that
+//! is there allow is decided by `UpdateTable`.
+
+use std::collections::BTreeSet;
+
+use model::KeySchema;
+use model::limits::{
+    GLOBAL_INDEXES_MAX, LOCAL_INDEXES_MAX, NON_KEY_ATTRIBUTES_MAX, PROJECTED_ATTRIBUTES_MAX,
+};
+use partition::{Billing, IndexDefinition, IndexKind, IndexProjection};
+
+use super::constraints::Constraints;
+use super::error::ApiError;
+use super::key_elements::{self, Element};
+use super::parameters::Parameters;
+
+/// One index, as it was sent.
+#[derive(Debug)]
+pub(crate) struct IndexParameters<'j> {
+    kind: IndexKind,
+    name: Option<&'j str>,
+    key_schema: Option<Vec<Element<'j>>>,
+    projection: Option<ProjectionParameters<'j>>,
+    throughput: Option<ThroughputParameters>,
+}
+
+#[derive(Debug)]
+struct ProjectionParameters<'j> {
+    projection_type: Option<&'j str>,
+    non_key_attributes: Option<Vec<&'j str>>,
+}
+
+/// `ProvisionedThroughput`, as it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThroughputParameters {
+    read_units: Option<i64>,
+    write_units: Option<i64>,
+}
+
+impl ThroughputParameters {
+    pub(crate) fn read(parameters: Parameters<'_>) -> Result<Option<Self>, ApiError> {
+        let Some(throughput) = parameters.structure("ProvisionedThroughput")? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            read_units: throughput.integer("ReadCapacityUnits")?,
+            write_units: throughput.integer("WriteCapacityUnits")?,
+        }))
+    }
+
+    pub(crate) fn constrain(self, constraints: &mut Constraints, at: &str) {
+        let members =
+            [("writeCapacityUnits", self.write_units), ("readCapacityUnits", self.read_units)];
+        for (member, units) in members {
+            let at = format!("{at}.provisionedThroughput.{member}");
+            constraints.required(&at, units.is_some());
+            constraints.range(&at, units, 1, i64::MAX);
+        }
+    }
+
+    /// Read and write capacity units, which passed their constraints.
+    pub(crate) fn units(self) -> (u64, u64) {
+        let units = |units: Option<i64>| units.unwrap_or(1).unsigned_abs();
+        (units(self.read_units), units(self.write_units))
+    }
+}
+
+impl<'j> IndexParameters<'j> {
+    pub(crate) fn read(parameters: Parameters<'j>, kind: IndexKind) -> Result<Self, ApiError> {
+        let projection = match parameters.structure("Projection")? {
+            None => None,
+            Some(projection) => Some(ProjectionParameters {
+                projection_type: projection.string("ProjectionType")?,
+                non_key_attributes: read_names(projection)?,
+            }),
+        };
+        Ok(Self {
+            kind,
+            name: parameters.string("IndexName")?,
+            key_schema: key_elements::read_elements(parameters, "KeySchema", "KeyType")?,
+            projection,
+            throughput: ThroughputParameters::read(parameters)?,
+        })
+    }
+
+    pub(crate) fn name(&self) -> Option<&'j str> {
+        self.name
+    }
+
+    /// Adds the failures of an index at `at`.
+    pub(crate) fn constrain(&self, constraints: &mut Constraints, at: &str) {
+        match self.name {
+            Some(name) => constraints.name(&format!("{at}.indexName"), name),
+            None => constraints.required(&format!("{at}.indexName"), false),
+        }
+        let of_key = format!("{at}.keySchema");
+        let elements = self.key_schema.as_deref();
+        key_elements::constrain_key_elements(constraints, &of_key, elements);
+        let is_global = self.kind == IndexKind::Global;
+        key_elements::constrain_key_schema(constraints, &of_key, elements, is_global);
+        let of_projection = format!("{at}.projection");
+        constraints.required(&of_projection, self.projection.is_some());
+        if let Some(projection) = &self.projection {
+            let types = ["ALL", "INCLUDE", "KEYS_ONLY"];
+            let of_type = format!("{of_projection}.projectionType");
+            constraints.one_of(&of_type, projection.projection_type, &types);
+            if let Some(names) = &projection.non_key_attributes {
+                let shown = format!("[{}]", names.join(", "));
+                let at = format!("{of_projection}.nonKeyAttributes");
+                constraints.length_at_least(&at, &shown, names.len(), 1);
+                constraints.length_at_most(&at, &shown, names.len(), NON_KEY_ATTRIBUTES_MAX);
+            }
+        }
+        if let Some(throughput) = self.throughput {
+            throughput.constrain(constraints, at);
+        }
+    }
+
+    /// The index that is asked for, for a table with this key and billing mode.
+    pub(crate) fn check(
+        &self,
+        definitions: &[Element<'_>],
+        table: &KeySchema,
+        billing: Billing,
+    ) -> Result<IndexDefinition, ApiError> {
+        let name = self.name.unwrap_or_default();
+        let elements = self.key_schema.as_deref().unwrap_or_default();
+        let key_schema = key_elements::key_schema(definitions, elements)?;
+        if self.kind == IndexKind::Local {
+            check_local(name, &key_schema, table)?;
+        }
+        Ok(IndexDefinition {
+            name: name.to_owned(),
+            kind: self.kind,
+            key_schema,
+            projection: self.check_projection()?,
+            throughput: self.check_throughput(name, billing)?,
+        })
+    }
+
+    fn check_projection(&self) -> Result<IndexProjection, ApiError> {
+        let invalid = |text: String| Err(ApiError::invalid_parameter(text));
+        let Some(projection) = &self.projection else {
+            return invalid("Unknown ProjectionType: null".to_owned());
+        };
+        match (projection.projection_type, &projection.non_key_attributes) {
+            (Some("INCLUDE"), Some(names)) => {
+                let mut seen = BTreeSet::new();
+                if let Some(twice) = names.iter().find(|name| !seen.insert(**name)) {
+                    return invalid(format!("Duplicate NonKeyAttributes: {twice}"));
+                }
+                let names = names.iter().map(|name| (*name).to_owned()).collect();
+                Ok(IndexProjection::Include(names))
+            }
+            (Some("INCLUDE"), None) => invalid(
+                "ProjectionType is INCLUDE, but NonKeyAttributes is not specified".to_owned(),
+            ),
+            (Some(other), Some(_)) => {
+                invalid(format!("ProjectionType is {other}, but NonKeyAttributes is specified"))
+            }
+            (Some("ALL"), None) => Ok(IndexProjection::All),
+            (Some(_), None) => Ok(IndexProjection::KeysOnly),
+            (None, _) => invalid("Unknown ProjectionType: null".to_owned()),
+        }
+    }
+
+    fn check_throughput(
+        &self,
+        name: &str,
+        billing: Billing,
+    ) -> Result<Option<(u64, u64)>, ApiError> {
+        match (self.kind, billing, self.throughput) {
+            (IndexKind::Local, _, _) | (_, Billing::OnDemand, None) => Ok(None),
+            (_, Billing::OnDemand, Some(_)) => Err(throughput_not_allowed(name)),
+            (_, Billing::Provisioned { .. }, Some(throughput)) => Ok(Some(throughput.units())),
+            (_, Billing::Provisioned { .. }, None) => Err(throughput_missing(name)),
+        }
+    }
+}
+
+/// Throughput of an index belongs to one billing mode only.
+pub(crate) fn throughput_not_allowed(index: &str) -> ApiError {
+    ApiError::invalid_parameter(format!(
+        "ProvisionedThroughput should not be specified for index: {index} when BillingMode is PAY_PER_REQUEST"
+    ))
+}
+
+/// See [`throughput_not_allowed`].
+pub(crate) fn throughput_missing(index: &str) -> ApiError {
+    ApiError::invalid_parameter(format!(
+        "ProvisionedThroughput must be specified for index: {index}"
+    ))
+}
+
+fn read_names(projection: Parameters<'_>) -> Result<Option<Vec<&str>>, ApiError> {
+    let Some(names) = projection.list("NonKeyAttributes")? else {
+        return Ok(None);
+    };
+    let text = |name: &'_ model::json::Json<'_>| name.as_str().is_some();
+    if !names.iter().all(text) {
+        return Err(ApiError::serialization("Unexpected field type"));
+    }
+    Ok(Some(names.iter().filter_map(|name| name.as_str()).collect()))
+}
+
+fn check_local(name: &str, index: &KeySchema, table: &KeySchema) -> Result<(), ApiError> {
+    let reason = if table.sort.is_none() {
+        "Table KeySchema does not have a range key, which is required when specifying a LocalSecondaryIndex".to_owned()
+    } else if index.partition != table.partition {
+        format!(
+            "Index KeySchema does not have the same leading hash key as table KeySchema for index: {name}. index hash key: {}, table hash key: {}",
+            index.partition.name, table.partition.name
+        )
+    } else if index.sort.is_none() {
+        format!("Index KeySchema does not have a range key for index: {name}")
+    } else {
+        return Ok(());
+    };
+    Err(ApiError::invalid_parameter(reason))
+}
+
+/// The indexes of a new table, as they were sent.
+pub(crate) struct IndexLists<'j> {
+    local: Option<Vec<IndexParameters<'j>>>,
+    global: Option<Vec<IndexParameters<'j>>>,
+}
+
+impl<'j> IndexLists<'j> {
+    pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        let read = |list: &str, kind: IndexKind| {
+            let Some(indexes) = parameters.structures(list)? else {
+                return Ok(None);
+            };
+            let indexes = indexes.into_iter().map(|index| IndexParameters::read(index, kind));
+            indexes.collect::<Result<Vec<_>, ApiError>>().map(Some)
+        };
+        Ok(Self {
+            local: read("LocalSecondaryIndexes", IndexKind::Local)?,
+            global: read("GlobalSecondaryIndexes", IndexKind::Global)?,
+        })
+    }
+
+    pub(crate) fn constrain(&self, constraints: &mut Constraints) {
+        let lists =
+            [("localSecondaryIndexes", &self.local), ("globalSecondaryIndexes", &self.global)];
+        for (list, indexes) in lists {
+            for (number, index) in (1..).zip(indexes.iter().flatten()) {
+                index.constrain(constraints, &format!("{list}.{number}.member"));
+            }
+        }
+    }
+
+    /// The indexes that are asked for, local ones first.
+    pub(crate) fn check(
+        &self,
+        definitions: &[Element<'_>],
+        table: &KeySchema,
+        billing: Billing,
+    ) -> Result<Vec<IndexDefinition>, ApiError> {
+        let mut indexes: Vec<IndexDefinition> = Vec::new();
+        let lists = [
+            (&self.local, "List of LocalSecondaryIndexes is empty"),
+            (&self.global, "List of GlobalSecondaryIndexes is empty"),
+        ];
+        for (list, is_empty) in lists {
+            if list.as_ref().is_some_and(Vec::is_empty) {
+                return Err(ApiError::invalid_parameter(is_empty));
+            }
+            for index in list.iter().flatten() {
+                let index = index.check(definitions, table, billing)?;
+                if indexes.iter().any(|earlier| earlier.name == index.name) {
+                    return Err(ApiError::invalid_parameter(format!(
+                        "Duplicate index name: {}",
+                        index.name
+                    )));
+                }
+                indexes.push(index);
+            }
+        }
+        check_counts(&indexes.iter().collect::<Vec<_>>())?;
+        Ok(indexes)
+    }
+}
+
+/// Checks how many indexes a table has, and what they project together.
+pub(crate) fn check_counts(indexes: &[&IndexDefinition]) -> Result<(), ApiError> {
+    let count = |kind: IndexKind| indexes.iter().filter(|index| index.kind == kind).count();
+    if count(IndexKind::Local) > LOCAL_INDEXES_MAX {
+        return Err(ApiError::invalid_parameter(format!(
+            "Number of LocalSecondaryIndexes exceeds per-table limit of {LOCAL_INDEXES_MAX}"
+        )));
+    }
+    if count(IndexKind::Global) > GLOBAL_INDEXES_MAX {
+        return Err(ApiError::invalid_parameter(format!(
+            "GlobalSecondaryIndex count exceeds the per-table limit of {GLOBAL_INDEXES_MAX}"
+        )));
+    }
+    let projected = |index: &&IndexDefinition| match &index.projection {
+        IndexProjection::Include(names) => names.len(),
+        IndexProjection::KeysOnly | IndexProjection::All => 0,
+    };
+    if indexes.iter().map(projected).sum::<usize>() > PROJECTED_ATTRIBUTES_MAX {
+        return Err(ApiError::invalid_parameter(format!(
+            "Number of NonKeyAttributes over all indexes exceeds the per-table limit of {PROJECTED_ATTRIBUTES_MAX}"
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that every definition is used by a key. `indexes` are all that the table will have.
+pub(crate) fn check_definitions_used<'i>(
+    definitions: &[Element<'_>],
+    table: &KeySchema,
+    indexes: impl Iterator<Item = &'i IndexDefinition>,
+) -> Result<(), ApiError> {
+    let schemas = std::iter::once(table).chain(indexes.map(|index| &index.key_schema));
+    let mut used: Vec<&str> = Vec::new();
+    for attribute in schemas.flat_map(KeySchema::attributes) {
+        if !used.contains(&attribute.name.as_str()) {
+            used.push(&attribute.name);
+        }
+    }
+    let is_used = |element: &Element<'_>| element.name.is_some_and(|name| used.contains(&name));
+    if definitions.iter().all(is_used) {
+        return Ok(());
+    }
+    Err(ApiError::invalid_parameter(format!(
+        "Some AttributeDefinitions are not used. AttributeDefinitions: [{}], keys used: [{}]",
+        key_elements::names(definitions),
+        used.join(", ")
+    )))
+}

@@ -1,0 +1,140 @@
+//! `TransactGetItems`: up to 100 items as they were at one moment.
+//!
+//! One view answers all of it, and a view never shows half of a transaction, so nothing is ever in
+//! conflict here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use expression::Projection;
+use model::limits::TRANSACTION_BYTES_MAX;
+use model::{Item, PrimaryKey};
+use partition::{CancellationReason, Table, read_item};
+
+use super::answer::item_member;
+use super::capacity::{Capacity, CapacityDetail, TransactionUnits};
+use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
+use super::error::ApiError;
+use super::expressions::{self, Substitutions, check_combination};
+use super::parameters::{Checked, Parameters};
+use super::tables;
+use super::transact_write_items::{DUPLICATES, constrain_operations, constrain_table_name};
+use crate::store::Store;
+
+/// One read, as it was sent.
+struct Get<'j> {
+    parameters: Parameters<'j>,
+    table: Option<&'j str>,
+    key: Option<Checked<Item>>,
+    projection: Option<&'j str>,
+    substitutions: Substitutions,
+}
+
+/// One read that can be made.
+struct Read<'j> {
+    name: &'j str,
+    table: Arc<Table>,
+    key: PrimaryKey,
+    projection: Option<Projection>,
+}
+
+pub(super) fn transact_get_items(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let operations = parameters.structures("TransactItems")?;
+    let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
+    let gets: Vec<Option<Get<'_>>> =
+        operations.iter().flatten().map(|member| read_get(*member)).collect::<Result<_, _>>()?;
+
+    let mut constraints = Constraints::new();
+    constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
+    constrain_operations(&mut constraints, operations.as_ref().map(Vec::len));
+    for (number, get) in (1..).zip(&gets) {
+        let at = format!("transactItems.{number}.member.get");
+        constraints.required(&at, get.is_some());
+        if let Some(get) = get {
+            constrain_table_name(&mut constraints, &at, get.table);
+            constraints.required(&format!("{at}.key"), get.key.is_some());
+        }
+    }
+    constraints.finish()?;
+
+    let reads = plan(store, gets.into_iter().flatten().collect())?;
+    let view = store.view();
+    let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
+    let mut out = String::from("{\"Responses\":[");
+    for (position, read) in reads.iter().enumerate() {
+        out.push_str(if position > 0 { ",{" } else { "{" });
+        let found = read_item(&*view, &read.table, &read.key)?;
+        let size = found.as_ref().map_or(0, Item::size);
+        bytes += size;
+        consumed.push((read.name, Capacity::of_read(size, true).into()));
+        match (found, &read.projection) {
+            (Some(item), Some(projection)) => {
+                item_member(&mut out, "Item", &projection.apply(&item));
+            }
+            (Some(item), None) => item_member(&mut out, "Item", &item),
+            (None, _) => {}
+        }
+        out.push('}');
+    }
+    if bytes > TRANSACTION_BYTES_MAX {
+        return Err(ApiError::validation(
+            "Collection size of the items in the transaction exceeds 4 MB",
+        ));
+    }
+    out.push(']');
+    CapacityDetail::from_parameter(capacity_detail).write_transaction_member(
+        &mut out,
+        TransactionUnits::Read,
+        consumed,
+    );
+    out.push('}');
+    Ok(out)
+}
+
+fn read_get(member: Parameters<'_>) -> Result<Option<Get<'_>>, ApiError> {
+    let Some(parameters) = member.structure("Get")? else {
+        return Ok(None);
+    };
+    Ok(Some(Get {
+        parameters,
+        table: parameters.string("TableName")?,
+        key: parameters.item("Key")?,
+        projection: parameters.string("ProjectionExpression")?,
+        substitutions: Substitutions::of_names(parameters.strings("ExpressionAttributeNames")?),
+    }))
+}
+
+/// Expressions first, then tables, then keys.
+fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError> {
+    let mut parsed = Vec::with_capacity(gets.len());
+    for get in gets {
+        check_combination(get.parameters, &["ProjectionExpression"], &[])?;
+        let mut placeholders = get.substitutions.into_placeholders()?;
+        let projection = expressions::projection(get.projection, &mut placeholders)?;
+        placeholders.check_all_used()?;
+        let key = get.key.transpose().map_err(ApiError::validation)?.unwrap_or_default();
+        parsed.push((get.table.unwrap_or_default(), key, projection));
+    }
+    let (mut reads, mut reasons) = (Vec::with_capacity(parsed.len()), Vec::new());
+    let mut seen = BTreeSet::new();
+    for (name, key, projection) in parsed {
+        let table = tables::find_for_items(store, name)?;
+        match table.key_schema.key_of_parameter(&key) {
+            Ok(key) => {
+                if !seen.insert((table.id, key.clone())) {
+                    return Err(ApiError::validation(DUPLICATES));
+                }
+                reasons.push(CancellationReason::None);
+                reads.push(Read { name, table, key, projection });
+            }
+            Err(error) => reasons.push(CancellationReason::Invalid(error.to_string())),
+        }
+    }
+    if reads.len() < reasons.len() {
+        return Err(ApiError::transaction_cancelled(reasons));
+    }
+    Ok(reads)
+}

@@ -1,0 +1,299 @@
+//! `TransactWriteItems`: up to 100 operations on different items, all made or none.
+//!
+//! All of it is one command in the log, so it is decided where it is applied. What needs no table
+//! is checked here and refuses the request; what only the table's key tells cancels the
+//! transaction with a reason for each operation, as a failed condition does.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use expression::{Condition, Update};
+use model::limits::{REQUEST_TOKEN_LENGTH_MAX, TRANSACTION_OPERATIONS_MAX};
+use model::{Item, PrimaryKey};
+use partition::{
+    CancellationReason, Command, Reply, Table, Transaction, Write, WriteAction, Written,
+};
+
+use super::capacity::{Capacity, CapacityDetail, Consumption, TransactionUnits};
+use super::constraints::{
+    Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS, RETURN_VALUES_ON_FAILURE,
+};
+use super::error::ApiError;
+use super::expressions::{Substitutions, check_combination};
+use super::parameters::{Checked, Parameters};
+use super::put_item::check_size;
+use super::tables;
+use super::update_item::{check_leaves_key, read_expressions};
+use crate::store::Store;
+
+/// Two operations on one item, in the service's words.
+pub(crate) const DUPLICATES: &str =
+    "Transaction request cannot include multiple operations on one item";
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Check,
+    Put,
+    Delete,
+    Update,
+}
+
+impl Kind {
+    /// Each with its name as a parameter, and in the texts of constraints.
+    const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::Check, "ConditionCheck", "conditionCheck"),
+        (Self::Put, "Put", "put"),
+        (Self::Delete, "Delete", "delete"),
+        (Self::Update, "Update", "update"),
+    ];
+}
+
+/// One operation, as it was sent.
+struct OperationParameters<'j> {
+    kind: Kind,
+    parameters: Parameters<'j>,
+    table: Option<&'j str>,
+    /// The item of a put, the key of the others.
+    subject: Option<Checked<Item>>,
+    update: Option<&'j str>,
+    condition: Option<&'j str>,
+    substitutions: Substitutions,
+    return_on_failure: Option<&'j str>,
+}
+
+/// One operation whose own parameters are right.
+struct Operation<'j> {
+    kind: Kind,
+    table: &'j str,
+    subject: Item,
+    update: Update,
+    condition: Option<Condition>,
+    return_on_failure: bool,
+}
+
+/// A transaction that can be sent.
+struct Plan<'j> {
+    writes: Vec<Write>,
+    /// Each operation's table, by the name that was sent.
+    tables: Vec<(&'j str, Arc<Table>)>,
+}
+
+pub(super) async fn transact_write_items(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let members = parameters.structures("TransactItems")?;
+    let token = parameters.string("ClientRequestToken")?;
+    let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
+    let metrics = parameters.string("ReturnItemCollectionMetrics")?;
+    let operations: Vec<Vec<OperationParameters<'_>>> =
+        members.iter().flatten().map(|member| read_member(*member)).collect::<Result<_, _>>()?;
+
+    let mut constraints = Constraints::new();
+    constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
+    constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
+    if let Some(token) = token {
+        constraints.length("clientRequestToken", token, 1, REQUEST_TOKEN_LENGTH_MAX);
+    }
+    constrain_operations(&mut constraints, members.as_ref().map(Vec::len));
+    for (number, member) in (1..).zip(&operations) {
+        member.iter().for_each(|operation| constrain(&mut constraints, number, operation));
+    }
+    constraints.finish()?;
+
+    let mut checked = Vec::with_capacity(operations.len());
+    for member in operations {
+        checked.push(check_operation(only(member)?)?);
+    }
+    let Plan { writes, tables } = plan(store, checked)?;
+    let transaction = Transaction { token: token.map(str::to_owned), operations: writes };
+    let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
+    let (writes, repeated) = transacted(replies.into_iter().next())?;
+
+    let mut out = String::from("{");
+    let units = if repeated { TransactionUnits::Read } else { TransactionUnits::Write };
+    let consumed = tables.iter().zip(&writes).map(|((name, table), written)| {
+        // Asking again for what was done already only reads it.
+        let consumption = match units {
+            TransactionUnits::Read => Capacity::of_read(written.new_bytes, true).into(),
+            TransactionUnits::Write => Consumption::of_write(table, written),
+        };
+        (*name, consumption)
+    });
+    CapacityDetail::from_parameter(capacity_detail).write_transaction_member(
+        &mut out,
+        units,
+        consumed.collect(),
+    );
+    out.push('}');
+    Ok(out)
+}
+
+/// A list of 1 to 100 operations.
+pub(crate) fn constrain_operations(constraints: &mut Constraints, count: Option<usize>) {
+    constraints.required("transactItems", count.is_some());
+    if let Some(count) = count {
+        let shown = format!("[{count} operations]");
+        constraints.length_at_least("transactItems", &shown, count, 1);
+        constraints.length_at_most("transactItems", &shown, count, TRANSACTION_OPERATIONS_MAX);
+    }
+}
+
+/// The table's name of the operation at `at`.
+pub(crate) fn constrain_table_name(constraints: &mut Constraints, at: &str, name: Option<&str>) {
+    let at = format!("{at}.tableName");
+    match name {
+        None => constraints.required(&at, false),
+        // The name may also be the table's ARN.
+        Some(name) if name.starts_with("arn:") => {}
+        Some(name) => constraints.name(&at, name),
+    }
+}
+
+fn read_member(member: Parameters<'_>) -> Result<Vec<OperationParameters<'_>>, ApiError> {
+    let mut operations = Vec::new();
+    for (kind, name, _) in Kind::ALL {
+        let Some(parameters) = member.structure(name)? else { continue };
+        let subject = if kind == Kind::Put { "Item" } else { "Key" };
+        operations.push(OperationParameters {
+            kind,
+            parameters,
+            table: parameters.string("TableName")?,
+            subject: parameters.item(subject)?,
+            update: if kind == Kind::Update {
+                parameters.string("UpdateExpression")?
+            } else {
+                None
+            },
+            condition: parameters.string("ConditionExpression")?,
+            substitutions: Substitutions::read(parameters)?,
+            return_on_failure: parameters.string("ReturnValuesOnConditionCheckFailure")?,
+        });
+    }
+    Ok(operations)
+}
+
+fn constrain(constraints: &mut Constraints, number: usize, operation: &OperationParameters<'_>) {
+    let kind = Kind::ALL.iter().find(|(kind, ..)| *kind == operation.kind);
+    let at = format!("transactItems.{number}.member.{}", kind.map_or("", |(_, _, name)| *name));
+    constraints.one_of(
+        &format!("{at}.returnValuesOnConditionCheckFailure"),
+        operation.return_on_failure,
+        RETURN_VALUES_ON_FAILURE,
+    );
+    constrain_table_name(constraints, &at, operation.table);
+    let subject = if operation.kind == Kind::Put { "item" } else { "key" };
+    constraints.required(&format!("{at}.{subject}"), operation.subject.is_some());
+    match operation.kind {
+        Kind::Check => {
+            let at = format!("{at}.conditionExpression");
+            constraints.required(&at, operation.condition.is_some());
+        }
+        Kind::Update => {
+            constraints.required(&format!("{at}.updateExpression"), operation.update.is_some());
+        }
+        Kind::Put | Kind::Delete => {}
+    }
+}
+
+/// The one operation that a member of the list must have.
+fn only(member: Vec<OperationParameters<'_>>) -> Result<OperationParameters<'_>, ApiError> {
+    let mut operations = member.into_iter();
+    match (operations.next(), operations.next()) {
+        (Some(operation), None) => Ok(operation),
+        (None, _) => Err(ApiError::validation(
+            "Invalid Request: TransactWriteRequest should contain Delete or Put or Update request",
+        )),
+        (Some(_), Some(_)) => Err(ApiError::validation(
+            "TransactItems can only contain one of Check, Put, Update or Delete",
+        )),
+    }
+}
+
+/// Everything that needs no table.
+fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, ApiError> {
+    let expressions: &[&str] = match operation.kind {
+        Kind::Update => &["UpdateExpression", "ConditionExpression"],
+        Kind::Check | Kind::Put | Kind::Delete => &["ConditionExpression"],
+    };
+    check_combination(operation.parameters, expressions, &[])?;
+    let (Some(table), Some(subject)) = (operation.table, operation.subject) else {
+        return Err(ApiError::defect("an operation passed its constraints"));
+    };
+    let subject = subject.map_err(ApiError::validation)?;
+    if operation.kind == Kind::Put {
+        check_size(&subject)?;
+    }
+    let (update, condition) =
+        read_expressions(operation.update, operation.condition, operation.substitutions)?;
+    let return_on_failure = operation.return_on_failure == Some("ALL_OLD");
+    Ok(Operation { kind: operation.kind, table, subject, update, condition, return_on_failure })
+}
+
+/// Tables first, then keys: a wrong key is the reason of its operation.
+fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, ApiError> {
+    let mut plan = Plan { writes: Vec::new(), tables: Vec::new() };
+    for operation in &operations {
+        plan.tables.push((operation.table, tables::find_for_items(store, operation.table)?));
+    }
+    let mut reasons = Vec::with_capacity(operations.len());
+    let mut seen = BTreeSet::new();
+    for (operation, (_, table)) in operations.into_iter().zip(&plan.tables) {
+        match key_of(&operation, table) {
+            Ok(key) => {
+                if !seen.insert((table.id, key.clone())) {
+                    return Err(ApiError::validation(DUPLICATES));
+                }
+                reasons.push(CancellationReason::None);
+                plan.writes.push(write(operation, table, key));
+            }
+            Err(text) => reasons.push(CancellationReason::Invalid(text)),
+        }
+    }
+    if plan.writes.len() < reasons.len() {
+        return Err(ApiError::transaction_cancelled(reasons));
+    }
+    Ok(plan)
+}
+
+/// The key that an operation means, or why it means none.
+fn key_of(operation: &Operation<'_>, table: &Table) -> Result<PrimaryKey, String> {
+    let schema = &table.key_schema;
+    let key = match operation.kind {
+        Kind::Put => schema.key_of_item(&operation.subject),
+        Kind::Check | Kind::Delete | Kind::Update => schema.key_of_parameter(&operation.subject),
+    };
+    let key = key.map_err(|error| error.to_string())?;
+    check_leaves_key(&operation.update, schema).map_err(|error| error.message().to_owned())?;
+    Ok(key)
+}
+
+fn write(operation: Operation<'_>, table: &Table, key: PrimaryKey) -> Write {
+    Write {
+        table: table.id,
+        key,
+        action: match operation.kind {
+            Kind::Check => WriteAction::Check,
+            Kind::Put => WriteAction::Put(operation.subject),
+            Kind::Delete => WriteAction::Delete,
+            Kind::Update => WriteAction::Update(operation.update),
+        },
+        condition: operation.condition,
+        return_old: false,
+        return_new: false,
+        return_on_failure: operation.return_on_failure,
+    }
+}
+
+/// What each operation did, and whether that was some time ago.
+fn transacted(reply: Option<Reply>) -> Result<(Vec<Written>, bool), ApiError> {
+    match reply {
+        Some(Reply::Transacted { writes, repeated }) => Ok((writes, repeated)),
+        Some(Reply::TransactionCancelled(reasons)) => Err(ApiError::transaction_cancelled(reasons)),
+        Some(Reply::TokenMismatch) => Err(ApiError::token_mismatch()),
+        Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
+        Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
+        _ => Err(ApiError::defect("a transaction was not answered as one")),
+    }
+}
