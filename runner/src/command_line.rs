@@ -1,18 +1,26 @@
-//! The command line of `weir`: verbs, flags, exit codes.
+//! The command line of `weir`: verbs, and what is common to them.
 //!
-//! Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 failed,
-//! 2 the flags are wrong, 3 done but some lines were put aside.
+//! Data goes to standard output, everything else to standard error. Exit codes are in `exit`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use crate::bench::{self, BenchArguments};
+use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::demo::{self, DemoArguments};
+use crate::doctor::{self, DoctorArguments};
 use crate::endpoint;
+use crate::exit::Exit;
+use crate::invoke::{self, InvokeArguments};
 use crate::load::{self, LoadArguments};
+use crate::logs::{self, LogsArguments};
+use crate::output::{self, Output, say, show};
+use crate::status::{self, StatusArguments};
+use crate::streams::{self, StreamsArguments};
 use crate::template::{Context, Stack};
 use crate::up::{self, UpArguments};
 
@@ -21,7 +29,7 @@ use crate::up::{self, UpArguments};
 #[command(
     name = "weir",
     version,
-    after_help = "Examples:\n  weir demo                 see everything work, in under a minute\n  weir up                   run template.yaml and keep it running\n  weir load --help          put real files into a table"
+    after_help = "Examples:\n  weir demo                 see everything work, in under a minute\n  weir up                   run template.yaml and keep it running\n  weir load --help          put real files into a table\n  weir streams explain --last   why a function did, or did not, run\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out"
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -38,6 +46,9 @@ struct CommandLine {
     /// Values for the template's parameters: NAME=VALUE
     #[arg(long = "parameter", global = true, value_name = "NAME=VALUE")]
     parameters: Vec<String>,
+    /// How data is written to standard output
+    #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
+    output: Output,
 }
 
 #[derive(Debug, Subcommand)]
@@ -47,20 +58,33 @@ enum Verb {
     /// Run the template until Ctrl-C; the data is still there the next time
     Up(UpArguments),
     /// Load a CSV or JSON file into a table
-    Load(Box<LoadArguments>),
+    Load(LoadArguments),
+    /// Look into streams, and see what became of each record
+    Streams(StreamsArguments),
+    /// Show, stop or advance the store's clock
+    Clock(ClockArguments),
+    /// Delete what has expired
+    Ttl(TtlArguments),
+    /// Invoke a function once
+    Invoke(InvokeArguments),
+    /// Show what a function wrote
+    Logs(LogsArguments),
+    /// Show how far each mapping has got
+    Status(StatusArguments),
+    /// Measure what a DynamoDB endpoint can do
+    Bench(Box<BenchArguments>),
+    /// Check what weir needs on this machine
+    Doctor(DoctorArguments),
+    /// Write completions for a shell to standard output
+    #[command(
+        after_help = "Examples:\n  weir completions bash > ~/.local/share/bash-completion/completions/weir\n  weir completions zsh\n  weir completions fish"
+    )]
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
 }
-
-/// How data is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-}
-
-/// Some lines were put aside.
-const EXIT_PUT_ASIDE: u8 = 3;
 
 /// Runs what the command line asks for.
 pub async fn run() -> ExitCode {
@@ -73,7 +97,7 @@ pub async fn run() -> ExitCode {
         .without_time()
         .init();
     match carry_out(CommandLine::parse()).await {
-        Ok(code) => code,
+        Ok(exit) => exit.into(),
         Err(error) => {
             show_error(&error);
             ExitCode::FAILURE
@@ -81,39 +105,57 @@ pub async fn run() -> ExitCode {
     }
 }
 
-async fn carry_out(line: CommandLine) -> Result<ExitCode, String> {
+async fn carry_out(line: CommandLine) -> Result<Exit, String> {
+    let output = line.output;
+    let stack = || read_stack(&line.template, &line.parameters);
     match line.verb {
         Verb::Demo(arguments) => {
-            let stack = read_stack(&line.template, &line.parameters)?;
-            let report = demo::run(&arguments, stack, &folder_of(&line.template)).await?;
-            show(&report);
-            Ok(ExitCode::SUCCESS)
+            let folder = folder_of(&line.template);
+            show(&demo::run(&arguments, output, stack()?, &folder).await?);
+            output::next(&[
+                ("weir up", "run the template and keep it running"),
+                ("weir streams explain --last --directory .weir/demo", "what became of a record"),
+            ]);
+            Ok(Exit::Done)
         }
         Verb::Up(arguments) => {
-            let stack = read_stack(&line.template, &line.parameters)?;
-            up::run(&arguments, stack, &folder_of(&line.template)).await?;
-            Ok(ExitCode::SUCCESS)
+            up::run(&arguments, stack()?, &folder_of(&line.template)).await?;
+            Ok(Exit::Done)
         }
-        Verb::Load(arguments) => {
-            let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
-            let now = endpoint::store_seconds(&endpoint).await;
-            let table = arguments.table.clone();
-            let aside = arguments.put_aside.clone();
-            let report = load::load(*arguments, endpoint::client(&endpoint), now).await?;
-            show(&format!(
-                "{} loaded into {table}, {} put aside\n",
-                report.loaded, report.put_aside
-            ));
-            if report.put_aside == 0 {
-                return Ok(ExitCode::SUCCESS);
-            }
-            show_error(&format!(
-                "lines were put aside, with their reasons, in {}",
-                aside.display()
-            ));
-            Ok(ExitCode::from(EXIT_PUT_ASIDE))
+        Verb::Load(arguments) => carry_out_load(arguments).await,
+        Verb::Streams(arguments) => streams::run(&arguments, output).await,
+        Verb::Clock(arguments) => clock::run(&arguments, output).await,
+        Verb::Ttl(arguments) => clock::run_ttl(&arguments, output).await,
+        Verb::Invoke(arguments) => invoke::run(&arguments).await,
+        Verb::Logs(arguments) => logs::run(&arguments).await,
+        Verb::Status(arguments) => status::run(&arguments, output),
+        Verb::Bench(arguments) => {
+            let report = bench::run(&arguments, show).await?;
+            show(&report.text);
+            report.failure.map_or(Ok(Exit::Done), Err)
+        }
+        Verb::Doctor(arguments) => Ok(doctor::run(&arguments, output, stack()).await),
+        Verb::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut CommandLine::command(), "weir", &mut script);
+            show(&String::from_utf8_lossy(&script));
+            Ok(Exit::Done)
         }
     }
+}
+
+async fn carry_out_load(arguments: LoadArguments) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    let now = endpoint::store_seconds(&endpoint).await;
+    let table = arguments.table.clone();
+    let aside = arguments.put_aside.clone();
+    let report = load::load(arguments, endpoint::client(&endpoint), now).await?;
+    show(&format!("{} loaded into {table}, {} put aside\n", report.loaded, report.put_aside));
+    if report.put_aside == 0 {
+        return Ok(Exit::Done);
+    }
+    show_error(&format!("lines were put aside, with their reasons, in {}", aside.display()));
+    Ok(Exit::Differences)
 }
 
 /// The folder that relative paths of a template start from.
@@ -141,19 +183,21 @@ fn read_stack(template: &Path, parameters: &[String]) -> Result<Stack, String> {
     crate::template::read(&name, &text, &context).map_err(|error| error.to_string())
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "this is the one place that writes data to standard output"
-)]
-fn show(text: &str) {
-    print!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "this is the one place that writes the final error")]
 fn show_error(text: &str) {
     if text.starts_with("error") {
-        eprintln!("{text}");
+        say(text);
     } else {
-        eprintln!("error: {text}");
+        say(&format!("error: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clap's own check of everything above: names, conflicts, defaults.
+    #[test]
+    fn the_flags_are_sound() {
+        CommandLine::command().debug_assert();
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! A flag wins over AWS_ENDPOINT_URL_DYNAMODB, and that over the `weir up` that runs in this folder.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_credential_types::Credentials;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
-use http_body_util::{BodyExt, Empty};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
+use serde::{Deserialize, Serialize};
 
 /// Where a running `weir up` says how to reach it.
 pub(crate) const RUNNING_FILE: &str = ".weir/running.json";
@@ -18,6 +22,73 @@ pub(crate) const ACCESS_KEY: &str = "local";
 pub(crate) const SECRET_KEY: &str = "local";
 /// How long the store may take to tell the time.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the admin endpoint may take; a sweep deletes everything that has expired.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What a running `weir up` says about itself.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Running {
+    /// The version of this file.
+    pub(crate) schema: String,
+    /// The process.
+    pub(crate) process: u32,
+    /// The store's endpoint.
+    pub(crate) dynamodb: String,
+    /// The S3 endpoint.
+    pub(crate) s3: String,
+    /// The endpoint of Lambda's Invoke API.
+    #[serde(default)]
+    pub(crate) lambda: String,
+    /// The folder with its data.
+    #[serde(default)]
+    pub(crate) directory: PathBuf,
+    /// Names of functions, by logical id.
+    #[serde(default)]
+    pub(crate) functions: BTreeMap<String, String>,
+    /// The buckets.
+    #[serde(default)]
+    pub(crate) buckets: Vec<String>,
+}
+
+impl Running {
+    /// Reads what the `weir up` in this folder says.
+    ///
+    /// # Errors
+    /// When none is running.
+    pub(crate) fn read() -> Result<Self, String> {
+        std::fs::read_to_string(Path::new(RUNNING_FILE))
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .ok_or_else(|| {
+                "nothing is running here: start `weir up` in this folder, in another terminal"
+                    .to_owned()
+            })
+    }
+
+    /// The name of a function that is named by its logical id, its name, or its name without
+    /// `Function`, in any case.
+    pub(crate) fn function(&self, wanted: &str) -> Result<&str, String> {
+        let names: Vec<&str> = self.functions.iter().flat_map(|(id, name)| [&**id, name]).collect();
+        let found = match_function(wanted, &names)?;
+        Ok(self.functions.get(found).map_or(found, String::as_str))
+    }
+}
+
+/// The one of the names that is meant.
+pub(crate) fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str, String> {
+    let plain = |name: &str| {
+        let name = name.to_lowercase().replace(['-', '_'], "");
+        name.strip_suffix("function").map_or(name.clone(), str::to_owned)
+    };
+    let exact = names.iter().find(|name| **name == wanted);
+    exact.or_else(|| names.iter().find(|name| plain(name) == plain(wanted))).copied().ok_or_else(
+        || {
+            let known: std::collections::BTreeSet<_> = names.iter().copied().collect();
+            let known: Vec<_> = known.into_iter().collect();
+            format!("there is no function `{wanted}`; there are: {}", known.join(", "))
+        },
+    )
+}
 
 /// Finds the endpoint of the store.
 ///
@@ -30,14 +101,75 @@ pub(crate) fn find(flag: Option<&str>) -> Result<String, String> {
     if let Ok(url) = std::env::var("AWS_ENDPOINT_URL_DYNAMODB") {
         return Ok(url);
     }
-    let running = std::fs::read_to_string(Path::new(RUNNING_FILE)).ok();
-    let endpoint = running
-        .and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok())
-        .and_then(|json| json.get("dynamodb").and_then(|url| url.as_str().map(str::to_owned)));
-    endpoint.ok_or_else(|| {
+    Running::read().map(|running| running.dynamodb).map_err(|_| {
         "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
             .to_owned()
     })
+}
+
+/// An answer over HTTP.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// Sends one request to an endpoint on this machine.
+///
+/// # Errors
+/// When there is no answer within `limit`.
+pub(crate) async fn request(
+    method: Method,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: Bytes,
+    limit: Duration,
+) -> Result<Answer, String> {
+    let client = HttpClient::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let mut request = Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(body)).map_err(|error| format!("`{url}`: {error}"))?;
+    let exchange = async {
+        let answer = client.request(request).await.map_err(|error| {
+            format!("`{url}` does not answer ({error}); is `weir up` still running?")
+        })?;
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|error| format!("`{url}`: {error}"))?;
+        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+    };
+    tokio::time::timeout(limit, exchange)
+        .await
+        .map_err(|_| format!("`{url}` did not answer within {} s", limit.as_secs()))?
+}
+
+/// Sends a request to the admin endpoint of a store and gives the JSON of its answer.
+///
+/// # Errors
+/// When it does not answer, or refuses.
+pub(crate) async fn admin(
+    method: Method,
+    endpoint: &str,
+    path: &str,
+    body: &serde_json::Value,
+) -> Result<serde_json::Value, String> {
+    let url = format!("{}/_weir/{path}", endpoint.trim_end_matches('/'));
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let answer = request(method, &url, &[], body, ADMIN_TIMEOUT).await?;
+    let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    if answer.status.is_success() {
+        return Ok(json);
+    }
+    let text =
+        |name: &str| json.get(name).and_then(|value| value.as_str()).unwrap_or("nothing more");
+    Err(format!("{}; write instead: {}", text("what"), text("instead")))
 }
 
 /// A client for an endpoint. Credentials from the environment are not used: none are needed here,
@@ -77,11 +209,7 @@ pub(crate) async fn store_seconds(endpoint: &str) -> i64 {
 }
 
 async fn ask_clock(endpoint: &str) -> Option<i64> {
-    let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<bytes::Bytes>>();
-    let url = format!("{}/_weir/clock", endpoint.trim_end_matches('/')).parse().ok()?;
-    let answer = client.get(url).await.ok()?;
-    let body = answer.into_body().collect().await.ok()?.to_bytes();
-    let json: serde_json::Value = serde_json::from_slice(&body).ok()?;
+    let json = admin(Method::GET, endpoint, "clock", &serde_json::Value::Null).await.ok()?;
     json.get("now_ms")?.as_i64().map(|millis| millis / 1000)
 }
 

@@ -4,16 +4,26 @@
 //! function when, and `poller` carries that out; `function` runs binaries on the Lambda Runtime
 //! API; `object_store` is the S3 endpoint. It knows nothing of rules' business.
 
+pub mod bench;
+pub mod clock;
 pub mod command_line;
 pub mod demo;
+pub mod doctor;
 mod endpoint;
+pub mod exit;
 pub mod function;
+pub mod invoke;
+pub mod journal;
 pub mod listener;
 pub mod load;
+pub mod logs;
 pub mod mapping;
 pub mod object_store;
+pub mod output;
 pub mod poller;
 pub mod schedule;
+pub mod status;
+pub mod streams;
 pub mod system;
 pub mod template;
 pub mod up;

@@ -21,7 +21,8 @@ use crate::archive_sink::ArchiveSink;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::event::{self, BatchResponse, Delivered, Event};
 use crate::failure::Failure;
-use crate::frame::{Executor, Frame};
+use crate::frame::{Executor, Frame, Summary};
+use crate::metrics::{self, Metrics};
 use crate::object_store::ObjectStore;
 use crate::object_store::s3::S3ObjectStore;
 use crate::quarantine::Quarantine;
@@ -125,8 +126,11 @@ pub async fn run_counters() -> ExitCode {
                 process(function, "counters", &batch, deadline).await.map(CountersResponse::Batch)
             }
             Event::Other => {
+                let started = Instant::now();
                 let reconciled = reconciler.run(deadline).await?;
                 log_reconciliation(&reconciled);
+                Metrics::of_reconciliation(&reconciled, started.elapsed())
+                    .write(&name_on_aws("counters"), SystemTime::now());
                 Ok::<_, Diagnostic>(CountersResponse::Reconciled { reconciled })
             }
         }
@@ -134,7 +138,7 @@ pub async fn run_counters() -> ExitCode {
     finish(lambda_runtime::run(handler).await)
 }
 
-/// Processes one batch and writes its line into the log.
+/// Processes one batch and writes its line and its metrics into the log.
 async fn process<R: Rule, E: Executor, O: ObjectStore>(
     function: &Frame<R, E, O>,
     name: &str,
@@ -142,8 +146,13 @@ async fn process<R: Rule, E: Executor, O: ObjectStore>(
     deadline: Deadline,
 ) -> Result<BatchResponse, Diagnostic> {
     let started = Instant::now();
-    let report = function.process(batch, deadline).await?;
-    let summary = report.summary;
+    let lag = metrics::lag(batch, SystemTime::now());
+    let processed = function.process(batch, deadline).await;
+    // A batch that fails as a whole is delivered again as a whole.
+    let failed = Summary { records: batch.len(), retried: batch.len(), ..Summary::default() };
+    let summary = processed.as_ref().map_or(failed, |report| report.summary);
+    Metrics::of_batch(summary, lag, started.elapsed()).write(&name_on_aws(name), SystemTime::now());
+    let report = processed?;
     let retry_from =
         report.response.batch_item_failures.first().map(|failure| failure.item_identifier.as_str());
     info!(
@@ -184,6 +193,11 @@ fn quarantine(
 ) -> Quarantine<S3ObjectStore> {
     let store = S3ObjectStore::new(client, place.bucket, QUARANTINE_BUCKET);
     Quarantine::new(store, place.prefix, function, RetryPolicy::CONTENDED)
+}
+
+/// The function's name as AWS knows it, such as `weir-ArchiveFunction-1X2Y`.
+fn name_on_aws(name: &str) -> String {
+    environment_variable("AWS_LAMBDA_FUNCTION_NAME").unwrap_or_else(|| name.to_owned())
 }
 
 fn environment_variable(name: &str) -> Option<String> {

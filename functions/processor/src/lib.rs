@@ -10,6 +10,7 @@ pub mod event;
 pub mod failure;
 pub mod frame;
 pub mod lambda;
+pub mod metrics;
 pub mod object_store;
 pub mod quarantine;
 pub mod reconcile;

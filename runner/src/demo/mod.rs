@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::output::Output;
 use crate::system::{Options, System};
 use crate::template::Stack;
 
@@ -34,9 +35,6 @@ pub struct DemoArguments {
     /// Where the demonstration keeps its data; emptied first
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/demo")]
     pub directory: PathBuf,
-    /// How the report is written to standard output
-    #[arg(long, value_enum, default_value_t = crate::command_line::Output::Text)]
-    pub output: crate::command_line::Output,
 }
 
 /// The file that says that a folder is a demonstration's and may be emptied.
@@ -72,6 +70,7 @@ impl Progress {
 /// What could not be started, or what is not as it has to be.
 pub async fn run(
     arguments: &DemoArguments,
+    output: Output,
     stack: Stack,
     template_folder: &Path,
 ) -> Result<String, String> {
@@ -81,7 +80,9 @@ pub async fn run(
         directory: arguments.directory.clone(),
         store_port: 0,
         object_store_port: 0,
+        invoke_port: 0,
         duplicate_deliveries: true,
+        chaos: None,
         template_folder: template_folder.to_owned(),
     };
     let system = System::start(stack, options).await?;
@@ -90,11 +91,9 @@ pub async fn run(
     progress.0.finish_and_clear();
     system.shutdown().await;
     let (votes, films) = outcome?;
-    Ok(match arguments.output {
-        crate::command_line::Output::Json => json_report(&votes, &films, started.elapsed()),
-        crate::command_line::Output::Text => {
-            text_report(&votes, &films, &arguments.directory, started.elapsed())
-        }
+    Ok(match output {
+        Output::Json | Output::Ndjson => json_report(&votes, &films, started.elapsed()),
+        Output::Table => text_report(&votes, &films, &arguments.directory, started.elapsed()),
     })
 }
 

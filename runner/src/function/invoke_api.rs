@@ -7,13 +7,14 @@
 
 use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, service::service_fn};
 use serde_json::json;
 
-use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX};
+use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX, log, pool};
 use crate::listener::{self, Listener};
 
 /// How long a client may take to send a request's head.
@@ -21,6 +22,10 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// How long running requests may take to end at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+
+/// The end of an invocation's log that a client may ask for, in bytes.
+/// Source: AWS Lambda API reference, Invoke, `LogType`.
+const LOG_TAIL_BYTES: usize = 4 * 1_024;
 
 /// A running endpoint. Dropping it cuts its connections.
 #[derive(Debug)]
@@ -88,6 +93,7 @@ async fn answer(
     };
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let kind = header("x-amz-invocation-type").unwrap_or("RequestResponse").to_owned();
+    let wants_tail = header("x-amz-log-type") == Some("Tail");
     let Ok(body) = Limited::new(request.into_body(), REQUEST_BYTES_MAX).collect().await else {
         let message = format!("the payload is larger than {REQUEST_BYTES_MAX} bytes or incomplete");
         return problem(StatusCode::PAYLOAD_TOO_LARGE, "RequestTooLargeException", &message);
@@ -101,7 +107,7 @@ async fn answer(
         return problem(StatusCode::BAD_REQUEST, "InvalidRequestContentException", &message);
     }
     match kind.as_str() {
-        "RequestResponse" => invoke(&function, payload).await,
+        "RequestResponse" => invoke(&function, payload, wants_tail).await,
         "Event" => {
             tokio::spawn(async move { function.invoke(payload).await });
             empty(StatusCode::ACCEPTED)
@@ -115,8 +121,9 @@ async fn answer(
     }
 }
 
-async fn invoke(function: &Function, payload: Bytes) -> Response<Full<Bytes>> {
-    let (body, failed) = match function.invoke(payload).await {
+async fn invoke(function: &Function, payload: Bytes, wants_tail: bool) -> Response<Full<Bytes>> {
+    let request_id = pool::request_id();
+    let (body, failed) = match function.invoke_as(&request_id, payload).await {
         InvokeOutcome::Ok(body) => (body, false),
         InvokeOutcome::FunctionError { payload, .. } => (payload, true),
         InvokeOutcome::NotInvoked(reason) => {
@@ -127,6 +134,17 @@ async fn invoke(function: &Function, payload: Bytes) -> Response<Full<Bytes>> {
     let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static("application/json"));
     headers.insert("x-amz-executed-version", HeaderValue::from_static("$LATEST"));
+    if let Ok(request_id) = HeaderValue::from_str(&request_id) {
+        headers.insert("x-amzn-requestid", request_id);
+    }
+    if wants_tail {
+        let settings = function.settings();
+        let path = settings.log_folder.join(format!("{}.log", function.name()));
+        let tail = log::tail_of(&path, &request_id, LOG_TAIL_BYTES).await;
+        if let Ok(tail) = HeaderValue::from_str(&STANDARD.encode(tail)) {
+            headers.insert("x-amz-log-result", tail);
+        }
+    }
     if failed {
         headers.insert("x-amz-function-error", HeaderValue::from_static("Unhandled"));
     }

@@ -6,8 +6,9 @@ use std::{
     collections::VecDeque,
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -21,6 +22,12 @@ const LINE_BYTES_MAX: usize = 256 * 1_024;
 
 /// The lines that are kept of each instance to tell why it did not start.
 const TAIL_LINES: usize = 20;
+
+/// How long the pipes of a function are given until its log is read.
+const TAIL_PAUSE: Duration = Duration::from_millis(30);
+
+/// How far from the end of a log file the lines of the last invocation are looked for.
+const TAIL_SEARCH_BYTES: usize = 1_024 * 1_024;
 
 /// Appends lines to a file of bounded size.
 #[derive(Debug)]
@@ -81,6 +88,27 @@ impl LogFile {
         open.bytes += text.len() as u64;
         Ok(())
     }
+}
+
+/// The lines of one invocation at the end of a log file, without times and request id: at most
+/// `bytes_max`, the last ones. What a function writes comes through a pipe of its own, so the line
+/// that ends an invocation may be there a moment before the function's last ones.
+pub(super) async fn tail_of(path: &Path, request_id: &str, bytes_max: usize) -> String {
+    tokio::time::sleep(TAIL_PAUSE).await;
+    let Ok(bytes) = tokio::fs::read(path).await else { return String::new() };
+    let recent = bytes.get(bytes.len().saturating_sub(TAIL_SEARCH_BYTES)..).unwrap_or_default();
+    let text = String::from_utf8_lossy(recent);
+    let marked = format!(" {request_id} ");
+    let lines: String = text
+        .lines()
+        .filter_map(|line| line.split_once(&marked))
+        .map(|(_, line)| format!("{line}\n"))
+        .collect();
+    let mut start = lines.len().saturating_sub(bytes_max);
+    while !lines.is_char_boundary(start) {
+        start += 1;
+    }
+    lines.get(start..).unwrap_or_default().to_owned()
 }
 
 /// The last lines of an instance's standard error.

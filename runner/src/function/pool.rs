@@ -350,7 +350,7 @@ impl Pool {
 }
 
 /// A new request identifier in the form of a random UUID.
-fn request_id() -> String {
+pub(super) fn request_id() -> String {
     // Each `RandomState` is keyed anew, so its hash of nothing is a fresh 64-bit number.
     let random = || RandomState::new().hash_one(());
     let (high, low) = (random(), random());

@@ -29,14 +29,15 @@ impl BackOff {
 
 /// A number that differs between texts: the seed of a shard's spread (FNV-1a).
 #[must_use]
-pub(super) fn seed_of(text: &str) -> u64 {
+pub(crate) fn seed_of(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
 /// The finishing step of splitmix64: neighbouring inputs give unrelated outputs.
-fn mix(input: u64) -> u64 {
+#[must_use]
+pub(crate) fn mix(input: u64) -> u64 {
     let mut value = input.wrapping_add(0x9e37_79b9_7f4a_7c15);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

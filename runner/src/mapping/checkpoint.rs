@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::command::ShardId;
 use super::sequence::SequenceNumber;
+use super::tumbling::OpenWindow;
 
 /// The checkpoints of one mapping on one stream label: a consistent cut over all its shards.
 ///
@@ -25,6 +26,8 @@ pub struct ShardCheckpoint {
     pub parent: Option<ShardId>,
     /// How far the shard is done.
     pub position: CheckpointPosition,
+    /// The window that is open there, with its state; `None` without tumbling windows.
+    pub window: Option<OpenWindow>,
 }
 
 /// How far a shard is done.

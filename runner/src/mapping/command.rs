@@ -9,6 +9,10 @@ use super::checkpoint::CheckpointPosition;
 use super::failure::{Condition, FailureObject};
 use super::record::{Delivery, Record};
 use super::sequence::SequenceNumber;
+use super::tumbling::{Window, WindowInvocation};
+
+/// How much of a window's state is shown.
+const STATE_CHARACTERS_SHOWN: usize = 64;
 
 /// A shard's id, as the stream names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -165,7 +169,8 @@ pub enum Command {
         /// Where to start.
         from: ReadFrom,
     },
-    /// Invoke the function; answer `Invoked`. At most one attempt per shard is under way.
+    /// Invoke the function; answer `Invoked`. At most one attempt per lane of a
+    /// shard is under way, and all records of one item are in one lane.
     Invoke {
         /// The shard that the records are from.
         shard: ShardId,
@@ -173,8 +178,10 @@ pub enum Command {
         batch: BatchId,
         /// Which attempt it is for these records, counted from 1.
         attempt: u32,
-        /// The records, ascending.
+        /// The records, ascending; empty only in the last invocation of a window.
         records: Vec<Arc<Delivery>>,
+        /// The tumbling window that the records belong to, if the mapping has windows.
+        window: Option<Box<WindowInvocation>>,
     },
     /// The shard is done up to here: make the mapping's checkpoints durable, soon.
     Checkpoint {
@@ -183,7 +190,8 @@ pub enum Command {
         /// How far it is done now.
         position: CheckpointPosition,
     },
-    /// Make the mapping's checkpoints durable, soon: the mapping has seen its stream first.
+    /// Make the mapping's checkpoints durable, soon: the mapping has seen its stream first, or a
+    /// window has ended.
     Save,
     /// Store a failure record; answer `FailureDelivered` or `FailureNotDelivered`.
     DeliverFailure {
@@ -275,6 +283,20 @@ pub enum Event {
         /// be reached until the records expired.
         key: Option<String>,
     },
+    /// The function has dealt with the whole window, and its state is dropped.
+    WindowEnded {
+        /// The shard.
+        shard: ShardId,
+        /// The window.
+        window: Window,
+    },
+    /// The last invocation of a window failed until it was given up; its state is lost.
+    WindowGivenUp {
+        /// The shard.
+        shard: ShardId,
+        /// The window.
+        window: Window,
+    },
     /// The failure destination could not be reached; the shard waits.
     DestinationUnavailable {
         /// The shard.
@@ -355,6 +377,22 @@ impl fmt::Display for DeliveryId {
     }
 }
 
+impl fmt::Display for Window {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} to {}", self.start_s, self.end_s)
+    }
+}
+
+impl fmt::Display for WindowInvocation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A state may have megabytes; its beginning says which one it is.
+        let state: String = self.open.state.chars().take(STATE_CHARACTERS_SHOWN).collect();
+        write!(formatter, "window {} state {state}", self.open.window)?;
+        let last = if self.is_final { " final" } else { "" };
+        write!(formatter, "{last}{}", if self.is_terminated_early { " early" } else { "" })
+    }
+}
+
 impl fmt::Display for CheckpointPosition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -382,9 +420,10 @@ impl fmt::Display for Command {
         match self {
             Self::Describe => formatter.write_str("describe"),
             Self::Read { shard, from } => write!(formatter, "read {shard} {from}"),
-            Self::Invoke { shard, batch, attempt, records } => {
+            Self::Invoke { shard, batch, attempt, records, window } => {
                 write!(formatter, "invoke {batch} {shard} attempt {attempt}:")?;
-                records.iter().try_for_each(|record| write!(formatter, " {}", record.sequence))
+                records.iter().try_for_each(|record| write!(formatter, " {}", record.sequence))?;
+                window.as_ref().map_or(Ok(()), |window| write!(formatter, " {window}"))
             }
             Self::Checkpoint { shard, position } => {
                 write!(formatter, "checkpoint {shard} {position}")
@@ -422,6 +461,12 @@ impl fmt::Display for Event {
                 let key = key.as_deref().unwrap_or("nowhere");
                 write!(formatter, "gave up {shard} {count} records, {first} to {last}: ")?;
                 write!(formatter, "{condition}, kept in {key}")
+            }
+            Self::WindowEnded { shard, window } => {
+                write!(formatter, "window ended {shard} {window}")
+            }
+            Self::WindowGivenUp { shard, window } => {
+                write!(formatter, "window given up {shard} {window}: its state is lost")
             }
             Self::DestinationUnavailable { shard, reason } => {
                 write!(formatter, "failure destination unavailable {shard}: {reason}")

@@ -1,4 +1,5 @@
-//! The record of what was given up, in the shape and under the key that Lambda uses for S3.
+//! The record of what was given up, in the shape and under the key that Lambda uses for S3;
+//! the messages for SQS and SNS are the same without the payload.
 //!
 //! Nothing here decides to give up, and nothing stores the object.
 //!
@@ -32,7 +33,7 @@ pub enum Condition {
 pub struct FailureObject {
     /// `aws/lambda/<mapping>/<shard>/YYYY/MM/DD/YYYY-MM-DDTHH.MM.SS-<UUID>`, in UTC.
     pub key: String,
-    /// The record as JSON text, the whole event in its `payload`.
+    /// The record as JSON text; for S3 with the whole event in its `payload`.
     pub body: String,
 }
 
@@ -48,6 +49,8 @@ pub(super) struct GivenUp<'a> {
     pub(super) function_error: Option<&'a str>,
     /// The store's time.
     pub(super) time_ms: i64,
+    /// The members of their event beside the records.
+    pub(super) members: &'a str,
 }
 
 impl Condition {
@@ -103,8 +106,13 @@ impl GivenUp<'_> {
                 "batchSize": self.records.len(),
                 "streamArn": settings.stream_arn,
             },
-            "payload": record::event(self.records),
         });
+        if settings.failure_payload
+            && let Some(members) = document.as_object_mut()
+        {
+            let payload = record::event(self.records, self.members);
+            members.insert("payload".to_owned(), Value::String(payload));
+        }
         if self.condition == Condition::RetryAttemptsExhausted
             && let Some(members) = document.as_object_mut()
         {
@@ -157,18 +165,22 @@ mod tests {
     use super::*;
     use crate::mapping::{Record, SequenceNumber};
 
-    #[test]
-    fn has_the_documented_shape() {
-        let records: Vec<_> = ["800000000003126276362", "800000000003126276363"]
+    fn two_records() -> Vec<Arc<Delivery>> {
+        ["800000000003126276362", "800000000003126276363"]
             .map(|text| {
                 let sequence = SequenceNumber::parse(text).unwrap();
                 let event = json!({"eventName": "INSERT"});
                 Arc::new(Delivery::of(Record { sequence, creation_s: Some(1_573_690_399), event }))
             })
-            .to_vec();
+            .to_vec()
+    }
+
+    #[test]
+    fn has_the_documented_shape() {
+        let records = two_records();
         let settings = Settings::new("uuid", "arn:function", "arn:table/t/stream/l");
         let shard = ShardId::new("shardId-00000001573689847184-864758bb");
-        let given_up = |condition, function_error| {
+        let given_up = |settings: &Settings, condition, function_error| {
             GivenUp {
                 shard: &shard,
                 records: &records,
@@ -176,18 +188,18 @@ mod tests {
                 invocations: 4,
                 function_error,
                 time_ms: 1_573_690_429_717,
+                members: "",
             }
-            .object(&settings)
+            .object(settings)
         };
-        let object = given_up(Condition::RetryAttemptsExhausted, Some("Unhandled"));
+        let object = given_up(&settings, Condition::RetryAttemptsExhausted, Some("Unhandled"));
         let (prefix, uuid) = object.key.split_at(object.key.len() - 36);
         assert_eq!(
             prefix,
             "aws/lambda/uuid/shardId-00000001573689847184-864758bb/2019/11/14/\
              2019-11-14T00.13.49-"
         );
-        let dashes: Vec<_> = uuid.match_indices('-').map(|(index, _)| index).collect();
-        assert_eq!(dashes, [8, 13, 18, 23]);
+        assert!(uuid.match_indices('-').map(|(index, _)| index).eq([8, 13, 18, 23]));
         let mut document: Value = serde_json::from_str(&object.body).unwrap();
         let request_id = document["requestContext"]["requestId"].take();
         assert_eq!(request_id.as_str().unwrap().len(), 36);
@@ -219,11 +231,16 @@ mod tests {
                 "payload": r#"{"Records":[{"eventName":"INSERT"},{"eventName":"INSERT"}]}"#,
             })
         );
-        let aged = given_up(Condition::RecordAgeExceeded, Some("Unhandled"));
+        let aged = given_up(&settings, Condition::RecordAgeExceeded, Some("Unhandled"));
         let document: Value = serde_json::from_str(&aged.body).unwrap();
         assert_eq!(document["requestContext"]["condition"], "RecordAgeExceeded");
         assert!(document.get("responseContext").is_none());
-        let again = given_up(Condition::RetryAttemptsExhausted, Some("Unhandled"));
-        assert_eq!(again, object);
+        assert_eq!(
+            given_up(&settings, Condition::RetryAttemptsExhausted, Some("Unhandled")),
+            object
+        );
+        let queue = Settings { failure_payload: false, ..settings.clone() };
+        let without = given_up(&queue, Condition::RecordAgeExceeded, None);
+        assert!(!without.body.contains("payload"));
     }
 }

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::checkpoint::{CheckpointPosition, Checkpoints};
 use super::command::{Command, Event, ShardDescription, ShardId};
 use super::context::Context;
+use super::giving_up::RETENTION_MS;
 use super::settings::StartingPosition;
 use super::shard::{Phase, Shard};
-use super::work::RETENTION_MS;
 
 /// All shards that the mapping knows.
 #[derive(Debug, Clone, Default)]

@@ -167,9 +167,9 @@ impl Mapping {
             first = false;
             let mut waiting_bytes = waiting_bytes(&self.lineage);
             for shard in self.lineage.shards.values_mut() {
-                let before = shard.work.queue.json_bytes();
+                let before = shard.work.queued_bytes();
                 shard.advance(waiting_bytes < BUFFER_BYTES_MAX, &mut context);
-                waiting_bytes = waiting_bytes - before + shard.work.queue.json_bytes();
+                waiting_bytes = waiting_bytes - before + shard.work.queued_bytes();
             }
         }
         if self.lineage.lacks_child() && !self.lacked_child {
@@ -252,5 +252,5 @@ fn child_poll(settings: &Settings) -> BackOff {
 }
 
 fn waiting_bytes(lineage: &Lineage) -> usize {
-    lineage.shards.values().map(|shard| shard.work.queue.json_bytes()).sum()
+    lineage.shards.values().map(|shard| shard.work.queued_bytes()).sum()
 }

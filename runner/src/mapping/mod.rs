@@ -6,8 +6,8 @@
 //!
 //! What it guarantees, whatever happens in between:
 //!
-//! - Each record that passes the filter is delivered, in order within its shard, again and again
-//!   until the function has done it or it is given up and, if there is a destination, stored.
+//! - Each record that passes the filter is delivered, in order within its lane (with one lane:
+//!   within its shard; with more: each item), again and again until the function has done it or it is given up and, if there is a destination, stored.
 //! - The checkpoint of a shard never passes a record that is neither done nor given up, and the
 //!   checkpoints of all shards together are a consistent cut: a child has no progress before its
 //!   parent is closed.
@@ -20,8 +20,11 @@ mod command;
 mod context;
 mod failure;
 mod filter;
+mod giving_up;
+mod lane;
 mod lineage;
 mod machine;
+mod progress;
 mod queue;
 mod record;
 mod response;
@@ -29,6 +32,7 @@ mod sequence;
 mod settings;
 mod shard;
 mod status;
+mod tumbling;
 mod work;
 
 #[cfg(test)]
@@ -39,6 +43,7 @@ mod property_tests;
 mod text_tests;
 
 pub use self::back_off::BackOff;
+pub(crate) use self::back_off::{mix, seed_of};
 pub use self::checkpoint::{CheckpointPosition, Checkpoints, ShardCheckpoint};
 pub use self::command::{
     BatchId, Command, DeliveryId, Event, Input, InvokeOutcome, Now, ReadFailure, ReadFrom,
@@ -49,14 +54,15 @@ pub use self::failure::{Condition, FailureObject};
 pub use self::filter::{
     Clause, FilterCriteria, InvalidFilter, PATTERN_CHARACTERS_MAX, PATTERNS_MAX, Verdict,
 };
+pub use self::giving_up::RETENTION_MS;
 pub use self::machine::{BUFFER_BYTES_MAX, Mapping};
 pub use self::record::{Delivery, EVENT_BYTES_MAX, Record, event, event_bytes};
 pub use self::response::{Answer, read_answer};
 pub use self::sequence::{DIGITS_MAX, InvalidSequenceNumber, SequenceNumber};
 pub use self::settings::{
-    BATCH_SIZE_MAX, BATCHING_WINDOW_MS_MAX, Faults, InvalidSetting, Pace, RECORD_AGE_MS,
-    RETRY_ATTEMPTS_MAX, Settings, StartingPosition,
+    BATCH_SIZE_MAX, BATCHING_WINDOW_MS_MAX, Faults, InvalidSetting, PARALLELIZATION_FACTOR_MAX,
+    Pace, RECORD_AGE_MS, RETRY_ATTEMPTS_MAX, Settings, StartingPosition, TUMBLING_WINDOW_S_MAX,
 };
 pub use self::shard::Phase;
 pub use self::status::{ShardStatus, Status};
-pub use self::work::RETENTION_MS;
+pub use self::tumbling::{OpenWindow, STATE_BYTES_MAX, Window, WindowInvocation};

@@ -22,6 +22,9 @@ struct Scenario {
     destination: bool,
     duplicate: bool,
     record_age_s: Option<i64>,
+    lanes: usize,
+    /// Length of the tumbling windows; only with one lane.
+    tumbling_s: Option<u32>,
     /// The choices of the world, taken one after the other; afterwards all goes well.
     choices: Vec<u16>,
 }
@@ -30,20 +33,22 @@ struct Scenario {
 struct ShardPlan {
     /// The index of the parent, reduced to an earlier shard; the first shards have none.
     parent: usize,
-    /// Whether each record passes the filter.
-    records: Vec<bool>,
+    /// Whether each record passes the filter, and its item.
+    records: Vec<(bool, u8)>,
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {
-    let shard = (any::<usize>(), prop::collection::vec(prop::bool::weighted(0.7), 0..25))
+    let record = (prop::bool::weighted(0.7), 0_u8..6);
+    let shard = (any::<usize>(), prop::collection::vec(record, 0..25))
         .prop_map(|(parent, records)| ShardPlan { parent, records });
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let shards = prop::collection::vec(shard, 1..6);
     let retries = prop::option::of(0_u32..3);
     let age = prop::option::weighted(0.3, 60_i64..120);
     let choices = prop::collection::vec(any::<u16>(), 0..400);
-    (shards, 1_usize..8, 0_u64..300, retries, flags, age, choices).prop_map(
-        |(shards, batch_size, window_ms, retries, flags, record_age_s, choices)| Scenario {
+    let lanes = (1_usize..5, prop::option::weighted(0.3, 1_u32..40));
+    (shards, 1_usize..8, 0_u64..300, retries, flags, age, lanes, choices).prop_map(
+        |(shards, batch_size, window_ms, retries, flags, record_age_s, lanes, choices)| Scenario {
             shards,
             batch_size,
             window_ms,
@@ -53,6 +58,8 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             destination: flags.2,
             duplicate: flags.3,
             record_age_s,
+            lanes: if lanes.1.is_some() { 1 } else { lanes.0 },
+            tumbling_s: lanes.1,
             choices,
         },
     )
@@ -67,16 +74,27 @@ struct World {
     choices: VecDeque<u16>,
     /// What the last durable checkpoints were.
     durable: Option<Checkpoints>,
-    invoked_in_run: BTreeMap<ShardId, SequenceNumber>,
+    /// The first record of the last attempt, by item.
+    invoked_in_run: BTreeMap<(ShardId, u8), SequenceNumber>,
+}
+
+#[derive(Clone)]
+struct RecordTruth {
+    sequence: SequenceNumber,
+    passes: bool,
+    item: u8,
+    creation_s: i64,
 }
 
 struct ShardTruth {
     parent: Option<ShardId>,
-    records: Vec<(SequenceNumber, bool)>,
+    records: Vec<RecordTruth>,
     /// Where the iterator stands.
     iterator: usize,
     /// Records that the function has done, or that were given up.
     finished: BTreeSet<SequenceNumber>,
+    /// Records that a window's last invocation has seen, or that need none.
+    aggregated: BTreeSet<SequenceNumber>,
 }
 
 impl World {
@@ -90,19 +108,25 @@ impl World {
         settings.has_failure_destination = scenario.destination;
         settings.faults.duplicate_delivery = scenario.duplicate;
         settings.record_age_ms = scenario.record_age_s.map(|seconds| seconds * 1000);
+        settings.parallelization_factor = scenario.lanes;
+        settings.tumbling_window_s = scenario.tumbling_s;
+        settings.check().unwrap();
         settings.filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let mut shards = BTreeMap::new();
         for (index, plan) in scenario.shards.iter().enumerate() {
             let parent = (index > 1).then(|| plan.parent % index);
-            let records = plan.records.iter().enumerate().map(|(place, passes)| {
+            let records = plan.records.iter().enumerate().map(|(place, (passes, item))| {
                 let text = format!("{}", 5 + place * 3 + index * 1000);
-                (SequenceNumber::parse(&text).unwrap(), *passes)
+                let sequence = SequenceNumber::parse(&text).unwrap();
+                let creation_s = i64::try_from(place / 2 * 3).unwrap();
+                RecordTruth { sequence, passes: *passes, item: *item, creation_s }
             });
             let truth = ShardTruth {
                 parent: parent.map(|parent| ShardId::new(&format!("s{parent}"))),
                 records: records.collect(),
                 iterator: 0,
                 finished: BTreeSet::new(),
+                aggregated: BTreeSet::new(),
             };
             shards.insert(ShardId::new(&format!("s{index}")), truth);
         }
@@ -131,19 +155,7 @@ impl World {
                 Command::Checkpoint { .. } | Command::Save => {
                     self.durable = self.mapping.checkpoints();
                 }
-                Command::Report(Event::GaveUp { shard, first, last, .. }) => {
-                    let truth = self.shards.get_mut(&shard).unwrap();
-                    let given_up: Vec<_> = truth
-                        .records
-                        .iter()
-                        .filter(|(sequence, passes)| {
-                            *passes && (&first..=&last).contains(&sequence)
-                        })
-                        .map(|(sequence, _)| sequence.clone())
-                        .collect();
-                    truth.finished.extend(given_up);
-                }
-                Command::Report(_) => {}
+                Command::Report(event) => self.note(event),
                 command => {
                     self.check_command(&command);
                     self.pending.push_back(command);
@@ -153,31 +165,110 @@ impl World {
         self.check_checkpoints();
     }
 
-    /// A shard is read or delivered only when its parent is finished, and what is delivered are
-    /// its passing records, without one left out.
+    /// What is given up needs no function any more.
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::GaveUp { shard, first, last, count, .. } => {
+                let factor = self.mapping.settings().parallelization_factor as u64;
+                let truth = self.shards.get_mut(&shard).unwrap();
+                let lane = |record: &RecordTruth| Delivery::of(record.record()).item % factor;
+                let first_given_up = truth.records.iter().find(|record| record.sequence == first);
+                let its_lane = lane(first_given_up.unwrap());
+                let in_range = |record: &&RecordTruth| {
+                    record.passes && (&first..=&last).contains(&&record.sequence)
+                };
+                let given_up: Vec<_> = truth.records.iter().filter(in_range).cloned().collect();
+                let given_up = given_up.iter().filter(|record| lane(record) == its_lane);
+                let given_up: Vec<_> = given_up.map(|record| record.sequence.clone()).collect();
+                assert_eq!(given_up.len(), count);
+                truth.finished.extend(given_up.iter().cloned());
+                truth.aggregated.extend(given_up);
+            }
+            Event::WindowGivenUp { shard, window } => {
+                let truth = self.shards.get_mut(&shard).unwrap();
+                let lost = truth
+                    .records
+                    .iter()
+                    .filter(|record| (window.start_s..window.end_s).contains(&record.creation_s));
+                let lost: Vec<_> = lost.map(|record| record.sequence.clone()).collect();
+                truth.aggregated.extend(lost);
+            }
+            _ => {}
+        }
+    }
+
+    /// A shard is read or delivered only when its parent is finished; of each item the passing
+    /// records are delivered in order, without one left out, and no item in two attempts at once.
     fn check_command(&mut self, command: &Command) {
         let (Command::Read { shard, .. } | Command::Invoke { shard, .. }) = command else { return };
         let truth = &self.shards[shard];
         if let Some(parent) = &truth.parent {
             assert!(self.shards[parent].is_finished(), "{command} before its parent is done");
         }
-        let Command::Invoke { records, .. } = command else { return };
+        let Command::Invoke { records, window, .. } = command else { return };
+        assert!(records.len() <= self.mapping.settings().batch_size);
+        let sequences: Vec<_> = records.iter().map(|record| record.sequence.clone()).collect();
+        assert!(sequences.is_sorted(), "{command} is out of order");
+        if let Some(window) = window {
+            self.check_window(shard, &sequences, window);
+        } else {
+            assert!(!records.is_empty());
+        }
+        let items: BTreeSet<u8> =
+            sequences.iter().map(|sequence| truth.record(sequence).item).collect();
+        for item in items {
+            let truth = &self.shards[shard];
+            for pending in &self.pending {
+                if let Command::Invoke { shard: other, records, .. } = pending {
+                    let mut others = records.iter().map(|record| truth.find(&record.sequence));
+                    let collides = others.any(|other| other.is_some_and(|one| one.item == item));
+                    assert!(other != shard || !collides, "{command} beside {pending}");
+                }
+            }
+            self.check_item(shard, item, &sequences, command);
+        }
+    }
+
+    fn check_item(
+        &mut self,
+        shard: &ShardId,
+        item: u8,
+        sequences: &[SequenceNumber],
+        command: &Command,
+    ) {
+        let truth = &self.shards[shard];
+        let one_lane = self.mapping.settings().parallelization_factor == 1;
+        // With one lane the order of items is that of the whole shard.
+        let counts = |record: &RecordTruth| one_lane || record.item == item;
         let passing: Vec<_> = truth
             .records
             .iter()
-            .filter(|(_, passes)| *passes)
-            .map(|(sequence, _)| sequence.clone())
+            .filter(|record| record.passes && counts(record))
+            .map(|record| record.sequence.clone())
             .collect();
-        let delivered: Vec<_> = records.iter().map(|record| record.sequence.clone()).collect();
+        let delivered: Vec<_> =
+            sequences.iter().filter(|one| counts(truth.record(one))).cloned().collect();
         let start = passing.iter().position(|sequence| *sequence == delivered[0]).unwrap();
         assert_eq!(passing[start..start + delivered.len()], delivered, "{command} leaves a gap");
-        assert!(delivered.len() <= self.mapping.settings().batch_size);
         let skipped = passing[..start].iter().find(|sequence| !truth.finished.contains(*sequence));
         assert_eq!(skipped, None, "{command} leaves out a record");
-        if let Some(before) = self.invoked_in_run.get(shard) {
-            assert!(delivered[0] >= *before, "{command} goes back");
+        let first = sequences.iter().find(|one| truth.record(one).item == item).unwrap().clone();
+        let before = self.invoked_in_run.insert((shard.clone(), item), first.clone());
+        assert!(before.is_none_or(|before| first >= before), "{command} goes back");
+    }
+
+    /// Records are in their window, and its state has seen none of them: it is as old as the
+    /// checkpoint, also after a restart.
+    fn check_window(&self, shard: &ShardId, sequences: &[SequenceNumber], told: &WindowInvocation) {
+        let truth = &self.shards[shard];
+        let seen = seen(&told.open.state);
+        assert!(told.is_final == sequences.is_empty(), "{told}");
+        for sequence in sequences {
+            let made = truth.record(sequence).creation_s;
+            let Window { start_s, end_s } = told.open.window;
+            assert!((start_s..end_s).contains(&made), "{sequence} in {told}");
+            assert!(!seen.contains(sequence), "{sequence} twice in {told}");
         }
-        self.invoked_in_run.insert(shard.clone(), delivered[0].clone());
     }
 
     /// No checkpoint passes a record that is not finished, and no child is ahead of its parent.
@@ -190,7 +281,7 @@ impl World {
                 CheckpointPosition::Closed { .. } => true,
                 CheckpointPosition::TrimHorizon | CheckpointPosition::Latest => false,
             };
-            for (sequence, passes) in &truth.records {
+            for RecordTruth { sequence, passes, .. } in &truth.records {
                 let finished = !passes || truth.finished.contains(sequence);
                 assert!(finished || !covered(sequence), "checkpoint of {id} passes {sequence}");
             }
@@ -240,8 +331,8 @@ impl World {
             }
             Command::Describe => self.describe(),
             Command::Read { shard, from } => self.read(shard, from),
-            Command::Invoke { shard, batch, records, .. } => {
-                let outcome = self.invoke(shard, records);
+            Command::Invoke { shard, batch, records, window, .. } => {
+                let outcome = self.invoke(shard, records, window.as_deref());
                 Input::Invoked { batch: *batch, outcome }
             }
             Command::DeliverFailure { delivery, .. } if self.choose(3) == 1 => {
@@ -293,30 +384,30 @@ impl World {
             ReadFrom::TrimHorizon => 0,
             ReadFrom::Latest => truth.records.len(),
             ReadFrom::After(last) => {
-                truth.records.iter().filter(|(sequence, _)| sequence <= last).count()
+                truth.records.iter().filter(|record| record.sequence <= *last).count()
             }
         };
         let rest = truth.records.len() - truth.iterator;
         let length = if self.choices.is_empty() { rest } else { length.min(rest) };
         let page = &truth.records[truth.iterator..truth.iterator + length];
-        let records = page.iter().map(|(sequence, passes)| Record {
-            sequence: sequence.clone(),
-            creation_s: Some(0),
-            event: json!({"eventName": if *passes { "INSERT" } else { "REMOVE" }}),
-        });
-        let records = records.collect();
+        let records = page.iter().map(RecordTruth::record).collect();
         truth.iterator += length;
         let end = truth.iterator == truth.records.len();
         Input::Page { shard: shard.clone(), records, end }
     }
 
-    fn invoke(&mut self, shard: &ShardId, records: &[std::sync::Arc<Delivery>]) -> InvokeOutcome {
+    fn invoke(
+        &mut self,
+        shard: &ShardId,
+        records: &[std::sync::Arc<Delivery>],
+        window: Option<&WindowInvocation>,
+    ) -> InvokeOutcome {
         let choice = self.choose(6);
         let failed_from = match choice {
             1 => return InvokeOutcome::NotInvoked("busy".to_owned()),
             // A function that fails may still have done any part of its work.
             2 => return unhandled(),
-            3 => Some(usize::from(self.choose(u16::MAX)) % records.len()),
+            3 if !records.is_empty() => Some(usize::from(self.choose(u16::MAX)) % records.len()),
             4 if self.mapping.settings().report_batch_item_failures => {
                 return InvokeOutcome::Ok(br#"{"batchItemFailures":[{}]}"#.to_vec().into());
             }
@@ -325,13 +416,33 @@ impl World {
         let is_reporting = self.mapping.settings().report_batch_item_failures;
         let done = failed_from.filter(|_| is_reporting).unwrap_or(records.len());
         let truth = self.shards.get_mut(shard).unwrap();
-        truth.finished.extend(records[..done].iter().map(|record| record.sequence.clone()));
-        let payload = failed_from.map_or(json!({}), |index| {
+        let sequences = records[..done].iter().map(|record| record.sequence.clone());
+        truth.finished.extend(sequences.clone());
+        let mut answer = failed_from.map_or(json!({}), |index| {
             let identifier = records[index].sequence.as_str();
             json!({"batchItemFailures": [{"itemIdentifier": identifier}]})
         });
-        InvokeOutcome::Ok(payload.to_string().into_bytes().into())
+        match window {
+            None => truth.aggregated.extend(sequences),
+            Some(window) => {
+                let mut seen = seen(&window.open.state);
+                if window.is_final {
+                    truth.aggregated.extend(seen.iter().cloned());
+                }
+                seen.extend(sequences);
+                let seen: Vec<_> = seen.iter().map(SequenceNumber::as_str).collect();
+                answer["state"] = json!({ "seen": seen });
+            }
+        }
+        InvokeOutcome::Ok(answer.to_string().into_bytes().into())
     }
+}
+
+/// The records that a window's state has seen.
+fn seen(state: &str) -> BTreeSet<SequenceNumber> {
+    let state: serde_json::Value = serde_json::from_str(state).unwrap();
+    let seen = state["seen"].as_array().into_iter().flatten();
+    seen.map(|text| SequenceNumber::parse(text.as_str().unwrap()).unwrap()).collect()
 }
 
 fn unhandled() -> InvokeOutcome {
@@ -341,7 +452,30 @@ fn unhandled() -> InvokeOutcome {
 
 impl ShardTruth {
     fn is_finished(&self) -> bool {
-        self.records.iter().all(|(sequence, passes)| !passes || self.finished.contains(sequence))
+        self.records.iter().all(|one| {
+            let finished = self.finished.contains(&one.sequence);
+            !one.passes || (finished && self.aggregated.contains(&one.sequence))
+        })
+    }
+
+    fn find(&self, sequence: &SequenceNumber) -> Option<&RecordTruth> {
+        self.records.iter().find(|record| record.sequence == *sequence)
+    }
+
+    fn record(&self, sequence: &SequenceNumber) -> &RecordTruth {
+        self.find(sequence).unwrap()
+    }
+}
+
+impl RecordTruth {
+    fn record(&self) -> Record {
+        let keys = json!({"pk": {"S": "p"}, "sk": {"N": self.item.to_string()}});
+        let event_name = if self.passes { "INSERT" } else { "REMOVE" };
+        Record {
+            sequence: self.sequence.clone(),
+            creation_s: Some(self.creation_s),
+            event: json!({"eventName": event_name, "dynamodb": {"Keys": keys}}),
+        }
     }
 }
 

@@ -6,15 +6,24 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::record::{self, Delivery, EVENT_BYTES_MAX};
-use super::sequence::SequenceNumber;
 
 /// A record that waits for its function.
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     pub(super) record: Arc<Delivery>,
-    /// How far the shard is done once this record is: its own sequence number, or that of the
-    /// last filtered record that directly follows it.
-    pub(super) finishes: SequenceNumber,
+    /// Its place in the shard's progress.
+    pub(super) place: u64,
+}
+
+/// What one batch may hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchLimits {
+    /// Records, at most.
+    pub(super) records: usize,
+    /// Bytes of event, at most.
+    pub(super) event_bytes: usize,
+    /// Only records made before this second; `None`: all. A record without a time fits any.
+    pub(super) end_s: Option<i64>,
 }
 
 /// Pending records, ascending.
@@ -25,10 +34,9 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn push(&mut self, record: Delivery) {
+    pub(super) fn push(&mut self, record: Delivery, place: u64) {
         self.json_bytes += record.json.len();
-        let finishes = record.sequence.clone();
-        self.records.push_back(Pending { record: Arc::new(record), finishes });
+        self.records.push_back(Pending { record: Arc::new(record), place });
     }
 
     pub(super) fn len(&self) -> usize {
@@ -48,23 +56,23 @@ impl Queue {
         self.records.front()
     }
 
-    pub(super) fn last_mut(&mut self) -> Option<&mut Pending> {
-        self.records.back_mut()
-    }
-
     /// Whether it holds a batch that can take no further record.
     pub(super) fn holds_full_batch(&self, batch_size: usize) -> bool {
         self.len() >= batch_size
             || record::event_bytes(self.len(), self.json_bytes) >= EVENT_BYTES_MAX
     }
 
-    /// Takes the next batch: at most `batch_size` records and at most 6 MB of event, but always
-    /// one record if there is one, because a record alone must go through whatever its size.
-    pub(super) fn take_batch(&mut self, batch_size: usize) -> Vec<Pending> {
+    /// Takes the next batch within its limits, but always one record if there is one, because a
+    /// record alone must go through whatever its size.
+    pub(super) fn take_batch(&mut self, limits: BatchLimits) -> Vec<Pending> {
         let (mut count, mut batch_bytes) = (0, 0);
-        for pending in self.records.iter().take(batch_size) {
+        let fits = |pending: &&Pending| match (limits.end_s, pending.record.creation_s) {
+            (Some(end), Some(made)) => made < end,
+            _ => true,
+        };
+        for pending in self.records.iter().take(limits.records).take_while(fits) {
             let with_it = batch_bytes + pending.record.json.len();
-            if count > 0 && record::event_bytes(count + 1, with_it) > EVENT_BYTES_MAX {
+            if count > 0 && record::event_bytes(count + 1, with_it) > limits.event_bytes {
                 break;
             }
             count += 1;
@@ -78,11 +86,17 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mapping::SequenceNumber;
     use proptest::prelude::*;
 
     fn delivery(number: usize, length: usize) -> Delivery {
         let sequence = SequenceNumber::parse(&number.to_string()).unwrap();
-        Delivery { sequence, creation_s: None, json: "x".repeat(length).into_boxed_str() }
+        let json = "x".repeat(length).into_boxed_str();
+        Delivery { sequence, creation_s: None, item: 0, json }
+    }
+
+    fn limits(records: usize) -> BatchLimits {
+        BatchLimits { records, event_bytes: EVENT_BYTES_MAX, end_s: None }
     }
 
     #[test]
@@ -90,20 +104,20 @@ mod tests {
         let frame = record::event_bytes(2, 0);
         for (excess, expected) in [(0, 2), (1, 1)] {
             let mut queue = Queue::default();
-            queue.push(delivery(1, 1_000_000));
-            queue.push(delivery(2, EVENT_BYTES_MAX - frame - 1_000_000 + excess));
+            queue.push(delivery(1, 1_000_000), 0);
+            queue.push(delivery(2, EVENT_BYTES_MAX - frame - 1_000_000 + excess), 0);
             assert!(queue.holds_full_batch(100));
-            assert_eq!(queue.take_batch(100).len(), expected, "excess {excess}");
+            assert_eq!(queue.take_batch(limits(100)).len(), expected, "excess {excess}");
         }
     }
 
     #[test]
     fn a_record_beyond_the_limit_goes_alone() {
         let mut queue = Queue::default();
-        queue.push(delivery(1, EVENT_BYTES_MAX + 1));
-        queue.push(delivery(2, 1));
-        assert_eq!(queue.take_batch(100).len(), 1);
-        assert_eq!(queue.take_batch(100).len(), 1);
+        queue.push(delivery(1, EVENT_BYTES_MAX + 1), 0);
+        queue.push(delivery(2, 1), 0);
+        assert_eq!(queue.take_batch(limits(100)).len(), 1);
+        assert_eq!(queue.take_batch(limits(100)).len(), 1);
     }
 
     proptest! {
@@ -113,11 +127,11 @@ mod tests {
         ) {
             let mut queue = Queue::default();
             for (number, length) in lengths.iter().enumerate() {
-                queue.push(delivery(number, *length));
+                queue.push(delivery(number, *length), 0);
             }
             let mut taken = Vec::new();
             while !queue.is_empty() {
-                let batch = queue.take_batch(batch_size);
+                let batch = queue.take_batch(limits(batch_size));
                 prop_assert!((1..=batch_size).contains(&batch.len()));
                 taken.extend(batch.iter().map(|pending| pending.record.json.len()));
             }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::back_off;
 use super::sequence::SequenceNumber;
 
 /// A Lambda event carries at most 6 MB (Lambda quotas, "Invocation payload"), in bytes, inclusive.
 pub const EVENT_BYTES_MAX: usize = 6 * 1024 * 1024;
 
 const EVENT_HEAD: &str = r#"{"Records":["#;
-const EVENT_TAIL: &str = "]}";
+const LIST_END: &str = "]";
+const EVENT_END: &str = "}";
 
 /// One record of a page, as it was read from a shard.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +36,9 @@ pub struct Delivery {
     pub sequence: SequenceNumber,
     /// As [`Record::creation_s`].
     pub creation_s: Option<i64>,
+    /// The same number for every record of one item: made of all its keys, partition and sort
+    /// key, in any order. Records without keys count as one item.
+    pub item: u64,
     /// The record as JSON text.
     pub json: Box<str>,
 }
@@ -45,6 +50,7 @@ impl Delivery {
         Self {
             sequence: record.sequence,
             creation_s: record.creation_s,
+            item: item_of(&record.event),
             json: record.event.to_string().into_boxed_str(),
         }
     }
@@ -56,17 +62,30 @@ impl Delivery {
     }
 }
 
-/// The length in bytes that [`event`] has for records of these JSON lengths.
-#[must_use]
-pub fn event_bytes(records: usize, json_bytes: usize) -> usize {
-    EVENT_HEAD.len() + json_bytes + records.saturating_sub(1) + EVENT_TAIL.len()
+/// A number for the item that a record is about.
+fn item_of(event: &Value) -> u64 {
+    let keys = event.pointer("/dynamodb/Keys").and_then(Value::as_object);
+    // A sum, so that the order of the keys does not matter.
+    keys.into_iter().flatten().fold(0, |sum, (name, value)| {
+        sum.wrapping_add(back_off::mix(back_off::seed_of(&format!("{name}\0{value}"))))
+    })
 }
 
-/// The event of one invocation: `{"Records":[…]}`, in the order given.
+/// The length in bytes that [`event`] has for records of these JSON lengths, without members
+/// beside them.
 #[must_use]
-pub fn event(records: &[Arc<Delivery>]) -> String {
+pub fn event_bytes(records: usize, json_bytes: usize) -> usize {
+    let frame = EVENT_HEAD.len() + LIST_END.len() + EVENT_END.len();
+    frame + json_bytes + records.saturating_sub(1)
+}
+
+/// The event of one invocation: `{"Records":[…]}`, in the order given, with the `members` of a
+/// [window](super::WindowInvocation::members) after the list; empty without one.
+#[must_use]
+pub fn event(records: &[Arc<Delivery>], members: &str) -> String {
     let json_bytes = records.iter().map(|record| record.json.len()).sum();
-    let mut text = String::with_capacity(event_bytes(records.len(), json_bytes));
+    let length = event_bytes(records.len(), json_bytes) + members.len();
+    let mut text = String::with_capacity(length);
     text.push_str(EVENT_HEAD);
     for (index, record) in records.iter().enumerate() {
         if index > 0 {
@@ -74,7 +93,9 @@ pub fn event(records: &[Arc<Delivery>]) -> String {
         }
         text.push_str(&record.json);
     }
-    text.push_str(EVENT_TAIL);
+    text.push_str(LIST_END);
+    text.push_str(members);
+    text.push_str(EVENT_END);
     text
 }
 
@@ -94,11 +115,32 @@ mod tests {
         for count in 0..=records.len() {
             let some = &records[..count];
             let json_bytes = some.iter().map(|record| record.json.len()).sum();
-            let text = event(some);
+            let text = event(some, "");
             assert_eq!(text.len(), event_bytes(count, json_bytes));
             let parsed: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(parsed["Records"].as_array().unwrap().len(), count);
         }
+    }
+
+    #[test]
+    fn an_item_is_its_partition_and_sort_key() {
+        let item = |keys: Value| delivery("1", json!({"dynamodb": {"Keys": keys}})).item;
+        let one = item(json!({"pk": {"S": "a"}, "sk": {"N": "1"}}));
+        assert_eq!(one, item(json!({"sk": {"N": "1"}, "pk": {"S": "a"}})));
+        assert_ne!(one, item(json!({"pk": {"S": "a"}, "sk": {"N": "2"}})));
+        assert_ne!(one, item(json!({"pk": {"N": "1"}, "sk": {"S": "a"}})));
+        assert_ne!(one, item(json!({"pk": {"S": "a"}})));
+    }
+
+    #[test]
+    fn items_spread_evenly_over_lanes() {
+        let mut lanes = [0_u32; 10];
+        for number in 0..1_000 {
+            let keys = json!({"pk": {"S": "a"}, "sk": {"N": number.to_string()}});
+            let item = delivery("1", json!({"dynamodb": {"Keys": keys}})).item;
+            lanes[usize::try_from(item % 10).unwrap()] += 1;
+        }
+        assert!(lanes.iter().all(|count| (70..130).contains(count)), "{lanes:?}");
     }
 
     #[test]

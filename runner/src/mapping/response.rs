@@ -51,6 +51,14 @@ pub fn read_answer(payload: &[u8], reporting: bool, batch: &[&SequenceNumber]) -
     }
 }
 
+/// The `state` that an answer within a tumbling window must hold, as JSON text; `None` if it does
+/// not.
+#[must_use]
+pub(super) fn read_state(payload: &[u8]) -> Option<String> {
+    let answer: Value = serde_json::from_slice(payload).ok()?;
+    answer.get("state").filter(|state| !state.is_null()).map(Value::to_string)
+}
+
 fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
     let places: HashMap<&str, usize> =
         batch.iter().enumerate().map(|(place, sequence)| (sequence.as_str(), place)).collect();
@@ -74,6 +82,21 @@ fn lowest_failure(failures: &[Value], batch: &[&SequenceNumber]) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_needs_a_state() {
+        for (payload, expected) in [
+            (r#"{"state":{"a":"1"}}"#, Some(r#"{"a":"1"}"#)),
+            (r#"{"state":{}}"#, Some("{}")),
+            (r#"{"state":null}"#, None),
+            (r#"{"batchItemFailures":[]}"#, None),
+            ("null", None),
+            ("", None),
+            ("state", None),
+        ] {
+            assert_eq!(read_state(payload.as_bytes()).as_deref(), expected, "{payload}");
+        }
+    }
 
     #[test]
     fn truth_table() {

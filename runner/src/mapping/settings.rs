@@ -11,6 +11,10 @@ pub const BATCH_SIZE_MAX: usize = 10_000;
 pub const BATCHING_WINDOW_MS_MAX: u64 = 300_000;
 /// The most retries that can be set (Lambda API), inclusive.
 pub const RETRY_ATTEMPTS_MAX: u32 = 10_000;
+/// The most batches of one shard at once (Lambda API), inclusive.
+pub const PARALLELIZATION_FACTOR_MAX: usize = 10;
+/// The longest tumbling window (Lambda API), in seconds, inclusive.
+pub const TUMBLING_WINDOW_S_MAX: u32 = 900;
 /// The shortest and the longest record age that can be set (Lambda API), in milliseconds, inclusive.
 pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
 
@@ -42,6 +46,12 @@ pub struct Settings {
     pub batch_size: usize,
     /// How long a batch waits to become full, in milliseconds: 0 to [`BATCHING_WINDOW_MS_MAX`].
     pub batching_window_ms: u64,
+    /// Batches of one shard at once: 1 to [`PARALLELIZATION_FACTOR_MAX`]. Records of one item
+    /// (partition and sort key) stay in order; two items of one partition may overtake each other.
+    pub parallelization_factor: usize,
+    /// Aggregate in windows of this length, in seconds: 1 to [`TUMBLING_WINDOW_S_MAX`]; `None`:
+    /// no windows. Needs a parallelization factor of 1.
+    pub tumbling_window_s: Option<u32>,
     /// Split a batch in two when the function fails on it.
     pub bisect_on_function_error: bool,
     /// How often a failed batch is tried again; `None`: until its records expire.
@@ -54,6 +64,8 @@ pub struct Settings {
     pub filter: FilterCriteria,
     /// Records that are given up go to a destination; the checkpoint waits for it.
     pub has_failure_destination: bool,
+    /// Failure records hold the whole event, as those in S3 do; those in SQS and SNS do not.
+    pub failure_payload: bool,
     /// How fast the mapping works; these are this runner's own and not Lambda's.
     pub pace: Pace,
     /// Faults that are made on purpose.
@@ -113,12 +125,15 @@ impl Settings {
             starting_position: StartingPosition::TrimHorizon,
             batch_size: 100,
             batching_window_ms: 0,
+            parallelization_factor: 1,
+            tumbling_window_s: None,
             bisect_on_function_error: false,
             retry_attempts: None,
             record_age_ms: None,
             report_batch_item_failures: false,
             filter: FilterCriteria::default(),
             has_failure_destination: false,
+            failure_payload: true,
             pace: Pace::default(),
             faults: Faults::default(),
         }
@@ -154,6 +169,20 @@ impl Settings {
         if self.batching_window_ms > BATCHING_WINDOW_MS_MAX {
             let problem = format!("{} ms is too long", self.batching_window_ms);
             return invalid("MaximumBatchingWindowInSeconds", problem, "0 to 300".to_owned());
+        }
+        if !(1..=PARALLELIZATION_FACTOR_MAX).contains(&self.parallelization_factor) {
+            let problem = format!("there cannot be {} lanes", self.parallelization_factor);
+            let remedy = format!("1 to {PARALLELIZATION_FACTOR_MAX}");
+            return invalid("ParallelizationFactor", problem, remedy);
+        }
+        if self.tumbling_window_s.is_some_and(|s| !(1..=TUMBLING_WINDOW_S_MAX).contains(&s)) {
+            let problem = "the window is out of bounds".to_owned();
+            let remedy = format!("1 to {TUMBLING_WINDOW_S_MAX}, or leave it out");
+            return invalid("TumblingWindowInSeconds", problem, remedy);
+        }
+        if self.tumbling_window_s.is_some() && self.parallelization_factor > 1 {
+            let problem = "a tumbling window needs a ParallelizationFactor of 1".to_owned();
+            return invalid("TumblingWindowInSeconds", problem, "one of the two".to_owned());
         }
         if self.retry_attempts.is_some_and(|attempts| attempts > RETRY_ATTEMPTS_MAX) {
             let problem = "more retries than Lambda allows".to_owned();

@@ -6,17 +6,12 @@ use super::back_off;
 use super::checkpoint::{CheckpointPosition, ShardCheckpoint};
 use super::command::{Command, Event, ReadFailure, ReadFrom, ShardId};
 use super::context::Context;
-use super::record::{Delivery, EVENT_BYTES_MAX, Record};
+use super::lane::Reading;
+use super::record::{Delivery, Record};
 use super::sequence::SequenceNumber;
 use super::settings::StartingPosition;
 use super::work::Work;
 
-/// A shard is read ahead of its function until this much JSON waits: one full event, so that the
-/// next batch is ready when an invocation ends, and no more. The page that crosses the bound is
-/// still taken.
-const READ_AHEAD_BYTES: usize = EVENT_BYTES_MAX;
-/// Or until this many records wait: one page of `GetRecords`, or one batch if that is more.
-const READ_AHEAD_RECORDS: usize = 1_000;
 /// A shard that is listed as open although it has children counts as closed after this many
 /// empty reads in a row. One is not enough: empty pages in the middle of a shard are normal.
 const EMPTY_READS_TO_CLOSE: u32 = 5;
@@ -57,6 +52,10 @@ pub(super) struct Shard {
     has_iterator: bool,
     reading: bool,
     read_issued: u64,
+    /// The store's time when the last read was asked for.
+    read_issued_ms: i64,
+    /// Every record made before this second was read.
+    reached_s: i64,
     next_read: u64,
     /// Reads that failed in a row.
     failures: u32,
@@ -76,7 +75,7 @@ impl Shard {
             id,
             parent,
             phase: Phase::Waiting,
-            work: Work::new(None),
+            work: Work::new(None, None),
             origin: start,
             start,
             not_before_s: None,
@@ -85,6 +84,8 @@ impl Shard {
             has_iterator: false,
             reading: false,
             read_issued: 0,
+            read_issued_ms: 0,
+            reached_s: i64::MIN,
             next_read: 0,
             failures: 0,
             empty_reads: 0,
@@ -105,7 +106,9 @@ impl Shard {
                 shard.origin = StartingPosition::Latest;
                 shard.not_before_s = Some(created_ms.div_euclid(1000));
             }
-            CheckpointPosition::After(sequence) => shard.work = Work::new(Some(sequence)),
+            CheckpointPosition::After(sequence) => {
+                shard.work = Work::new(Some(sequence), checkpoint.window);
+            }
             CheckpointPosition::Closed { at_ms } => shard.phase = Phase::Done { at_ms },
         }
         shard
@@ -118,7 +121,8 @@ impl Shard {
             (_, None, StartingPosition::TrimHorizon) => CheckpointPosition::TrimHorizon,
             (_, None, StartingPosition::Latest) => CheckpointPosition::Latest,
         };
-        ShardCheckpoint { parent: self.parent.clone(), position }
+        let window = self.work.window().filter(|_| !self.is_done()).cloned();
+        ShardCheckpoint { parent: self.parent.clone(), position, window }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -146,7 +150,8 @@ impl Shard {
             self.ended = true;
             context.report(Event::TreatedAsClosed { shard: self.id.clone() });
         }
-        self.work.advance(&self.id, self.ended, context);
+        let reading = Reading { ended: self.ended, reached_s: self.reached_s };
+        self.work.advance(&self.id, reading, context);
         if self.ended && self.work.is_done() && self.phase == Phase::Reading {
             self.close(context);
         } else if self.wants_read(has_room, context) && context.now.tick_ms >= self.next_read {
@@ -167,10 +172,7 @@ impl Shard {
     }
 
     fn wants_read(&self, has_room: bool, context: &Context<'_>) -> bool {
-        let queue = &self.work.queue;
-        let records_max = READ_AHEAD_RECORDS.max(context.settings.batch_size);
-        let room = queue.is_empty()
-            || (has_room && queue.json_bytes() < READ_AHEAD_BYTES && queue.len() < records_max);
+        let room = self.work.has_room(has_room, context.settings);
         self.phase == Phase::Reading && !self.reading && !self.ended && !context.stopping && room
     }
 
@@ -184,6 +186,7 @@ impl Shard {
         };
         self.reading = true;
         self.read_issued = context.now.tick_ms;
+        self.read_issued_ms = context.now.time_ms;
         context.commands.push(Command::Read { shard: self.id.clone(), from });
     }
 
@@ -211,6 +214,10 @@ impl Shard {
         self.failures = 0;
         self.ended = end;
         self.empty_reads = if is_empty { self.empty_reads.saturating_add(1) } else { 0 };
+        if is_empty {
+            // Records of the second in which the read was asked for may still come.
+            self.reached_s = self.reached_s.max(self.read_issued_ms.div_euclid(1000));
+        }
         self.tip = (is_empty || end).then_some(self.read_issued);
         let pause_ms = if is_empty { context.settings.pace.idle_poll_ms } else { 0 };
         self.next_read = context.now.tick_ms.saturating_add(pause_ms);
@@ -222,6 +229,7 @@ impl Shard {
             }
             self.last_read = Some(record.sequence.clone());
             context.totals.read += 1;
+            self.reached_s = self.reached_s.max(record.creation_s.unwrap_or(i64::MIN));
             if self.wants(&record, context) {
                 self.work.accept(Delivery::of(record), context);
             } else {

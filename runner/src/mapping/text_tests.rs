@@ -4,14 +4,17 @@
 //!
 //! ```text
 //! settings [batch=N] [window=MS] [retries=N] [age=S] [bisect] [report] [destination] [latest]
-//!          [duplicate] [filter=INSERT]     a new mapping; the clocks start at 0
+//!          [duplicate] [filter=INSERT] [lanes=N] [tumbling=S]
+//!                                          a new mapping; the clocks start at 0
 //! at TICK                                  the tick clock, then a tick
 //! time SECONDS                             the store's clock, without an input
 //! described [disabled] SHARD[<PARENT][!] … a listing; `!` is a closed shard
 //! describe-failed
-//! page SHARD [SEQ[@SECONDS][~] …] [end]    a page; `~` is a record that does not pass the filter
+//! page SHARD [SEQ[@SECONDS][#ITEM][~] …] [end]
+//!                                          a page; `~` is a record that does not pass the filter
 //! read-failed SHARD expired|trimmed|unavailable
 //! ok BATCH [ANSWER]                        the function has answered, with nothing or with JSON
+//! ok-large BATCH                           it has answered with a state of over 1 MB
 //! error BATCH | throttled BATCH            it has failed; it was not reached
 //! delivered D | refused D                  the destination has, or has not, stored
 //! accept-gap SHARD | stop
@@ -107,6 +110,8 @@ fn settings(words: &[&str]) -> Settings {
             "report" => settings.report_batch_item_failures = true,
             "destination" => settings.has_failure_destination = true,
             "latest" => settings.starting_position = StartingPosition::Latest,
+            "lanes" => settings.parallelization_factor = value.parse().unwrap(),
+            "tumbling" => settings.tumbling_window_s = Some(value.parse().unwrap()),
             "duplicate" => settings.faults.duplicate_delivery = true,
             "filter" => {
                 let pattern = json!({ "eventName": [value] }).to_string();
@@ -161,6 +166,11 @@ fn input(command: &str, words: &[&str]) -> Input {
             };
             Input::Invoked { batch: BatchId(number(words[0])), outcome }
         }
+        "ok-large" => {
+            let state = json!({ "state": { "large": "x".repeat(STATE_BYTES_MAX) } });
+            let outcome = InvokeOutcome::Ok(state.to_string().into());
+            Input::Invoked { batch: BatchId(number(words[0])), outcome }
+        }
         "delivered" => Input::FailureDelivered { delivery: DeliveryId(number(words[0])) },
         "refused" => Input::FailureNotDelivered {
             delivery: DeliveryId(number(words[0])),
@@ -180,12 +190,16 @@ fn shard(word: &str) -> ShardDescription {
 
 fn record(word: &str) -> Record {
     let (word, passes) = word.strip_suffix('~').map_or((word, true), |word| (word, false));
+    let (word, item) = word.split_once('#').unwrap_or((word, ""));
     let (sequence, seconds) = word.split_once('@').unwrap_or((word, "0"));
     let event_name = if passes { "INSERT" } else { "REMOVE" };
     Record {
         sequence: SequenceNumber::parse(sequence).unwrap(),
         creation_s: Some(seconds.parse().unwrap()),
-        event: json!({ "eventName": event_name, "dynamodb": { "SequenceNumber": sequence } }),
+        event: json!({ "eventName": event_name, "dynamodb": {
+            "Keys": { "pk": { "S": "p" }, "sk": { "S": item } },
+            "SequenceNumber": sequence,
+        } }),
     }
 }
 

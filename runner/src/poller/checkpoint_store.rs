@@ -12,7 +12,9 @@
 //!             "shards": { "<shard id>": { "parent": "<shard id>" | null,
 //!                                         "position": "trim_horizon" | "latest"
 //!                                                   | {"after": "<sequence number>"}
-//!                                                   | {"closed": {"at_ms": 0}} } } } }
+//!                                                   | {"closed": {"at_ms": 0}},
+//!       (only if one is open)             "window": { "start_s": 0, "end_s": 60,
+//!                                                     "state": <any JSON> } } } } }
 //! ```
 
 use std::collections::BTreeMap;
@@ -26,12 +28,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::mapping::{
-    CheckpointPosition, Checkpoints, SequenceNumber, Settings, ShardCheckpoint, ShardId,
+    CheckpointPosition, Checkpoints, OpenWindow, SequenceNumber, Settings, ShardCheckpoint,
+    ShardId, Window,
 };
 
 const FORMAT: u32 = 1;
-/// A checkpoint file beyond this is not one: 10,000 shards take about 2 MB.
-const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// A checkpoint file beyond this is not one: 10,000 shards take about 2 MB, and each open shard of
+/// a mapping with tumbling windows at most the 6 MB that a function can answer.
+const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// The folder with the checkpoints of all mappings.
 #[derive(Debug, Clone)]
@@ -97,6 +101,15 @@ struct Body {
 struct Entry {
     parent: Option<String>,
     position: Position,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window: Option<WindowEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WindowEntry {
+    start_s: i64,
+    end_s: i64,
+    state: Box<RawValue>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -181,7 +194,8 @@ fn file_name(text: &str) -> String {
 }
 
 fn encode(settings: &Settings, checkpoints: &Checkpoints) -> Result<Vec<u8>, serde_json::Error> {
-    let shards = checkpoints.shards.iter().map(|(id, checkpoint)| {
+    let mut shards = BTreeMap::new();
+    for (id, checkpoint) in &checkpoints.shards {
         let position = match &checkpoint.position {
             CheckpointPosition::TrimHorizon => Position::TrimHorizon,
             CheckpointPosition::Latest => Position::Latest,
@@ -189,13 +203,19 @@ fn encode(settings: &Settings, checkpoints: &Checkpoints) -> Result<Vec<u8>, ser
             CheckpointPosition::Closed { at_ms } => Position::Closed { at_ms: *at_ms },
         };
         let parent = checkpoint.parent.as_ref().map(|parent| parent.as_str().to_owned());
-        (id.as_str().to_owned(), Entry { parent, position })
-    });
+        let window = checkpoint.window.as_ref().map(|open| {
+            let state = RawValue::from_string(open.state.to_string())?;
+            let Window { start_s, end_s } = open.window;
+            Ok::<_, serde_json::Error>(WindowEntry { start_s, end_s, state })
+        });
+        let window = window.transpose()?;
+        shards.insert(id.as_str().to_owned(), Entry { parent, position, window });
+    }
     let body = Body {
         mapping: settings.mapping_id.clone(),
         stream: settings.stream_arn.clone(),
         created_ms: checkpoints.created_ms,
-        shards: shards.collect(),
+        shards,
     };
     let body = serde_json::value::to_raw_value(&body)?;
     let envelope = Envelope { format: FORMAT, md5: digest(body.get()), body };
@@ -234,7 +254,11 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
             }
         };
         let parent = entry.parent.as_deref().map(ShardId::new);
-        shards.insert(ShardId::new(&id), ShardCheckpoint { parent, position });
+        let window = entry.window.map(|entry| OpenWindow {
+            window: Window { start_s: entry.start_s, end_s: entry.end_s },
+            state: entry.state.get().into(),
+        });
+        shards.insert(ShardId::new(&id), ShardCheckpoint { parent, position, window });
     }
     Ok(Checkpoints { created_ms: body.created_ms, shards })
 }
@@ -245,7 +269,7 @@ fn digest(text: &str) -> String {
 
 /// Writes beside the file and renames over it; both the bytes and the name are synced, so that
 /// after a power cut the file is the old or the new one.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut name = path.as_os_str().to_owned();
@@ -313,6 +337,7 @@ mod tests {
         let entry = |parent: Option<&str>, position| ShardCheckpoint {
             parent: parent.map(ShardId::new),
             position,
+            window: None,
         };
         let after = SequenceNumber::parse("000000000000000000042").unwrap();
         let shards = BTreeMap::from([
@@ -321,6 +346,11 @@ mod tests {
             (ShardId::new("s3"), entry(Some("s1"), CheckpointPosition::TrimHorizon)),
             (ShardId::new("s4"), entry(None, CheckpointPosition::Latest)),
         ]);
+        let mut shards = shards;
+        shards.get_mut(&ShardId::new("s2")).unwrap().window = Some(OpenWindow {
+            window: Window { start_s: 60, end_s: 120 },
+            state: r#"{"a":"ü","b":[1.50]}"#.into(),
+        });
         Checkpoints { created_ms: 1_573_690_399_717, shards }
     }
 

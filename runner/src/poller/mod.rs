@@ -3,6 +3,7 @@
 //!
 //! What is read, delivered, retried or given up is not decided here.
 
+mod chaos;
 mod checkpoint_store;
 mod destination;
 mod event;
@@ -13,8 +14,11 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use self::chaos::{Chaos, MappingChaos};
 pub use self::checkpoint_store::{CheckpointError, CheckpointStore};
-pub use self::destination::{FailureDestination, NoDestination, S3Destination};
+pub use self::destination::{FailureDestination, FileDestination, NoDestination, S3Destination};
 pub use self::event::{UnreadableRecord, record_of};
 pub use self::invoke::{Invoke, InvokeOutcome};
-pub use self::run::{Observed, Observer, Poller, RunEnd, RunError, run_mapping, tick_ms};
+pub use self::run::{
+    Observed, Observer, PageWatcher, Poller, RunEnd, RunError, run_mapping, tick_ms,
+};

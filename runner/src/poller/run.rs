@@ -13,13 +13,14 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::chaos::MappingChaos;
 use super::checkpoint_store::{CheckpointError, CheckpointStore};
 use super::destination::FailureDestination;
 use super::invoke::Invoke;
 use super::stream::{DescribeFailure, Listing, Page, ReadStart, Stream};
 use crate::mapping::{
     BatchId, Checkpoints, Command, DeliveryId, Input, InvalidSetting, InvokeOutcome, Mapping, Now,
-    ReadFailure, ReadFrom, Settings, ShardId, Status, event,
+    ReadFailure, ReadFrom, Record, Settings, ShardId, Status, event,
 };
 
 /// Pages that are read at once: each may take some 10 MB while it is decoded.
@@ -46,6 +47,8 @@ pub struct Poller<I, D, C> {
     pub clock: C,
     /// Who watches.
     pub observer: Observer,
+    /// Faults that are made on purpose.
+    pub chaos: Option<Arc<MappingChaos>>,
     /// Shards whose gap is accepted; may be closed.
     pub accepted_gaps: mpsc::Receiver<ShardId>,
     /// Becomes true, or is dropped, when the mapping shall stop.
@@ -59,6 +62,14 @@ pub struct Observer {
     pub status: watch::Sender<Status>,
     /// What happens, in order. When the channel is full, what happens is counted and left out.
     pub events: Option<mpsc::Sender<Observed>>,
+    /// Sees each page before the mapping does.
+    pub pages: Option<Arc<dyn PageWatcher>>,
+}
+
+/// Sees the records that a mapping reads. It must be quick: the mapping waits for it.
+pub trait PageWatcher: std::fmt::Debug + Send + Sync {
+    /// A page of a shard was read.
+    fn page(&self, shard: &ShardId, records: &[Record], now: Now);
 }
 
 /// Something that has happened in a mapping: an attempt, a checkpoint, the hand-over of a failure
@@ -135,10 +146,13 @@ where
     C: Fn() -> i64 + Send,
 {
     poller.settings.check()?;
-    let (store, settings) = (poller.checkpoints.clone(), poller.settings.clone());
-    let loaded = tokio::task::spawn_blocking(move || store.load(&settings)).await;
-    let checkpoints = loaded.map_err(|error| RunError::Task(error.to_string()))??;
+    let checkpoints = load(poller.checkpoints.clone(), poller.settings.clone()).await?;
     Run::new(poller, checkpoints).run().await
+}
+
+async fn load(store: CheckpointStore, settings: Settings) -> Result<Option<Checkpoints>, RunError> {
+    let loaded = tokio::task::spawn_blocking(move || store.load(&settings)).await;
+    Ok(loaded.map_err(|error| RunError::Task(error.to_string()))??)
 }
 
 /// What a task has brought.
@@ -160,6 +174,7 @@ struct Run<I, D, C> {
     clock: C,
     observer: Observer,
     missed: u64,
+    chaos: Option<Arc<MappingChaos>>,
     accepted_gaps: mpsc::Receiver<ShardId>,
     shutdown: watch::Receiver<bool>,
     stop_at: Option<u64>,
@@ -187,6 +202,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             clock: poller.clock,
             observer: poller.observer,
             missed: 0,
+            chaos: poller.chaos,
             accepted_gaps: poller.accepted_gaps,
             shutdown: poller.shutdown,
             stop_at: None,
@@ -252,6 +268,13 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         };
         let has_tasks = !self.tasks.is_empty();
         let listens = self.stop_at.is_none();
+        let chaos = self.chaos.clone();
+        let crashed = async {
+            match chaos {
+                Some(chaos) => chaos.crashed().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             Some(done) = self.tasks.join_next(), if has_tasks => {
                 let done = done.map_err(|error| RunError::Task(error.to_string()))?;
@@ -263,7 +286,21 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             }
             Some(shard) = self.accepted_gaps.recv() => Ok(Some(Input::AcceptGap { shard })),
             () = sleep => Ok(Some(Input::Tick)),
+            () = crashed => self.start_again().await.map(Some),
         }
+    }
+
+    /// As if the process had died and were started again: what is under way is dropped, and only
+    /// the checkpoints on disk are left.
+    async fn start_again(&mut self) -> Result<Input, RunError> {
+        // A save that is under way cannot be dropped; it is waited for.
+        self.tasks.shutdown().await;
+        self.iterators.clear();
+        (self.unsaved, self.saving) = (false, false);
+        let settings = self.mapping.settings().clone();
+        let checkpoints = load(self.store.clone(), settings.clone()).await?;
+        self.mapping = Mapping::new(settings, checkpoints);
+        Ok(if self.stop_at.is_some() { Input::Stop } else { Input::Tick })
     }
 
     fn take_in(&mut self, done: Done) -> Result<Option<Input>, RunError> {
@@ -281,6 +318,9 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 let end = page.next_iterator.is_none();
                 if let Some(iterator) = page.next_iterator {
                     self.iterators.insert(shard.clone(), iterator);
+                }
+                if let Some(watcher) = &self.observer.pages {
+                    watcher.page(&shard, &page.records, self.now());
                 }
                 Input::Page { shard, records: page.records, end }
             }
@@ -307,15 +347,23 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 self.tasks.spawn(async move { Done::Described(stream.describe().await) });
             }
             Command::Read { shard, from } => self.read(shard, from),
-            Command::Invoke { batch, records, .. } => {
+            Command::Invoke { shard, batch, records, window, .. } => {
+                let stream_arn = &self.mapping.settings().stream_arn;
+                let members = window.map(|window| window.members(&shard, stream_arn));
                 let (invoker, permits) = (Arc::clone(&self.invoker), Arc::clone(&self.invocations));
+                let chaos = self.chaos.clone();
                 self.tasks.spawn(async move {
                     // The semaphore is never closed; without a permit the bound is lost, and
                     // nothing else.
                     let _permit = permits.acquire_owned().await.ok();
-                    let payload = Bytes::from(event(&records));
+                    let members = members.unwrap_or_default();
+                    let payload = Bytes::from(event(&records, &members));
                     drop(records);
-                    Done::Invoked(batch, invoker.invoke(payload).await)
+                    let outcome = match chaos {
+                        Some(chaos) => chaos.invoke(invoker.as_ref(), payload).await,
+                        None => invoker.invoke(payload).await,
+                    };
+                    Done::Invoked(batch, outcome)
                 });
             }
             Command::DeliverFailure { delivery, object, .. } => {
@@ -335,8 +383,12 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         let held = self.iterators.remove(&shard).filter(|_| from == ReadFrom::Iterator);
         let start = held.map_or(ReadStart::From(from), ReadStart::Iterator);
         let (stream, permits) = (self.stream.clone(), Arc::clone(&self.reads));
+        let expires = self.chaos.as_ref().is_some_and(|chaos| chaos.iterator_expires());
         self.tasks.spawn(async move {
             let _permit = permits.acquire_owned().await.ok();
+            if expires {
+                return Done::Read(shard, Err(ReadFailure::IteratorExpired));
+            }
             let page = stream.read(&shard, start).await;
             Done::Read(shard, page)
         });

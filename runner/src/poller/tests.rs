@@ -3,7 +3,7 @@
 //! The stream here knows pages, iterators, expiry and trimming; what the mapping does with them is
 //! tested with the mapping.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -237,6 +237,7 @@ struct Bench {
     client: Client,
     settings: Settings,
     failures: Arc<FakeDestination>,
+    chaos: Option<Arc<Chaos>>,
 }
 
 struct Running {
@@ -264,7 +265,7 @@ impl Bench {
         settings.pace.reach.base_ms = 5;
         settings.filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        Self { folder, stream, client, settings, failures: Arc::default() }
+        Self { folder, stream, client, settings, failures: Arc::default(), chaos: None }
     }
 
     fn run(&self, function: &Arc<FakeFunction>) -> Running {
@@ -279,7 +280,8 @@ impl Bench {
             checkpoints: CheckpointStore::new(self.folder.path()),
             failures: Arc::clone(&self.failures),
             clock: || 1_573_690_400_000,
-            observer: Observer { status: status_sender, events: Some(event_sender) },
+            observer: Observer { status: status_sender, events: Some(event_sender), pages: None },
+            chaos: self.chaos.as_ref().map(|chaos| chaos.of_mapping("Mapping")),
             accepted_gaps,
             shutdown: stop,
         };
@@ -411,6 +413,23 @@ async fn passing_errors_pass() {
     let mut running = bench.run(&function);
     running.drain().await;
     assert_eq!(function.delivered(), [1, 2, 3, 4, 6, 7, 8, 9]);
+}
+
+#[tokio::test]
+async fn chaos_delivers_everything_all_the_same() {
+    let mut bench = Bench::new(vec![("s1", open(1..=99))]).await;
+    bench.settings.batch_size = 2;
+    bench.settings.parallelization_factor = 3;
+    let chaos = Chaos::new(5);
+    bench.chaos = Some(Arc::clone(&chaos));
+    let function = Arc::new(FakeFunction::default());
+    let mut running = bench.run(&function);
+    running.drain().await;
+    let delivered: BTreeSet<u64> = function.delivered().into_iter().collect();
+    assert_eq!(delivered, (1..=99).filter(|one| one % 5 != 0).collect());
+    assert!(function.delivered().len() > delivered.len(), "nothing came twice");
+    assert!(chaos.to_string().contains("crash "), "{chaos}");
+    assert_eq!(running.stop().await, RunEnd::Stopped);
 }
 
 #[tokio::test]

@@ -14,12 +14,13 @@ use tokio::task::JoinHandle;
 
 use crate::endpoint;
 use crate::function::Function;
+use crate::journal::{Entry, Journal, MappingJournal};
 use crate::mapping::{
     Command, Event, FilterCriteria, InvokeOutcome, Settings, StartingPosition, Status,
 };
 use crate::poller::{
-    CheckpointStore, FailureDestination, Invoke, NoDestination, Observed, Observer, Poller,
-    S3Destination, run_mapping,
+    Chaos, CheckpointStore, FailureDestination, FileDestination, Invoke, NoDestination, Observed,
+    Observer, PageWatcher, Poller, S3Destination, run_mapping,
 };
 use crate::template::{self, Destination, EventSourceMapping, Stack, StreamSource};
 
@@ -34,7 +35,13 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) dynamodb_url: &'a str,
     pub(crate) s3_url: &'a str,
     pub(crate) checkpoint_folder: &'a Path,
+    /// Where what happens is written down; none if that cannot be.
+    pub(crate) journal: Option<Journal>,
+    /// What is sent to queues and topics, as files.
+    pub(crate) destinations_folder: &'a Path,
     pub(crate) duplicate_deliveries: bool,
+    /// Faults that are made on purpose.
+    pub(crate) chaos: Option<&'a Arc<Chaos>>,
 }
 
 /// A mapping that is running.
@@ -49,6 +56,11 @@ pub(crate) struct RunningMapping {
 impl RunningMapping {
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The mapping at this moment.
+    pub(crate) fn status(&self) -> Status {
+        self.status.borrow().clone()
     }
 
     /// The logical id of the function.
@@ -138,7 +150,13 @@ fn settings(
         described.record_age_max.map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
     settings.report_batch_item_failures = described.report_batch_item_failures;
     settings.filter = filter;
-    settings.has_failure_destination = matches!(described.on_failure, Some(Destination::Bucket(_)));
+    settings.parallelization_factor =
+        usize::try_from(described.parallelization_factor).unwrap_or(usize::MAX);
+    settings.tumbling_window_s =
+        described.tumbling_window.map(|window| u32::try_from(window.as_secs()).unwrap_or(u32::MAX));
+    settings.has_failure_destination =
+        !matches!(described.on_failure, None | Some(Destination::Arn(_)));
+    settings.failure_payload = matches!(described.on_failure, Some(Destination::Bucket(_)));
     settings.faults.duplicate_delivery = surroundings.duplicate_deliveries;
     Ok(settings)
 }
@@ -160,8 +178,13 @@ fn run(
             client: endpoint::s3_client(surroundings.s3_url),
             bucket: bucket.clone(),
         }),
+        Some(Destination::Queue(name) | Destination::Topic(name)) => {
+            Arc::new(FileDestination { folder: surroundings.destinations_folder.join(name) })
+        }
         _ => Arc::new(NoDestination),
     };
+    let journal = journal(described, &settings, function, surroundings);
+    let pages = journal.clone().map(|journal| Arc::new(journal) as Arc<dyn PageWatcher>);
     let poller = Poller {
         settings,
         streams: endpoint::streams_client(surroundings.dynamodb_url),
@@ -169,13 +192,14 @@ fn run(
         checkpoints: CheckpointStore::new(surroundings.checkpoint_folder),
         failures,
         clock: move || i64::try_from(store.now().0).unwrap_or(i64::MAX),
-        observer: Observer { status: status_sender, events: Some(events) },
+        observer: Observer { status: status_sender, events: Some(events), pages },
+        chaos: surroundings.chaos.map(|chaos| chaos.of_mapping(&described.logical_id)),
         accepted_gaps,
         shutdown: stopped,
     };
     let name = described.logical_id.clone();
     let task_name = name.clone();
-    tokio::spawn(show(name.clone(), observed));
+    tokio::spawn(show(name.clone(), observed, journal));
     let task = tokio::spawn(async move {
         match run_mapping(poller).await {
             Ok(end) => tracing::debug!("mapping {task_name} ended: {end:?}"),
@@ -185,11 +209,45 @@ fn run(
     RunningMapping { name, function: described.function.clone(), status, shutdown, task }
 }
 
+/// The journal of a mapping, which says first what the mapping is.
+fn journal(
+    described: &EventSourceMapping,
+    settings: &Settings,
+    function: &Function,
+    surroundings: &Surroundings<'_>,
+) -> Option<MappingJournal> {
+    let journal = surroundings.journal.clone()?;
+    let bucket = match &described.on_failure {
+        Some(Destination::Bucket(bucket)) => Some(bucket.clone()),
+        _ => None,
+    };
+    let arn = settings.stream_arn.as_str();
+    let table = arn.split_once(":table/").and_then(|(_, rest)| rest.split('/').next());
+    journal.introduce(Entry::Mapping {
+        mapping: described.logical_id.clone(),
+        function: function.name().to_owned(),
+        table: table.unwrap_or_default().to_owned(),
+        stream: settings.stream_arn.clone(),
+        filters: described.filters.iter().map(|filter| filter.text.clone()).collect(),
+        bucket,
+    });
+    Some(MappingJournal::new(journal, &described.logical_id, settings.filter.clone()))
+}
+
 /// Shows what a person must know: what failed, what was given up, what was lost.
-async fn show(name: String, mut observed: mpsc::Receiver<Observed>) {
+async fn show(
+    name: String,
+    mut observed: mpsc::Receiver<Observed>,
+    journal: Option<MappingJournal>,
+) {
     while let Some(seen) = observed.recv().await {
+        if let Some(journal) = &journal {
+            journal.write(&seen);
+        }
         match seen.command {
-            Command::Report(event @ (Event::Gap { .. } | Event::GaveUp { .. })) => {
+            Command::Report(
+                event @ (Event::Gap { .. } | Event::GaveUp { .. } | Event::WindowGivenUp { .. }),
+            ) => {
                 tracing::error!("mapping {name}: {event}");
             }
             Command::Report(event @ Event::Failed { .. }) => {

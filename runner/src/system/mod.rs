@@ -2,7 +2,7 @@
 //! the schedules, started in this order and ended in the reverse one.
 //!
 //! Everything is kept below one folder: `state/` (the store), `s3/` (objects as plain files),
-//! `checkpoints/` (mappings), `logs/` (functions). Nothing here decides when a function runs.
+//! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions). Nothing here decides when a function runs.
 
 mod functions;
 mod mappings;
@@ -20,9 +20,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::endpoint;
-use crate::function::Function;
+use crate::function::{Function, InvokeEndpoint};
+use crate::journal::Journal;
+use crate::mapping::Status;
 use crate::object_store::{Endpoint, ObjectStore};
-use crate::poller::tick_ms;
+use crate::poller::{Chaos, tick_ms};
 use crate::template::Stack;
 use mappings::RunningMapping;
 use schedules::RunningSchedules;
@@ -36,8 +38,12 @@ pub struct Options {
     pub store_port: u16,
     /// The port of the S3 endpoint; 0 takes a free one.
     pub object_store_port: u16,
+    /// The port of Lambda's Invoke API; 0 takes a free one.
+    pub invoke_port: u16,
     /// Deliver each batch that succeeded once more.
     pub duplicate_deliveries: bool,
+    /// Faults around every mapping, decided by this seed.
+    pub chaos: Option<u64>,
     /// The folder that relative paths in the template start from.
     pub template_folder: PathBuf,
 }
@@ -52,8 +58,10 @@ pub struct System {
     objects: ObjectStore,
     object_endpoint: Endpoint,
     functions: BTreeMap<String, Arc<Function>>,
+    invoke_endpoint: InvokeEndpoint,
     mappings: Vec<RunningMapping>,
     schedules: RunningSchedules,
+    chaos: Option<Arc<Chaos>>,
 }
 
 impl System {
@@ -95,13 +103,18 @@ impl System {
         };
         let functions = functions::start(&stack, &binaries, &endpoints)?;
         tracing::info!("functions  {}", names(functions.keys()));
+        let invoke_endpoint = start_invoke_endpoint(&functions, options.invoke_port).await?;
+        let chaos = options.chaos.map(Chaos::new);
         let surroundings = mappings::Surroundings {
             stack: &stack,
             streams: &streams,
             dynamodb_url: &dynamodb_url,
             s3_url: &object_endpoint.url(),
             checkpoint_folder: &options.directory.join("checkpoints"),
+            journal: begin_journal(&options.directory.join("journal"), &store),
+            destinations_folder: &options.directory.join("destinations"),
             duplicate_deliveries: options.duplicate_deliveries,
+            chaos: chaos.as_ref(),
         };
         let mappings = mappings::start(&surroundings, &functions, &store)?;
         let schedules = schedules::start(&stack, &functions, &store);
@@ -114,8 +127,10 @@ impl System {
             objects,
             object_endpoint,
             functions,
+            invoke_endpoint,
             mappings,
             schedules,
+            chaos,
         })
     }
 
@@ -126,6 +141,10 @@ impl System {
         for mapping in self.mappings {
             mapping.stop().await;
         }
+        if let Some(chaos) = self.chaos {
+            tracing::info!("{chaos}");
+        }
+        self.invoke_endpoint.shutdown().await;
         for function in self.functions.values() {
             function.shutdown().await;
         }
@@ -166,6 +185,21 @@ impl System {
     #[must_use]
     pub fn s3_url(&self) -> String {
         self.object_endpoint.url()
+    }
+
+    /// The endpoint of Lambda's Invoke API.
+    #[must_use]
+    pub fn lambda_url(&self) -> String {
+        self.invoke_endpoint.url()
+    }
+
+    /// Every mapping that runs, by its name, with its function's logical id and its state now.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<(String, String, Status)> {
+        let of = |mapping: &RunningMapping| {
+            (mapping.name().to_owned(), mapping.function().to_owned(), mapping.status())
+        };
+        self.mappings.iter().map(of).collect()
     }
 
     /// The folder in which a bucket's objects are plain files.
@@ -235,6 +269,27 @@ fn loopback(port: u16) -> SocketAddr {
 
 fn names<T: AsRef<str>>(names: impl Iterator<Item = T>) -> String {
     names.map(|name| name.as_ref().to_owned()).collect::<Vec<_>>().join(", ")
+}
+
+/// Begins the journal. Without one everything runs all the same, and only `explain` knows less.
+fn begin_journal(folder: &Path, store: &Store) -> Option<Journal> {
+    let now_ms = i64::try_from(store.now().0).unwrap_or(i64::MAX);
+    Journal::begin(folder, now_ms)
+        .inspect_err(|error| {
+            tracing::warn!("cannot write the journal in {}: {error}", folder.display());
+        })
+        .ok()
+}
+
+async fn start_invoke_endpoint(
+    functions: &BTreeMap<String, Arc<Function>>,
+    port: u16,
+) -> Result<InvokeEndpoint, String> {
+    let functions: Vec<Function> = functions.values().map(|found| Function::clone(found)).collect();
+    let endpoint = InvokeEndpoint::start(functions, loopback(port)).await;
+    let endpoint = endpoint.map_err(|error| error.to_string())?;
+    tracing::info!("lambda     {}   for `aws lambda invoke --endpoint-url`", endpoint.url());
+    Ok(endpoint)
 }
 
 async fn start_object_store(

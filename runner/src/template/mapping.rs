@@ -184,13 +184,6 @@ fn check_parallelization(properties: &Properties<'_, '_>, factor: u32, tumbling:
             "remove one of the two settings",
         );
     }
-    if factor > 1 {
-        properties.not_emulated("ParallelizationFactor", "one batch of a shard at a time");
-    }
-    if tumbling > 0 {
-        properties
-            .not_emulated("TumblingWindowInSeconds", "invocations carry no window and no state");
-    }
 }
 
 fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition> {
@@ -314,6 +307,12 @@ fn on_failure(properties: &Properties<'_, '_>) -> Option<Destination> {
     let instead = "it is not sent there; a batch that is given up is only logged";
     let at = value.at;
     if let Data::Elsewhere(elsewhere) = value.data {
+        let id = elsewhere.split('.').next().unwrap_or_default();
+        match properties.resolver.resource(id).map(|resource| resource.type_name) {
+            Some("AWS::SQS::Queue") => return Some(Destination::Queue(id.to_owned())),
+            Some("AWS::SNS::Topic") => return Some(Destination::Topic(id.to_owned())),
+            _ => {}
+        }
         on_failure.not_emulated("Destination", instead);
         return Some(Destination::Arn(format!("not-emulated:{elsewhere}")));
     }
@@ -329,6 +328,20 @@ fn on_failure(properties: &Properties<'_, '_>) -> Option<Destination> {
         );
         return None;
     }
-    on_failure.not_emulated("Destination", instead);
+    let mut parts = arn.splitn(6, ':').skip(2);
+    let (service, name) = (parts.next(), parts.nth(2).unwrap_or_default());
+    if name.ends_with(".fifo") {
+        findings.error(
+            at,
+            format!("`{arn}` is first-in-first-out, which Lambda does not take as a destination"),
+            "write the ARN of a standard queue or topic",
+        );
+        return None;
+    }
+    match service {
+        Some("sqs") => return Some(Destination::Queue(name.to_owned())),
+        Some("sns") => return Some(Destination::Topic(name.to_owned())),
+        _ => on_failure.not_emulated("Destination", instead),
+    }
     Some(Destination::Arn(arn))
 }

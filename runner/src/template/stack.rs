@@ -299,7 +299,11 @@ pub struct FilterPattern {
 pub enum Destination {
     /// An S3 bucket, by name.
     Bucket(String),
-    /// Anything else (SQS, SNS, Kafka), by its ARN; listed as not emulated.
+    /// A queue of SQS, by name: its messages are files here.
+    Queue(String),
+    /// A topic of SNS, by name: what is published is files here.
+    Topic(String),
+    /// Anything else (Kafka), by its ARN; listed as not emulated.
     Arn(String),
 }
 

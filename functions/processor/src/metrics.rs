@@ -1,0 +1,218 @@
+//! What one invocation did, as one JSON line in CloudWatch's embedded metric format: CloudWatch makes
+//! metrics of it, and the line can still be searched as a log.
+//!
+//! Nothing is counted here, and nothing is sent: Lambda takes the line from standard output.
+//! Source: Amazon CloudWatch user guide, "Specification: Embedded metric format".
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use crate::event::Delivered;
+use crate::frame::Summary;
+use crate::reconcile::ReconcileReport;
+
+/// The namespace of all metrics of the functions.
+pub const NAMESPACE: &str = "Weir";
+/// The one dimension: the function's name as AWS knows it, as in the metrics of Lambda itself.
+pub const DIMENSION: &str = "FunctionName";
+
+/// The units of CloudWatch that are used here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Count,
+    Seconds,
+    Milliseconds,
+}
+
+impl Unit {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Count => "Count",
+            Self::Seconds => "Seconds",
+            Self::Milliseconds => "Milliseconds",
+        }
+    }
+}
+
+/// The metrics of one invocation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metrics {
+    values: Vec<(&'static str, Unit, u64)>,
+}
+
+impl Metrics {
+    /// What was done with a batch. `lag` is the age of its oldest record when the function got it;
+    /// a batch whose records do not say when they were written has none.
+    #[must_use]
+    pub fn of_batch(summary: Summary, lag: Option<Duration>, duration: Duration) -> Self {
+        let mut values = vec![
+            count("RecordsSeen", summary.records),
+            count("RecordsIgnored", summary.ignored),
+            count("RecordsApplied", summary.applied),
+            count("RecordsAlreadyApplied", summary.already_applied),
+            count("RecordsRefused", summary.refused),
+            count("RecordsRetried", summary.retried),
+        ];
+        values.extend(lag.map(|lag| ("Lag", Unit::Seconds, lag.as_secs())));
+        values.push(milliseconds("BatchDuration", duration));
+        Self { values }
+    }
+
+    /// What a reconciliation found and did.
+    #[must_use]
+    pub fn of_reconciliation(report: &ReconcileReport, duration: Duration) -> Self {
+        let values = vec![
+            count("CountersChecked", report.counters),
+            count("SlotsDrifted", report.drifted_slots),
+            count("TotalsRepaired", report.repaired_totals),
+            count("TotalsPostponed", report.postponed_totals),
+            count("TotalsDamaged", report.damaged_totals),
+            count("SlotsUnreadable", report.unreadable_slots),
+            count("ReconciliationsIncomplete", usize::from(!report.complete)),
+            milliseconds("ReconciliationDuration", duration),
+        ];
+        Self { values }
+    }
+
+    /// The document: the values at its root, and what they are below `_aws`.
+    #[must_use]
+    pub fn document(&self, function_name: &str, now: SystemTime) -> Value {
+        let definitions: Vec<Value> = self
+            .values
+            .iter()
+            .map(|(name, unit, _)| json!({"Name": name, "Unit": unit.text()}))
+            .collect();
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let directive = json!({
+            "Namespace": NAMESPACE,
+            "Dimensions": [[DIMENSION]],
+            "Metrics": definitions,
+        });
+        let mut root = Map::new();
+        root.insert(
+            "_aws".to_owned(),
+            json!({"Timestamp": millis(since), "CloudWatchMetrics": [directive]}),
+        );
+        root.insert(DIMENSION.to_owned(), function_name.into());
+        for (name, _, value) in &self.values {
+            root.insert((*name).to_owned(), (*value).into());
+        }
+        Value::Object(root)
+    }
+
+    /// Writes the document as one line.
+    pub fn write(&self, function_name: &str, now: SystemTime) {
+        let mut line = self.document(function_name, now).to_string();
+        line.push('\n');
+        // Metrics that cannot be written must not make a batch fail that was done.
+        let _ = io::stdout().lock().write_all(line.as_bytes());
+    }
+}
+
+/// The age of the oldest record of a batch; 0 when it is from a clock that is ahead of this one.
+#[must_use]
+pub fn lag(batch: &[Delivered<'_>], now: SystemTime) -> Option<Duration> {
+    let seconds = batch.iter().filter_map(|delivered| {
+        delivered.record.as_ref().ok()?.record.approximate_creation_seconds
+    });
+    let written = Duration::from_secs(seconds.min()?);
+    Some(now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(written))
+}
+
+fn count(name: &'static str, number: usize) -> (&'static str, Unit, u64) {
+    (name, Unit::Count, u64::try_from(number).unwrap_or(u64::MAX))
+}
+
+fn milliseconds(name: &'static str, duration: Duration) -> (&'static str, Unit, u64) {
+    (name, Unit::Milliseconds, millis(duration))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, decode};
+
+    const SUMMARY: Summary =
+        Summary { records: 10, ignored: 1, applied: 4, already_applied: 2, refused: 1, retried: 2 };
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_batch_is_one_document_of_the_specification() {
+        let metrics = Metrics::of_batch(
+            SUMMARY,
+            Some(Duration::from_millis(2_900)),
+            Duration::from_millis(31),
+        );
+        let expected = r#"{"BatchDuration":31,"FunctionName":"weir-ArchiveFunction-1X","Lag":2,"RecordsAlreadyApplied":2,"RecordsApplied":4,"RecordsIgnored":1,"RecordsRefused":1,"RecordsRetried":2,"RecordsSeen":10,"_aws":{"CloudWatchMetrics":[{"Dimensions":[["FunctionName"]],"Metrics":[{"Name":"RecordsSeen","Unit":"Count"},{"Name":"RecordsIgnored","Unit":"Count"},{"Name":"RecordsApplied","Unit":"Count"},{"Name":"RecordsAlreadyApplied","Unit":"Count"},{"Name":"RecordsRefused","Unit":"Count"},{"Name":"RecordsRetried","Unit":"Count"},{"Name":"Lag","Unit":"Seconds"},{"Name":"BatchDuration","Unit":"Milliseconds"}],"Namespace":"Weir"}],"Timestamp":1795000000000}}"#;
+        let document = metrics.document("weir-ArchiveFunction-1X", at(1_795_000_000));
+        assert_eq!(document, serde_json::from_str::<Value>(expected).unwrap());
+        assert!(!document.to_string().contains('\n'));
+    }
+
+    /// What CloudWatch requires, or else drops the whole document in silence: every metric has one
+    /// definition and a number at the root, and every dimension a text.
+    #[test]
+    fn every_document_keeps_the_rules_of_the_format() {
+        let report = ReconcileReport { counters: 3, complete: true, ..ReconcileReport::default() };
+        for metrics in [
+            Metrics::of_batch(Summary::default(), None, Duration::ZERO),
+            Metrics::of_batch(SUMMARY, Some(Duration::MAX), Duration::MAX),
+            Metrics::of_reconciliation(&report, Duration::from_secs(1)),
+        ] {
+            let document = metrics.document("f", at(7));
+            assert_eq!(document["_aws"]["Timestamp"], 7_000);
+            let directives = document["_aws"]["CloudWatchMetrics"].as_array().unwrap();
+            assert_eq!(directives.len(), 1);
+            let directive = &directives[0];
+            assert_eq!(directive["Namespace"], NAMESPACE);
+            assert_eq!(directive["Dimensions"], json!([[DIMENSION]]));
+            assert!(document[DIMENSION].is_string());
+            let definitions = directive["Metrics"].as_array().unwrap();
+            assert!(definitions.len() <= 100, "a directive has at most 100 metrics");
+            let mut names = std::collections::BTreeSet::new();
+            for definition in definitions {
+                let name = definition["Name"].as_str().unwrap();
+                assert!(document[name].is_u64(), "{name}");
+                assert!(
+                    ["Count", "Seconds", "Milliseconds"]
+                        .contains(&definition["Unit"].as_str().unwrap())
+                );
+                assert!(names.insert(name), "{name} twice");
+            }
+            // Nothing at the root but `_aws`, the dimension and the metrics.
+            assert_eq!(document.as_object().unwrap().len(), definitions.len() + 2);
+        }
+    }
+
+    #[test]
+    fn the_lag_is_the_age_of_the_oldest_record_that_says_its_time() {
+        let record = |time: &str| {
+            format!(
+                r#"{{"eventID":"e","eventName":"REMOVE","dynamodb":{{{time}"SequenceNumber":"13","Keys":{{"k":{{"S":"v"}}}},"StreamViewType":"KEYS_ONLY"}},"eventSourceARN":"arn:x"}}"#
+            )
+        };
+        let [early, late, silent] =
+            [r#""ApproximateCreationDateTime":100,"#, r#""ApproximateCreationDateTime":160,"#, ""]
+                .map(record);
+        for (records, expected) in [
+            (format!("{late},{early},7,{silent}"), Some(900)),
+            (late, Some(840)),
+            (format!("{silent},7"), None),
+            (record(r#""ApproximateCreationDateTime":5000,"#), Some(0)),
+            (String::new(), None),
+        ] {
+            let payload = format!(r#"{{"Records":[{records}]}}"#);
+            let Ok(Event::Batch(batch)) = decode(&payload) else { panic!("a batch") };
+            assert_eq!(lag(&batch, at(1_000)).map(|lag| lag.as_secs()), expected, "{payload}");
+        }
+    }
+}

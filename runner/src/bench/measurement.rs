@@ -1,0 +1,210 @@
+//! One measurement: some connections send one operation for a while, each as soon as the answer to
+//! its last request is there (a closed loop).
+//!
+//! One thread generates the load, so that its cost is that of one event loop. It decides nothing
+//! about tables and prints nothing.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::connection::{Connection, Endpoint};
+use super::histogram::Histogram;
+use super::process::{self, Usage};
+use super::workload::{self, Draw, Operation, Tables};
+
+/// Time that a request which is under way at the end has for its answer.
+const GRACE: Duration = Duration::from_secs(20);
+/// Connection failures after which a connection gives up: a server that is gone stays gone.
+const RECONNECTS_MAX: u32 = 50;
+/// Pause before a connection is opened again.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
+/// Characters of an error's text that are kept.
+const ERROR_CHARACTERS_MAX: usize = 300;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) endpoint: Endpoint,
+    pub(super) tables: Tables,
+    pub(super) operation: Operation,
+    pub(super) connections: u32,
+    pub(super) warm_up: Duration,
+    pub(super) duration: Duration,
+    /// The server's processes, if their CPU time is to be read.
+    pub(super) server_pids: Vec<u32>,
+}
+
+/// What was measured between the warm-up and the end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    /// Latencies of requests that were carried out, in nanoseconds.
+    pub(super) latency: Histogram,
+    /// Requests that were not carried out, or of which that is not known.
+    pub(super) errors: u64,
+    /// Over the whole run with warm-up: requests that were acknowledged.
+    pub(super) acknowledged: u64,
+    /// Over the whole run with warm-up: requests of which nobody knows whether they were carried out.
+    pub(super) unknown: u64,
+    /// The first error's text.
+    pub(super) first_error: Option<String>,
+    /// What the server's processes used meanwhile, and their memory at the end.
+    pub(super) server: Option<Usage>,
+}
+
+impl Outcome {
+    fn fail(&mut self, measured: bool, text: impl FnOnce() -> String) {
+        self.errors += u64::from(measured);
+        if self.first_error.is_none() {
+            self.first_error = Some(text().chars().take(ERROR_CHARACTERS_MAX).collect());
+        }
+    }
+}
+
+/// Measures. Takes the warm-up, the duration, and at most [`GRACE`].
+///
+/// # Errors
+/// When the load cannot be generated or the server's processes cannot be read.
+pub(super) async fn measure(plan: Plan) -> Result<Outcome, String> {
+    let (warm_up, duration) = (plan.warm_up, plan.duration);
+    let pids = plan.server_pids.clone();
+    let began = Instant::now();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    thread::Builder::new()
+        .name("generator".to_owned())
+        .spawn(move || {
+            // A receiver that has gone away wants no outcome.
+            let _ = sender.send(generate(&plan, began));
+        })
+        .map_err(|error| format!("cannot start the load generator: {error}"))?;
+    tokio::time::sleep_until((began + warm_up).into()).await;
+    let before = read(&pids)?;
+    tokio::time::sleep_until((began + warm_up + duration).into()).await;
+    let after = read(&pids)?;
+    let mut outcome = receiver.await.map_err(|_| "the load generator ended early".to_owned())??;
+    outcome.server = before.zip(after).map(|(before, after)| Usage {
+        cpu_micros: after.cpu_micros.saturating_sub(before.cpu_micros),
+        resident_bytes: after.resident_bytes,
+    });
+    Ok(outcome)
+}
+
+fn read(pids: &[u32]) -> Result<Option<Usage>, String> {
+    if pids.is_empty() { Ok(None) } else { process::read_usage(pids).map(Some) }
+}
+
+/// Runs all connections on this thread.
+fn generate(plan: &Plan, began: Instant) -> Result<Outcome, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start the load generator: {error}"))?;
+    let outcome = Rc::new(RefCell::new(Outcome::default()));
+    let end = began + plan.warm_up + plan.duration + GRACE;
+    let local = tokio::task::LocalSet::new();
+    for number in 0..plan.connections {
+        let (plan, outcome) = (plan.clone(), Rc::clone(&outcome));
+        local.spawn_local(async move {
+            let mut driver = Driver::new(&plan, began, number, &outcome);
+            if tokio::time::timeout_at(end.into(), driver.drive()).await.is_err() {
+                let mut outcome = outcome.borrow_mut();
+                outcome.unknown += 1;
+                outcome.fail(true, || format!("no answer within {} s", GRACE.as_secs()));
+            }
+        });
+    }
+    runtime.block_on(local);
+    Ok(outcome.take())
+}
+
+/// One connection and what it is to send.
+struct Driver<'a> {
+    plan: &'a Plan,
+    outcome: &'a RefCell<Outcome>,
+    draw: Draw,
+    measure_from: Instant,
+    until: Instant,
+}
+
+impl<'a> Driver<'a> {
+    fn new(plan: &'a Plan, began: Instant, number: u32, outcome: &'a RefCell<Outcome>) -> Self {
+        let measure_from = began + plan.warm_up;
+        let draw = Draw::new(u64::from(number) + 1);
+        Self { plan, outcome, draw, measure_from, until: measure_from + plan.duration }
+    }
+
+    fn is_measured(&self, now: Instant) -> bool {
+        (self.measure_from..self.until).contains(&now)
+    }
+
+    async fn drive(&mut self) {
+        for _ in 0..RECONNECTS_MAX {
+            let closed = match Connection::open(&self.plan.endpoint).await {
+                Ok(connection) => self.send_until_the_end(connection).await,
+                Err(error) => {
+                    let measured = self.is_measured(Instant::now());
+                    let mut outcome = self.outcome.borrow_mut();
+                    outcome.fail(measured, || format!("cannot connect: {error}"));
+                    Closed::Broken
+                }
+            };
+            if matches!(closed, Closed::Done) || Instant::now() >= self.until {
+                return;
+            }
+            tokio::time::sleep(RECONNECT_PAUSE).await;
+        }
+    }
+
+    /// Sends requests, one after the other.
+    async fn send_until_the_end(&mut self, mut connection: Connection) -> Closed {
+        let (plan, tables) = (self.plan, &self.plan.tables);
+        let mut request = tables.request(&plan.endpoint.authority, plan.operation);
+        loop {
+            self.draw.set_next(&mut request, plan.operation, tables);
+            let sent = Instant::now();
+            if sent >= self.until {
+                return Closed::Done;
+            }
+            let answered = connection.exchange(request.bytes()).await;
+            let now = Instant::now();
+            let measured = self.is_measured(now);
+            let mut outcome = self.outcome.borrow_mut();
+            match answered {
+                Ok(answer) if answer.status == 200 => {
+                    outcome.acknowledged += 1;
+                    if !workload::is_complete(plan.operation, answer.body) {
+                        outcome.fail(measured, || "an answer is not complete".to_owned());
+                    } else if measured {
+                        let nanos = now.duration_since(sent).as_nanos();
+                        outcome.latency.record(u64::try_from(nanos).unwrap_or(u64::MAX));
+                    }
+                    if answer.closes {
+                        return Closed::Broken;
+                    }
+                }
+                Ok(answer) => {
+                    // A server error may come after the work was done; a refusal does not.
+                    outcome.unknown += u64::from(answer.status >= 500);
+                    let body = String::from_utf8_lossy(answer.body);
+                    outcome.fail(measured, || format!("HTTP {}: {body}", answer.status));
+                    if answer.closes {
+                        return Closed::Broken;
+                    }
+                }
+                Err(error) => {
+                    outcome.unknown += 1;
+                    outcome.fail(measured, || format!("a connection broke: {error}"));
+                    return Closed::Broken;
+                }
+            }
+        }
+    }
+}
+
+enum Closed {
+    /// The time is over.
+    Done,
+    /// The server closed the connection, or it broke.
+    Broken,
+}

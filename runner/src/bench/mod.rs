@@ -1,0 +1,296 @@
+//! `weir bench`: what a DynamoDB endpoint can do, and how near that is to what this machine can.
+//!
+//! `request`, `response` and `connection` are a client that costs little; `workload` says what is
+//! sent; `measurement` sends it in a closed loop; `ceiling` is what to compare with. It verifies
+//! no result but the sum of the counter. `docs/benchmarks.md` says how to read the figures.
+
+mod ceiling;
+mod connection;
+mod fixture;
+mod histogram;
+mod measurement;
+mod process;
+mod report;
+mod request;
+mod response;
+mod workload;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::ceiling::{Ceiling, CeilingProcess};
+use self::connection::{Connection, Endpoint};
+use self::fixture::Fixture;
+use self::measurement::{Outcome, Plan};
+pub use self::report::Format;
+use self::report::{Report, Row, STORE, SumCheck};
+use self::request::Request;
+pub use self::workload::Operation;
+use crate::endpoint;
+
+/// What to measure, and how long.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    weir bench --endpoint http://127.0.0.1:8000 --server-pid 4711\n  \
+    weir bench --endpoint http://127.0.0.1:8000 --operations put,get --connections 64 --report tsv\n  \
+    weir bench --ceiling                      what this machine can do without a store\n  \
+    weir bench --ceiling --endpoint URL       both, and the store's puts in percent of it\n\n\
+    The tables weir-bench-… are made, loaded, and deleted afterwards.")]
+pub struct BenchArguments {
+    /// The endpoint, plain HTTP [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// What to measure
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…", default_values = ["put", "get", "get-eventual", "update", "query", "batch"])]
+    operations: Vec<Operation>,
+    /// Connections that send at the same time, one figure for each measurement
+    #[arg(long, value_delimiter = ',', value_name = "N,…", default_values = ["1", "16", "64"], value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: Vec<u32>,
+    /// Seconds that each operation is measured with each number of connections
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    duration: u64,
+    /// Seconds before each of them that do not count
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=600))]
+    warm_up: u64,
+    /// Single items in the table; and --partitions times 50 for the queries
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(25..=100_000_000))]
+    items: u64,
+    /// Partitions of 50 items
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    partitions: u64,
+    /// Processes of the server, whose CPU time and memory are read (Linux)
+    #[arg(long = "server-pid", value_name = "PID", value_delimiter = ',')]
+    server_pids: Vec<u32>,
+    /// Measure also an HTTP echo and a group commit without a store, which nothing can beat
+    #[arg(long)]
+    ceiling: bool,
+    /// How to write the results
+    #[arg(long = "report", value_enum, default_value = "text")]
+    report: Format,
+    /// Be a ceiling's server: how `--ceiling` starts it
+    #[arg(long, value_enum, hide = true)]
+    serve_ceiling: Option<Ceiling>,
+    /// Where the ceilings' logs go, which should be the disk of the store [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BenchReport {
+    /// The results, in the format that was asked for.
+    pub text: String,
+    /// What makes the results worthless, if anything does.
+    pub failure: Option<String>,
+}
+
+/// Runs the benchmark. `announce` is given what has to be written to standard output at once.
+///
+/// # Errors
+/// When nothing can be measured; the tables are deleted then too, if the endpoint answers.
+pub async fn run(
+    arguments: &BenchArguments,
+    announce: impl FnOnce(&str),
+) -> Result<BenchReport, String> {
+    let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
+    if let Some(ceiling) = arguments.serve_ceiling {
+        ceiling::serve(ceiling, &folder, announce).await?;
+        return Ok(BenchReport { text: String::new(), failure: None });
+    }
+    let mut report = Report::default();
+    if cfg!(debug_assertions) {
+        let note = "a development build: load and ceilings cost more than with --release";
+        report.notes.push(note.to_owned());
+    }
+    let url = match &arguments.endpoint {
+        None if arguments.ceiling => None,
+        flag => Some(endpoint::find(flag.as_deref())?),
+    };
+    let progress = progress_bar();
+    let run = measure_all(arguments, url.as_deref(), &folder, &progress, &mut report);
+    let result = tokio::select! {
+        result = run => result,
+        _ = tokio::signal::ctrl_c() => {
+            Err("interrupted; tables weir-bench-… may be left".to_owned())
+        }
+    };
+    progress.finish_and_clear();
+    result?;
+    let wrong = report.sum.is_some_and(|sum| !sum.holds());
+    let failure = wrong.then(|| "the sum of the slots is not what was acknowledged".to_owned());
+    Ok(BenchReport { text: report.write(arguments.report), failure })
+}
+
+fn progress_bar() -> ProgressBar {
+    // Hidden by itself when standard error is not a terminal.
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Loads, measures, and deletes the tables whatever became of it.
+async fn measure_all(
+    arguments: &BenchArguments,
+    url: Option<&str>,
+    folder: &Path,
+    progress: &ProgressBar,
+    report: &mut Report,
+) -> Result<(), String> {
+    let mut fixture = match url {
+        Some(url) => {
+            let endpoint = Endpoint::parse(url)?;
+            Some(Fixture::open(endpoint, arguments.items, arguments.partitions).await?)
+        }
+        None => None,
+    };
+    let result = match &mut fixture {
+        Some(fixture) => {
+            progress.set_message("loading");
+            fixture.load(progress).await
+        }
+        None => Ok(()),
+    };
+    let result = match result {
+        Ok(()) => measure_in_turn(arguments, url, folder, &mut fixture, progress, report).await,
+        Err(error) => Err(format!("cannot load the tables: {error}")),
+    };
+    if let Some(fixture) = &mut fixture {
+        let removed = fixture.remove().await;
+        return result.and(removed);
+    }
+    result
+}
+
+/// For each number of connections: every operation, and the ceilings right behind, so that what
+/// is compared was measured within the same minute.
+async fn measure_in_turn(
+    arguments: &BenchArguments,
+    url: Option<&str>,
+    folder: &Path,
+    fixture: &mut Option<Fixture>,
+    progress: &ProgressBar,
+    report: &mut Report,
+) -> Result<(), String> {
+    let operations = if url.is_some() { arguments.operations.len() } else { 0 };
+    let each = operations + if arguments.ceiling { Ceiling::ALL.len() } else { 0 };
+    progress.reset();
+    progress.set_length(u64::try_from(each * arguments.connections.len()).unwrap_or(0));
+    let mut counted = SumCheck { acknowledged: 0, unknown: 0, sum: 0 };
+    for connections in &arguments.connections {
+        if let (Some(url), Some(fixture)) = (url, fixture.as_ref()) {
+            for operation in &arguments.operations {
+                let tables = fixture.tables.clone();
+                let pids = arguments.server_pids.clone();
+                let plan = plan(arguments, url, tables, *operation, *connections, pids)?;
+                let outcome = measure_one(arguments, STORE, plan, progress, report).await?;
+                if *operation == Operation::Update {
+                    counted.acknowledged += outcome.acknowledged;
+                    counted.unknown += outcome.unknown;
+                }
+            }
+        }
+        if arguments.ceiling {
+            for ceiling in Ceiling::ALL {
+                measure_ceiling(arguments, ceiling, *connections, folder, progress, report).await?;
+            }
+        }
+    }
+    if let Some(fixture) = fixture
+        && arguments.operations.contains(&Operation::Update)
+    {
+        counted.sum = fixture.sum_slots().await?;
+        report.sum = Some(counted);
+    }
+    Ok(())
+}
+
+fn plan(
+    arguments: &BenchArguments,
+    url: &str,
+    tables: workload::Tables,
+    operation: Operation,
+    connections: u32,
+    server_pids: Vec<u32>,
+) -> Result<Plan, String> {
+    Ok(Plan {
+        endpoint: Endpoint::parse(url)?,
+        tables,
+        operation,
+        connections,
+        warm_up: Duration::from_secs(arguments.warm_up),
+        duration: Duration::from_secs(arguments.duration),
+        server_pids,
+    })
+}
+
+async fn measure_one(
+    arguments: &BenchArguments,
+    target: &str,
+    plan: Plan,
+    progress: &ProgressBar,
+    report: &mut Report,
+) -> Result<Outcome, String> {
+    let (name, connections) = (plan.operation.name(), plan.connections);
+    progress.set_message(format!("{target} {name}, {connections} connections"));
+    let outcome = measurement::measure(plan).await?;
+    let seconds = Duration::from_secs(arguments.duration).as_secs_f64();
+    let row = Row::new(target, name, connections, seconds, &outcome);
+    if let Some(error) = &outcome.first_error {
+        let note = format!("{target} {name}, {connections} connections: first error: {error}");
+        report.notes.push(note);
+    }
+    report.rows.push(row);
+    progress.inc(1);
+    Ok(outcome)
+}
+
+/// Starts a ceiling, measures put requests against it, and ends it.
+async fn measure_ceiling(
+    arguments: &BenchArguments,
+    ceiling: Ceiling,
+    connections: u32,
+    folder: &Path,
+    progress: &ProgressBar,
+    report: &mut Report,
+) -> Result<(), String> {
+    let folder = folder.join(format!("weir-bench-{}-{}", std::process::id(), ceiling.name()));
+    let result = async {
+        let server = CeilingProcess::start(ceiling, &folder).await?;
+        let tables = workload::Tables {
+            items: "ceiling".to_owned(),
+            votes: "ceiling".to_owned(),
+            item_count: arguments.items,
+            partition_count: arguments.partitions,
+        };
+        let pids = vec![server.pid];
+        let plan = plan(arguments, &server.url, tables, Operation::Put, connections, pids)?;
+        let outcome = measure_one(arguments, ceiling.name(), plan, progress, report).await?;
+        let syncs = ask_syncs(&server.url).await?;
+        if syncs > 0
+            && let Some(row) = report.rows.last_mut()
+        {
+            row.requests_per_sync = Some(report::ratio(outcome.acknowledged, syncs));
+        }
+        Ok(())
+    }
+    .await;
+    // The echo has no folder; a folder that stays behind is in the temporary one.
+    let _ = std::fs::remove_dir_all(&folder);
+    result
+}
+
+/// How often a ceiling has synced each of its logs.
+async fn ask_syncs(url: &str) -> Result<u64, String> {
+    let endpoint = Endpoint::parse(url)?;
+    let failed = |error: std::io::Error| format!("cannot ask a ceiling for its syncs: {error}");
+    let mut connection = Connection::open(&endpoint).await.map_err(failed)?;
+    let request = Request::syncs(&endpoint.authority);
+    let answer = connection.exchange(request.bytes()).await.map_err(failed)?;
+    let text = std::str::from_utf8(answer.body).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| "a ceiling gave no number".to_owned())
+}

@@ -1,0 +1,153 @@
+//! `weir clock` and `weir ttl`: the store's time, and what expires by it.
+//!
+//! The clock itself is the store's; this only asks over its admin endpoint.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::endpoint;
+use crate::exit::Exit;
+use crate::output::{self, Output};
+
+/// What to do with the clock.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume"
+)]
+pub struct ClockArguments {
+    /// The change
+    #[command(subcommand)]
+    pub change: ClockChange,
+    /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
+    #[arg(long, global = true, value_name = "URL")]
+    pub endpoint: Option<String>,
+}
+
+/// The changes of a clock.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ClockChange {
+    /// Show the store's time
+    Show,
+    /// Stop time
+    Freeze,
+    /// Let time pass at once; TTL, shard rotation and retention follow
+    Advance {
+        /// How long: 26h, 90m, 1d12h, 500ms
+        #[arg(value_parser = parse_duration)]
+        duration: Duration,
+    },
+    /// Let time run on from where it stands
+    Resume,
+}
+
+/// What to do about expiry.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  weir ttl sweep\n  weir clock advance 26h && weir ttl sweep")]
+pub struct TtlArguments {
+    /// The action
+    #[command(subcommand)]
+    pub action: TtlAction,
+    /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
+    #[arg(long, global = true, value_name = "URL")]
+    pub endpoint: Option<String>,
+}
+
+/// What to do about expiry.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum TtlAction {
+    /// Delete now what has expired by the store's time
+    Sweep,
+}
+
+/// Shows or changes the clock.
+///
+/// # Errors
+/// When the store does not answer or refuses.
+pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    let change = match arguments.change {
+        ClockChange::Show => Value::Null,
+        ClockChange::Freeze => json!({"freeze": true}),
+        ClockChange::Resume => json!({"resume": true}),
+        ClockChange::Advance { duration } => {
+            json!({"advance_ms": u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)})
+        }
+    };
+    let method = if change.is_null() { Method::GET } else { Method::POST };
+    let clock = endpoint::admin(method, &endpoint, "clock", &change).await?;
+    let now_ms = clock.get("now_ms").and_then(Value::as_i64).unwrap_or_default();
+    let time = jiff::Timestamp::from_millisecond(now_ms).map_err(|error| error.to_string())?;
+    let frozen = clock.get("frozen").cloned().unwrap_or_default();
+    let row = vec![json!(format!("{time:.3}")), json!(now_ms), frozen];
+    output::rows(output, &["time", "now ms", "frozen"], &[row]);
+    Ok(Exit::Done)
+}
+
+/// Deletes what has expired.
+///
+/// # Errors
+/// When the store does not answer or refuses.
+pub async fn run_ttl(arguments: &TtlArguments, output: Output) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    let TtlAction::Sweep = arguments.action;
+    let swept = endpoint::admin(Method::POST, &endpoint, "ttl/sweep", &json!({})).await?;
+    let expired = swept.get("expired").cloned().unwrap_or_default();
+    output::rows(output, &["expired"], &[vec![expired]]);
+    Ok(Exit::Done)
+}
+
+/// Reads a duration such as `26h` or `1d12h30m`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let fault = || format!("`{text}` is no duration: write such as 26h, 90m, 1d12h or 500ms");
+    let mut rest = text;
+    let mut millis: u64 = 0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(fault)?;
+        let (number, behind) = rest.split_at(digits);
+        let letters = behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len());
+        let (unit, after) = behind.split_at(letters);
+        let unit: u64 = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return Err(fault()),
+        };
+        let number: u64 = number.parse().map_err(|_| fault())?;
+        let part = number.checked_mul(unit).ok_or_else(fault)?;
+        millis = millis.checked_add(part).ok_or_else(fault)?;
+        rest = after;
+    }
+    if text.is_empty() { Err(fault()) } else { Ok(Duration::from_millis(millis)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_numbers_with_units() {
+        let cases = [
+            ("26h", Some(93_600_000)),
+            ("1d12h", Some(129_600_000)),
+            ("500ms", Some(500)),
+            ("1h30m5s", Some(5_405_000)),
+            ("0s", Some(0)),
+            ("26", None),
+            ("h", None),
+            ("", None),
+            ("-1h", None),
+            ("1w", None),
+            ("99999999999999999999h", None),
+            ("9999999999999999d", None),
+        ];
+        for (text, millis) in cases {
+            let parsed = parse_duration(text).ok();
+            assert_eq!(parsed, millis.map(Duration::from_millis), "{text}");
+        }
+    }
+}

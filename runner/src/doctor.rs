@@ -1,0 +1,185 @@
+//! `weir doctor`: whether this machine and this folder have what `weir` needs.
+//!
+//! It changes nothing; each line that is not well says what to do.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::endpoint::{self, Running};
+use crate::exit::Exit;
+use crate::output::{self, Output};
+use crate::template::Stack;
+
+/// Below this, in MB, a first build may not fit.
+const FREE_MB_MIN: u64 = 5_000;
+
+/// What to check.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir doctor\n  weir doctor --output json\n\nExit codes: 0 all is well, 1 something needs the fix that is shown"
+)]
+pub struct DoctorArguments {
+    /// The data folder of `weir up`
+    #[arg(long, value_name = "DIRECTORY", default_value = ".weir/up")]
+    pub directory: std::path::PathBuf,
+}
+
+/// One finding.
+struct Check {
+    what: &'static str,
+    state: State,
+    finding: String,
+    fix: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Well,
+    Warning,
+    Failed,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Well => "ok",
+            Self::Warning => "warning",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// Checks everything and shows it.
+pub async fn run(
+    arguments: &DoctorArguments,
+    output: Output,
+    stack: Result<Stack, String>,
+) -> Exit {
+    let mut checks = vec![
+        tool("toolchain", "rustc", "install Rust 1.95 or later: https://rustup.rs"),
+        tool("cargo", "cargo", "install Rust 1.95 or later: https://rustup.rs"),
+        template(stack),
+        folder(&arguments.directory),
+        space(),
+    ];
+    checks.extend(running().await);
+    let rows: Vec<Vec<Value>> = checks
+        .iter()
+        .map(|check| {
+            let fix = if check.state == State::Well { Value::Null } else { json!(check.fix) };
+            vec![json!(check.what), json!(check.state.word()), json!(check.finding), fix]
+        })
+        .collect();
+    output::rows(output, &["check", "state", "finding", "fix"], &rows);
+    let has_failed = checks.iter().any(|check| check.state == State::Failed);
+    if has_failed { Exit::Failed } else { Exit::Done }
+}
+
+fn tool(what: &'static str, program: &str, fix: &'static str) -> Check {
+    let answer = Command::new(program).arg("--version").output();
+    let (state, finding) = match answer {
+        Ok(answer) if answer.status.success() => {
+            (State::Well, String::from_utf8_lossy(&answer.stdout).trim().to_owned())
+        }
+        Ok(answer) => {
+            (State::Failed, format!("`{program} --version` ended with {}", answer.status))
+        }
+        Err(error) => (State::Failed, format!("`{program}` does not start: {error}")),
+    };
+    Check { what, state, finding, fix }
+}
+
+fn template(stack: Result<Stack, String>) -> Check {
+    let fix = "run `weir up` to see each place with what to write instead";
+    let (state, finding) = match stack {
+        Ok(stack) if stack.warnings.is_empty() => (State::Well, counts(&stack)),
+        Ok(stack) => {
+            let warnings =
+                stack.warnings.iter().map(|it| format!("line {}: {}", it.line, it.message));
+            (State::Warning, warnings.collect::<Vec<_>>().join("; "))
+        }
+        Err(error) => (State::Failed, error.lines().next().unwrap_or_default().to_owned()),
+    };
+    Check { what: "template", state, finding, fix }
+}
+
+fn counts(stack: &Stack) -> String {
+    let (tables, functions) = (stack.tables.len(), stack.functions.len());
+    format!("{tables} tables, {functions} functions, {} mappings", stack.mappings.len())
+}
+
+fn folder(directory: &Path) -> Check {
+    let fix = "name a folder that you may write, with --directory";
+    // The nearest folder that is there: what is below it, `weir up` makes.
+    let existing = directory.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
+    let existing = if existing.as_os_str().is_empty() { Path::new(".") } else { existing };
+    let probe = existing.join(format!(".weir-doctor-{}", std::process::id()));
+    let written = std::fs::write(&probe, b"probe").and_then(|()| std::fs::remove_file(&probe));
+    let (state, finding) = match written {
+        Ok(()) => (State::Well, format!("{} can be written", directory.display())),
+        Err(error) => {
+            (State::Failed, format!("cannot write below {}: {error}", existing.display()))
+        }
+    };
+    Check { what: "data folder", state, finding, fix }
+}
+
+fn space() -> Check {
+    let fix = "free some space: a build takes about 5 GB";
+    let answer = Command::new("df").args(["-Pm", "."]).output().ok();
+    let text = answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned());
+    let free = text
+        .as_deref()
+        .and_then(|text| text.lines().nth(1)?.split_whitespace().nth(3)?.parse::<u64>().ok());
+    let (state, finding) = match free {
+        Some(free) if free >= FREE_MB_MIN => (State::Well, format!("{free} MB free")),
+        Some(free) => (State::Warning, format!("{free} MB free")),
+        None => (State::Warning, "`df` does not say how much is free".to_owned()),
+    };
+    Check { what: "disk", state, finding, fix }
+}
+
+/// The endpoints of a running system; else the ports that one would need.
+async fn running() -> Vec<Check> {
+    let Ok(running) = Running::read() else {
+        let ports = [(8000, "weir up --port 0"), (9090, "weir up --s3-port 0")];
+        let mut checks: Vec<Check> = ports.map(|(number, fix)| port(number, fix)).into();
+        checks.push(port(crate::up::INVOKE_PORT, "weir up --invoke-port 0"));
+        return checks;
+    };
+    let clock = endpoint::admin(Method::GET, &running.dynamodb, "clock", &Value::Null).await;
+    let clock = match clock {
+        Ok(clock) if clock.get("frozen") == Some(&json!(true)) => Check {
+            what: "clock",
+            state: State::Warning,
+            finding: "the store's clock is frozen, so nothing expires".to_owned(),
+            fix: "weir clock resume",
+        },
+        Ok(_) => Check {
+            what: "clock",
+            state: State::Well,
+            finding: format!("the store at {} runs on time or ahead", running.dynamodb),
+            fix: "",
+        },
+        Err(error) => Check {
+            what: "running",
+            state: State::Failed,
+            finding: error,
+            fix: "start `weir up`; if it was killed, remove .weir/running.json",
+        },
+    };
+    vec![clock]
+}
+
+fn port(number: u16, fix: &'static str) -> Check {
+    let (state, finding) = match TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
+        Ok(_) => (State::Well, format!("{number} is free")),
+        Err(error) => (State::Failed, format!("{number} cannot be used: {error}")),
+    };
+    Check { what: "port", state, finding, fix }
+}

@@ -1,0 +1,126 @@
+//! Reads the journal, oldest line first.
+//!
+//! A line that cannot be read is passed over: the last one may be half written, and one of a later
+//! version may be of a kind that is not known here.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use super::entry::{Entry, Line, RecordName};
+
+/// The journal cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// There is none.
+    #[error(
+        "there is no journal in `{folder}`: `weir up` writes it; name its data folder with --directory"
+    )]
+    Missing {
+        /// Where it should be.
+        folder: PathBuf,
+    },
+    /// A file cannot be read.
+    #[error("cannot read the journal `{path}`: {source}")]
+    Unreadable {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The lines of a journal.
+pub struct Reader {
+    segments: std::vec::IntoIter<PathBuf>,
+    lines: Option<io::Lines<BufReader<File>>>,
+}
+
+impl Reader {
+    /// Opens the journal in a folder.
+    ///
+    /// # Errors
+    /// When there is none, or the folder cannot be read.
+    pub fn open(folder: &Path) -> Result<Self, JournalError> {
+        let segments = match segments(folder) {
+            Ok(segments) if !segments.is_empty() => segments,
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(JournalError::Unreadable { path: folder.to_owned(), source });
+            }
+            _ => return Err(JournalError::Missing { folder: folder.to_owned() }),
+        };
+        let paths: Vec<_> = segments.into_iter().map(|(_, path)| path).collect();
+        Ok(Self { segments: paths.into_iter(), lines: None })
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Line;
+
+    fn next(&mut self) -> Option<Line> {
+        loop {
+            if let Some(lines) = &mut self.lines {
+                // A file that cannot be read on ends here, as one that is read to its end.
+                while let Some(Ok(text)) = lines.next() {
+                    if let Ok(line) = serde_json::from_str(&text) {
+                        return Some(line);
+                    }
+                }
+            }
+            let path = self.segments.next()?;
+            // A segment may be removed while the others are read.
+            self.lines = File::open(path).ok().map(|file| BufReader::new(file).lines());
+        }
+    }
+}
+
+/// The record that the journal saw last, of one table or of any.
+#[must_use]
+pub fn newest_record(lines: impl Iterator<Item = Line>, table: Option<&str>) -> Option<RecordName> {
+    let mut of_table = std::collections::BTreeSet::new();
+    let mut newest = None;
+    for line in lines {
+        match line.entry {
+            Entry::Mapping { mapping, table: own, .. }
+                if table.is_none_or(|table| table == own) =>
+            {
+                of_table.insert(mapping);
+            }
+            Entry::PassedOver { mapping, record, .. } if of_table.contains(&mapping) => {
+                newest = Some(record);
+            }
+            Entry::Invoked { mapping, records, attempt: 1, .. } if of_table.contains(&mapping) => {
+                newest = records.into_iter().next_back().or(newest);
+            }
+            _ => {}
+        }
+    }
+    newest
+}
+
+/// The segments in a folder, oldest first.
+pub(super) fn segments(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut segments = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.strip_suffix(".ndjson"))
+            .and_then(|stem| stem.parse::<u64>().ok());
+        segments.extend(number.map(|number| (number, path.clone())));
+    }
+    segments.sort();
+    Ok(segments)
+}
+
+pub(super) fn segment_path(folder: &Path, segment: u64) -> PathBuf {
+    folder.join(format!("{segment:08}.ndjson"))
+}
+
+/// The run that a segment belongs to.
+pub(super) fn run_of(segment: &Path) -> Option<u64> {
+    let mut first = String::new();
+    BufReader::new(File::open(segment).ok()?).read_line(&mut first).ok()?;
+    serde_json::from_str::<Line>(&first).ok().map(|line| line.run)
+}

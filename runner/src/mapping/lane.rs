@@ -1,0 +1,485 @@
+//! One lane of a shard: form a batch, invoke, and deal with the outcome until every record of it
+//! is done or given up.
+//!
+//! It does not read, filter, or know other lanes. At most one attempt is under way.
+//!
+//! Choices where Lambda's documentation is silent:
+//!
+//! - **The retry count starts again when the lane has moved on.** AWS, recorded with
+//!   `MaximumRetryAttempts` 3: a batch of three of which the last failed, then that record alone
+//!   four more times, reported with `approximateInvokeCount` 4.
+//! - An answer that cannot be believed counts as a function error, so it bisects too. An answer
+//!   that names the first record does not bisect: the split that it asks for is the whole batch.
+//! - Both halves of a bisected batch keep the retry count, which the split did not raise.
+//! - A batch that failed waits before its next attempt: 100 ms, doubled at each attempt, at most
+//!   30 s, in this runner's default pace. Parts of a batch wait as after a first failure.
+//! - The batching window opens when the previous invocation is over; if it passes without a
+//!   record, the next record opens another.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::back_off;
+use super::command::{BatchId, Command, Event, InvokeOutcome, ShardId};
+use super::context::Context;
+use super::giving_up::Delivering;
+use super::progress::Progress;
+use super::queue::{BatchLimits, Pending, Queue};
+use super::record::{Delivery, EVENT_BYTES_MAX};
+use super::response::{self, Answer};
+use super::tumbling::{OpenWindow, Window, WindowInvocation};
+
+/// Records that are tried together: a batch, or a part of one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Segment {
+    /// Empty only if the segment closes its window.
+    pub(super) records: Vec<Pending>,
+    /// It is the last invocation of the window.
+    pub(super) closes_window: bool,
+    /// Attempts that reached the function and failed, since the lane moved on last.
+    pub(super) failures: u32,
+    /// Attempts in a row that did not reach the function.
+    pub(super) not_invoked: u32,
+    /// It was delivered once more on purpose.
+    duplicated: bool,
+    /// `X-Amz-Function-Error` of the last attempt.
+    pub(super) function_error: Option<String>,
+}
+
+/// What the first segment waits for.
+#[derive(Debug, Clone)]
+pub(super) enum Stage {
+    /// There is no segment.
+    Idle,
+    Ready,
+    InFlight(BatchId),
+    RetryAt(u64),
+    /// It was given up, and the destination stores it.
+    Delivering(Delivering),
+    /// It was given up, and the destination will be tried again.
+    DeliverAt(u64, Delivering),
+}
+
+/// What a lane must know of the reading of its shard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    /// No further record will come.
+    pub(super) ended: bool,
+    /// Every record made before this second was read.
+    pub(super) reached_s: i64,
+}
+
+/// What a lane has at hand during one step.
+pub(super) struct LaneContext<'a, 'step> {
+    pub(super) shard: &'a ShardId,
+    pub(super) progress: &'a mut Progress,
+    pub(super) step: &'a mut Context<'step>,
+}
+
+/// The work of one lane.
+#[derive(Debug, Clone)]
+pub(super) struct Lane {
+    number: u64,
+    pub(super) queue: Queue,
+    /// The parts of the present batch, ascending; the first is being tried.
+    pub(super) segments: VecDeque<Segment>,
+    pub(super) stage: Stage,
+    window_opened: u64,
+    /// The tumbling window that the function aggregates.
+    pub(super) window: Option<OpenWindow>,
+}
+
+impl Lane {
+    /// A lane without records. `number` only spreads the back-off of lanes.
+    pub(super) fn new(number: u64, window: Option<OpenWindow>) -> Self {
+        Self {
+            number,
+            queue: Queue::default(),
+            segments: VecDeque::new(),
+            stage: Stage::Idle,
+            window_opened: 0,
+            window,
+        }
+    }
+
+    /// Whether every record that was taken in is done or given up, and no window is open.
+    pub(super) fn is_done(&self) -> bool {
+        self.has_no_records() && self.segments.is_empty() && self.window.is_none()
+    }
+
+    fn has_no_records(&self) -> bool {
+        self.queue.is_empty() && self.segments.iter().all(|part| part.records.is_empty())
+    }
+
+    /// Whether something is under way outside.
+    pub(super) fn is_in_flight(&self) -> bool {
+        matches!(self.stage, Stage::InFlight(_) | Stage::Delivering(_))
+    }
+
+    /// The records of the attempt that is under way.
+    pub(super) fn in_flight(&self) -> usize {
+        let first = self.segments.front().filter(|_| matches!(self.stage, Stage::InFlight(_)));
+        first.map_or(0, |segment| segment.records.len())
+    }
+
+    /// The records that are neither done nor given up.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len() + self.segments.iter().map(|part| part.records.len()).sum::<usize>()
+    }
+
+    /// The attempts that failed for the records that are tried now.
+    pub(super) fn failed_attempts(&self) -> u32 {
+        self.segments.front().map_or(0, |part| part.failures.saturating_add(part.not_invoked))
+    }
+
+    /// The record that is next to be done.
+    pub(super) fn oldest(&self) -> Option<&Arc<Delivery>> {
+        let tried = self.segments.iter().find_map(|part| part.records.first());
+        tried.or_else(|| self.queue.first()).map(|pending| &pending.record)
+    }
+
+    /// Takes in a record that passed the filter.
+    pub(super) fn accept(&mut self, record: Delivery, place: u64, context: &Context<'_>) {
+        if self.has_no_records() {
+            let window_ms = context.settings.batching_window_ms;
+            if self.window_opened.saturating_add(window_ms) <= context.now.tick_ms {
+                self.window_opened = context.now.tick_ms;
+            }
+        }
+        self.queue.push(record, place);
+    }
+
+    /// When something is due without further input; `None` if nothing is.
+    pub(super) fn deadline(&self, context: &Context<'_>) -> Option<u64> {
+        match self.stage {
+            Stage::RetryAt(tick_ms) | Stage::DeliverAt(tick_ms, _) => Some(tick_ms),
+            Stage::Idle if !self.queue.is_empty() => {
+                Some(self.window_opened.saturating_add(context.settings.batching_window_ms))
+            }
+            _ => None,
+        }
+    }
+
+    /// Does whatever can be done now. Each turn of the loop invokes and stops, or gives up at
+    /// least one record or window.
+    pub(super) fn advance(&mut self, reading: Reading, context: &mut LaneContext<'_, '_>) {
+        while !context.step.stopping {
+            match &self.stage {
+                Stage::Idle => {
+                    let Some(segment) = self.next_segment(reading, context.step) else { return };
+                    self.segments.push_back(segment);
+                    self.stage = Stage::Ready;
+                }
+                Stage::Ready => {
+                    self.close_window_that_is_too_large();
+                    if !self.give_up_aged(context) {
+                        self.invoke(context);
+                        return;
+                    }
+                }
+                Stage::InFlight(_) | Stage::Delivering(_) => return,
+                Stage::RetryAt(tick_ms) => {
+                    if context.step.now.tick_ms < *tick_ms {
+                        return;
+                    }
+                    self.stage = Stage::Ready;
+                }
+                Stage::DeliverAt(tick_ms, delivering) => {
+                    if context.step.now.tick_ms >= *tick_ms {
+                        let delivering = delivering.clone();
+                        self.deliver(delivering, context);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What is to be tried next; `None` if nothing is due.
+    fn next_segment(&mut self, reading: Reading, context: &Context<'_>) -> Option<Segment> {
+        let Some(length_s) = context.settings.tumbling_window_s else {
+            // The setting was removed, and what was aggregated has no meaning any more.
+            self.window = None;
+            return self.is_batch_due(reading, None, context).then(|| {
+                let limits = batch_limits(context, EVENT_BYTES_MAX, None);
+                Segment { records: self.queue.take_batch(limits), ..Segment::default() }
+            });
+        };
+        let first = self.queue.first().map(|pending| pending.record.creation_s);
+        if let Some(open) = &self.window {
+            let end_s = open.window.end_s;
+            let is_over = match first {
+                Some(made) => made.is_some_and(|made| made >= end_s),
+                None => reading.ended || reading.reached_s >= end_s,
+            };
+            if is_over || open.is_too_large() {
+                return Some(Segment { closes_window: true, ..Segment::default() });
+            }
+        }
+        let open = match &self.window {
+            Some(open) => open.clone(),
+            None => OpenWindow::begin(window_of(first?, length_s, context)),
+        };
+        let end_s = open.window.end_s;
+        if !self.is_batch_due(reading, Some(end_s), context) {
+            return None;
+        }
+        let event_bytes = EVENT_BYTES_MAX.saturating_sub(open.event_bytes(context.settings));
+        self.window = Some(open);
+        let limits = batch_limits(context, event_bytes, Some(end_s));
+        Some(Segment { records: self.queue.take_batch(limits), ..Segment::default() })
+    }
+
+    fn is_batch_due(&self, reading: Reading, end_s: Option<i64>, context: &Context<'_>) -> bool {
+        let settings = context.settings;
+        let window_end = self.window_opened.saturating_add(settings.batching_window_ms);
+        !self.queue.is_empty()
+            && (reading.ended
+                || end_s.is_some_and(|end| reading.reached_s >= end)
+                || context.now.tick_ms >= window_end
+                || self.queue.holds_full_batch(settings.batch_size))
+    }
+
+    /// A state that has become too large is dealt with at once, before the rest of its batch.
+    fn close_window_that_is_too_large(&mut self) {
+        let closes = self.segments.front().is_some_and(|first| first.closes_window);
+        if !closes && self.window.as_ref().is_some_and(OpenWindow::is_too_large) {
+            self.segments.push_front(Segment { closes_window: true, ..Segment::default() });
+        }
+    }
+
+    /// Cuts the first segment after `count` records; both parts keep its history.
+    pub(super) fn cut_first(&mut self, count: usize) {
+        let Some(first) = self.segments.front_mut() else { return };
+        if count == 0 || count >= first.records.len() {
+            return;
+        }
+        let rest = first.records.split_off(count);
+        let rest = Segment { records: rest, ..first.without_records() };
+        self.segments.insert(1, rest);
+    }
+
+    fn invoke(&mut self, context: &mut LaneContext<'_, '_>) {
+        let Some(first) = self.segments.front() else { return };
+        // The rest of a batch whose window was terminated early begins the window anew.
+        if let (Some(length_s), None) = (context.step.settings.tumbling_window_s, &self.window) {
+            let made = first.records.first().and_then(|pending| pending.record.creation_s);
+            let window = window_of(made, length_s, context.step);
+            self.window = Some(OpenWindow::begin(window));
+        }
+        let window = self.window.as_ref().map(|open| Box::new(first.window_invocation(open)));
+        let batch = context.step.next_batch_id();
+        context.step.totals.invocations += 1;
+        context.step.commands.push(Command::Invoke {
+            shard: context.shard.clone(),
+            batch,
+            attempt: first.failures.saturating_add(first.not_invoked).saturating_add(1),
+            records: first.records.iter().map(|pending| Arc::clone(&pending.record)).collect(),
+            window,
+        });
+        self.stage = Stage::InFlight(batch);
+    }
+
+    /// Deals with the outcome of an attempt. Returns whether it was this lane's.
+    pub(super) fn invoked(
+        &mut self,
+        batch: BatchId,
+        outcome: &InvokeOutcome,
+        context: &mut LaneContext<'_, '_>,
+    ) -> bool {
+        if !matches!(self.stage, Stage::InFlight(in_flight) if in_flight == batch) {
+            return false;
+        }
+        let Some(first) = self.segments.front_mut() else { return false };
+        let mut state = None;
+        let answer = match outcome {
+            InvokeOutcome::Ok(payload) => {
+                first.function_error = None;
+                state = response::read_state(payload).filter(|_| self.window.is_some());
+                if self.window.is_some() && state.is_none() {
+                    Answer::Failed("the answer within a tumbling window has no `state`".to_owned())
+                } else {
+                    let sequences: Vec<_> =
+                        first.records.iter().map(|pending| &pending.record.sequence).collect();
+                    let reporting = context.step.settings.report_batch_item_failures;
+                    response::read_answer(payload, reporting, &sequences)
+                }
+            }
+            InvokeOutcome::FunctionError { kind, message, .. } => {
+                first.function_error = Some(kind.clone());
+                Answer::Failed(format!("{kind} function error: {message}"))
+            }
+            InvokeOutcome::NotInvoked(reason) => {
+                context.step.totals.not_invoked += 1;
+                first.not_invoked = first.not_invoked.saturating_add(1);
+                let attempt = first.not_invoked;
+                context.report_failure(batch, 0, format!("not invoked: {reason}"));
+                self.retry(attempt, context);
+                return true;
+            }
+        };
+        first.not_invoked = 0;
+        match answer {
+            Answer::Complete => self.complete(batch, state, context),
+            Answer::From(index) => self.complete_until(batch, index, state, context),
+            Answer::Failed(reason) => {
+                context.report_failure(batch, 0, reason);
+                context.step.totals.failures += 1;
+                self.bisect_or_retry(context);
+            }
+        }
+        true
+    }
+
+    fn complete(
+        &mut self,
+        batch: BatchId,
+        state: Option<String>,
+        context: &mut LaneContext<'_, '_>,
+    ) {
+        let Some(first) = self.segments.front_mut() else { return };
+        let count = first.records.len();
+        let shard = context.shard.clone();
+        context.step.report(Event::Succeeded { shard: shard.clone(), batch, count });
+        if context.step.settings.faults.duplicate_delivery && !first.duplicated {
+            first.duplicated = true;
+            context.step.report(Event::Duplicating { shard, batch });
+            self.stage = Stage::Ready;
+            return;
+        }
+        if first.closes_window {
+            if let Some(window) = self.end_window(context) {
+                context.step.report(Event::WindowEnded { shard, window });
+            }
+            return;
+        }
+        context.step.totals.done += count as u64;
+        self.keep_state(state);
+        self.finish(count, context);
+    }
+
+    /// The records before `index` are done. If there are any, the rest is a new beginning.
+    fn complete_until(
+        &mut self,
+        batch: BatchId,
+        index: usize,
+        state: Option<String>,
+        context: &mut LaneContext<'_, '_>,
+    ) {
+        let Some(from) = self.segments.front().and_then(|first| first.records.get(index)) else {
+            return;
+        };
+        let reason = format!("the function reported {} as failed", from.record.sequence);
+        context.report_failure(batch, index, reason);
+        context.step.totals.failures += 1;
+        context.step.totals.done += index as u64;
+        if index == 0 {
+            self.count_failure(context);
+            return;
+        }
+        self.keep_state(state);
+        self.finish(index, context);
+        if let Some(rest) = self.segments.front_mut() {
+            rest.failures = 0;
+        }
+        self.retry(1, context);
+    }
+
+    fn keep_state(&mut self, state: Option<String>) {
+        if let (Some(open), Some(state)) = (&mut self.window, state) {
+            open.state = state.into();
+        }
+    }
+
+    /// The first segment, which closes the window, is over. Gives the window.
+    pub(super) fn end_window(&mut self, context: &mut LaneContext<'_, '_>) -> Option<Window> {
+        let open = self.window.take()?;
+        self.segments.pop_front();
+        context.step.commands.push(Command::Save);
+        self.go_on(context);
+        Some(open.window)
+    }
+
+    fn bisect_or_retry(&mut self, context: &mut LaneContext<'_, '_>) {
+        let Some(first) = self.segments.front() else { return };
+        let half = first.records.len().div_ceil(2);
+        let cut = first.records.get(half.saturating_sub(1));
+        let bisect = context.step.settings.bisect_on_function_error && first.records.len() > 1;
+        let (true, Some(cut)) = (bisect, cut) else {
+            self.count_failure(context);
+            return;
+        };
+        let after = cut.record.sequence.clone();
+        context.step.report(Event::Split { shard: context.shard.clone(), after });
+        self.cut_first(half);
+        self.retry(1, context);
+    }
+
+    pub(super) fn retry(&mut self, attempt: u32, context: &mut LaneContext<'_, '_>) {
+        let seed = self.seed(context);
+        let delay_ms = context.step.settings.pace.retry.delay_ms(attempt, seed);
+        let tick_ms = context.step.now.tick_ms.saturating_add(delay_ms);
+        self.stage = Stage::RetryAt(tick_ms);
+        context.step.report(Event::RetryScheduled { shard: context.shard.clone(), tick_ms });
+    }
+
+    /// What spreads this lane's waits from those of others.
+    pub(super) fn seed(&self, context: &LaneContext<'_, '_>) -> u64 {
+        back_off::seed_of(context.shard.as_str()).wrapping_add(self.number)
+    }
+
+    /// The first `count` records of the first segment are done or given up.
+    pub(super) fn finish(&mut self, count: usize, context: &mut LaneContext<'_, '_>) {
+        let Some(first) = self.segments.front_mut() else { return };
+        let finished = first.records.drain(..count.min(first.records.len()));
+        let moved = context.progress.finish(finished.map(|pending| pending.place));
+        if let Some(checkpoint) = context.progress.checkpoint().filter(|_| moved) {
+            let position = super::CheckpointPosition::After(checkpoint.clone());
+            let shard = context.shard.clone();
+            context.step.commands.push(Command::Checkpoint { shard, position });
+        }
+        if first.records.is_empty() {
+            self.segments.pop_front();
+        }
+        self.go_on(context);
+    }
+
+    fn go_on(&mut self, context: &LaneContext<'_, '_>) {
+        if self.segments.is_empty() {
+            self.stage = Stage::Idle;
+            self.window_opened = context.step.now.tick_ms;
+        } else {
+            self.stage = Stage::Ready;
+        }
+    }
+}
+
+impl Segment {
+    fn without_records(&self) -> Self {
+        Self { records: Vec::new(), function_error: self.function_error.clone(), ..*self }
+    }
+
+    pub(super) fn window_invocation(&self, open: &OpenWindow) -> WindowInvocation {
+        WindowInvocation {
+            open: open.clone(),
+            is_final: self.closes_window,
+            is_terminated_early: self.closes_window && open.is_too_large(),
+        }
+    }
+}
+
+impl LaneContext<'_, '_> {
+    fn report_failure(&mut self, batch: BatchId, done: usize, reason: String) {
+        let shard = self.shard.clone();
+        self.step.report(Event::Failed { shard, batch, done, reason });
+    }
+}
+
+fn batch_limits(context: &Context<'_>, event_bytes: usize, end_s: Option<i64>) -> BatchLimits {
+    BatchLimits { records: context.settings.batch_size, event_bytes, end_s }
+}
+
+/// The window of a record; without a creation time it is the present one.
+fn window_of(made: Option<i64>, length_s: u32, context: &Context<'_>) -> Window {
+    Window::containing(made.unwrap_or_else(|| context.now.time_ms.div_euclid(1000)), length_s)
+}

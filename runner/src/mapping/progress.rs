@@ -1,0 +1,106 @@
+//! How far a shard is done when its records are finished in any order: the checkpoint is the end
+//! of the contiguous run of finished records, never the newest one.
+//!
+//! Which record is finished when is decided by the lanes.
+
+use std::collections::VecDeque;
+
+use super::sequence::SequenceNumber;
+
+/// The records of a shard from the first unfinished one on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress {
+    entries: VecDeque<Entry>,
+    /// The place of the first entry. Places count the records that were accepted in this run.
+    first_place: u64,
+    /// The last record that is done, with everything before it.
+    checkpoint: Option<SequenceNumber>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    /// How far the shard is done once this record and all before it are: its own sequence number,
+    /// or that of the last filtered record that directly follows it.
+    finishes: SequenceNumber,
+    finished: bool,
+}
+
+impl Progress {
+    pub(super) fn new(checkpoint: Option<SequenceNumber>) -> Self {
+        Self { checkpoint, ..Self::default() }
+    }
+
+    pub(super) fn checkpoint(&self) -> Option<&SequenceNumber> {
+        self.checkpoint.as_ref()
+    }
+
+    /// Records from the first unfinished one on, finished or not.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Takes in a record that must be finished; gives its place.
+    pub(super) fn accept(&mut self, sequence: SequenceNumber) -> u64 {
+        let place = self.first_place + self.entries.len() as u64;
+        self.entries.push_back(Entry { finishes: sequence, finished: false });
+        place
+    }
+
+    /// Takes note of a record that did not pass the filter: it is done once every record before
+    /// it is. Returns whether that is so already.
+    pub(super) fn pass_over(&mut self, sequence: SequenceNumber) -> bool {
+        match self.entries.back_mut() {
+            Some(before) => {
+                before.finishes = sequence;
+                false
+            }
+            None => {
+                self.checkpoint = Some(sequence);
+                true
+            }
+        }
+    }
+
+    /// Marks records as finished. Returns whether the checkpoint has moved.
+    pub(super) fn finish(&mut self, places: impl IntoIterator<Item = u64>) -> bool {
+        for place in places {
+            let index = place.checked_sub(self.first_place);
+            let index = index.and_then(|index| usize::try_from(index).ok());
+            if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
+                entry.finished = true;
+            }
+        }
+        let mut moved = false;
+        while let Some(entry) = self.entries.pop_front_if(|entry| entry.finished) {
+            self.first_place += 1;
+            self.checkpoint = Some(entry.finishes);
+            moved = true;
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(number: u64) -> SequenceNumber {
+        SequenceNumber::parse(&number.to_string()).unwrap()
+    }
+
+    #[test]
+    fn the_checkpoint_is_the_contiguous_minimum() {
+        let mut progress = Progress::default();
+        let places: Vec<u64> = (1..=4).map(|number| progress.accept(sequence(number))).collect();
+        assert!(!progress.pass_over(sequence(5)));
+        assert!(!progress.finish([places[2], places[1]]));
+        assert_eq!(progress.checkpoint(), None);
+        assert!(progress.finish([places[0]]));
+        assert_eq!(progress.checkpoint(), Some(&sequence(3)));
+        assert!(!progress.finish([places[1]]), "a place that is long finished changes nothing");
+        assert!(progress.finish([places[3]]));
+        assert_eq!(progress.checkpoint(), Some(&sequence(5)), "filtered records follow");
+        assert!(progress.pass_over(sequence(6)));
+        assert_eq!((progress.checkpoint(), progress.len()), (Some(&sequence(6)), 0));
+    }
+}

@@ -1,0 +1,102 @@
+//! How data is written to standard output: a table for people, JSON for programs.
+//!
+//! What the data is, each command decides. There is no colour, so there is none to switch off.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+/// How data is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    #[value(alias = "text")]
+    Table,
+    /// One JSON document
+    Json,
+    /// One JSON object on each line
+    Ndjson,
+}
+
+/// Writes text to standard output. Whoever reads may stop reading (`| head`): then the process
+/// ends, as other tools do.
+pub fn show(text: &str) {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if written.is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Says something to a person, on standard error.
+#[expect(clippy::print_stderr, reason = "this is the one place that speaks to a person")]
+pub fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Says which command comes next, on standard error.
+pub fn next(commands: &[(&str, &str)]) {
+    for (index, (command, why)) in commands.iter().enumerate() {
+        let head = if index == 0 { "Next" } else { "    " };
+        say(&format!("{head}  {command:<46} {why}"));
+    }
+}
+
+/// Writes rows, of which each has a cell for each heading; for programs, one object for each row
+/// with the headings as names.
+pub fn rows(output: Output, headings: &[&str], rows: &[Vec<Value>]) {
+    let objects = rows.iter().map(|row| {
+        let members = headings.iter().zip(row);
+        Value::Object(
+            members.map(|(name, value)| ((*name).replace(' ', "_"), value.clone())).collect(),
+        )
+    });
+    match output {
+        Output::Table => show(&table(headings, rows)),
+        Output::Json => show(&format!("{}\n", Value::Array(objects.collect()))),
+        Output::Ndjson => objects.for_each(|object| show(&format!("{object}\n"))),
+    }
+}
+
+fn table(headings: &[&str], rows: &[Vec<Value>]) -> String {
+    let heading_cells: Vec<String> = headings.iter().map(|text| (*text).to_owned()).collect();
+    let cells: Vec<Vec<String>> = std::iter::once(heading_cells)
+        .chain(rows.iter().map(|row| row.iter().map(cell).collect()))
+        .collect();
+    let widths: Vec<usize> = (0..headings.len())
+        .map(|column| {
+            let lengths = cells.iter().filter_map(|row| row.get(column));
+            lengths.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in &cells {
+        let padded: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(padded.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec![json!("votes"), json!(3)], vec![json!("m"), Value::Null]];
+        assert_eq!(table(&["table", "shards"], &rows), "table  shards\nvotes  3\nm      -\n");
+    }
+}

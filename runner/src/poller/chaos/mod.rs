@@ -1,0 +1,186 @@
+//! Faults on purpose, at the edges of a poller: around its invocations and its reads.
+//!
+//! What goes wrong when is the plan's decision; the mapping does not know of it.
+
+mod plan;
+
+#[cfg(test)]
+mod seeds;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+
+use self::plan::{InvocationFault, LATE_BATCHES_MAX, Plan};
+use super::invoke::{Invoke, InvokeOutcome};
+
+/// Larger events are not kept for a late redelivery, in bytes: few mappings hold little memory.
+const LATE_EVENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// The faults of a run, over all its mappings.
+#[derive(Debug)]
+pub struct Chaos {
+    seed: u64,
+    counts: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Chaos {
+    /// No fault has happened yet.
+    #[must_use]
+    pub fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self { seed, counts: Mutex::default() })
+    }
+
+    /// The faults of one mapping.
+    #[must_use]
+    pub fn of_mapping(self: &Arc<Self>, mapping_id: &str) -> Arc<MappingChaos> {
+        Arc::new(MappingChaos {
+            plan: Plan::new(self.seed, mapping_id),
+            run: Arc::clone(self),
+            invocations: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            delivered: Mutex::default(),
+            crash: Notify::new(),
+        })
+    }
+
+    /// How many faults have happened.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+    }
+
+    fn count(&self, fault: &'static str) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry(fault).or_default() += 1;
+    }
+}
+
+/// `chaos seed=7 faults=3 (crash 1, split 2)`.
+impl fmt::Display for Chaos {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "chaos seed={} faults={}", self.seed, self.faults())?;
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts: Vec<_> = counts.iter().map(|(fault, n)| format!("{fault} {n}")).collect();
+        if counts.is_empty() { Ok(()) } else { write!(formatter, " ({})", counts.join(", ")) }
+    }
+}
+
+/// The faults of one mapping.
+#[derive(Debug)]
+pub struct MappingChaos {
+    plan: Plan,
+    run: Arc<Chaos>,
+    invocations: AtomicU64,
+    reads: AtomicU64,
+    /// The last events that the function has had, newest first.
+    delivered: Mutex<VecDeque<Bytes>>,
+    crash: Notify,
+}
+
+impl MappingChaos {
+    /// Waits until the poller must die: drop what is under way, and go on from the checkpoints
+    /// on disk.
+    pub(super) async fn crashed(&self) {
+        self.crash.notified().await;
+    }
+
+    /// Whether the iterator of the next read has expired.
+    pub(super) fn iterator_expires(&self) -> bool {
+        let expires = self.plan.iterator_expires(self.reads.fetch_add(1, Ordering::Relaxed));
+        if expires {
+            self.run.count("iterator expired");
+        }
+        expires
+    }
+
+    /// Invokes the function, with what the plan has for this invocation.
+    pub(super) async fn invoke<I: Invoke>(&self, function: &I, event: Bytes) -> InvokeOutcome {
+        let fault = self.plan.invocation(self.invocations.fetch_add(1, Ordering::Relaxed));
+        match fault {
+            Some(InvocationFault::Throttle) => {
+                self.run.count("throttled");
+                return InvokeOutcome::NotInvoked("throttled by chaos".to_owned());
+            }
+            Some(InvocationFault::Slow { ms }) => {
+                self.run.count("slow");
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+            }
+            Some(InvocationFault::Duplicate) => {
+                self.run.count("duplicate");
+                function.invoke(event.clone()).await;
+            }
+            Some(InvocationFault::Split { draw }) => {
+                if let Some(beginning) = beginning(&event, draw) {
+                    self.run.count("split");
+                    function.invoke(beginning).await;
+                }
+            }
+            Some(InvocationFault::Crash | InvocationFault::Late { .. }) | None => {}
+        }
+        let outcome = function.invoke(event.clone()).await;
+        if let Some(InvocationFault::Late { back }) = fault
+            && let Some(old) = self.old(back)
+        {
+            self.run.count("late");
+            function.invoke(old).await;
+        }
+        self.remember(event);
+        if fault == Some(InvocationFault::Crash) && matches!(outcome, InvokeOutcome::Ok(_)) {
+            self.run.count("crash");
+            self.crash.notify_one();
+            // The answer is lost with the poller that waits for it.
+            std::future::pending::<()>().await;
+        }
+        outcome
+    }
+
+    fn old(&self, back: usize) -> Option<Bytes> {
+        let delivered = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        delivered.get(back.saturating_sub(1)).cloned()
+    }
+
+    fn remember(&self, event: Bytes) {
+        if event.len() > LATE_EVENT_BYTES_MAX {
+            return;
+        }
+        let mut delivered = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        delivered.push_front(event);
+        delivered.truncate(LATE_BATCHES_MAX);
+    }
+}
+
+/// The event with only some of its first records; `None` if it has fewer than two.
+fn beginning(event: &[u8], draw: u64) -> Option<Bytes> {
+    let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(event).ok()?;
+    let records: Vec<Box<RawValue>> = serde_json::from_str(members.get("Records")?.get()).ok()?;
+    let cuts = u64::try_from(records.len()).ok()?.checked_sub(1).filter(|cuts| *cuts > 0)?;
+    let some = records.get(..usize::try_from(1 + draw % cuts).ok()?)?;
+    members.insert("Records".to_owned(), serde_json::value::to_raw_value(some).ok()?);
+    serde_json::to_vec(&members).ok().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beginning_is_never_empty_and_never_whole() {
+        let event = br#"{"Records":[{"a":1},{"a":2},{"a":3}],"state":{"x":1.50}}"#;
+        for (draw, expected) in [
+            (0, r#"{"Records":[{"a":1}],"state":{"x":1.50}}"#),
+            (1, r#"{"Records":[{"a":1},{"a":2}],"state":{"x":1.50}}"#),
+            (2, r#"{"Records":[{"a":1}],"state":{"x":1.50}}"#),
+        ] {
+            assert_eq!(beginning(event, draw).unwrap(), expected);
+        }
+        assert_eq!(beginning(br#"{"Records":[{"a":1}]}"#, 0), None);
+        assert_eq!(beginning(b"{}", 0), None);
+    }
+}

@@ -1,0 +1,389 @@
+//! `weir streams explain`: why a function did, or did not, run for a record.
+//!
+//! The journal says what was tried; the stream, when it can be reached, what the record is. Where
+//! neither reaches back far enough, that is said.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::shards;
+use crate::endpoint;
+use crate::exit::Exit;
+use crate::journal::{
+    Attempt, End, History, MappingHistory, PassedOver, Reader, history_of, newest_record,
+};
+use crate::logs::data_folder;
+use crate::mapping::{FilterCriteria, Record, SequenceNumber};
+use crate::output::{self, Output};
+use crate::status;
+
+/// Which record.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir streams explain --last\n  weir streams explain --last --table movies\n  weir streams explain 000000000000000000041 --output json\n\nExit codes: 0 explained, 1 the record is neither in a stream nor in the journal"
+)]
+pub struct ExplainArguments {
+    /// A sequence number or an event id
+    #[arg(required_unless_present = "last", conflicts_with = "last")]
+    pub record: Option<String>,
+    /// The newest record
+    #[arg(long)]
+    pub last: bool,
+    /// Of this table only
+    #[arg(long)]
+    pub table: Option<String>,
+    /// The data folder of `weir up` [default: the running one's, or .weir/up]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub directory: Option<PathBuf>,
+}
+
+/// A record that still is in a stream.
+struct Found {
+    table: String,
+    shard: String,
+    record: Record,
+}
+
+pub(super) async fn run(
+    arguments: &ExplainArguments,
+    endpoint: Option<&str>,
+    output: Output,
+) -> Result<Exit, String> {
+    let directory = data_folder(arguments.directory.as_deref());
+    let journal = directory.join("journal");
+    let open = || Reader::open(&journal).map_err(|error| error.to_string());
+    let table = arguments.table.as_deref();
+    let wanted = match &arguments.record {
+        Some(record) => record.clone(),
+        None => match newest_in_streams(endpoint, table).await {
+            Some(sequence) => sequence,
+            None => newest_record(open()?, table)
+                .map(|record| record.0)
+                .ok_or("no record was seen yet: write an item to a table with a stream")?,
+        },
+    };
+    let history = history_of(open()?, &wanted);
+    let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
+    let found = match endpoint {
+        Some(endpoint) => find(endpoint, &sequence, table, &history).await,
+        None => None,
+    };
+    if found.is_none() && history.record.is_none() {
+        let why = if endpoint.is_none() {
+            " (nothing is running, so no stream could be asked)"
+        } else {
+            ""
+        };
+        let since = history.since_ms.map(time).unwrap_or_default();
+        return Err(format!(
+            "the record `{wanted}` is in no stream{why} and not in the journal, which begins at {since}; \
+             a stream keeps its records for 24 hours, the journal keeps the last deliveries"
+        ));
+    }
+    let status = status::read(&directory).filter(|_| endpoint.is_some());
+    let verdicts = verdicts(&history, found.as_ref(), status.as_ref(), &sequence);
+    if output == Output::Table {
+        output::show(&text(&sequence, &history, found.as_ref(), &verdicts));
+        suggest(&verdicts);
+    } else {
+        let name = history.record.as_ref().map(|record| record.event_name().to_owned());
+        let document = json!({
+            "schema": "weir.explain/v1",
+            "sequence_number": sequence,
+            "event_id": event_id(&history, found.as_ref()),
+            "event_name": name.or_else(|| event_name(found.as_ref())),
+            "table": found.as_ref().map(|found| &found.table),
+            "shard": found.as_ref().map(|found| &found.shard).or(history.shard.as_ref()),
+            "in_stream": found.is_some(),
+            "mappings": verdicts.iter().map(Verdict::json).collect::<Vec<_>>(),
+        });
+        output::show(&format!("{document}\n"));
+    }
+    Ok(Exit::Done)
+}
+
+/// What one mapping did.
+struct Verdict {
+    mapping: String,
+    function: String,
+    outcome: &'static str,
+    detail: String,
+    attempts: Vec<Attempt>,
+    failure_object: Option<String>,
+    filter: Vec<String>,
+    missed: u64,
+}
+
+impl Verdict {
+    fn json(&self) -> Value {
+        let attempts = self.attempts.iter().map(|attempt| {
+            json!({
+                "batch": attempt.batch, "run": attempt.run, "attempt": attempt.attempt,
+                "records": attempt.records.len(), "has_record": attempt.place.is_some(),
+                "outcome": end(attempt), "at_ms": attempt.at_ms,
+            })
+        });
+        json!({
+            "mapping": self.mapping, "function": self.function, "outcome": self.outcome,
+            "detail": self.detail, "filter": self.filter, "failure_object": self.failure_object,
+            "attempts": attempts.collect::<Vec<_>>(), "missed_reports": self.missed,
+        })
+    }
+}
+
+fn verdicts(
+    history: &History,
+    found: Option<&Found>,
+    status: Option<&Value>,
+    sequence: &str,
+) -> Vec<Verdict> {
+    let touched = |mapping: &MappingHistory| {
+        mapping.passed_over.is_some() || mapping.attempts.iter().any(|it| it.place.is_some())
+    };
+    let own_table = found.map(|found| found.table.clone()).or_else(|| {
+        history.mappings.values().find(|it| touched(it)).map(|it| it.facts.table.clone())
+    });
+    history
+        .mappings
+        .iter()
+        .filter(|(_, mapping)| Some(&mapping.facts.table) == own_table.as_ref())
+        .filter(|(_, mapping)| mapping.is_current || touched(mapping))
+        .map(|(name, mapping)| verdict(name, mapping, found, status, sequence))
+        .collect()
+}
+
+fn verdict(
+    name: &str,
+    mapping: &MappingHistory,
+    found: Option<&Found>,
+    status: Option<&Value>,
+    sequence: &str,
+) -> Verdict {
+    let live = found.zip(FilterCriteria::compile(&mapping.facts.filters).ok());
+    let live = live.map(|(found, filter)| {
+        let event = &found.record.event;
+        (filter.verdict(event).matched, filter.explain(event))
+    });
+    let why = match (&mapping.passed_over, &live) {
+        (Some(PassedOver::Why(why)), _) => why.clone(),
+        (_, Some((_, why))) => why.clone(),
+        (Some(PassedOver::Among(count)), None) => vec![format!(
+            "it is among {count} records of one page that did not pass; the clause is shown while `weir up` runs"
+        )],
+        (None, None) => Vec::new(),
+    };
+    let is_done = mapping.attempts.iter().any(Attempt::has_done_it);
+    let was_tried = mapping.attempts.iter().any(|attempt| attempt.place.is_some());
+    let failure_object = mapping.given_up.as_ref().and_then(|it| it.key.clone());
+    let (outcome, detail) = if is_done {
+        ("delivered", String::new())
+    } else if let Some(given_up) = &mapping.given_up {
+        let place = match (&given_up.key, &mapping.facts.bucket) {
+            (Some(key), Some(bucket)) => format!("kept in s3://{bucket}/{key}"),
+            _ => "kept nowhere: the mapping has no OnFailure bucket".to_owned(),
+        };
+        ("given up", format!("{}, {place}", given_up.condition))
+    } else if was_tried {
+        ("being tried", "no attempt was successful yet".to_owned())
+    } else if mapping.passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
+        ("filtered out", why.join("; "))
+    } else {
+        ("not delivered", waiting(name, status, sequence))
+    };
+    Verdict {
+        mapping: name.to_owned(),
+        function: mapping.facts.function.clone(),
+        outcome,
+        detail,
+        attempts: mapping.attempts.clone(),
+        failure_object,
+        filter: why,
+        missed: mapping.missed,
+    }
+}
+
+/// Why a record that passes has not been delivered, as far as the mapping's state says it.
+fn waiting(name: &str, status: Option<&Value>, sequence: &str) -> String {
+    let Some(status) = status else {
+        return "`weir up` does not run; it goes on from its checkpoint when it is started"
+            .to_owned();
+    };
+    let is_own = |mapping: &&Value| mapping.get("mapping").and_then(Value::as_str) == Some(name);
+    let Some(mapping) = status::list(status, "mappings").iter().find(is_own) else {
+        return "the mapping is not running: it is not enabled, or its stream is gone".to_owned();
+    };
+    let at_most = |shard: &Value, field: &str| {
+        let mark = shard.get(field).and_then(Value::as_str);
+        let parse = |text: &str| SequenceNumber::parse(text).ok();
+        mark.and_then(parse).zip(parse(sequence)).is_some_and(|(mark, own)| own <= mark)
+    };
+    let shards = status::list(mapping, "shards");
+    if shards.iter().any(|shard| shard.get("state").and_then(Value::as_str) == Some("gap")) {
+        return "a shard stands still at a gap: records were trimmed before they were read"
+            .to_owned();
+    }
+    if shards.iter().any(|shard| at_most(shard, "checkpoint")) {
+        return "it was passed before the journal begins".to_owned();
+    }
+    if shards.iter().any(|shard| at_most(shard, "last_read")) {
+        return "it was read and waits for its batch".to_owned();
+    }
+    "it has not been read yet, or was written before the mapping began at LATEST".to_owned()
+}
+
+fn end(attempt: &Attempt) -> String {
+    match &attempt.end {
+        Some(End::Succeeded { took_ms }) => format!("ok {took_ms} ms"),
+        Some(End::Failed { took_ms, done, reason }) => {
+            let done = if *done > 0 { format!(", {done} done") } else { String::new() };
+            format!("error{done} after {took_ms} ms: {}", reason.lines().next().unwrap_or_default())
+        }
+        None => "no end is known: it runs, or the run was cut off".to_owned(),
+    }
+}
+
+fn text(sequence: &str, history: &History, found: Option<&Found>, verdicts: &[Verdict]) -> String {
+    let name = history.record.as_ref().map(|record| record.event_name().to_owned());
+    let name = name.or_else(|| event_name(found)).unwrap_or_default();
+    let of_journal = || {
+        let name = &verdicts.first()?.mapping;
+        history.mappings.get(name).map(|mapping| mapping.facts.table.clone())
+    };
+    let table = found.map(|found| found.table.clone()).or_else(of_journal).unwrap_or_default();
+    let shard = found.map(|found| found.shard.clone()).or_else(|| history.shard.clone());
+    let mut text = format!("record {sequence}  {table}  {name}");
+    let created =
+        found.and_then(|found| found.record.creation_s).map(|seconds| time(seconds * 1000));
+    for part in created.into_iter().chain(shard) {
+        text.push_str("  ");
+        text.push_str(&part);
+    }
+    text.push('\n');
+    if found.is_none() {
+        text.push_str(
+            " (from the journal alone: the record is no longer in a stream, or nothing runs)\n",
+        );
+    }
+    let width = verdicts.iter().map(|verdict| verdict.mapping.len()).max().unwrap_or(0);
+    for (index, verdict) in verdicts.iter().enumerate() {
+        let last = index + 1 == verdicts.len();
+        let (branch, stem) = if last { (" └─", "   ") } else { (" ├─", " │ ") };
+        let (mapping, outcome) = (&verdict.mapping, verdict.outcome);
+        let line = format!("{branch} {mapping:<width$}  {outcome:<13}  {}", verdict.detail);
+        text.push_str(line.trim_end());
+        text.push('\n');
+        for attempt in &verdict.attempts {
+            // Where a batch was cut in parts, the part without the record is shown as the other.
+            let depth = depth(attempt, &verdict.attempts);
+            let other = if attempt.place.is_some() { "" } else { " (another part)" };
+            let indent = "  ".repeat(depth + 1);
+            text.push_str(&format!(
+                "{stem}{indent}batch {}-{} ({} records){other} · attempt {} · {}\n",
+                attempt.run,
+                attempt.batch,
+                attempt.records.len(),
+                attempt.attempt,
+                end(attempt)
+            ));
+        }
+        if verdict.missed > 0 {
+            text.push_str(&format!(
+                "{stem}  the journal misses {} reports of this mapping\n",
+                verdict.missed
+            ));
+        }
+    }
+    if verdicts.is_empty() {
+        text.push_str(" no mapping that ran reads this table's stream\n");
+    }
+    text
+}
+
+/// How often the batch was cut before this attempt: the larger sizes among the attempts before.
+fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
+    let larger: std::collections::BTreeSet<usize> = all
+        .iter()
+        .take_while(|other| *other != attempt)
+        .filter(|other| {
+            other.records.len() > attempt.records.len()
+                && attempt.records.iter().all(|record| other.records.contains(record))
+        })
+        .map(|other| other.records.len())
+        .collect();
+    larger.len()
+}
+
+fn suggest(verdicts: &[Verdict]) {
+    for verdict in verdicts {
+        if let Some(key) = &verdict.failure_object {
+            output::next(&[(
+                &format!("weir streams redrive {key}"),
+                "invoke the function with them again",
+            )]);
+        } else if !verdict.attempts.is_empty() {
+            output::next(&[(
+                &format!("weir logs {}", verdict.function),
+                "what the function wrote",
+            )]);
+        }
+    }
+}
+
+fn time(millis: i64) -> String {
+    jiff::Timestamp::from_millisecond(millis).map_or("-".to_owned(), |time| format!("{time:.3}"))
+}
+
+fn event_name(found: Option<&Found>) -> Option<String> {
+    found?.record.event.get("eventName")?.as_str().map(str::to_owned)
+}
+
+fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
+    let live = found.and_then(|found| found.record.event.get("eventID")?.as_str());
+    live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
+}
+
+/// Looks for a record in the streams: in those of its mappings first.
+async fn find(
+    endpoint: &str,
+    sequence: &str,
+    table: Option<&str>,
+    history: &History,
+) -> Option<Found> {
+    SequenceNumber::parse(sequence).ok()?;
+    let client = endpoint::streams_client(endpoint);
+    let mut arns = shards::arns(&client, table).await.ok()?;
+    let touched = |arn: &String| {
+        history.mappings.values().any(|it| it.facts.stream == *arn && !it.attempts.is_empty())
+    };
+    arns.sort_by_key(|arn| !touched(arn));
+    for arn in arns {
+        let Ok(stream) = shards::describe(client.clone(), &arn).await else { continue };
+        if let Some((shard, record)) = stream.find(sequence).await {
+            return Some(Found { table: stream.table, shard, record });
+        }
+    }
+    None
+}
+
+/// The newest sequence number in the streams, as the store's own endpoint says it.
+async fn newest_in_streams(endpoint: Option<&str>, table: Option<&str>) -> Option<String> {
+    let endpoint = endpoint?;
+    let client = endpoint::streams_client(endpoint);
+    let mut newest: Option<SequenceNumber> = None;
+    for arn in shards::arns(&client, table).await.ok()? {
+        let (_, rest) = arn.split_once(":table/")?;
+        let path = format!("streams/{}", rest.split('/').next()?);
+        let Ok(stream) = endpoint::admin(Method::GET, endpoint, &path, &Value::Null).await else {
+            continue;
+        };
+        for shard in status::list(&stream, "shards") {
+            let last = shard.get("last_sequence").and_then(Value::as_str);
+            let last = last.and_then(|text| SequenceNumber::parse(text).ok());
+            newest = newest.max(last);
+        }
+    }
+    newest.map(|sequence| sequence.as_str().to_owned())
+}

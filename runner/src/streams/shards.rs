@@ -1,0 +1,144 @@
+//! Finding and reading the shards of a table's stream, for commands.
+//!
+//! It retries nothing: a person is there to do that.
+
+use aws_sdk_dynamodbstreams::Client;
+use aws_sdk_dynamodbstreams::error::DisplayErrorContext;
+use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
+
+use crate::endpoint;
+use crate::mapping::Record;
+use crate::poller;
+
+/// Pages of a listing that are read at most: 100 entries each.
+const PAGES_MAX: usize = 100;
+
+/// A stream.
+pub(super) struct Stream {
+    pub(super) client: Client,
+    pub(super) arn: String,
+    pub(super) table: String,
+    pub(super) view: String,
+    pub(super) enabled: bool,
+    pub(super) shards: Vec<Shard>,
+}
+
+/// Where a reading of a shard begins.
+pub(super) enum Start<'a> {
+    TrimHorizon,
+    Latest,
+    At(&'a str),
+}
+
+fn problem<E: std::error::Error>(what: &str, error: &E) -> String {
+    format!("{what}: {}", DisplayErrorContext(error))
+}
+
+/// The ARNs of all streams, or of one table's.
+pub(super) async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>, String> {
+    let (mut arns, mut start) = (Vec::new(), None);
+    for _ in 0..PAGES_MAX {
+        let request = client.list_streams().set_table_name(table.map(str::to_owned));
+        let page = request.set_exclusive_start_stream_arn(start).send().await;
+        let page = page.map_err(|error| problem("ListStreams", &error))?;
+        let streams = page.streams.unwrap_or_default();
+        arns.extend(streams.into_iter().filter_map(|stream| stream.stream_arn));
+        start = page.last_evaluated_stream_arn;
+        if start.is_none() {
+            break;
+        }
+    }
+    Ok(arns)
+}
+
+/// The newest stream of a table, described.
+pub(super) async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, String> {
+    let client = endpoint::streams_client(endpoint);
+    let mut arns = arns(&client, Some(table)).await?;
+    // A label is a time, so the greatest ARN is the newest stream.
+    arns.sort();
+    let arn = arns.pop().ok_or_else(|| {
+        format!("the table `{table}` has no stream; `weir streams ls` shows those that there are")
+    })?;
+    describe(client, &arn).await
+}
+
+/// A stream with all its shards.
+pub(super) async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
+    let mut stream = Stream {
+        client: client.clone(),
+        arn: arn.to_owned(),
+        table: String::new(),
+        view: String::new(),
+        enabled: true,
+        shards: Vec::new(),
+    };
+    let mut start = None;
+    for _ in 0..PAGES_MAX {
+        let request = client.describe_stream().stream_arn(arn);
+        let page = request.set_exclusive_start_shard_id(start).send().await;
+        let page = page.map_err(|error| problem("DescribeStream", &error))?;
+        let described =
+            page.stream_description.ok_or("DescribeStream answered without a description")?;
+        stream.table = described.table_name.unwrap_or_default();
+        stream.view =
+            described.stream_view_type.map(|view| view.as_str().to_owned()).unwrap_or_default();
+        stream.enabled = described.stream_status == Some(StreamStatus::Enabled);
+        stream.shards.extend(described.shards.unwrap_or_default());
+        start = described.last_evaluated_shard_id;
+        if start.is_none() {
+            break;
+        }
+    }
+    Ok(stream)
+}
+
+impl Stream {
+    /// An iterator; `None` when the shard has ended.
+    pub(super) async fn iterator(
+        &self,
+        shard: &str,
+        start: Start<'_>,
+    ) -> Result<Option<String>, String> {
+        let (kind, sequence) = match start {
+            Start::TrimHorizon => (ShardIteratorType::TrimHorizon, None),
+            Start::Latest => (ShardIteratorType::Latest, None),
+            Start::At(sequence) => (ShardIteratorType::AtSequenceNumber, Some(sequence.to_owned())),
+        };
+        let request = self.client.get_shard_iterator().stream_arn(&self.arn).shard_id(shard);
+        let answer = request.shard_iterator_type(kind).set_sequence_number(sequence).send().await;
+        answer
+            .map(|answer| answer.shard_iterator)
+            .map_err(|error| problem("GetShardIterator", &error))
+    }
+
+    /// A page, as a function would get its records, and the next iterator.
+    pub(super) async fn read(
+        &self,
+        iterator: String,
+    ) -> Result<(Vec<Record>, Option<String>), String> {
+        let answer = self.client.get_records().shard_iterator(iterator).send().await;
+        let answer = answer.map_err(|error| problem("GetRecords", &error))?;
+        let region = self.arn.split(':').nth(3).unwrap_or_default();
+        let records = answer.records.unwrap_or_default().into_iter();
+        let records: Result<Vec<Record>, _> =
+            records.map(|record| poller::record_of(record, &self.arn, region)).collect();
+        Ok((records.map_err(|error| error.to_string())?, answer.next_shard_iterator))
+    }
+
+    /// One record, and its shard.
+    pub(super) async fn find(&self, sequence: &str) -> Option<(String, Record)> {
+        for shard in self.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
+            // A shard that does not reach to the record refuses it; the next one is asked.
+            let Ok(Some(iterator)) = self.iterator(shard, Start::At(sequence)).await else {
+                continue;
+            };
+            let Ok((records, _)) = self.read(iterator).await else { continue };
+            let found = records.into_iter().find(|record| record.sequence.as_str() == sequence);
+            if let Some(record) = found {
+                return Some((shard.to_owned(), record));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,241 @@
+"""Compares what each function's role allows with what the function does in a local run.
+
+Runs the template with a recording proxy of its own between each function and its endpoints, makes the
+functions do everything that they can do, and prints a table. Fails when a function does what its role
+does not allow, or when a role allows what nobody does and no reason is listed here.
+"""
+
+import fnmatch
+import http.client
+import http.server
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+
+from expansion import ROOT, TEMPLATE, Names, as_list, expand, role_of, statements
+
+# Built before by `tests/infra/run`.
+BINARIES = ROOT / "target" / "debug"
+POLLER = "Lambda's event source mapping reads the stream with the function's role"
+FAILURES = "Lambda sends what it gave up with the function's role"
+# Allowed and not done by the function itself: (action, pattern of the resource) and why.
+REASONS = {
+    ("dynamodb:DescribeStream", "*/stream/*"): POLLER,
+    ("dynamodb:GetRecords", "*/stream/*"): POLLER,
+    ("dynamodb:GetShardIterator", "*/stream/*"): POLLER,
+    ("dynamodb:ListStreams", "*/stream/*"): POLLER,
+    ("s3:PutObject", "arn:aws:s3:::failures-bucket/aws/lambda/*"): FAILURES,
+    ("s3:ListBucket", "arn:aws:s3:::failures-bucket"): FAILURES,
+    ("logs:CreateLogStream", "*"): "Lambda writes the logs with the function's role",
+    ("logs:PutLogEvents", "*"): "Lambda writes the logs with the function's role",
+    ("xray:PutTelemetryRecords", "*"): "Lambda writes the traces with the function's role",
+    ("xray:PutTraceSegments", "*"): "Lambda writes the traces with the function's role",
+    ("s3:PutObject", "arn:aws:s3:::failures-bucket/quarantine/archive/*"):
+        "for records that Lambda delivers damaged, which the local store never makes",
+}
+
+
+class Recorder(http.server.BaseHTTPRequestHandler):
+    """Passes requests on, and notes the action and the resource of each."""
+
+    protocol_version = "HTTP/1.1"
+
+    def handle_any(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.note(self.command, self.path, self.headers, body)
+        upstream = http.client.HTTPConnection(self.server.upstream, timeout=60)
+        upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            upstream.putheader(name, value)
+        upstream.endheaders(body)
+        answer = upstream.getresponse()
+        content = answer.read()
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "content-length", "connection"):
+                self.send_header(name, value)
+        has_body = self.command != "HEAD" and answer.status not in (204, 304)
+        if has_body:
+            self.send_header("Content-Length", str(len(content)))
+        elif "Content-Length" in answer.headers:
+            self.send_header("Content-Length", answer.headers["Content-Length"])
+        self.end_headers()
+        if has_body:
+            self.wfile.write(content)
+        upstream.close()
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
+
+    def log_message(self, *_):
+        """Nothing: what counts is noted."""
+
+
+class Proxy(http.server.ThreadingHTTPServer):
+    """The endpoint of one service for one function."""
+
+    daemon_threads = True
+
+    def __init__(self, calls_of, function, used):
+        super().__init__(("127.0.0.1", 0), Recorder)
+        self.calls_of, self.function, self.used, self.upstream = calls_of, function, used, None
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def note(self, method, path, headers, body):
+        for action, resource, prefix in self.calls_of(method, path, headers, body):
+            self.used.setdefault((self.function, action, resource), prefix)
+
+
+def dynamodb_calls(_method, _path, headers, body):
+    """(action, ARN, None) of a DynamoDB request."""
+    action = headers["X-Amz-Target"].split(".")[1]
+    request = json.loads(body)
+    items = request.get("RequestItems", {})
+    tables = [request["TableName"]] if "TableName" in request else list(items)
+    for table in tables:
+        yield f"dynamodb:{action}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{table}", None
+
+
+def s3_calls(method, path, _headers, _body):
+    """(action, ARN, prefix) of an S3 request in path style. Actions are those that IAM asks for."""
+    parts = urllib.parse.urlsplit(path)
+    bucket, _, key = urllib.parse.unquote(parts.path).lstrip("/").partition("/")
+    if not key:
+        query = urllib.parse.parse_qs(parts.query)
+        yield "s3:ListBucket", f"arn:aws:s3:::{bucket}", query.get("prefix", [""])[0]
+        return
+    actions = {"GET": "s3:GetObject", "HEAD": "s3:GetObject", "PUT": "s3:PutObject", "POST": "s3:PutObject"}
+    yield actions.get(method, f"s3:{method}"), f"arn:aws:s3:::{bucket}/{key}", None
+
+
+def with_proxies(text, proxies):
+    """The template with each function's endpoints set to its proxies."""
+    for function, (dynamodb, s3) in proxies.items():
+        head, rest = text.split(f"\n  {function}:\n", 1)
+        lines = f"        Variables:\n          AWS_ENDPOINT_URL_DYNAMODB: {dynamodb.url}\n          AWS_ENDPOINT_URL_S3: {s3.url}\n"
+        text = head + f"\n  {function}:\n" + rest.replace("        Variables:\n", lines, 1)
+    return text
+
+
+def call(url, operation, request):
+    """One DynamoDB request."""
+    headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
+    body = json.dumps(request).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=30) as answer:
+        return json.load(answer)
+
+
+def advance(url, seconds):
+    body = json.dumps({"advance_ms": seconds * 1000}).encode()
+    urllib.request.urlopen(urllib.request.Request(f"{url}/_weir/clock", body), timeout=30).read()
+
+
+def exercise(url, used):
+    """Makes the functions do everything: count, reconcile, archive twice, refuse."""
+    put = lambda table, item: call(url, "PutItem", {"TableName": table, "Item": item})
+    for vote in range(1, 30):
+        put("votes", {"slot": {"S": f"A#{vote % 5}"}, "votes": {"N": str(vote)}})
+    put("votes", {"slot": {"S": "B#0"}, "votes": {"S": "not a number"}})
+    for minute in range(2):
+        for year in range(2000, 2020):
+            put("movies", {"year": {"N": str(year)}, "title": {"S": f"T{minute}"}, "expires_at": {"N": "1700000000"}})
+        advance(url, 61)
+        time.sleep(4)
+    wanted = [("CountersFunction", "s3:PutObject"), ("CountersFunction", "dynamodb:Scan"), ("ArchiveFunction", "s3:PutObject")]
+    deadline = time.monotonic() + 60
+    while any(all(key[:2] != want for key in used) for want in wanted):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"after 60 s some of {wanted} have not happened: {sorted(used)}")
+        time.sleep(0.2)
+    time.sleep(3)
+
+
+def record(template):
+    """Runs the template and gives {(function, action, resource): prefix} of what was done."""
+    used, functions = {}, [n for n, r in template["Resources"].items() if r["Type"] == "AWS::Lambda::Function"]
+    proxies = {f: (Proxy(dynamodb_calls, f, used), Proxy(s3_calls, f, used)) for f in functions}
+    with tempfile.TemporaryDirectory(prefix="least-privilege-", dir=BINARIES.parent) as folder:
+        path = pathlib.Path(folder)
+        # Without sources beside the template, weir takes the functions from its own folder.
+        for binary in ("weir", "archive", "counters"):
+            os.link(BINARIES / binary, path / binary)
+        (path / "template.yaml").write_text(with_proxies(TEMPLATE.read_text(), proxies))
+        with open(path / "weir.log", "w") as log:
+            command = [path / "weir", "up", "--port", "0", "--s3-port", "0"]
+            process = subprocess.Popen(command, cwd=path, stdout=log, stderr=log)
+            try:
+                running = path / ".weir" / "running.json"
+                while not running.exists():
+                    if process.poll() is not None:
+                        raise SystemExit((path / "weir.log").read_text())
+                    time.sleep(0.1)
+                endpoints = json.loads(running.read_text())
+                for dynamodb, s3 in proxies.values():
+                    dynamodb.upstream = endpoints["dynamodb"].removeprefix("http://")
+                    s3.upstream = endpoints["s3"].removeprefix("http://")
+                exercise(endpoints["dynamodb"], used)
+            finally:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGTERM)
+                    process.wait(timeout=60)
+    return used
+
+
+def grants(template, names, function):
+    """(action, resource pattern, prefix pattern) of what a function's role allows."""
+    for statement in statements(template, role_of(template, function)):
+        condition = statement.get("Condition", {}).get("StringLike", {})
+        for action in as_list(statement["Action"]):
+            for resource in as_list(statement["Resource"]):
+                yield action, names.text(resource), condition.get("s3:prefix", "*")
+
+
+def compare(template, used):
+    """Rows of the table, and whether all of them are in order."""
+    names, rows, failed = Names(template), [], 0
+    for function in sorted({function for function, _, _ in used}):
+        allowed = list(grants(template, names, function))
+        left = set(allowed)
+        for (_, action, resource), prefix in sorted(u for u in used.items() if u[0][0] == function):
+            covers = [
+                g for g in allowed
+                if g[0] == action and fnmatch.fnmatchcase(resource, g[1]) and fnmatch.fnmatchcase(prefix or "", g[2])
+            ]
+            left -= set(covers)
+            if not covers:
+                rows.append((function, action, resource, "NOT ALLOWED"))
+                failed += 1
+        for action, resource, prefix in allowed:
+            reason = next((why for (a, p), why in REASONS.items() if a == action and fnmatch.fnmatchcase(resource, p)), None)
+            unused = (action, resource, prefix) in left
+            verdict = "used" if not unused else reason or "NOT USED, and no reason is listed"
+            failed += unused and reason is None
+            rows.append((function, action, re.sub(r"^arn:aws:(\w+):[^:]*:\d*:", r"\1: ", resource), verdict))
+    return rows, failed
+
+
+def main():
+    template = expand()
+    used = record(template)
+    rows, failed = compare(template, used)
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        print("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]))
+    print(f"least privilege: {len(rows) - failed} passed, {failed} failed ({len(used)} different calls)")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main()))
