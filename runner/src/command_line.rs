@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
+use crate::archive::{self, ArchiveArguments};
 use crate::bench::{self, BenchArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::demo::{self, DemoArguments};
@@ -71,6 +72,8 @@ enum Verb {
     Logs(LogsArguments),
     /// Show how far each mapping has got
     Status(StatusArguments),
+    /// Read the archive: list, rows, versions of a key, DDL, completeness
+    Archive(Box<ArchiveArguments>),
     /// Measure what a DynamoDB endpoint can do
     Bench(Box<BenchArguments>),
     /// Check what weir needs on this machine
@@ -129,6 +132,9 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Invoke(arguments) => invoke::run(&arguments).await,
         Verb::Logs(arguments) => logs::run(&arguments).await,
         Verb::Status(arguments) => status::run(&arguments, output),
+        Verb::Archive(arguments) => {
+            archive::run(*arguments, &mut std::io::BufWriter::new(std::io::stdout())).await
+        }
         Verb::Bench(arguments) => {
             let report = bench::run(&arguments, show).await?;
             show(&report.text);

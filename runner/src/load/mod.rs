@@ -7,7 +7,7 @@ mod attribute;
 mod counting;
 mod lanes;
 mod source;
-mod typing;
+pub(crate) mod typing;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

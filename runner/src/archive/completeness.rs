@@ -1,0 +1,160 @@
+//! `weir archive check`: the TTL deletes in a table's streams against the rows of the archive.
+//!
+//! A stream keeps 24 hours; what is older cannot be checked, and is not counted. The comparison is
+//! pure; reading the stream is in `deletes`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+/// Event ids that a report names at most, of each kind.
+const EXAMPLES_MAX: usize = 10;
+
+/// What the streams of a table hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Deletes {
+    /// The streams that were read, by ARN.
+    pub(super) streams: BTreeSet<String>,
+    /// Time of each TTL delete in milliseconds since 1970, by event id.
+    pub(super) deletes: BTreeMap<String, i64>,
+}
+
+/// What of an archive row is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Archived {
+    /// The event id.
+    pub(super) event_id: String,
+    /// The stream.
+    pub(super) stream_arn: String,
+    /// When, in milliseconds since 1970.
+    pub(super) deleted_at: i64,
+}
+
+/// Which times are compared, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    /// From here on, inclusive, the stream certainly still has its records.
+    pub(super) from: i64,
+    /// Up to here, exclusive, deletes should be archived, and the stream was read.
+    pub(super) to: i64,
+    /// From `to` up to here, exclusive, a delete that is not archived may be on its way. One that
+    /// claims to be later is missing: the clock was set back, and its age is not known.
+    pub(super) end: i64,
+}
+
+/// The comparison of one table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Comparison {
+    in_stream: usize,
+    archived: usize,
+    pending: usize,
+    missing: Vec<String>,
+    extra: Vec<String>,
+    duplicates: Vec<String>,
+}
+
+/// Compares. Rows outside the window, or of streams that were not read, are counted as duplicates
+/// only.
+pub(super) fn compare(
+    deletes: &Deletes,
+    rows: impl IntoIterator<Item = Archived>,
+    window: Window,
+) -> Comparison {
+    let mut comparison = Comparison { in_stream: deletes.deletes.len(), ..Comparison::default() };
+    let mut seen = BTreeSet::new();
+    for row in rows {
+        if !seen.insert(row.event_id.clone()) {
+            comparison.duplicates.push(row.event_id);
+        } else if deletes.deletes.contains_key(&row.event_id) {
+            comparison.archived += 1;
+        } else if (window.from..window.to).contains(&row.deleted_at)
+            && deletes.streams.contains(&row.stream_arn)
+        {
+            comparison.extra.push(row.event_id);
+        }
+    }
+    for (event_id, time) in &deletes.deletes {
+        if seen.contains(event_id) {
+            continue;
+        }
+        if (window.to..window.end).contains(time) {
+            comparison.pending += 1;
+        } else {
+            comparison.missing.push(event_id.clone());
+        }
+    }
+    comparison
+}
+
+impl Comparison {
+    /// Whether the archive holds what the stream says, once each.
+    pub(super) fn is_equal(&self) -> bool {
+        self.missing.is_empty() && self.extra.is_empty() && self.duplicates.is_empty()
+    }
+
+    /// For programs.
+    pub(super) fn json(&self, table: &str) -> Value {
+        let some = |ids: &[String]| ids.iter().take(EXAMPLES_MAX).cloned().collect::<Vec<_>>();
+        json!({
+            "table": table,
+            "equal": self.is_equal(),
+            "in_stream": self.in_stream,
+            "archived": self.archived,
+            "pending": self.pending,
+            "missing": self.missing.len(),
+            "extra": self.extra.len(),
+            "duplicates": self.duplicates.len(),
+            "missing_event_ids": some(&self.missing),
+            "extra_event_ids": some(&self.extra),
+            "duplicate_event_ids": some(&self.duplicates),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows as `event@time` or `event@time/stream`.
+    fn rows(text: &str) -> Vec<Archived> {
+        let row = |word: &str| {
+            let (event_id, rest) = word.split_once('@').unwrap();
+            let (time, stream) = rest.split_once('/').unwrap_or((rest, "s"));
+            Archived {
+                event_id: event_id.to_owned(),
+                stream_arn: stream.to_owned(),
+                deleted_at: time.parse().unwrap(),
+            }
+        };
+        text.split_whitespace().map(row).collect()
+    }
+
+    #[test]
+    fn differences_are_found_and_what_cannot_be_known_is_not() {
+        for (stream, archive, expected) in [
+            ("", "", (true, 0, "", "", "")),
+            ("a@10 b@20", "b@20 a@10", (true, 0, "", "", "")),
+            ("a@10 b@20", "a@10", (false, 0, "b", "", "")),
+            ("a@10", "a@10 a@10", (false, 0, "", "", "a")),
+            ("a@10", "a@10 x@11", (false, 0, "", "x", "")),
+            ("a@10", "a@10 old@4", (true, 0, "", "", "")),
+            ("a@10", "a@10 new@90", (true, 0, "", "", "")),
+            ("a@10", "a@10 x@11/other", (true, 0, "", "", "")),
+            ("a@10 late@90", "a@10", (true, 1, "", "", "")),
+            ("a@10 future@100", "a@10", (false, 0, "future", "", "")),
+        ] {
+            let deletes = Deletes {
+                streams: BTreeSet::from(["s".to_owned()]),
+                deletes: rows(stream).into_iter().map(|r| (r.event_id, r.deleted_at)).collect(),
+            };
+            let found = compare(&deletes, rows(archive), Window { from: 5, to: 80, end: 100 });
+            let (missing, extra) = (found.missing.join(" "), found.extra.join(" "));
+            let duplicates = found.duplicates.join(" ");
+            assert_eq!(
+                (found.is_equal(), found.pending, &*missing, &*extra, &*duplicates),
+                expected,
+                "{stream} against {archive}"
+            );
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! `weir archive`: reads the archive for people who work with data.
+//!
+//! Its verbs list it, show rows, find the versions of a key, write DDL, and compare it with the
+//! stream. Nothing here writes to the archive or to a table.
+
+mod cell;
+mod completeness;
+mod condition;
+mod ddl;
+mod deletes;
+mod listing;
+mod output;
+mod place;
+mod scan;
+mod schema;
+mod source;
+#[cfg(test)]
+mod tests;
+mod versions;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+
+use self::cell::{parse_time, rows_of};
+use self::completeness::{Archived, Window};
+use self::ddl::{Engine, Target};
+use self::listing::ListingFormat;
+use self::output::Output;
+use self::place::PlaceArguments;
+use self::schema::Union;
+use self::source::{Part, Source};
+use crate::endpoint;
+use crate::exit::Exit;
+
+/// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
+/// for DynamoDB Streams".
+const RETENTION_MS: i64 = 24 * 3600 * 1000;
+/// Records near the end of the retention may go while they are read.
+const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
+
+/// What to do with the archive, and which one.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check"
+)]
+pub struct ArchiveArguments {
+    #[command(subcommand)]
+    verb: ArchiveVerb,
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum ArchiveVerb {
+    /// List tables and days: parts, rows, bytes, first and last delete
+    Ls {
+        /// How the list is written
+        #[arg(long = "format", value_enum, default_value = "table")]
+        format: ListingFormat,
+    },
+    /// Write rows as NDJSON
+    Cat {
+        /// The table
+        table: String,
+        /// Only this UTC day: 2026-11-21
+        #[arg(long, value_name = "DAY")]
+        dt: Option<String>,
+        /// Rows at most
+        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+        limit: u64,
+    },
+    /// Write all archived versions of one key as NDJSON, newest last
+    Get {
+        /// The table; not needed if there is only one
+        #[arg(long)]
+        table: Option<String>,
+        /// The key in plain JSON or DynamoDB JSON
+        #[arg(long, value_name = "JSON")]
+        key: String,
+        /// Only the last version that was deleted at or before this time
+        #[arg(long, value_name = "TIME")]
+        as_of: Option<String>,
+    },
+    /// Write the DDL for a query engine, from the schemas of the parts
+    Ddl {
+        /// The table; not needed if there is only one
+        #[arg(long)]
+        table: Option<String>,
+        /// The engine
+        #[arg(long, value_enum)]
+        engine: Engine,
+        /// The archive's address for the engine, such as s3://bucket/archive; without it, where it is read from
+        #[arg(long, value_name = "ADDRESS")]
+        location: Option<String>,
+        /// The columns of the key, partition key first; without it, the table of the running store says them
+        #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+        key_columns: Vec<String>,
+    },
+    /// Compare the TTL deletes in the stream with the archive; exit code 3 if they differ
+    Check {
+        /// Only this table
+        #[arg(long)]
+        table: Option<String>,
+        /// The store; without it, the `weir up` in this folder
+        #[arg(long, value_name = "URL")]
+        endpoint: Option<String>,
+        /// Deletes that are younger than this may still be on their way
+        #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+        grace: u32,
+    },
+    /// Write the rows that meet all conditions as NDJSON; for SQL it shows the DuckDB command
+    Query {
+        /// The table; not needed if there is only one
+        #[arg(long)]
+        table: Option<String>,
+        /// COLUMN OPERATOR VALUE; operators are = != < <= > >=
+        #[arg(long = "where", value_name = "CONDITION")]
+        conditions: Vec<String>,
+        /// Rows at most
+        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+        limit: u64,
+    },
+}
+
+/// Does it. Data goes to `writer`.
+///
+/// # Errors
+/// What cannot be read and what to do about it.
+pub async fn run(arguments: ArchiveArguments, writer: &mut dyn Write) -> Result<Exit, String> {
+    let source = arguments.place.find().await?;
+    let mut output = Output::new(writer);
+    let code = carry_out(arguments.verb, &source, &mut output).await?;
+    output.flush()?;
+    Ok(code)
+}
+
+async fn carry_out(
+    verb: ArchiveVerb,
+    source: &Source,
+    output: &mut Output<'_>,
+) -> Result<Exit, String> {
+    match verb {
+        ArchiveVerb::Ls { format } => {
+            let parts = source.parts(None, None).await?;
+            listing::write(source, &parts, format, output).await?;
+        }
+        ArchiveVerb::Cat { table, dt, limit } => {
+            let parts = one_table(source, Some(&table)).await?;
+            let parts: Vec<Part> = parts
+                .into_iter()
+                .filter(|part| dt.as_ref().is_none_or(|dt| part.date == *dt))
+                .collect();
+            scan::write_rows(source, &parts, &[], limit, output).await?;
+        }
+        ArchiveVerb::Get { table, key, as_of } => {
+            let key = versions::parse_key(&key)?;
+            let as_of = as_of.as_deref().map(parse_time).transpose()?;
+            let parts = one_table(source, table.as_deref()).await?;
+            let found = versions::find(source, &parts, &key, as_of).await?;
+            let older = if as_of.is_some() { found.len().saturating_sub(1) } else { 0 };
+            if found.is_empty() {
+                return Err("the archive has no version of this key".to_owned());
+            }
+            found.iter().skip(older).try_for_each(|row| output.line(&row.json()))?;
+        }
+        ArchiveVerb::Ddl { table, engine, location, key_columns } => {
+            let parts = one_table(source, table.as_deref()).await?;
+            output.line(&write_ddl(source, &parts, engine, location, key_columns).await?)?;
+        }
+        ArchiveVerb::Check { table, endpoint, grace } => {
+            return check(source, table, endpoint.as_deref(), grace, output).await;
+        }
+        ArchiveVerb::Query { table, conditions, limit } => {
+            let parts = one_table(source, table.as_deref()).await?;
+            if conditions.is_empty()
+                && let Some(part) = parts.first()
+            {
+                tracing::info!("for SQL use DuckDB: {}", scan::duckdb_command(source, &part.table));
+            }
+            let conditions = scan::conditions(source, &parts, &conditions).await?;
+            scan::write_rows(source, &parts, &conditions, limit, output).await?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The parts of a table, which is the only one if none is named.
+async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, String> {
+    let all = source.parts(None, None).await?;
+    let tables: BTreeSet<&str> = all.iter().map(|part| part.table.as_str()).collect();
+    let names = tables.iter().copied().collect::<Vec<_>>().join(", ");
+    let place = source.location();
+    let wanted = match (table, tables.first()) {
+        (_, None) => return Err(format!("the archive at `{place}` has no parts")),
+        (Some(table), _) if tables.contains(table) => table.to_owned(),
+        (Some(table), _) => {
+            return Err(format!(
+                "the archive at `{place}` has no table `{table}`; tables are {names}"
+            ));
+        }
+        (None, Some(only)) if tables.len() == 1 => (*only).to_owned(),
+        (None, _) => return Err(format!("say which table with --table: {names}")),
+    };
+    Ok(all.into_iter().filter(|part| part.table == wanted).collect())
+}
+
+async fn write_ddl(
+    source: &Source,
+    parts: &[Part],
+    engine: Engine,
+    location: Option<String>,
+    key_columns: Vec<String>,
+) -> Result<String, String> {
+    let Some(first) = parts.first() else {
+        return Err("the table has no parts".to_owned());
+    };
+    let union = Union::read(source, parts).await?;
+    for conflict in union.columns.iter().filter_map(schema::UnionColumn::conflict) {
+        tracing::warn!("left out of the DDL: {conflict}");
+    }
+    let key_columns = if key_columns.is_empty() {
+        known_key_columns(&first.table, &union).await
+    } else {
+        key_columns
+    };
+    let location = location.unwrap_or_else(|| table_root(source, first));
+    let target = Target {
+        table: &first.table,
+        location: location.trim_end_matches('/'),
+        first_date: &first.date,
+        key_columns: &key_columns,
+    };
+    ddl::text(engine, &target, &union)
+}
+
+/// What stands before `table=` in the address of a part: with --folder it can be deeper than the
+/// folder that was named.
+fn table_root(source: &Source, part: &Part) -> String {
+    let marker = format!("/table={}/", part.table);
+    match source {
+        Source::Folder(_) => part
+            .name
+            .rsplit_once(&marker)
+            .map_or_else(|| source.location(), |(root, _)| root.to_owned()),
+        Source::Bucket { .. } => source.location(),
+    }
+}
+
+/// The columns of the key attributes, if a store runs that has the table; none otherwise.
+async fn known_key_columns(table: &str, union: &Union) -> Vec<String> {
+    let Ok(url) = endpoint::find(None) else {
+        return Vec::new();
+    };
+    let answer = endpoint::client(&url).describe_table().table_name(table).send().await;
+    let Ok(Some(description)) = answer.map(|answer| answer.table) else {
+        return Vec::new();
+    };
+    let columns = description.key_schema().iter().filter_map(|key| {
+        let of_path = |column: &&schema::UnionColumn| {
+            column.path.as_deref() == Some(key.attribute_name()) && !column.is_system()
+        };
+        union.columns.iter().find(of_path).map(|column| column.name.clone())
+    });
+    let columns: Vec<String> = columns.collect();
+    // Half a key would make one version of many items.
+    if columns.len() == description.key_schema().len() { columns } else { Vec::new() }
+}
+
+async fn check(
+    source: &Source,
+    table: Option<String>,
+    store: Option<&str>,
+    grace: u32,
+    output: &mut Output<'_>,
+) -> Result<Exit, String> {
+    let url = endpoint::find(store)?;
+    let client = endpoint::streams_client(&url);
+    let all = source.parts(None, None).await?;
+    let tables: BTreeSet<String> = match table {
+        Some(table) => BTreeSet::from([table]),
+        None => all.iter().map(|part| part.table.clone()).collect(),
+    };
+    let mut code = Exit::Done;
+    for table in tables {
+        let grace_ms = i64::from(grace) * 1000;
+        let before = endpoint::store_seconds(&url).await.saturating_mul(1000);
+        // The stream first: what is archived meanwhile is then not missing.
+        let deletes = deletes::read(&client, &table).await?;
+        let after = endpoint::store_seconds(&url).await.saturating_mul(1000);
+        let from = before - RETENTION_MS + TRIM_MARGIN_MS;
+        let window = Window { from, to: before - grace_ms, end: after + grace_ms + 1 };
+        let oldest = deletes.deletes.values().copied().min().unwrap_or(from).min(from);
+        let first_date = cell::time_text(oldest).chars().take(10).collect::<String>();
+        let parts = source.parts(Some(&table), None).await?;
+        let mut rows = Vec::new();
+        for part in parts.iter().filter(|part| part.date >= first_date) {
+            read_archived(source, part, &mut rows).await?;
+        }
+        let comparison = completeness::compare(&deletes, rows, window);
+        output.line(&comparison.json(&table).to_string())?;
+        if !comparison.is_equal() {
+            code = Exit::Differences;
+        }
+    }
+    Ok(code)
+}
+
+async fn read_archived(
+    source: &Source,
+    part: &Part,
+    rows: &mut Vec<Archived>,
+) -> Result<(), String> {
+    let columns = ["_event_id", "_stream_arn", "_deleted_at"];
+    let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
+    for batch in source.open(part, Some(&columns)).await? {
+        let batch = batch.map_err(|error| failed(error.to_string()))?;
+        rows.extend(rows_of(&batch).map_err(failed)?.iter().map(|row| Archived {
+            event_id: row.text("_event_id").to_owned(),
+            stream_arn: row.text("_stream_arn").to_owned(),
+            deleted_at: row.deleted_at(),
+        }));
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The columns that a table's parts have together, and where parts disagree.
+//!
+//! It reads footers only. What is made of the columns is decided elsewhere.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use model::json;
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use rules::archive::SYSTEM_COLUMNS;
+
+use super::cell::CellType;
+use super::source::{Part, Source};
+
+/// Footers that are read at the same time.
+pub(super) const READS_AT_ONCE: usize = 8;
+/// Where a part says which attribute each of its columns is from.
+const COLUMNS_METADATA: &str = "weir.columns";
+
+/// One column over all parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UnionColumn {
+    /// Its name.
+    pub(super) name: String,
+    /// The attribute's path, for a column of the table.
+    pub(super) path: Option<String>,
+    /// Each type that it has, with the number of parts and the first part that have it so.
+    pub(super) types: BTreeMap<CellType, (usize, String)>,
+}
+
+/// The columns of a table over all parts: the table's own by first appearance, then the archive's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Union {
+    /// The columns.
+    pub(super) columns: Vec<UnionColumn>,
+}
+
+impl UnionColumn {
+    /// The type, if all parts agree.
+    pub(super) fn only_type(&self) -> Option<CellType> {
+        match self.types.len() {
+            1 => self.types.keys().next().copied(),
+            _ => None,
+        }
+    }
+
+    /// Whether the archive has this column for every table.
+    pub(super) fn is_system(&self) -> bool {
+        SYSTEM_COLUMNS.iter().any(|(name, _)| *name == self.name)
+    }
+
+    /// What parts disagree about; `None` if they agree.
+    pub(super) fn conflict(&self) -> Option<String> {
+        if self.types.len() < 2 {
+            return None;
+        }
+        let types = self.types.iter().map(|(cell_type, (parts, first))| {
+            format!("{cell_type} in {parts} parts, first in {first}")
+        });
+        let types: Vec<String> = types.collect();
+        Some(format!("column `{}` has several types: {}", self.name, types.join("; ")))
+    }
+}
+
+impl Union {
+    /// Reads the footers of parts.
+    ///
+    /// # Errors
+    /// A part that cannot be read, or that has a column of a type that no archive part has.
+    pub(super) async fn read(source: &Source, parts: &[Part]) -> Result<Self, String> {
+        let reads: Vec<_> = parts.iter().map(|part| source.footer(part)).collect();
+        let footers: Vec<ArrowReaderMetadata> =
+            stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await?;
+        let mut union = Self::default();
+        for (part, footer) in parts.iter().zip(footers) {
+            union.add(part, &footer)?;
+        }
+        union.columns.sort_by_key(|column| {
+            SYSTEM_COLUMNS.iter().position(|(name, _)| *name == column.name).map_or(0, |at| at + 1)
+        });
+        Ok(union)
+    }
+
+    fn add(&mut self, part: &Part, footer: &ArrowReaderMetadata) -> Result<(), String> {
+        let paths = paths_of(footer);
+        for field in footer.schema().fields() {
+            let cell_type = CellType::of(field.data_type()).ok_or_else(|| {
+                format!(
+                    "part `{}`: column `{}` has the type {}, which no archive part has; move the file away from the archive",
+                    part.name,
+                    field.name(),
+                    field.data_type()
+                )
+            })?;
+            let at = self.columns.iter().position(|column| column.name == *field.name());
+            let at = at.unwrap_or_else(|| {
+                let name = field.name().clone();
+                self.columns.push(UnionColumn { name, path: None, types: BTreeMap::new() });
+                self.columns.len() - 1
+            });
+            if let Some(column) = self.columns.get_mut(at) {
+                let entry = column.types.entry(cell_type).or_insert((0, part.name.clone()));
+                entry.0 += 1;
+                if column.path.is_none() {
+                    column.path = paths.get(field.name()).cloned();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The column of a name.
+    pub(super) fn column(&self, name: &str) -> Option<&UnionColumn> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The names of all columns, for messages.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        names.join(", ")
+    }
+}
+
+/// The attribute's path by column. A part that does not tell it has none.
+fn paths_of(footer: &ArrowReaderMetadata) -> BTreeMap<String, String> {
+    let pairs = footer.metadata().file_metadata().key_value_metadata();
+    let text = pairs
+        .and_then(|pairs| pairs.iter().find(|pair| pair.key == COLUMNS_METADATA))
+        .and_then(|pair| pair.value.as_deref());
+    let Some(Ok(tree)) = text.map(|text| json::parse(text.as_bytes())) else {
+        return BTreeMap::new();
+    };
+    let members = tree.as_object().unwrap_or_default().iter();
+    members
+        .filter_map(|(name, column)| {
+            Some((name.to_string(), column.get("path")?.as_str()?.to_owned()))
+        })
+        .collect()
+}

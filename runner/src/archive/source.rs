@@ -1,0 +1,258 @@
+//! Where the archive's parts are: a folder of files, or a bucket behind an S3 endpoint.
+//!
+//! It finds parts and opens them, one at a time. What is in the rows is not looked at.
+
+use std::fs::{self, File};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_sdk_s3::error::DisplayErrorContext;
+use bytes::Bytes;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaDataReader;
+use parquet::file::reader::ChunkReader;
+
+/// Rows that are decoded at a time: items have at most 400 KB, so at most some 50 MB.
+const BATCH_ROWS: usize = 128;
+/// An object that is larger is not read into memory. Parts that a function wrote are below 6 MB,
+/// the most that Lambda delivers in one batch.
+const OBJECT_BYTES_MAX: u64 = 256 << 20;
+/// What is read first of an object's end; holds the footer of any part that the function writes.
+const FOOTER_BYTES: u64 = 64 << 10;
+/// A footer that needs more reads than this is broken: the second read knows the exact size.
+const FOOTER_READS_MAX: usize = 3;
+/// Folders deeper than this are not part of an archive's layout.
+const DEPTH_MAX: usize = 32;
+
+/// The archive.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// All Parquet files below a folder.
+    Folder(PathBuf),
+    /// Objects under a prefix.
+    Bucket {
+        /// Speaks to the endpoint.
+        client: Box<aws_sdk_s3::Client>,
+        /// The bucket.
+        bucket: String,
+        /// What the objects' keys begin with, such as `archive/`.
+        prefix: String,
+    },
+}
+
+/// One Parquet object of the archive.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Part {
+    /// From `table=`.
+    pub(super) table: String,
+    /// From `dt=`: the UTC day of the deletes.
+    pub(super) date: String,
+    /// The object's key, or the file's path.
+    pub(super) name: String,
+    /// Size.
+    pub(super) bytes: u64,
+}
+
+impl Part {
+    /// The part that a name says; `None` if the name is not `…table=T/dt=D/….parquet`.
+    fn from_name(name: &str, bytes: u64) -> Option<Self> {
+        let mut backwards = name.rsplit('/');
+        let is_parquet = Path::new(backwards.next()?).extension()? == "parquet";
+        let date = backwards.next()?.strip_prefix("dt=")?.to_owned();
+        let table = backwards.next()?.strip_prefix("table=")?.to_owned();
+        is_parquet.then(|| Self { table, date, name: name.to_owned(), bytes })
+    }
+
+    fn failed(&self, reason: impl std::fmt::Display) -> String {
+        format!("cannot read part `{}`: {reason}", self.name)
+    }
+}
+
+impl Source {
+    /// Where the archive is, in words and as a reader such as DuckDB wants it.
+    pub(super) fn location(&self) -> String {
+        match self {
+            Self::Folder(folder) => folder.display().to_string(),
+            Self::Bucket { bucket, prefix, .. } => {
+                format!("s3://{bucket}/{}", prefix.trim_end_matches('/'))
+            }
+        }
+    }
+
+    /// All parts, or those of one table, or of one day; by table, day and name.
+    ///
+    /// # Errors
+    /// What cannot be listed.
+    pub(super) async fn parts(
+        &self,
+        table: Option<&str>,
+        date: Option<&str>,
+    ) -> Result<Vec<Part>, String> {
+        let mut parts = match self {
+            Self::Folder(folder) => {
+                let mut parts = Vec::new();
+                find_files(folder, DEPTH_MAX, &mut parts)?;
+                parts
+            }
+            Self::Bucket { client, bucket, prefix } => list(client, bucket, prefix).await?,
+        };
+        parts.retain(|part| {
+            table.is_none_or(|table| part.table == table)
+                && date.is_none_or(|date| part.date == date)
+        });
+        parts.sort();
+        Ok(parts)
+    }
+
+    /// A part's footer: schema, number of rows, statistics.
+    ///
+    /// # Errors
+    /// When the part is gone or is not Parquet.
+    pub(super) async fn footer(&self, part: &Part) -> Result<ArrowReaderMetadata, String> {
+        let options = ArrowReaderOptions::new();
+        if let Self::Folder(_) = self {
+            let file = File::open(&part.name).map_err(|error| part.failed(error))?;
+            return ArrowReaderMetadata::load(&file, options).map_err(|error| part.failed(error));
+        }
+        let mut wanted = FOOTER_BYTES;
+        for _ in 0..FOOTER_READS_MAX {
+            let from = part.bytes.saturating_sub(wanted);
+            let end = self.object(part, from..part.bytes).await?;
+            let mut reader = ParquetMetaDataReader::new();
+            match reader.try_parse_sized(&end, part.bytes) {
+                Ok(()) => {
+                    let metadata = reader.finish().map_err(|error| part.failed(error))?;
+                    return ArrowReaderMetadata::try_new(Arc::new(metadata), options)
+                        .map_err(|error| part.failed(error));
+                }
+                Err(ParquetError::NeedMoreData(more)) => {
+                    wanted = u64::try_from(more).unwrap_or(u64::MAX);
+                }
+                Err(error) => return Err(part.failed(error)),
+            }
+        }
+        Err(part.failed("its footer does not end"))
+    }
+
+    /// Opens a part: all columns, or only those of `columns` that it has.
+    ///
+    /// # Errors
+    /// When the part is gone, is not Parquet, or is too large to be read into memory.
+    pub(super) async fn open(
+        &self,
+        part: &Part,
+        columns: Option<&[&str]>,
+    ) -> Result<ParquetRecordBatchReader, String> {
+        match self {
+            Self::Folder(_) => {
+                let file = File::open(&part.name).map_err(|error| part.failed(error))?;
+                batches(file, columns).map_err(|error| part.failed(error))
+            }
+            Self::Bucket { .. } if part.bytes > OBJECT_BYTES_MAX => Err(part.failed(format!(
+                "it has {} bytes, and at most {OBJECT_BYTES_MAX} are read over S3; read the folder with --folder, or with DuckDB",
+                part.bytes
+            ))),
+            Self::Bucket { .. } => {
+                let object = self.object(part, 0..part.bytes).await?;
+                batches(object, columns).map_err(|error| part.failed(error))
+            }
+        }
+    }
+
+    async fn object(&self, part: &Part, range: Range<u64>) -> Result<Bytes, String> {
+        let Self::Bucket { client, bucket, .. } = self else {
+            return Err(part.failed("it is a file"));
+        };
+        let request = client.get_object().bucket(bucket).key(&part.name);
+        let request =
+            request.range(format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
+        let answer =
+            request.send().await.map_err(|error| part.failed(DisplayErrorContext(&error)))?;
+        let body = answer.body.collect().await.map_err(|error| part.failed(error))?;
+        Ok(body.into_bytes())
+    }
+}
+
+fn batches<R: ChunkReader + 'static>(
+    input: R,
+    columns: Option<&[&str]>,
+) -> Result<ParquetRecordBatchReader, ParquetError> {
+    let mut builder = ParquetRecordBatchReaderBuilder::try_new(input)?.with_batch_size(BATCH_ROWS);
+    if let Some(columns) = columns {
+        let fields = builder.schema().fields().iter().enumerate();
+        let wanted = fields.filter(|(_, field)| columns.contains(&field.name().as_str()));
+        let roots: Vec<usize> = wanted.map(|(position, _)| position).collect();
+        let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+        builder = builder.with_projection(mask);
+    }
+    builder.build()
+}
+
+/// Hidden folders hold what S3 keeps beside the objects, and what is still being written.
+fn find_files(folder: &Path, depth: usize, parts: &mut Vec<Part>) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot read `{}`: {error}", folder.display());
+    let deeper = depth
+        .checked_sub(1)
+        .ok_or_else(|| format!("`{}` is more than {DEPTH_MAX} folders deep", folder.display()))?;
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        let path = entry.path();
+        // Not followed through symbolic links: `file_type` is of the entry itself.
+        if entry.file_type().map_err(failed)?.is_dir() {
+            find_files(&path, deeper, parts)?;
+        } else {
+            let bytes = entry.metadata().map_err(failed)?.len();
+            parts.extend(Part::from_name(&path.to_string_lossy().replace('\\', "/"), bytes));
+        }
+    }
+    Ok(())
+}
+
+async fn list(
+    client: &aws_sdk_s3::Client,
+    bucket: &str,
+    prefix: &str,
+) -> Result<Vec<Part>, String> {
+    let request = client.list_objects_v2().bucket(bucket).prefix(prefix);
+    let mut pages = request.into_paginator().send();
+    let mut parts = Vec::new();
+    while let Some(page) = pages.next().await {
+        let page = page.map_err(|error| {
+            format!("cannot list s3://{bucket}/{prefix}: {}", DisplayErrorContext(&error))
+        })?;
+        for object in page.contents() {
+            let bytes = object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
+            parts.extend(object.key().and_then(|key| Part::from_name(key, bytes)));
+        }
+    }
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_table_and_day() {
+        for (name, expected) in [
+            ("archive/table=movies/dt=2026-11-21/part-x.parquet", Some(("movies", "2026-11-21"))),
+            ("table=m/dt=2026-11-21/a.parquet", Some(("m", "2026-11-21"))),
+            ("archive/table=movies/dt=2026-11-21/part-x.tmp", None),
+            ("archive/table=movies/part-x.parquet", None),
+            ("part-x.parquet", None),
+        ] {
+            let part = Part::from_name(name, 1);
+            let found = part.as_ref().map(|part| (part.table.as_str(), part.date.as_str()));
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+}

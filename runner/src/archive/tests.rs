@@ -1,0 +1,238 @@
+//! The verbs against small Parquet files in the archive's layout, as tables of cases.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::builder::{ListBuilder, StringBuilder};
+use arrow_array::{
+    ArrayRef, Decimal128Array, Int64Array, RecordBatch, StringArray, TimestampMillisecondArray,
+};
+use clap::Parser;
+use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+
+use super::*;
+
+#[derive(Parser)]
+struct CommandLine {
+    #[command(flatten)]
+    archive: ArchiveArguments,
+}
+
+/// Year, title, rating in tenths, second of the delete, number of the event.
+type Film = (&'static str, &'static str, i128, i64, u32);
+
+const FILMS: [Film; 4] = [
+    ("2013", "Rush", 81, 10, 1),
+    ("1999", "O'Brien", 75, 20, 2),
+    ("2013", "Rush", 82, 30, 3),
+    ("9007199254740993", "Big", 10, 40, 4),
+];
+
+fn write_part(folder: &Path, name: &str, films: &[Film], with_text_years: bool) {
+    let directory = folder.join("bucket/archive/table=movies/dt=1970-01-01");
+    fs::create_dir_all(&directory).unwrap();
+    let texts = |of: &dyn Fn(&Film) -> String| -> ArrayRef {
+        Arc::new(films.iter().map(|film| Some(of(film))).collect::<StringArray>())
+    };
+    let years: ArrayRef = if with_text_years {
+        texts(&|film| film.0.to_owned())
+    } else {
+        Arc::new(films.iter().map(|film| film.0.parse::<i64>().ok()).collect::<Int64Array>())
+    };
+    let rating = films.iter().map(|film| Some(film.2)).collect::<Decimal128Array>();
+    let times = films.iter().map(|film| Some(film.3 * 1000));
+    let mut coercions = ListBuilder::new(StringBuilder::new());
+    films.iter().for_each(|_| coercions.append(true));
+    let item =
+        |film: &Film| format!(r#"{{"title":{{"S":"{}"}},"year":{{"N":"{}"}}}}"#, film.1, film.0);
+    let columns: [(&str, ArrayRef); 8] = [
+        ("title", texts(&|film| film.1.to_owned())),
+        ("year", years),
+        ("rating", Arc::new(rating.with_precision_and_scale(4, 1).unwrap())),
+        ("_item", texts(&item)),
+        ("_event_id", texts(&|film| format!("e{}", film.4))),
+        ("_sequence_number", texts(&|film| format!("{:040}", film.4))),
+        (
+            "_deleted_at",
+            Arc::new(times.collect::<TimestampMillisecondArray>().with_timezone("UTC")),
+        ),
+        ("_coercions", Arc::new(coercions.finish())),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let paths =
+        r#"{"title":{"path":"title","type":"string"},"year":{"path":"year","type":"bigint"}}"#;
+    let paths = KeyValue::new("weir.columns".to_owned(), paths.to_owned());
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![paths])).build();
+    let file = File::create(directory.join(name)).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+fn archive() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write_part(folder.path(), "part-1.parquet", &FILMS[..2], false);
+    write_part(folder.path(), "part-2.parquet", &FILMS[2..], false);
+    fs::create_dir_all(folder.path().join(".objects/table=movies/dt=1970-01-01")).unwrap();
+    fs::write(folder.path().join(".objects/table=movies/dt=1970-01-01/x.parquet"), "?").unwrap();
+    fs::write(folder.path().join("bucket/note.txt"), "?").unwrap();
+    folder
+}
+
+/// What a command writes, or its error.
+fn weir(folder: &Path, arguments: &[&str]) -> Result<String, String> {
+    let folder = folder.to_str().unwrap();
+    let words = ["archive"].iter().chain(arguments).copied().chain(["--folder", folder]);
+    let line = CommandLine::try_parse_from(words).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut out = Vec::new();
+    runtime.block_on(run(line.archive, &mut out))?;
+    Ok(String::from_utf8(out).unwrap())
+}
+
+/// The event ids in NDJSON.
+fn events(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        row["_event_id"].as_str().unwrap().to_owned()
+    });
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn rows_are_found() {
+    let folder = archive();
+    let rush = r#"{"year":2013,"title":"Rush"}"#;
+    for (arguments, expected) in [
+        (vec!["cat", "movies"], "e1 e2 e3 e4"),
+        (vec!["cat", "movies", "--limit", "3"], "e1 e2 e3"),
+        (vec!["cat", "movies", "--limit", "0"], ""),
+        (vec!["cat", "movies", "--dt", "1970-01-01"], "e1 e2 e3 e4"),
+        (vec!["cat", "movies", "--dt", "1970-01-02"], ""),
+        (vec!["get", "--key", rush], "e1 e3"),
+        (vec!["get", "--key", r#"{"year":{"N":"2013.0"},"title":{"S":"Rush"}}"#], "e1 e3"),
+        (vec!["get", "--key", rush, "--as-of", "30"], "e3"),
+        (vec!["get", "--key", rush, "--as-of", "1970-01-01T00:00:29Z"], "e1"),
+        // As binary fractions both numbers would be equal.
+        (vec!["get", "--key", r#"{"year":9007199254740993}"#], "e4"),
+        (vec!["query", "--where", "year > 9007199254740992"], "e4"),
+        (vec!["query", "--where", "year=2013", "--where", "rating > 8.1"], "e3"),
+        (vec!["query", "--where", "rating = 8.10"], "e1"),
+        (vec!["query", "--where", "title = O'Brien"], "e2"),
+        (vec!["query", "--where", "title != 'Rush'"], "e2 e4"),
+        (vec!["query", "--where", "_deleted_at <= 1970-01-01T00:00:20Z"], "e1 e2"),
+        (vec!["query", "--where", "year < 2013", "--limit", "1"], "e2"),
+    ] {
+        let found = weir(folder.path(), &arguments).unwrap();
+        assert_eq!(events(&found), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn rows_keep_every_digit() {
+    let folder = archive();
+    let found = weir(folder.path(), &["query", "--where", "title = Big"]).unwrap();
+    assert_eq!(
+        found,
+        format!(
+            "{{\"title\":\"Big\",\"year\":9007199254740993,\"rating\":1,\"_item\":{{\"title\":{{\"S\":\"Big\"}},\"year\":{{\"N\":\"9007199254740993\"}}}},\"_event_id\":\"e4\",\"_sequence_number\":\"{:040}\",\"_deleted_at\":\"1970-01-01T00:00:40Z\",\"_coercions\":[]}}\n",
+            4
+        )
+    );
+}
+
+#[test]
+fn mistakes_are_named() {
+    let folder = archive();
+    for (arguments, expected) in [
+        (vec!["cat", "films"], "no table `films`; tables are movies"),
+        (vec!["get", "--key", r#"{"year":1}"#], "no version of this key"),
+        (vec!["get", "--key", "2013"], "not a JSON object"),
+        (vec!["get", "--key", r#"{"year":true}"#], "one or two attributes"),
+        (vec!["get", "--key", "{}"], "one or two attributes"),
+        (vec!["get", "--key", r#"{"year":1}"#, "--as-of", "noon"], "`noon` is not a time"),
+        (vec!["query", "--where", "year"], "write COLUMN OPERATOR VALUE"),
+        (vec!["query", "--where", "year ! 3"], "write COLUMN OPERATOR VALUE"),
+        (vec!["query", "--where", "yeer = 3"], "no column `yeer`; columns are title, year"),
+        (vec!["query", "--where", "year = Rush"], "`Rush` is not a number"),
+        (vec!["query", "--where", "_coercions = 1"], "which is not compared"),
+        (vec!["ddl", "--engine", "athena", "--key-columns", "id"], "no column `id`"),
+    ] {
+        let error = weir(folder.path(), &arguments).unwrap_err();
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+    fs::write(folder.path().join("bucket/archive/table=movies/dt=1970-01-01/z.parquet"), "?")
+        .unwrap();
+    let error = weir(folder.path(), &["ls"]).unwrap_err();
+    assert!(error.contains("cannot read part `") && error.contains("z.parquet"), "{error}");
+}
+
+#[test]
+fn the_list_counts_parts_and_rows() {
+    let folder = archive();
+    let json = weir(folder.path(), &["ls", "--format", "json"]).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let day = &json["days"][0];
+    let part = "bucket/archive/table=movies/dt=1970-01-01/part-";
+    let bytes =
+        |number| fs::metadata(folder.path().join(format!("{part}{number}.parquet"))).unwrap().len();
+    assert_eq!(
+        (&day["table"], &day["dt"], &day["parts"], &day["rows"], &day["bytes"]),
+        (
+            &"movies".into(),
+            &"1970-01-01".into(),
+            &2.into(),
+            &4.into(),
+            &(bytes(1) + bytes(2)).into()
+        )
+    );
+    assert_eq!(
+        [&day["first_deleted_at"], &day["last_deleted_at"]],
+        ["1970-01-01T00:00:10Z", "1970-01-01T00:00:40Z"]
+    );
+    let lines = weir(folder.path(), &["ls", "--format", "ndjson"]).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&lines).unwrap(), *day);
+    let table = weir(folder.path(), &["ls"]).unwrap();
+    assert!(table.starts_with("TABLE ") && table.lines().count() == 2, "{table}");
+}
+
+#[test]
+fn ddl_is_made_of_what_the_parts_have() {
+    let folder = archive();
+    let at = ["--location", "s3://b/archive/", "--key-columns", "year,title"];
+    let ddl = |engine: &str| {
+        weir(folder.path(), &[&["ddl", "--engine", engine], &at[..]].concat()).unwrap()
+    };
+    for (engine, expected) in [
+        ("athena", "  `year` bigint,\n  `rating` decimal(4,1),\n  `_item` string,\n"),
+        ("athena", "LOCATION 's3://b/archive/table=movies/'"),
+        ("athena", "'projection.dt.range' = '1970-01-01,NOW'"),
+        ("athena", "'storage.location.template' = 's3://b/archive/table=movies/dt=${dt}/'"),
+        ("athena", "PARTITION BY _event_id"),
+        (
+            "athena",
+            "PARTITION BY \"year\", CASE WHEN \"year\" IS NULL THEN json_format(json_extract(_item, '$[\"year\"]')) END, \"title\"\n",
+        ),
+        ("duckdb", "read_parquet('s3://b/archive/table=movies/**/*.parquet'"),
+        ("duckdb", "CREATE OR REPLACE VIEW movies_archive_latest AS"),
+        ("glue", "\"Type\": \"array<string>\""),
+    ] {
+        let text = ddl(engine);
+        assert!(text.contains(expected), "{engine} has not {expected}:\n{text}");
+    }
+    assert!(serde_json::from_str::<serde_json::Value>(&ddl("glue")).is_ok());
+
+    write_part(folder.path(), "part-3.parquet", &FILMS[..1], true);
+    let text = ddl("athena");
+    assert!(text.starts_with("-- left out, read it from _item: column `year` has several types: string in 1 parts, first in "), "{text}");
+    assert!(text.contains("bigint in 2 parts") && !text.contains("`year` bigint,"), "{text}");
+    assert!(
+        text.contains("PARTITION BY json_format(json_extract(_item, '$[\"year\"]')), \"title\""),
+        "{text}"
+    );
+    let error = weir(folder.path(), &["query", "--where", "year = 1"]).unwrap_err();
+    assert!(error.contains("several types"), "{error}");
+}

@@ -1,0 +1,80 @@
+//! `weir archive get`: every archived version of one key.
+//!
+//! Keys are compared as attribute values in `_item`, numbers by their exact decimal value, so a key
+//! that did not fit its column is found as well. An event that stands twice is given once.
+
+use std::collections::BTreeMap;
+
+use model::{AttributeValue, Item, json};
+
+use super::cell::{Row, rows_of};
+use super::source::{Part, Source};
+use crate::load::typing::item_from_plain_json;
+
+/// Versions of one key that are kept at most: each may have 400 KB.
+const VERSIONS_MAX: usize = 10_000;
+
+/// Reads a key: plain JSON (`{"year":2013}`) or DynamoDB JSON (`{"year":{"N":"2013"}}`).
+///
+/// # Errors
+/// Text that is neither, or has other than one or two attributes of types S, N, B.
+pub(super) fn parse_key(text: &str) -> Result<Item, String> {
+    let wrong = |reason: String| {
+        format!(
+            "--key `{text}`: {reason}; write {{\"year\":2013,\"title\":\"Rush\"}} or DynamoDB JSON"
+        )
+    };
+    let plain = item_from_plain_json(text).map_err(wrong)?;
+    let is_typed = plain.values().all(|value| matches!(value, AttributeValue::M(_)));
+    let key = if is_typed && !plain.is_empty() {
+        json::item_from_str(text).map_err(|error| wrong(error.to_string()))?
+    } else {
+        plain
+    };
+    let is_key = key.values().all(|value| {
+        matches!(value, AttributeValue::S(_) | AttributeValue::N(_) | AttributeValue::B(_))
+    });
+    if is_key && (1..=2).contains(&key.len()) {
+        Ok(key)
+    } else {
+        Err(wrong("a key has one or two attributes of types S, N, B".to_owned()))
+    }
+}
+
+/// The rows of a key, newest last; only those deleted at or before `as_of` milliseconds, if given.
+///
+/// # Errors
+/// A part or an item that cannot be read, or a key with too many versions.
+pub(super) async fn find(
+    source: &Source,
+    parts: &[Part],
+    key: &Item,
+    as_of: Option<i64>,
+) -> Result<Vec<Row>, String> {
+    // By time first: sequence numbers of a table that was created anew start again.
+    let mut versions: BTreeMap<(i64, String, String), Row> = BTreeMap::new();
+    for part in parts {
+        let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
+        for batch in source.open(part, None).await? {
+            let batch = batch.map_err(|error| failed(error.to_string()))?;
+            for row in rows_of(&batch).map_err(failed)? {
+                let time = row.deleted_at();
+                if as_of.is_some_and(|as_of| time > as_of) {
+                    continue;
+                }
+                let item = json::item_from_str(row.text("_item"))
+                    .map_err(|error| failed(format!("`_item`: {error}")))?;
+                if key.iter().all(|(name, value)| item.get(name) == Some(value)) {
+                    let sequence = row.text("_sequence_number").to_owned();
+                    versions.insert((time, sequence, row.text("_event_id").to_owned()), row);
+                }
+                if versions.len() > VERSIONS_MAX {
+                    return Err(format!(
+                        "the key has more than {VERSIONS_MAX} versions; use `weir archive query`"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(versions.into_values().collect())
+}
