@@ -5,8 +5,11 @@
 //! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions). Nothing here decides when a function runs.
 
 mod functions;
+mod indexes;
 mod mappings;
 mod schedules;
+#[cfg(test)]
+mod table_tests;
 mod tables;
 
 use std::collections::BTreeMap;

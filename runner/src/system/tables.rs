@@ -8,18 +8,18 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::BuildError;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ProvisionedThroughput,
-    ScalarAttributeType, StreamSpecification, StreamViewType, TableDescription, TableStatus,
-    TimeToLiveSpecification, TimeToLiveStatus,
+    BillingMode, KeySchemaElement, StreamSpecification, StreamViewType, TableDescription,
+    TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
 };
 
+use super::indexes;
 use crate::load::error_text;
-use crate::template::{Billing, Table};
+use crate::template::{IndexKind, Table};
 
 /// How often a table is looked at until it is active, and the pause in between: two minutes, more
 /// than DynamoDB takes for an empty table.
-const LOOKS_MAX: u32 = 240;
-const PAUSE: Duration = Duration::from_millis(500);
+pub(super) const LOOKS_MAX: u32 = 240;
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
 /// Carries out all tables. Gives the ARN of the enabled stream of each table that has one, by the
 /// table's logical id.
@@ -48,12 +48,16 @@ async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>,
     }
     let description = wait_until_active(client, table).await?;
     check_key(table, &description)?;
+    indexes::carry_out(client, table, &description).await?;
     let stream = ensure_stream(client, table, &description).await?;
     ensure_time_to_live(client, table).await?;
     Ok(stream)
 }
 
-async fn describe(client: &Client, table: &Table) -> Result<Option<TableDescription>, String> {
+pub(super) async fn describe(
+    client: &Client,
+    table: &Table,
+) -> Result<Option<TableDescription>, String> {
     match client.describe_table().table_name(&table.name).send().await {
         Ok(answer) => Ok(answer.table),
         Err(error)
@@ -66,31 +70,23 @@ async fn describe(client: &Client, table: &Table) -> Result<Option<TableDescript
 }
 
 async fn create(client: &Client, table: &Table) -> Result<(), String> {
-    let mut request = client.create_table().table_name(&table.name);
-    for attribute in &table.attributes {
-        let definition = AttributeDefinition::builder()
-            .attribute_name(&attribute.name)
-            .attribute_type(ScalarAttributeType::from(attribute.kind.as_str()))
-            .build()
-            .map_err(build_text)?;
-        request = request.attribute_definitions(definition);
+    let mut request = client
+        .create_table()
+        .table_name(&table.name)
+        .set_attribute_definitions(Some(indexes::definitions(table)?))
+        .set_key_schema(Some(indexes::key_schema(
+            &table.partition_key,
+            table.sort_key.as_deref(),
+        )?));
+    for index in &table.indexes {
+        request = match index.kind {
+            IndexKind::Global => request.global_secondary_indexes(indexes::global(index)?),
+            IndexKind::Local => request.local_secondary_indexes(indexes::local(index)?),
+        };
     }
-    let key = |name: &str, kind: KeyType| {
-        KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(build_text)
-    };
-    request = request.key_schema(key(&table.partition_key, KeyType::Hash)?);
-    if let Some(sort) = &table.sort_key {
-        request = request.key_schema(key(sort, KeyType::Range)?);
-    }
-    request = match table.billing {
-        Billing::OnDemand => request.billing_mode(BillingMode::PayPerRequest),
-        Billing::Provisioned { read_units, write_units } => {
-            let units = |units: u64| i64::try_from(units).unwrap_or(i64::MAX);
-            let throughput = ProvisionedThroughput::builder()
-                .read_capacity_units(units(read_units))
-                .write_capacity_units(units(write_units))
-                .build()
-                .map_err(build_text)?;
+    request = match indexes::throughput(table.billing)? {
+        None => request.billing_mode(BillingMode::PayPerRequest),
+        Some(throughput) => {
             request.billing_mode(BillingMode::Provisioned).provisioned_throughput(throughput)
         }
     };
@@ -109,7 +105,7 @@ fn stream_specification(view: &str) -> Result<StreamSpecification, String> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is used as a function for map_err")]
-fn build_text(error: BuildError) -> String {
+pub(super) fn build_text(error: BuildError) -> String {
     error.to_string()
 }
 

@@ -19,6 +19,7 @@ mod elsewhere;
 mod event;
 mod function;
 mod globals;
+mod index;
 mod intrinsic;
 mod mapping;
 mod parameters;
@@ -46,8 +47,8 @@ pub use crate::template::{
     diagnostic::{Diagnostic, Diagnostics, Severity, Span},
     stack::{
         AttributeDefinition, Billing, Bucket, Destination, EventSourceMapping, FilterPattern,
-        Function, KeyType, LogFormat, Logging, NotEmulated, Schedule, Stack, StartingPosition,
-        StreamSource, StreamViewType, Table,
+        Function, Index, IndexKind, KeyType, LogFormat, Logging, NotEmulated, Projection, Schedule,
+        Stack, StartingPosition, StreamSource, StreamViewType, Table,
     },
 };
 

@@ -75,12 +75,14 @@ pub struct Table {
     pub name: String,
     /// `arn:aws:dynamodb:<region>:<account>:table/<name>`.
     pub arn: String,
-    /// The key attributes with their types.
+    /// The key attributes of the table and of its indexes, with their types.
     pub attributes: Vec<AttributeDefinition>,
     /// The partition key's name.
     pub partition_key: String,
     /// The sort key's name.
     pub sort_key: Option<String>,
+    /// The global indexes, then the local ones, in the order of the template.
+    pub indexes: Vec<Index>,
     /// How throughput is paid.
     pub billing: Billing,
     /// The stream, if it is on.
@@ -89,6 +91,43 @@ pub struct Table {
     pub ttl_attribute: Option<String>,
     /// Where the logical id stands.
     pub at: Span,
+}
+
+/// A secondary index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// The index's name, one of its own in the table.
+    pub name: String,
+    /// Global or local.
+    pub kind: IndexKind,
+    /// The partition key's name; of a local index that of the table.
+    pub partition_key: String,
+    /// The sort key's name; a local index always has one.
+    pub sort_key: Option<String>,
+    /// Which attributes the index carries.
+    pub projection: Projection,
+    /// How its throughput is paid; a local index has none of its own.
+    pub billing: Option<Billing>,
+}
+
+/// The two kinds of secondary index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexKind {
+    /// With a partition key of its own.
+    Global,
+    /// Another order of the items of one partition key.
+    Local,
+}
+
+/// Which attributes an index carries beside the keys of table and index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Projection {
+    /// `ALL`
+    All,
+    /// `KEYS_ONLY`
+    KeysOnly,
+    /// `INCLUDE` with these `NonKeyAttributes`, 1 to 20.
+    Include(Vec<String>),
 }
 
 /// A key attribute and its type.

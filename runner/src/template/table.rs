@@ -2,22 +2,17 @@
 //! It creates nothing.
 
 use crate::template::{
-    diagnostic::Findings,
+    index,
     properties::{At, Catalogue, Properties},
     resource::{Resource, ResourceKind},
-    stack::{AttributeDefinition, Billing, KeyType, StreamViewType, Table},
+    stack::{AttributeDefinition, Billing, Index, KeyType, StreamViewType, Table},
 };
-
-const NO_INDEX: &str =
-    "the table is created without this index; a Query or Scan with its IndexName fails";
 
 const NOT_EMULATED: Catalogue = &[
     ("ContributorInsightsSpecification", "nothing is measured per key"),
     ("DeletionProtectionEnabled", "the table can be deleted"),
-    ("GlobalSecondaryIndexes", NO_INDEX),
     ("ImportSourceSpecification", "the table begins empty"),
     ("KinesisStreamSpecification", "changes go to the table's own stream only"),
-    ("LocalSecondaryIndexes", NO_INDEX),
     ("OnDemandThroughput", "throughput has no such limit"),
     (
         "PointInTimeRecoverySpecification",
@@ -56,13 +51,13 @@ const KEY_PARTS: &[(&str, KeyPart)] = &[("HASH", KeyPart::Partition), ("RANGE", 
 pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Table> {
     let findings = properties.resolver.findings;
     let name = name(properties, resource);
-    let keys = match resource.kind {
-        ResourceKind::SimpleTable => simple_keys(properties),
-        _ => keys(properties),
-    };
-    let billing = match resource.kind {
-        ResourceKind::SimpleTable => simple_billing(properties),
-        _ => billing(properties),
+    let (keys, indexes, attributes, billing) = match resource.kind {
+        ResourceKind::SimpleTable => {
+            let keys = simple_keys(properties);
+            let attributes = keys.iter().map(|(_, definition)| definition.clone()).collect();
+            (keys.map(|(keys, _)| keys), Vec::new(), attributes, simple_billing(properties))
+        }
+        _ => keys_and_indexes(properties),
     };
     let stream = properties.mapping("StreamSpecification").and_then(|stream| {
         if !stream.has("StreamViewType") {
@@ -87,7 +82,7 @@ pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
     properties.finish(NOT_EMULATED);
     let (name, keys) = (name?, keys?);
     if let Some(attribute) = &ttl_attribute
-        && keys.attributes.iter().any(|key| key.name == *attribute && key.kind != KeyType::Number)
+        && attributes.iter().any(|key| key.name == *attribute && key.kind != KeyType::Number)
     {
         findings.error(
             properties.key_place("TimeToLiveSpecification").unwrap_or(resource.at),
@@ -99,9 +94,10 @@ pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         logical_id: resource.id.to_owned(),
         arn: properties.resolver.context.table_arn(&name),
         name,
-        attributes: keys.attributes,
+        attributes,
         partition_key: keys.partition_key,
         sort_key: keys.sort_key,
+        indexes,
         billing: billing?,
         stream,
         ttl_attribute,
@@ -113,8 +109,7 @@ pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
 fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<String> {
     let at = properties.node("TableName").map_or(resource.at, |node| node.at);
     let name = properties.resolver.name_text(resource, at)?;
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
-    if (3..=255).contains(&name.len()) && name.chars().all(allowed) {
+    if is_name(&name) {
         return Some(name);
     }
     properties.resolver.findings.error(
@@ -125,21 +120,52 @@ fn name(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Stri
     None
 }
 
-struct Keys {
-    attributes: Vec<AttributeDefinition>,
-    partition_key: String,
-    sort_key: Option<String>,
+/// Whether a table or an index may have this name.
+pub(super) fn is_name(name: &str) -> bool {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+    (3..=255).contains(&name.len()) && name.chars().all(allowed)
 }
 
-fn keys(properties: &Properties<'_, '_>) -> Option<Keys> {
-    let findings = properties.resolver.findings;
+/// The attributes of a table's key.
+pub(super) struct Keys {
+    pub(super) partition_key: String,
+    pub(super) sort_key: Option<String>,
+}
+
+type KeysAndIndexes = (Option<Keys>, Vec<Index>, Vec<AttributeDefinition>, Option<Billing>);
+
+/// What of a table depends on each other: which attributes must be defined is decided by the
+/// table's key and by its indexes, and an index is paid as its table is.
+fn keys_and_indexes(properties: &Properties<'_, '_>) -> KeysAndIndexes {
     let definitions = definitions(properties);
+    let keys = key_schema(properties, &definitions)
+        .map(|(partition_key, sort_key)| Keys { partition_key, sort_key });
+    let billing = billing(properties);
+    let Some(found) = &keys else {
+        // An index is checked against the table's key, which has an error of its own.
+        let _ = properties.node("GlobalSecondaryIndexes");
+        let _ = properties.node("LocalSecondaryIndexes");
+        return (keys, Vec::new(), Vec::new(), billing);
+    };
+    let (indexes, is_complete) = index::read(properties, found, &definitions, billing);
+    let attributes =
+        index::used_definitions(properties, found, (&indexes, is_complete), definitions);
+    (keys, indexes, attributes, billing)
+}
+
+/// The partition key and the sort key of a `KeySchema`, which are defined attributes.
+pub(super) fn key_schema(
+    properties: &Properties<'_, '_>,
+    definitions: &[At<AttributeDefinition>],
+) -> Option<(String, Option<String>)> {
+    let findings = properties.resolver.findings;
     if !properties.has("KeySchema") {
         properties.missing("KeySchema", "[{AttributeName: id, KeyType: HASH}]");
     }
-    let schema: Vec<(At<String>, KeyPart)> = properties
-        .mappings("KeySchema")
-        .into_iter()
+    let mut is_sound = true;
+    let elements = properties.mappings("KeySchema");
+    let schema: Vec<(At<String>, KeyPart)> = elements
+        .iter()
         .filter_map(|element| {
             let name = element.required_text("AttributeName", "id");
             let part = element.choice("KeyType", KEY_PARTS);
@@ -150,6 +176,7 @@ fn keys(properties: &Properties<'_, '_>) -> Option<Keys> {
             Some((name?, part?.value))
         })
         .collect();
+    is_sound &= schema.len() == elements.len();
     for (name, _) in &schema {
         if !definitions.iter().any(|definition| definition.value.name == name.value) {
             findings.error(
@@ -163,14 +190,14 @@ fn keys(properties: &Properties<'_, '_>) -> Option<Keys> {
             return None;
         }
     }
-    let (partition_key, sort_key) = match schema.as_slice() {
-        [(partition, KeyPart::Partition)] => (partition.value.clone(), None),
+    match schema.as_slice() {
+        [(partition, KeyPart::Partition)] => Some((partition.value.clone(), None)),
         [(partition, KeyPart::Partition), (sort, KeyPart::Sort)] => {
-            (partition.value.clone(), Some(sort.value.clone()))
+            Some((partition.value.clone(), Some(sort.value.clone())))
         }
         _ => {
             if let Some(node) = properties.node("KeySchema")
-                && !findings.has_errors()
+                && is_sound
             {
                 findings.error(
                     node.at,
@@ -178,19 +205,9 @@ fn keys(properties: &Properties<'_, '_>) -> Option<Keys> {
                     "write `- {AttributeName: id, KeyType: HASH}`",
                 );
             }
-            return None;
+            None
         }
-    };
-    let is_key = |name: &String| {
-        *name == partition_key || sort_key.as_ref().is_some_and(|sort| sort == name)
-    };
-    // An index may use the others; without one, CreateTable refuses them.
-    if !properties.has("GlobalSecondaryIndexes") && !properties.has("LocalSecondaryIndexes") {
-        unused(&definitions, is_key, findings);
     }
-    let attributes =
-        definitions.into_iter().map(|found| found.value).filter(|found| is_key(&found.name));
-    Some(Keys { attributes: attributes.collect(), partition_key, sort_key })
 }
 
 fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> {
@@ -211,20 +228,6 @@ fn definitions(properties: &Properties<'_, '_>) -> Vec<At<AttributeDefinition>> 
             Some(At { value: AttributeDefinition { name, kind: kind?.value }, at })
         })
         .collect()
-}
-
-fn unused(
-    definitions: &[At<AttributeDefinition>],
-    is_key: impl Fn(&String) -> bool,
-    findings: &Findings<'_>,
-) {
-    for definition in definitions.iter().filter(|definition| !is_key(&definition.value.name)) {
-        findings.error(
-            definition.at,
-            format!("`{}` is defined but is no key", definition.value.name),
-            "remove it; only attributes of the key are defined, and items may have any others",
-        );
-    }
 }
 
 fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
@@ -254,7 +257,8 @@ fn billing(properties: &Properties<'_, '_>) -> Option<Billing> {
     provisioned(properties)
 }
 
-fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
+/// A `ProvisionedThroughput` of a table or of an index.
+pub(super) fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
     let throughput = properties.mapping("ProvisionedThroughput")?;
     for name in ["ReadCapacityUnits", "WriteCapacityUnits"] {
         if !throughput.has(name) {
@@ -271,7 +275,7 @@ fn provisioned(properties: &Properties<'_, '_>) -> Option<Billing> {
 }
 
 /// SAM's simple table has one key, `id` of type String when it is not given.
-fn simple_keys(properties: &Properties<'_, '_>) -> Option<Keys> {
+fn simple_keys(properties: &Properties<'_, '_>) -> Option<(Keys, AttributeDefinition)> {
     let (mut name, mut kind) = ("id".to_owned(), KeyType::String);
     if let Some(key) = properties.mapping("PrimaryKey") {
         if let Some(given) = key.text("Name") {
@@ -283,8 +287,8 @@ fn simple_keys(properties: &Properties<'_, '_>) -> Option<Keys> {
         kind = key.choice("Type", SIMPLE_KEY_TYPES)?.value;
         key.finish(&[]);
     }
-    let attributes = vec![AttributeDefinition { name: name.clone(), kind }];
-    Some(Keys { attributes, partition_key: name, sort_key: None })
+    let definition = AttributeDefinition { name: name.clone(), kind };
+    Some((Keys { partition_key: name, sort_key: None }, definition))
 }
 
 /// SAM's simple table is on demand unless it has a throughput.
