@@ -158,13 +158,13 @@ impl AttributeValue {
         }
     }
 
-    /// Levels of nested maps and lists: 0 for a scalar or a set, 1 for a map of scalars.
+    /// Levels, with the value itself: 1 for a scalar or a set, 2 for a map of scalars.
     #[must_use]
     pub fn nesting_levels(&self) -> usize {
         match self {
             Self::M(members) => 1 + members.values().map(Self::nesting_levels).max().unwrap_or(0),
             Self::L(members) => 1 + members.iter().map(Self::nesting_levels).max().unwrap_or(0),
-            _ => 0,
+            _ => 1,
         }
     }
 

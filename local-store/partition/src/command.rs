@@ -190,6 +190,9 @@ pub enum Reply {
     },
     /// The write cannot be made on this item or table; nothing changed. DynamoDB's own words.
     Invalid(String),
+    /// The write would give the key of an index an empty value; nothing changed. DynamoDB's own
+    /// words.
+    EmptyIndexKey(String),
     /// The table as it is now.
     Table(Box<Table>),
     /// There is no such table (any more).

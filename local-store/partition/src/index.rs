@@ -6,7 +6,7 @@
 //! own write; see `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`.
 //! Building an index of a table that has items already is in `index_build`.
 
-use model::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
+use model::limits::{ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 use model::{AttributeValue, Item, KeyAttribute, KeySchema, KeyValue, PrimaryKey};
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +118,19 @@ pub(crate) struct IndexEntry {
     pub(crate) key: Vec<u8>,
     pub(crate) item: Item,
 }
+
+/// Why an item cannot be written to a table with these indexes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemRefusal {
+    /// The text of a `ValidationException`.
+    pub text: String,
+    /// Whether the value of an index's key is empty: a transaction is then refused as a whole,
+    /// where any other reason cancels it.
+    pub is_empty_key: bool,
+}
+
+/// An item that is too large together with its local entries, in DynamoDB's words.
+const ITEM_TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
 
 /// Why an item's value cannot be the key of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,15 +258,14 @@ impl SecondaryIndex {
 /// key of an index.
 ///
 /// # Errors
-/// The text of a `ValidationException`.
-pub fn check_put(table: &Table, item: &Item) -> Result<(), String> {
+/// Why, and whether a transaction is refused as a whole because of it.
+pub fn check_put(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
     let Some((index, name, problem)) = first_problem(table, item) else {
-        return Ok(());
+        return check_size_with_local_entries(table, item);
     };
-    Err(match problem {
-        IndexKeyProblem::Type { expected, actual } => format!(
-            "One or more parameter values were invalid: Type mismatch for Index Key {name} Expected: {expected} Actual: {actual} IndexName: {index}"
-        ),
+    let is_empty_key = matches!(problem, IndexKeyProblem::Empty(_));
+    let text = match problem {
+        IndexKeyProblem::Type { expected, actual } => type_mismatch(index, name, expected, actual),
         IndexKeyProblem::Empty(kind) => format!(
             "One or more parameter values are not valid. A value specified for a secondary index key is not supported. The AttributeValue for a key attribute cannot contain an empty {kind} value. IndexName: {index}, IndexKey: {name}"
         ),
@@ -263,39 +275,75 @@ pub fn check_put(table: &Table, item: &Item) -> Result<(), String> {
         IndexKeyProblem::TooLong { is_partition: false } => {
             "One or more parameter values were invalid: Aggregated size of all range keys has exceeded the size limit of 1024 bytes".to_owned()
         }
-    })
+    };
+    Err(ItemRefusal { text, is_empty_key })
+}
+
+fn type_mismatch(index: &str, name: &str, expected: &str, actual: &str) -> String {
+    format!(
+        "One or more parameter values were invalid: Type mismatch for Index Key {name} Expected: {expected} Actual: {actual} IndexName: {index}"
+    )
+}
+
+/// The limit of an item's size holds for the item together with its entries in the local indexes
+/// (AWS, "Quotas: local secondary indexes").
+fn check_size_with_local_entries(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
+    let size = item.size();
+    let locals = || table.indexes_of(IndexKind::Local);
+    // No entry is larger than its item, so most items need no further look.
+    if size.saturating_mul(1 + locals().count()) <= ITEM_BYTES_MAX {
+        return Ok(());
+    }
+    let entries = locals().filter(|index| index.definition.key_of(item).is_some());
+    let projected = entries.map(|index| index.definition.project(&table.key_schema, item).size());
+    if size + projected.sum::<usize>() <= ITEM_BYTES_MAX {
+        return Ok(());
+    }
+    Err(ItemRefusal { text: ITEM_TOO_LARGE.to_owned(), is_empty_key: false })
 }
 
 /// Refuses the item that an update made; see [`check_put`]. A value that the update left as it was
 /// is no reason: the index was created behind it and does without the item.
-pub(crate) fn check_updated(table: &Table, old: Option<&Item>, new: &Item) -> Result<(), String> {
-    for index in table.indexes.iter().filter(|index| index.is_maintained()) {
+pub(crate) fn check_updated(
+    table: &Table,
+    old: Option<&Item>,
+    new: &Item,
+) -> Result<(), ItemRefusal> {
+    let mut maintained: Vec<&SecondaryIndex> =
+        table.indexes.iter().filter(|index| index.is_maintained()).collect();
+    maintained.sort_by_key(|index| &index.definition.name);
+    for index in maintained {
         let Some((name, problem)) = index.definition.problem(new) else {
             continue;
         };
         if old.and_then(|old| old.get(name)) == new.get(name) {
             continue;
         }
-        return Err(match problem {
-            IndexKeyProblem::Type { .. } => {
-                "The update expression attempted to update the secondary index key to unsupported type".to_owned()
+        let is_empty_key = matches!(problem, IndexKeyProblem::Empty(_));
+        let text = match problem {
+            IndexKeyProblem::Type { expected, actual } => {
+                type_mismatch(&index.definition.name, name, expected, actual)
             }
             IndexKeyProblem::Empty(kind) => format!(
-                "The update expression attempted to update the secondary index key to a value that is not supported. The AttributeValue for a key attribute cannot contain an empty {kind} value."
+                "One or more parameter values are not valid. The update expression attempted to update a secondary index key to a value that is not supported. The AttributeValue for a key attribute cannot contain an empty {kind} value."
             ),
             IndexKeyProblem::TooLong { .. } => {
                 "The update expression attempted to update the secondary index key beyond allowed size limits".to_owned()
             }
-        });
+        };
+        return Err(ItemRefusal { text, is_empty_key });
     }
-    Ok(())
+    check_size_with_local_entries(table, new)
 }
 
 fn first_problem<'a>(table: &'a Table, item: &Item) -> Option<(&'a str, &'a str, IndexKeyProblem)> {
-    table.indexes.iter().filter(|index| index.is_maintained()).find_map(|index| {
+    let maintained = table.indexes.iter().filter(|index| index.is_maintained());
+    let problems = maintained.filter_map(|index| {
         let (name, problem) = index.definition.problem(item)?;
         Some((index.definition.name.as_str(), name, problem))
-    })
+    });
+    // The service names the index that comes first by its name.
+    problems.min_by_key(|(index, ..)| *index)
 }
 
 /// Keeps every index of a table in step with a write. Gives which entries it changed.

@@ -350,20 +350,16 @@ fn values_that_cannot_be_keys_are_refused_in_the_words_of_the_service() {
             "One or more parameter values were invalid: Type mismatch for Index Key g Expected: S Actual: N IndexName: all",
         ),
         (
-            put("g", text(0)),
-            "One or more parameter values are not valid. A value specified for a secondary index key is not supported. The AttributeValue for a key attribute cannot contain an empty string value. IndexName: all, IndexKey: g",
-        ),
-        (
             put("g", text(2049)),
             "One or more parameter values were invalid: Size of hashkey has exceeded the maximum size limit of2048 bytes",
         ),
         (
             put("n", text(1)),
-            "One or more parameter values were invalid: Type mismatch for Index Key n Expected: N Actual: S IndexName: local",
+            "One or more parameter values were invalid: Type mismatch for Index Key n Expected: N Actual: S IndexName: all",
         ),
         (
             update(1, "SET g = :v", AttributeValue::Bool(true)),
-            "The update expression attempted to update the secondary index key to unsupported type",
+            "One or more parameter values were invalid: Type mismatch for Index Key g Expected: S Actual: BOOL IndexName: all",
         ),
         (
             update(1, "SET g = :v", text(2049)),
@@ -371,6 +367,18 @@ fn values_that_cannot_be_keys_are_refused_in_the_words_of_the_service() {
         ),
     ] {
         assert_eq!(replica.apply(vec![command]), [Reply::Invalid(refusal.to_owned())]);
+    }
+    for (command, refusal) in [
+        (
+            put("g", text(0)),
+            "One or more parameter values are not valid. A value specified for a secondary index key is not supported. The AttributeValue for a key attribute cannot contain an empty string value. IndexName: all, IndexKey: g",
+        ),
+        (
+            update(1, "SET g = :v", text(0)),
+            "One or more parameter values are not valid. The update expression attempted to update a secondary index key to a value that is not supported. The AttributeValue for a key attribute cannot contain an empty string value.",
+        ),
+    ] {
+        assert_eq!(replica.apply(vec![command]), [Reply::EmptyIndexKey(refusal.to_owned())]);
     }
     assert_eq!(replica.items(), Vec::<Item>::new());
 }

@@ -32,7 +32,7 @@ pub use command::{
 pub use deletion::find_deleted_table;
 pub use index::{
     IndexChange, IndexDefinition, IndexKey, IndexKind, IndexNumber, IndexProjection, IndexStatus,
-    IndexWrite, SecondaryIndex, check_put,
+    IndexWrite, ItemRefusal, SecondaryIndex, check_put,
 };
 pub use index_build::find_index_work;
 pub use keys::statistics::Statistics;

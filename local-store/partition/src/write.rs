@@ -8,7 +8,7 @@ use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EpochMillis, Item, PrimaryKey};
 
 use crate::command::{Reply, Write, WriteAction, Written};
-use crate::index;
+use crate::index::{self, ItemRefusal};
 use crate::keys::item;
 use crate::keys::statistics::{self, Statistics};
 use crate::storage::{Overlay, ReadError, View};
@@ -18,7 +18,7 @@ use crate::time_to_live::{self, TimeToLive};
 
 /// The item of a write whose update would exceed the item size, in DynamoDB's words.
 const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum allowed size";
-const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits";
+const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
 
 /// Makes a write.
 pub(crate) fn apply_write(
@@ -37,13 +37,13 @@ pub(crate) fn apply_write(
     let new = match write.action {
         WriteAction::Put(item) => match index::check_put(table, &item) {
             Ok(()) => Some(item),
-            Err(refusal) => return Ok(Reply::Invalid(refusal)),
+            Err(refusal) => return Ok(refused(refusal)),
         },
         WriteAction::Delete => None,
         WriteAction::Check => old.clone(),
         WriteAction::Update(update) => match updated(&update, old.as_ref(), &write.key, table) {
             Ok(new) => new,
-            Err(refusal) => return Ok(Reply::Invalid(refusal)),
+            Err(refusal) => return Ok(refused(refusal)),
         },
     };
     let sizes =
@@ -77,6 +77,14 @@ pub(crate) fn apply_expire(
     Ok(Reply::Done { more: false })
 }
 
+fn refused(refusal: ItemRefusal) -> Reply {
+    if refusal.is_empty_key {
+        Reply::EmptyIndexKey(refusal.text)
+    } else {
+        Reply::Invalid(refusal.text)
+    }
+}
+
 /// The item that an update makes of the one that is there, or of a key alone; `None` when it is not
 /// there and the update does not create it. Or DynamoDB's words for what does not work.
 fn updated(
@@ -84,17 +92,18 @@ fn updated(
     old: Option<&Item>,
     key: &PrimaryKey,
     table: &Table,
-) -> Result<Option<Item>, String> {
+) -> Result<Option<Item>, ItemRefusal> {
+    let invalid = |text: String| ItemRefusal { text, is_empty_key: false };
     let new = match old {
         Some(old) => update.apply(old),
         None => update.apply_to_missing(&key.to_item(&table.key_schema)),
     }
-    .map_err(|error| error.to_string())?;
+    .map_err(|error| invalid(error.to_string()))?;
     if new.size() > ITEM_BYTES_MAX {
-        return Err(UPDATE_TOO_LARGE.to_owned());
+        return Err(invalid(UPDATE_TOO_LARGE.to_owned()));
     }
     if new.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
-        return Err(NESTED_TOO_DEEPLY.to_owned());
+        return Err(invalid(NESTED_TOO_DEEPLY.to_owned()));
     }
     index::check_updated(table, old, &new)?;
     Ok((old.is_some() || update.creates_item()).then_some(new))

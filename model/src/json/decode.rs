@@ -40,12 +40,15 @@ impl From<NumberError> for DecodeError {
     }
 }
 
+/// A value in too many maps and lists, in the service's words.
+const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
+
 /// Reads an item: an object of attribute values.
 ///
 /// # Errors
 /// The first thing that is wrong with it.
 pub fn decode_item(json: &Json<'_>) -> Result<Item, DecodeError> {
-    Ok(Item(decode_members(json, 0)?))
+    Ok(Item(decode_members(json, 1)?))
 }
 
 /// Reads one attribute value: an object with exactly one type descriptor.
@@ -53,7 +56,7 @@ pub fn decode_item(json: &Json<'_>) -> Result<Item, DecodeError> {
 /// # Errors
 /// The first thing that is wrong with it.
 pub fn decode_attribute_value(json: &Json<'_>) -> Result<AttributeValue, DecodeError> {
-    decode_value(json, 0)
+    decode_value(json, 1)
 }
 
 /// Reads an item from text.
@@ -74,14 +77,14 @@ pub fn attribute_value_from_str(text: &str) -> Result<AttributeValue, DecodeErro
 
 fn decode_members(
     json: &Json<'_>,
-    depth: usize,
+    level: usize,
 ) -> Result<BTreeMap<String, AttributeValue>, DecodeError> {
     let Json::Object(pairs) = json else {
         return Err(unexpected(json));
     };
     let mut members = BTreeMap::new();
     for (name, member) in pairs {
-        let value = decode_value(member, depth)?;
+        let value = decode_value(member, level)?;
         if members.insert(name.clone().into_owned(), value).is_some() {
             return Err(shape("Duplicate attribute name in an item or map"));
         }
@@ -89,8 +92,11 @@ fn decode_members(
     Ok(members)
 }
 
-/// `depth` counts the maps and lists around the value.
-fn decode_value(json: &Json<'_>, depth: usize) -> Result<AttributeValue, DecodeError> {
+/// `level` is the value's own: 1 for an attribute, one more for each map or list around it.
+fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeError> {
+    if level > NESTING_LEVELS_MAX {
+        return Err(value_error(NESTED_TOO_DEEPLY));
+    }
     let Json::Object(pairs) = json else {
         return Err(unexpected(json));
     };
@@ -126,10 +132,9 @@ fn decode_value(json: &Json<'_>, depth: usize) -> Result<AttributeValue, DecodeE
             )),
             other => Err(unexpected(other)),
         },
-        AttributeType::M => Ok(AttributeValue::M(decode_members(value, deeper(depth)?)?)),
+        AttributeType::M => Ok(AttributeValue::M(decode_members(value, level + 1)?)),
         AttributeType::L => {
-            let depth = deeper(depth)?;
-            let members = array(value)?.iter().map(|member| decode_value(member, depth));
+            let members = array(value)?.iter().map(|member| decode_value(member, level + 1));
             Ok(AttributeValue::L(members.collect::<Result<_, _>>()?))
         }
         AttributeType::Ss => {
@@ -137,14 +142,6 @@ fn decode_value(json: &Json<'_>, depth: usize) -> Result<AttributeValue, DecodeE
         }
         AttributeType::Ns => Ok(AttributeValue::Ns(set(value, "number", number)?)),
         AttributeType::Bs => Ok(AttributeValue::Bs(set(value, "binary", binary)?)),
-    }
-}
-
-fn deeper(depth: usize) -> Result<usize, DecodeError> {
-    if depth < NESTING_LEVELS_MAX {
-        Ok(depth + 1)
-    } else {
-        Err(value_error("Nesting Levels have exceeded supported limits"))
     }
 }
 
@@ -259,9 +256,9 @@ mod tests {
         let nested = |levels: usize| {
             format!("{}{{\"S\":\"x\"}}{}", "{\"L\":[".repeat(levels), "]}".repeat(levels))
         };
-        assert!(attribute_value_from_str(&nested(32)).is_ok());
-        let error = attribute_value_from_str(&nested(33)).unwrap_err();
-        assert_eq!(error, value_error("Nesting Levels have exceeded supported limits"));
+        assert_eq!(attribute_value_from_str(&nested(31)).unwrap().nesting_levels(), 32);
+        let error = attribute_value_from_str(&nested(32)).unwrap_err();
+        assert_eq!(error, value_error(NESTED_TOO_DEEPLY));
         assert!(attribute_value_from_str(&nested(100_000)).is_err());
     }
 }

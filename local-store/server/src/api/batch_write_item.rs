@@ -120,10 +120,12 @@ fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
 fn constrain_table(constraints: &mut Constraints, writes: &TableWrites<'_>) {
     batch::constrain_name(constraints, writes.name);
     let count = writes.requests.len();
-    if !(1..=BATCH_WRITE_ITEMS_MAX).contains(&count) {
+    let at = format!("RequestItems.{}.member", writes.name);
+    constraints.list_at_most(&at, count, BATCH_WRITE_ITEMS_MAX);
+    if count == 0 {
         constraints.other(
             "requestItems",
-            &format_args!("{{{}=[{count} write requests]}}", writes.name),
+            &format_args!("{{{}=[]}}", writes.name),
             &format!("Map value must satisfy constraint: [Member must have length less than or equal to {BATCH_WRITE_ITEMS_MAX}, Member must have length greater than or equal to 1]"),
         );
     }
@@ -175,7 +177,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,
             })?;
-            check_put(table, &item).map_err(ApiError::validation)?;
+            check_put(table, &item).map_err(|refusal| ApiError::validation(refusal.text))?;
             Ok((key, WriteAction::Put(item)))
         }
         Request::Delete(Ok(key)) => {

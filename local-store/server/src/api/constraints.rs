@@ -120,6 +120,15 @@ impl Constraints {
         }
     }
 
+    /// A list's length; the service does not quote a list that is too long.
+    pub(crate) fn list_at_most(&mut self, at: &str, length: usize, max: usize) {
+        if length > max && self.0.len() < FAILURES_MAX {
+            self.0.push(format!(
+                "Value at '{at}' failed to satisfy constraint: Member must have length less than or equal to {max}"
+            ));
+        }
+    }
+
     /// A number's range, both bounds inclusive.
     pub(crate) fn range(&mut self, at: &str, value: Option<i64>, min: i64, max: i64) {
         let Some(value) = value else {

@@ -245,7 +245,7 @@ impl<'j> IndexLists<'j> {
 
     pub(crate) fn constrain(&self, constraints: &mut Constraints) {
         let lists =
-            [("localSecondaryIndexes", &self.local), ("globalSecondaryIndexes", &self.global)];
+            [("globalSecondaryIndexes", &self.global), ("localSecondaryIndexes", &self.local)];
         for (list, indexes) in lists {
             for (number, index) in (1..).zip(indexes.iter().flatten()) {
                 index.constrain(constraints, &format!("{list}.{number}.member"));

@@ -102,7 +102,7 @@ pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
     match reply {
         Some(Reply::Written(written)) => Ok(written),
         Some(Reply::ConditionFailed { item }) => Err(ApiError::condition_failed(item)),
-        Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
+        Some(Reply::Invalid(text) | Reply::EmptyIndexKey(text)) => Err(ApiError::validation(text)),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
         Some(_) | None => Err(ApiError::defect("a write was not answered as a write")),
     }

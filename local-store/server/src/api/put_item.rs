@@ -39,7 +39,7 @@ pub(super) async fn put_item(
 
     let table = tables::find_for_items(store, table)?;
     let key = table.key_schema.key_of_item(&item)?;
-    check_put(&table, &item).map_err(ApiError::validation)?;
+    check_put(&table, &item).map_err(|refusal| ApiError::validation(refusal.text))?;
     let write = Write {
         table: table.id,
         key,

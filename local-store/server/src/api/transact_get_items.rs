@@ -18,7 +18,9 @@ use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
 use super::parameters::{Checked, Parameters};
 use super::tables;
-use super::transact_write_items::{DUPLICATES, constrain_operations, constrain_table_name};
+use super::transact_write_items::{
+    DUPLICATES, KeyProblem, constrain_operations, constrain_table_name,
+};
 use crate::store::Store;
 
 /// One read, as it was sent.
@@ -130,7 +132,10 @@ fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError
                 reasons.push(CancellationReason::None);
                 reads.push(Read { name, table, key, projection });
             }
-            Err(error) => reasons.push(CancellationReason::Invalid(error.to_string())),
+            Err(error) => match KeyProblem::from(error) {
+                KeyProblem::Empty(text) => return Err(ApiError::validation(text)),
+                KeyProblem::Wrong(text) => reasons.push(CancellationReason::Invalid(text)),
+            },
         }
     }
     if reads.len() < reasons.len() {

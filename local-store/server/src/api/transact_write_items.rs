@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use expression::{Condition, Update};
+use model::key::KeyError;
 use model::limits::{REQUEST_TOKEN_LENGTH_MAX, TRANSACTION_OPERATIONS_MAX};
 use model::{Item, PrimaryKey};
 use partition::{
@@ -134,9 +135,8 @@ pub(super) async fn transact_write_items(
 pub(crate) fn constrain_operations(constraints: &mut Constraints, count: Option<usize>) {
     constraints.required("transactItems", count.is_some());
     if let Some(count) = count {
-        let shown = format!("[{count} operations]");
-        constraints.length_at_least("transactItems", &shown, count, 1);
-        constraints.length_at_most("transactItems", &shown, count, TRANSACTION_OPERATIONS_MAX);
+        constraints.length_at_least("transactItems", &"[]", count, 1);
+        constraints.list_at_most("TransactItems", count, TRANSACTION_OPERATIONS_MAX);
     }
 }
 
@@ -221,12 +221,18 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
     let (Some(table), Some(subject)) = (operation.table, operation.subject) else {
         return Err(ApiError::defect("an operation passed its constraints"));
     };
-    let subject = subject.map_err(ApiError::validation)?;
-    if operation.kind == Kind::Put {
-        check_size(&subject)?;
-    }
+    let subject = match (operation.kind, subject) {
+        (Kind::Put, subject) => {
+            let item = subject.map_err(ApiError::validation)?;
+            check_size(&item)?;
+            Ok(item)
+        }
+        (_, subject) => subject,
+    };
     let (update, condition) =
         read_expressions(operation.update, operation.condition, operation.substitutions)?;
+    // A key is looked at behind the expressions of its operation, an item before them.
+    let subject = subject.map_err(ApiError::validation)?;
     let return_on_failure = operation.return_on_failure == Some("ALL_OLD");
     Ok(Operation { kind: operation.kind, table, subject, update, condition, return_on_failure })
 }
@@ -248,7 +254,8 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
                 reasons.push(CancellationReason::None);
                 plan.writes.push(write(operation, table, key));
             }
-            Err(text) => reasons.push(CancellationReason::Invalid(text)),
+            Err(KeyProblem::Empty(text)) => return Err(ApiError::validation(text)),
+            Err(KeyProblem::Wrong(text)) => reasons.push(CancellationReason::Invalid(text)),
         }
     }
     if plan.writes.len() < reasons.len() {
@@ -257,15 +264,33 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
     Ok(plan)
 }
 
+/// Why an operation means no item.
+pub(crate) enum KeyProblem {
+    /// An empty value refuses the request.
+    Empty(String),
+    /// Anything else cancels the transaction.
+    Wrong(String),
+}
+
+impl From<KeyError> for KeyProblem {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Empty { .. } => Self::Empty(error.to_string()),
+            other => Self::Wrong(other.to_string()),
+        }
+    }
+}
+
 /// The key that an operation means, or why it means none.
-fn key_of(operation: &Operation<'_>, table: &Table) -> Result<PrimaryKey, String> {
+fn key_of(operation: &Operation<'_>, table: &Table) -> Result<PrimaryKey, KeyProblem> {
     let schema = &table.key_schema;
     let key = match operation.kind {
         Kind::Put => schema.key_of_item(&operation.subject),
         Kind::Check | Kind::Delete | Kind::Update => schema.key_of_parameter(&operation.subject),
     };
-    let key = key.map_err(|error| error.to_string())?;
-    check_leaves_key(&operation.update, schema).map_err(|error| error.message().to_owned())?;
+    let key = key?;
+    check_leaves_key(&operation.update, schema)
+        .map_err(|error| KeyProblem::Wrong(error.message().to_owned()))?;
     Ok(key)
 }
 

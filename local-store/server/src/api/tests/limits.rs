@@ -1,0 +1,246 @@
+//! The limits of DynamoDB at their exact byte and count, and bodies that try to do harm.
+//!
+//! Source: AWS, "Quotas in Amazon DynamoDB". Pages and batches have tests of their own, beside.
+
+use super::*;
+
+/// A table with a string key, a local index and a global one.
+async fn store_with_indexes(directory: &Path) -> Store {
+    let store = open_store(directory);
+    let create = r#"{"TableName":"parts","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"},{"AttributeName":"sk","AttributeType":"S"},{"AttributeName":"l","AttributeType":"S"},{"AttributeName":"g","AttributeType":"B"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"sk","KeyType":"RANGE"}],"LocalSecondaryIndexes":[{"IndexName":"local","KeySchema":[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"l","KeyType":"RANGE"}],"Projection":{"ProjectionType":"ALL"}}],"GlobalSecondaryIndexes":[{"IndexName":"global","KeySchema":[{"AttributeName":"g","KeyType":"HASH"}],"Projection":{"ProjectionType":"ALL"}}]}"#;
+    succeed(&store, "CreateTable", create).await;
+    store
+}
+
+/// The message of a refusal, or `ok`.
+async fn outcome(store: &Store, operation: &str, body: &str) -> String {
+    let response = call(store, operation, body).await;
+    if response.status == 200 {
+        return "ok".to_owned();
+    }
+    let body: Value = serde_json::from_str(&response.body).unwrap();
+    let reason = &body["CancellationReasons"][0]["Message"];
+    let message = body["message"].as_str().or(body["Message"].as_str()).unwrap_or_default();
+    reason.as_str().unwrap_or(message).to_owned()
+}
+
+const PUT_TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
+const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum allowed size";
+
+/// Goal: an item may have 409,600 bytes and not one more, whatever writes it; its entries in local
+/// indexes count, those in global ones do not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn items_end_at_400_kilobytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    // Names and values of the key and of `v` without its content.
+    let overhead = "pk".len() + "a".len() + "sk".len() + "b".len() + "v".len();
+    for (bytes, put, update) in [(409_600, "ok", "ok"), (409_601, PUT_TOO_LARGE, UPDATE_TOO_LARGE)]
+    {
+        let v = "x".repeat(bytes - overhead);
+        let item = format!(r#"{{"pk":{{"S":"a"}},"sk":{{"S":"b"}},"v":{{"S":"{v}"}}}}"#);
+        let update_parameters = format!(
+            r#""TableName":"parts","Key":{{"pk":{{"S":"a"}},"sk":{{"S":"b"}}}},"UpdateExpression":"SET v = :v","ExpressionAttributeValues":{{":v":{{"S":"{v}"}}}}"#
+        );
+        for (operation, body, expected) in [
+            ("PutItem", format!(r#"{{"TableName":"parts","Item":{item}}}"#), put),
+            (
+                "BatchWriteItem",
+                format!(r#"{{"RequestItems":{{"parts":[{{"PutRequest":{{"Item":{item}}}}}]}}}}"#),
+                put,
+            ),
+            (
+                "TransactWriteItems",
+                format!(r#"{{"TransactItems":[{{"Put":{{"TableName":"parts","Item":{item}}}}}]}}"#),
+                put,
+            ),
+            ("UpdateItem", format!("{{{update_parameters}}}"), update),
+            (
+                "TransactWriteItems",
+                format!(r#"{{"TransactItems":[{{"Update":{{{update_parameters}}}}}]}}"#),
+                update,
+            ),
+        ] {
+            assert_eq!(outcome(&store, operation, &body).await, expected, "{operation} {bytes}");
+        }
+    }
+    // With its local entry, which holds all of it, the item is twice as large.
+    for (bytes, index, expected) in
+        [(204_800, "l", "ok"), (204_801, "l", PUT_TOO_LARGE), (409_600, "g", "ok")]
+    {
+        let (index_value, index_bytes) = match index {
+            "l" => (r#"{"S":"z"}"#, 2),
+            _ => (r#"{"B":"eg=="}"#, 2),
+        };
+        let v = "x".repeat(bytes - overhead - index_bytes);
+        let body = format!(
+            r#"{{"TableName":"parts","Item":{{"pk":{{"S":"a"}},"sk":{{"S":"b"}},"{index}":{index_value},"v":{{"S":"{v}"}}}}}}"#
+        );
+        assert_eq!(outcome(&store, "PutItem", &body).await, expected, "{index} {bytes}");
+    }
+}
+
+/// Goal: keys of tables and indexes have their limits in bytes, not in characters.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_end_at_their_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    let hash = "One or more parameter values were invalid: Size of hashkey has exceeded the maximum size limit of2048 bytes";
+    let range = "One or more parameter values were invalid: Aggregated size of all range keys has exceeded the size limit of 1024 bytes";
+    let item = |pk: &str, sk: &str, more: &str| {
+        format!(
+            r#"{{"TableName":"parts","Item":{{"pk":{{"S":"{pk}"}},"sk":{{"S":"{sk}"}}{more}}}}}"#
+        )
+    };
+    let long = |bytes: usize| "é".repeat(bytes / 2) + &"x".repeat(bytes % 2);
+    // 2,049 bytes are 2,732 characters of Base64.
+    let base64 = |bytes: usize| "AAAA".repeat(bytes / 3) + ["", "AA==", "AAA="][bytes % 3];
+    for (body, expected) in [
+        (item(&long(2048), "b", ""), "ok"),
+        (item(&long(2049), "b", ""), hash),
+        (item("a", &long(1024), ""), "ok"),
+        (item("a", &long(1025), ""), range),
+        (item("a", "b", &format!(r#","l":{{"S":"{}"}}"#, long(1024))), "ok"),
+        (item("a", "b", &format!(r#","l":{{"S":"{}"}}"#, long(1025))), range),
+        (item("a", "b", &format!(r#","g":{{"B":"{}"}}"#, base64(2048))), "ok"),
+        (item("a", "b", &format!(r#","g":{{"B":"{}"}}"#, base64(2049))), hash),
+    ] {
+        assert_eq!(outcome(&store, "PutItem", &body).await, expected, "{}", body.len());
+    }
+}
+
+/// Goal: a value has 32 levels with its scalars, in an item, in an expression and after an update.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_end_at_32_levels() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    let refusal = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
+    let in_value =
+        format!("ExpressionAttributeValues contains invalid value: {refusal} for key :v");
+    let deep = |maps: usize| {
+        format!("{}{{\"S\":\"x\"}}{}", "{\"M\":{\"n\":".repeat(maps), "}}".repeat(maps))
+    };
+    let put = |maps: usize| {
+        let d = deep(maps);
+        format!(r#"{{"TableName":"parts","Item":{{"pk":{{"S":"a"}},"sk":{{"S":"b"}},"d":{d}}}}}"#)
+    };
+    assert_eq!(outcome(&store, "PutItem", &put(31)).await, "ok");
+    assert_eq!(outcome(&store, "PutItem", &put(32)).await, refusal);
+    let update = |expression: &str, maps: usize| {
+        format!(
+            r#"{{"TableName":"parts","Key":{{"pk":{{"S":"a"}},"sk":{{"S":"b"}}}},"UpdateExpression":"{expression}","ExpressionAttributeValues":{{":v":{}}}}}"#,
+            deep(maps)
+        )
+    };
+    assert_eq!(outcome(&store, "UpdateItem", &update("SET e = :v", 31)).await, "ok");
+    assert_eq!(outcome(&store, "UpdateItem", &update("SET e = :v", 32)).await, in_value);
+    assert_eq!(outcome(&store, "UpdateItem", &update("SET d.n.n = :v", 29)).await, "ok");
+    assert_eq!(outcome(&store, "UpdateItem", &update("SET d.n.n = :v", 30)).await, refusal);
+}
+
+/// Goal: an expression has at most 4,096 bytes, as it is sent, and 300 operators.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expressions_end_at_4_kilobytes_and_300_operators() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    let scan = |filter: &str| {
+        format!(
+            r#"{{"TableName":"parts","FilterExpression":"{filter}","ExpressionAttributeValues":{{":v":{{"S":"x"}}}}}}"#
+        )
+    };
+    let sized = |bytes: usize| format!("{} = :v", "a".repeat(bytes - " = :v".len()));
+    assert_eq!(outcome(&store, "Scan", &scan(&sized(4096))).await, "ok");
+    assert_eq!(
+        outcome(&store, "Scan", &scan(&sized(4097))).await,
+        "Invalid FilterExpression: Expression size has exceeded the maximum allowed size; expression size: 4097"
+    );
+    // Each comparison and each AND is one operator.
+    let operators = |comparisons: usize| vec!["a=:v"; comparisons].join(" AND ");
+    assert_eq!(outcome(&store, "Scan", &scan(&format!("NOT {}", operators(150)))).await, "ok");
+    assert_eq!(
+        outcome(&store, "Scan", &scan(&operators(151))).await,
+        "Invalid FilterExpression: The expression contains too many operators; operator count: 301"
+    );
+}
+
+/// Goal: a transaction has at most 100 operations and 4 MB, and is made with its index entries or
+/// not at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_end_at_100_operations_and_4_megabytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    let puts = |count: usize, bytes: usize| {
+        let v = "x".repeat(bytes);
+        let puts: Vec<String> = (0..count)
+            .map(|n| {
+                format!(
+                    r#"{{"Put":{{"TableName":"parts","Item":{{"pk":{{"S":"t{n}"}},"sk":{{"S":"b"}},"g":{{"B":"eg=="}},"v":{{"S":"{v}"}}}}}}}}"#
+                )
+            })
+            .collect();
+        format!(r#"{{"TransactItems":[{}],"ReturnConsumedCapacity":"INDEXES"}}"#, puts.join(","))
+    };
+    let made = succeed(&store, "TransactWriteItems", &puts(100, 10)).await;
+    let consumed = &made["ConsumedCapacity"][0];
+    assert_eq!(consumed["CapacityUnits"], 400.0);
+    assert_eq!(consumed["GlobalSecondaryIndexes"]["global"]["CapacityUnits"], 200.0);
+    let too_many = "1 validation error detected: Value at 'TransactItems' failed to satisfy constraint: Member must have length less than or equal to 100";
+    assert_eq!(outcome(&store, "TransactWriteItems", &puts(101, 10)).await, too_many);
+
+    let gets = |count: usize| {
+        let gets: Vec<String> = (0..count)
+            .map(|n| {
+                format!(
+                    r#"{{"Get":{{"TableName":"parts","Key":{{"pk":{{"S":"t{n}"}},"sk":{{"S":"b"}}}}}}}}"#
+                )
+            })
+            .collect();
+        format!(r#"{{"TransactItems":[{}]}}"#, gets.join(","))
+    };
+    let got = succeed(&store, "TransactGetItems", &gets(100)).await;
+    assert_eq!(got["Responses"].as_array().unwrap().len(), 100);
+    assert_eq!(outcome(&store, "TransactGetItems", &gets(101)).await, too_many);
+
+    let too_large = outcome(&store, "TransactWriteItems", &puts(12, 350_000)).await;
+    assert!(too_large.contains("4 MB"), "{too_large}");
+    let global = r#"{"TableName":"parts","IndexName":"global","Select":"COUNT"}"#;
+    assert_eq!(succeed(&store, "Scan", global).await["Count"], 100);
+    succeed(&store, "TransactWriteItems", &puts(11, 350_000)).await;
+    assert_eq!(
+        succeed(&store, "TransactGetItems", &gets(11)).await["Responses"][10]["Item"]["pk"]["S"],
+        "t10"
+    );
+    succeed(&store, "PutItem", &format!(r#"{{"TableName":"parts","Item":{{"pk":{{"S":"t11"}},"sk":{{"S":"b"}},"v":{{"S":"{}"}}}}}}"#, "x".repeat(400_000))).await;
+    let too_large = outcome(&store, "TransactGetItems", &gets(12)).await;
+    assert!(too_large.contains("4 MB"), "{too_large}");
+}
+
+/// Goal: a body that is deep, huge or repetitive is answered with an error, and the store goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_bodies_are_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    let million = 1_000_000;
+    let many_names: Vec<String> = (0..100_000).map(|n| format!("\"a{}\":1", n % 7)).collect();
+    for body in [
+        "[".repeat(million),
+        "{\"a\":".repeat(million),
+        format!("{{\"Item\":{}{}}}", "{\"a\":{\"M\":".repeat(million), "}}".repeat(million)),
+        format!("{{\"TableName\":\"{}\"}}", "\\u0041".repeat(million)),
+        format!("{{{}}}", many_names.join(",")),
+        format!("{{\"TableName\":\"nothing\",\"Item\":{{{}}}}}", many_names.join(",")),
+        format!("{{\"Limit\":{}}}", "9".repeat(million)),
+        "\u{0}".repeat(million),
+    ] {
+        for operation in ["PutItem", "Scan", "BatchGetItem", "TransactWriteItems", "CreateTable"] {
+            let response = call(&store, operation, &body).await;
+            assert_eq!(response.status, 400, "{operation} {}: {}", &body[..40], &response.body);
+        }
+    }
+    let filter = "(".repeat(4000) + "a = :v" + &")".repeat(90);
+    let scan = format!(
+        r#"{{"TableName":"parts","FilterExpression":"{filter}","ExpressionAttributeValues":{{":v":{{"S":"x"}}}}}}"#
+    );
+    assert_eq!(call(&store, "Scan", &scan).await.status, 400);
+    succeed(&store, "Scan", r#"{"TableName":"parts"}"#).await;
+}
