@@ -11,7 +11,8 @@ use thiserror::Error;
 
 use crate::TableId;
 use crate::index::{IndexChange, IndexDefinition, IndexWrite};
-use crate::table::{Billing, Table};
+use crate::split::SplitPoint;
+use crate::table::{Billing, PartitionNumber, Table};
 
 /// One entry of the log: commands that were ready at the same time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -81,6 +82,20 @@ pub enum Command {
     Transaction(Box<Transaction>),
     /// Forget the next client request tokens whose time has come.
     ForgetTokens,
+    /// Begin to split a partition in two.
+    SplitPartition {
+        /// Of which table.
+        table: TableId,
+        /// Which.
+        partition: PartitionNumber,
+        /// Where.
+        at: SplitPoint,
+    },
+    /// Go on with the splits of a table that have begun.
+    StepSplits {
+        /// Which table.
+        table: TableId,
+    },
 }
 
 impl Command {

@@ -15,6 +15,9 @@ mod machine;
 #[cfg(test)]
 mod machine_tests;
 mod read;
+mod split;
+#[cfg(test)]
+mod split_tests;
 mod storage;
 mod stream;
 mod table;
@@ -39,13 +42,14 @@ pub use keys::statistics::Statistics;
 pub use machine::{Catalogue, Machine};
 pub use read::{
     ItemRange, SortRange, TokenRange, read_index_entries, read_index_statistics, read_item,
-    read_items, read_statistics,
+    read_items, read_partition_statistics, read_statistics,
 };
+pub use split::{PARTITIONS_MAX, Split, SplitPoint, find_due_splits, find_split_work};
 pub use storage::{Batch, Op, ReadError, View, Visit};
 pub use stream::{
     Position, Sequence, Shard, ShardNumber, Stream, find_due_rotations, find_due_trims,
     read_last_sequence, read_shard_records,
 };
-pub use table::{Billing, Partition, Table, TableId, partition_count};
+pub use table::{Billing, Partition, PartitionNumber, Table, TableId, partition_count};
 pub use time_to_live::{TimeToLive, find_expired, find_time_to_live_work};
 pub use transaction::has_expired_tokens;

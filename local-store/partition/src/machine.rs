@@ -14,6 +14,7 @@ use crate::index::{IndexNumber, IndexStatus, SecondaryIndex};
 use crate::index_build;
 use crate::keys::machine_state::{self, MachineState};
 use crate::keys::table as table_key;
+use crate::split;
 use crate::storage::{Batch, Overlay, ReadError, View};
 use crate::stream::{self, Sequence};
 use crate::table::{Table, TableId, even_partitions, partition_count};
@@ -159,6 +160,15 @@ impl Machine {
             Command::TrimStreams { table } => self.step_table(overlay, table, |overlay, table| {
                 stream::trim(overlay, table, now).map(|done| !done)
             }),
+            Command::SplitPartition { table, partition, at } => self
+                .change_table(overlay, table, |table| split::begin(table, partition, at))
+                .map(|reply| match reply {
+                    Reply::Table(_) => Reply::Done { more: true },
+                    refused => refused,
+                }),
+            Command::StepSplits { table } => self.step_table(overlay, table, |overlay, table| {
+                split::step(overlay, table, sequence, now)
+            }),
             Command::PurgeTable { table } => {
                 if self.catalogue.get(table).is_some() {
                     return Ok(Reply::Done { more: false });
@@ -202,6 +212,7 @@ impl Machine {
                 status: IndexStatus::Active,
             })
             .collect();
+        let partitions = even_partitions(partition_count(create.billing, 0));
         let mut table = Table {
             id: TableId(self.state.next_table),
             name: create.name,
@@ -209,7 +220,8 @@ impl Machine {
             billing: create.billing,
             created_at: self.state.now,
             deletion_protection: create.deletion_protection,
-            partitions: even_partitions(partition_count(create.billing, 0)),
+            next_partition: u32::try_from(partitions.len()).unwrap_or(u32::MAX),
+            partitions,
             streams: Vec::new(),
             next_shard: 0,
             time_to_live: TimeToLive::Disabled,

@@ -36,7 +36,7 @@ impl Replica {
         replies
     }
 
-    fn table(&self) -> &Table {
+    pub(crate) fn table(&self) -> &Table {
         self.machine.catalogue().find("t").unwrap()
     }
 
@@ -139,11 +139,14 @@ enum Step {
     Wait(u16),
     Sweep,
     Rotate,
+    /// Begins to split one of the partitions, at a place in it or where its half is.
+    Split(u8, Option<u8>),
+    GoOn,
     Restart,
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let number = 0u8..9;
+    let number = 0u8..15;
     prop_oneof![
         4 => (number.clone(), 0u8..3, prop::option::of(0u8..60)).prop_map(|(k, v, t)| Step::Put(k, v, t)),
         3 => (number.clone(), 0u8..3).prop_map(|(k, v)| Step::Add(k, v)),
@@ -154,6 +157,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (0u16..30_000).prop_map(Step::Wait),
         2 => Just(Step::Sweep),
         1 => Just(Step::Rotate),
+        2 => (any::<u8>(), any::<Option<u8>>()).prop_map(|(place, at)| Step::Split(place, at)),
+        3 => Just(Step::GoOn),
         1 => Just(Step::Restart),
     ]
 }
@@ -184,6 +189,17 @@ fn transact(operations: &[(u8, u8)], checked: u8) -> Command {
     // Histories with the same token again and again: only the first of ten minutes counts.
     let token = (checked == 0).then(|| "token".to_owned());
     Command::Transaction(Box::new(Transaction { token, operations }))
+}
+
+/// Begins to split a partition: at a fraction of its tokens, or where its half is.
+fn split(table: &Table, place: u8, at: Option<u8>) -> Command {
+    let place = usize::from(place) % table.partitions.len();
+    let range = table.token_range(place).unwrap();
+    let at = at.map_or(SplitPoint::Half, |fraction| {
+        let width = range.last.0 - range.first.0;
+        SplitPoint::Token(model::Token(range.first.0 + width / 256 * u64::from(fraction) + 1))
+    });
+    Command::SplitPartition { table: TableId(1), partition: table.partitions[place].number, at }
 }
 
 /// Runs a history and gives the replica and its log.
@@ -221,6 +237,8 @@ fn run(steps: &[Vec<Step>]) -> (Replica, Vec<Entry>) {
                     now += SHARD_ROTATION_MS;
                     commands.push(Command::RotateShards { table: TableId(1) });
                 }
+                Step::Split(place, at) => commands.push(split(replica.table(), *place, *at)),
+                Step::GoOn => commands.push(Command::StepSplits { table: TableId(1) }),
                 Step::Restart => replica.machine = Machine::open(&replica.storage).unwrap(),
             }
         }
@@ -255,8 +273,59 @@ fn replay_stream(replica: &Replica) -> BTreeMap<PrimaryKey, Item> {
     table
 }
 
+/// The ranges cover the ring once, and each partition knows exactly what it holds.
+fn check_partitions(replica: &Replica, items: &BTreeMap<PrimaryKey, Item>) {
+    let table = replica.table();
+    let mut next = Some(0);
+    for (place, partition) in table.partitions.iter().enumerate() {
+        let range = table.token_range(place).unwrap();
+        assert_eq!(Some(range.first.0), next, "no gap and no overlap");
+        next = range.last.0.checked_add(1);
+        let within =
+            items.iter().filter(|(key, _)| range.first <= key.token() && key.token() <= range.last);
+        let sizes: Vec<usize> = within.map(|(_, item)| item.size()).collect();
+        let known = read_partition_statistics(&replica.storage, table, partition.number).unwrap();
+        assert_eq!(known.items, sizes.len() as u64, "{partition:?}");
+        assert_eq!(known.bytes, sizes.iter().sum::<usize>() as u64, "{partition:?}");
+    }
+    assert_eq!(next, None, "the last range ends the ring");
+}
+
+/// Whoever reads every shard after its parent sees the records of each item in order; each open
+/// shard belongs to one partition; a shard's records lie within its range of sequence numbers.
+fn check_lineage(replica: &Replica) {
+    let table = replica.table();
+    let shards: Vec<Shard> = table.shards().cloned().collect();
+    let mut open: Vec<ShardNumber> =
+        shards.iter().filter(|shard| shard.last.is_none()).map(|shard| shard.number).collect();
+    let mut taking: Vec<ShardNumber> =
+        table.partitions.iter().filter_map(|partition| partition.shard).collect();
+    open.sort();
+    taking.sort();
+    assert_eq!(open, taking);
+    let mut last_seen: BTreeMap<PrimaryKey, String> = BTreeMap::new();
+    let mut read: Vec<String> = Vec::new();
+    for (shard, (id, records)) in shards.iter().zip(replica.records()) {
+        assert_eq!(shard.id, id);
+        if let Some(parent) = &shard.parent {
+            assert!(read.contains(parent), "parents stand before their children");
+            let parent = shards.iter().find(|shard| shard.id == *parent).unwrap();
+            assert_eq!(parent.last, Some(shard.first));
+        }
+        let (first, last) = (shard.first.to_string(), shard.last.map(|last| last.to_string()));
+        for record in records {
+            let number = record.sequence_number.as_str().to_owned();
+            assert!(first <= number && last.as_ref().is_none_or(|last| number <= *last));
+            let key = schema().key_of_parameter(&record.keys).unwrap();
+            let before = last_seen.insert(key, number.clone());
+            assert!(before.is_none_or(|before| before < number), "order of one item");
+        }
+        read.push(id);
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
     fn histories_keep_every_promise(steps in prop::collection::vec(prop::collection::vec(any_step(), 1..6), 1..20)) {
@@ -276,6 +345,9 @@ proptest! {
         let bytes: usize = items.values().map(Item::size).sum();
         prop_assert_eq!(statistics.items, items.len() as u64);
         prop_assert_eq!(statistics.bytes, bytes as u64);
+
+        check_partitions(&replica, &items);
+        check_lineage(&replica);
 
         let far = EpochMillis(START + 100 * STREAM_RETENTION_MS);
         let expiring = items.values().filter(|item| item.contains_key("ttl")).count();

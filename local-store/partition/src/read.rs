@@ -11,7 +11,7 @@ use crate::index::{IndexKey, IndexNumber};
 use crate::keys::statistics::{self, Statistics};
 use crate::keys::{index_entry, index_statistics, item};
 use crate::storage::{ReadError, View, end_of_prefix};
-use crate::table::Table;
+use crate::table::{PartitionNumber, Table};
 
 /// The sort keys that a Query asks for, as a key condition states them.
 pub type SortRange = Option<SortCondition>;
@@ -26,6 +26,14 @@ pub struct TokenRange {
 }
 
 impl TokenRange {
+    /// The token in the middle, from which on the upper half begins; `None` when there is only one
+    /// token.
+    #[must_use]
+    pub fn middle(self) -> Option<Token> {
+        let below = self.last.0.checked_sub(self.first.0)?.checked_sub(1)? / 2;
+        Some(Token(self.first.0 + below + 1))
+    }
+
     /// The whole ring.
     pub const ALL: Self = Self { first: Token(0), last: Token(u64::MAX) };
 
@@ -230,14 +238,26 @@ pub fn read_index_statistics(
     index_statistics::read(view, table.id, index)
 }
 
+/// What one partition of a table holds.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_partition_statistics(
+    view: &dyn View,
+    table: &Table,
+    partition: PartitionNumber,
+) -> Result<Statistics, ReadError> {
+    statistics::read(view, table.id, partition)
+}
+
 /// What a table holds, over all its partitions.
 ///
 /// # Errors
 /// When the storage cannot be read.
 pub fn read_statistics(view: &dyn View, table: &Table) -> Result<Statistics, ReadError> {
     let mut total = Statistics::default();
-    for (number, _) in (0u32..).zip(&table.partitions) {
-        let partition = statistics::read(view, table.id, number)?;
+    for partition in &table.partitions {
+        let partition = statistics::read(view, table.id, partition.number)?;
         total.items += partition.items;
         total.bytes += partition.bytes;
     }

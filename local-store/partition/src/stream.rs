@@ -197,6 +197,24 @@ fn is_rotation_due(shard: &Shard, now: EpochMillis) -> bool {
     shard.last.is_none() && now.since(shard.opened_at) >= SHARD_ROTATION_MS
 }
 
+/// Closes the shard of the partition that was at an index and opens one for each of the two that
+/// are there in its place, when the table has an enabled stream.
+pub(crate) fn split_shard(
+    table: &mut Table,
+    partition: usize,
+    parent: Option<ShardNumber>,
+    sequence: Sequence,
+    now: EpochMillis,
+) {
+    let Some(parent) = parent.and_then(|number| close_numbered(table, number, sequence, now))
+    else {
+        return;
+    };
+    for child in [partition, partition + 1] {
+        open_shard(table, child, Some(parent.clone()), sequence, now);
+    }
+}
+
 fn open_shard(
     table: &mut Table,
     partition: usize,
@@ -235,6 +253,15 @@ fn close_shard(
     now: EpochMillis,
 ) -> Option<String> {
     let number = table.partitions.get_mut(partition)?.shard.take()?;
+    close_numbered(table, number, sequence, now)
+}
+
+fn close_numbered(
+    table: &mut Table,
+    number: ShardNumber,
+    sequence: Sequence,
+    now: EpochMillis,
+) -> Option<String> {
     let shard = table.streams.last_mut()?.shards.iter_mut().find(|s| s.number == number)?;
     shard.last = Some(sequence);
     shard.closed_at = Some(now);

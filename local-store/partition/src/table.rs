@@ -7,6 +7,8 @@ use model::{EpochMillis, KeySchema, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::index::{IndexKind, SecondaryIndex};
+use crate::read::TokenRange;
+use crate::split::Split;
 use crate::stream::{Shard, ShardNumber, Stream};
 use crate::time_to_live::TimeToLive;
 
@@ -28,13 +30,30 @@ pub enum Billing {
     },
 }
 
+/// A partition's number among all partitions that its table ever had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PartitionNumber(pub u32);
+
 /// A token range of a table: from its first token (inclusive) to the next partition's (exclusive).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
+    /// Its number: a partition that is split has two successors with numbers of their own.
+    pub number: PartitionNumber,
     /// Where it begins on the ring.
     pub first_token: Token,
     /// The stream shard that takes its records now, when the table has an enabled stream.
     pub shard: Option<ShardNumber>,
+    /// The split that is under way, if there is one.
+    pub split: Option<Split>,
+    /// Its bytes when it was found to hold a single partition key, which no split can divide; 0
+    /// when that was never found.
+    pub indivisible_bytes: u64,
+}
+
+impl Partition {
+    pub(crate) fn new(number: PartitionNumber, first_token: Token) -> Self {
+        Self { number, first_token, shard: None, split: None, indivisible_bytes: 0 }
+    }
 }
 
 /// A table.
@@ -54,6 +73,8 @@ pub struct Table {
     pub deletion_protection: bool,
     /// Its partitions, by first token; the first one begins at 0. Never empty.
     pub partitions: Vec<Partition>,
+    /// The number that the next partition gets.
+    pub next_partition: u32,
     /// Its streams, oldest first: at most one is enabled, and it is the last. A disabled stream
     /// can be read until its records are trimmed.
     pub streams: Vec<Stream>,
@@ -92,6 +113,21 @@ impl Table {
             .saturating_sub(1)
     }
 
+    /// The tokens of the partition at an index; `None` behind the last one.
+    #[must_use]
+    pub fn token_range(&self, partition: usize) -> Option<TokenRange> {
+        let first = self.partitions.get(partition)?.first_token;
+        let next = self.partitions.get(partition + 1).map(|next| next.first_token.0);
+        let last = next.map_or(u64::MAX, |next| next.saturating_sub(1));
+        Some(TokenRange { first, last: Token(last) })
+    }
+
+    /// The index of the partition with a number; `None` when it is not there (any more).
+    #[must_use]
+    pub fn find_partition(&self, number: PartitionNumber) -> Option<usize> {
+        self.partitions.iter().position(|partition| partition.number == number)
+    }
+
     /// The stream that takes records now.
     #[must_use]
     pub fn enabled_stream(&self) -> Option<&Stream> {
@@ -128,7 +164,7 @@ pub(crate) fn even_partitions(count: u32) -> Vec<Partition> {
         Token(u64::try_from(token).unwrap_or(u64::MAX))
     };
     (0..count.max(1))
-        .map(|position| Partition { first_token: first_token(position), shard: None })
+        .map(|position| Partition::new(PartitionNumber(position), first_token(position)))
         .collect()
 }
 

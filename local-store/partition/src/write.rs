@@ -139,36 +139,44 @@ fn replace(
         return Ok(written);
     }
     let stored = item::encode(table.id, key);
+    let partition = table.partition_of(key.token());
+    count(overlay, table, partition, &stored, old, new)?;
     match new {
         Some(new) => overlay.put(stored, item::encode_value(new)),
         None => overlay.delete(stored),
     }
     time_to_live::update_index(overlay, table, key, old, new);
     written.index_writes = index::update_entries(overlay, table, key, old, new)?;
-    let partition = table.partition_of(key.token());
-    count(overlay, table, partition, old, new)?;
     let keys = key.to_item(&table.key_schema);
     let change = Change { keys: &keys, old, new, time_to_live };
     stream::write_record(overlay, table, partition, sequence, now, &change)?;
     Ok(written)
 }
 
+/// Counts a change for its partition, and for the half of it that a split has counted already.
 fn count(
     overlay: &mut Overlay<'_>,
     table: &Table,
     partition: usize,
+    stored: &[u8],
     old: Option<&Item>,
     new: Option<&Item>,
 ) -> Result<(), ReadError> {
-    let number = u32::try_from(partition).unwrap_or(u32::MAX);
-    let before = statistics::read(overlay, table.id, number)?;
+    let Some(partition) = table.partitions.get(partition) else {
+        return Ok(());
+    };
     let of = |item: Option<&Item>| {
         item.map_or((0, 0), |item| (1, u64::try_from(item.size()).unwrap_or(u64::MAX)))
     };
     let ((old_items, old_bytes), (new_items, new_bytes)) = (of(old), of(new));
-    let after = Statistics {
-        items: (before.items + new_items).saturating_sub(old_items),
-        bytes: (before.bytes + new_bytes).saturating_sub(old_bytes),
-    };
-    statistics::write(overlay, table.id, number, &after)
+    let counted = partition.split.as_ref().filter(|split| split.has_counted(stored));
+    for number in [Some(partition.number), counted.map(|split| split.lower)].into_iter().flatten() {
+        let before = statistics::read(overlay, table.id, number)?;
+        let after = Statistics {
+            items: (before.items + new_items).saturating_sub(old_items),
+            bytes: (before.bytes + new_bytes).saturating_sub(old_bytes),
+        };
+        statistics::write(overlay, table.id, number, &after)?;
+    }
+    Ok(())
 }

@@ -10,3 +10,4 @@ pub mod log;
 pub mod storage;
 pub mod store;
 pub mod ticks;
+pub mod traffic;

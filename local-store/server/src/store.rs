@@ -23,6 +23,7 @@ use crate::disk::{Disk, FileDisk};
 use crate::log::{Log, Options as LogOptions};
 use crate::storage::{FjallStorage, Storage};
 use crate::ticks;
+use crate::traffic::Traffic;
 
 /// Where and as what a store runs.
 #[derive(Clone, Debug)]
@@ -85,6 +86,7 @@ pub(crate) struct Shared {
     pub(crate) storage: Arc<dyn Storage>,
     catalogue: RwLock<Arc<Catalogue>>,
     clock: Clock,
+    traffic: Traffic,
     region: String,
     account: String,
 }
@@ -133,6 +135,7 @@ impl Store {
             storage,
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
             clock: Clock::starting_at(machine.now()),
+            traffic: Traffic::default(),
             region: config.region,
             account: config.account,
         });
@@ -172,6 +175,12 @@ impl Store {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
+    }
+
+    /// What requests ask of each partition.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        &self.shared.traffic
     }
 
     /// The Region in ARNs.

@@ -1,5 +1,6 @@
 //! What the store does of its own accord, in store time: expire items, rotate and trim stream
-//! shards, finish TTL changes, build and remove indexes, remove what deleted tables left.
+//! shards, split partitions, finish TTL changes, build and remove indexes, remove what deleted
+//! tables left.
 //!
 //! Nothing is changed here: each finding becomes a command in the log, and the command checks again
 //! when it is applied. A tick that is missed, late, or repeated does no harm.
@@ -7,8 +8,9 @@
 use std::time::Duration;
 
 use partition::{
-    Command, ReadError, Reply, TableId, find_deleted_table, find_due_rotations, find_due_trims,
-    find_expired, find_index_work, find_time_to_live_work, has_expired_tokens,
+    Command, ReadError, Reply, TableId, find_deleted_table, find_due_rotations, find_due_splits,
+    find_due_trims, find_expired, find_index_work, find_split_work, find_time_to_live_work,
+    has_expired_tokens,
 };
 
 use crate::store::{Store, Unavailable, WeakStore};
@@ -50,6 +52,7 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
     for table in find_index_work(tables()) {
         repeat(store, || Command::StepIndexes { table }).await?;
     }
+    split(store).await?;
     for table in find_due_rotations(tables(), now) {
         store.submit(vec![Command::RotateShards { table }]).await?;
     }
@@ -62,6 +65,23 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
     let deleted: Option<TableId> = find(store, |store| find_deleted_table(&*store.view()))?;
     if let Some(table) = deleted {
         repeat(store, || Command::PurgeTable { table }).await?;
+    }
+    Ok(())
+}
+
+/// Begins the splits that are due and goes on with those that have begun.
+async fn split(store: &Store) -> Result<(), Unavailable> {
+    let (now, catalogue) = (store.now(), store.catalogue());
+    let tables = || catalogue.by_name().map(AsRef::as_ref);
+    let bytes_max = store.traffic().limits().bytes;
+    let mut due = store.traffic().find_hot(&catalogue, now);
+    due.extend(find(store, |store| find_due_splits(&*store.view(), tables(), bytes_max))?);
+    for (table, partition, at) in due {
+        // What is refused (it was begun for another reason, say) is found again when it matters.
+        store.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
+    }
+    for table in find_split_work(store.catalogue().by_name().map(AsRef::as_ref)) {
+        repeat(store, || Command::StepSplits { table }).await?;
     }
     Ok(())
 }

@@ -39,6 +39,14 @@ pub(crate) fn encode(table: TableId, primary: &PrimaryKey) -> Vec<u8> {
     key
 }
 
+/// The token in a key.
+pub(crate) fn decode_token(key: &[u8]) -> Result<Token, ReadError> {
+    key.get(9..)
+        .and_then(take::<8>)
+        .map(|(token, _)| Token(u64::from_be_bytes(token)))
+        .ok_or_else(|| ReadError(format!("damaged item key: {key:02x?}")))
+}
+
 pub(crate) fn decode(schema: &KeySchema, key: &[u8]) -> Result<(Token, PrimaryKey), ReadError> {
     let rest = key.get(9..).unwrap_or(&[]);
     decode_suffix(schema, rest).ok_or_else(|| ReadError(format!("damaged item key: {key:02x?}")))

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Family, decode_value, encode_value};
 use crate::TableId;
 use crate::storage::{Overlay, ReadError, View};
+use crate::table::PartitionNumber;
 
 /// What a partition holds. Exact, unlike the service's, which is some hours old.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,16 +16,16 @@ pub struct Statistics {
     pub bytes: u64,
 }
 
-fn key(table: TableId, partition: u32) -> Vec<u8> {
+fn key(table: TableId, partition: PartitionNumber) -> Vec<u8> {
     let mut key = Family::Statistics.of_table(table);
-    key.extend_from_slice(&partition.to_be_bytes());
+    key.extend_from_slice(&partition.0.to_be_bytes());
     key
 }
 
 pub(crate) fn read(
     view: &dyn View,
     table: TableId,
-    partition: u32,
+    partition: PartitionNumber,
 ) -> Result<Statistics, ReadError> {
     view.get(&key(table, partition))?.map_or(Ok(Statistics::default()), |v| decode_value(&v))
 }
@@ -32,11 +33,15 @@ pub(crate) fn read(
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
     table: TableId,
-    partition: u32,
+    partition: PartitionNumber,
     statistics: &Statistics,
 ) -> Result<(), ReadError> {
     overlay.put(key(table, partition), encode_value(statistics)?);
     Ok(())
+}
+
+pub(crate) fn delete(overlay: &mut Overlay<'_>, table: TableId, partition: PartitionNumber) {
+    overlay.delete(key(table, partition));
 }
 
 #[cfg(test)]
@@ -50,9 +55,9 @@ mod tests {
         let below = storage.clone();
         let mut overlay = Overlay::new(&below);
         let statistics = Statistics { items: 3, bytes: 99 };
-        write(&mut overlay, TableId(1), 2, &statistics).unwrap();
+        write(&mut overlay, TableId(1), PartitionNumber(2), &statistics).unwrap();
         storage.apply(overlay.into_batch());
-        assert_eq!(read(&storage, TableId(1), 2), Ok(statistics));
-        assert_eq!(read(&storage, TableId(1), 3), Ok(Statistics::default()));
+        assert_eq!(read(&storage, TableId(1), PartitionNumber(2)), Ok(statistics));
+        assert_eq!(read(&storage, TableId(1), PartitionNumber(3)), Ok(Statistics::default()));
     }
 }

@@ -15,6 +15,7 @@ use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
+use super::metering;
 use super::parameters::{self, Checked, Parameters};
 use super::tables;
 use crate::store::Store;
@@ -164,7 +165,9 @@ fn answer_table<'j>(
             continue;
         }
         progress.bytes += size;
-        capacity = capacity.plus(Capacity::of_read(size, read.is_consistent.unwrap_or(false)));
+        let consumed = Capacity::of_read(size, read.is_consistent.unwrap_or(false));
+        metering::record_read(store, &table, &key.partition, consumed);
+        capacity = capacity.plus(consumed);
         if let Some(item) = found {
             let out = &mut progress.responses;
             if !out.ends_with('[') {

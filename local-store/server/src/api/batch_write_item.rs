@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use model::key::KeyError;
 use model::limits::BATCH_WRITE_ITEMS_MAX;
-use model::{Item, PrimaryKey};
+use model::{Item, KeyValue, PrimaryKey};
 use partition::{Command, Table, TableId, Write, WriteAction, check_put};
 
 use super::batch;
@@ -15,6 +15,7 @@ use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
 use super::error::ApiError;
 use super::item_write::written;
+use super::metering;
 use super::parameters::{self, Checked, Parameters};
 use super::put_item::check_size;
 use super::tables;
@@ -67,12 +68,17 @@ pub(super) async fn batch_write_item(
     }
 
     let Plan { commands, tables } = plan(store, writes)?;
+    let partitions: Vec<KeyValue> = commands.iter().filter_map(partition_key).collect();
+    let mut written_keys = partitions.iter();
     let mut replies = store.submit(commands).await?.into_iter();
     let mut capacities = Vec::with_capacity(tables.len());
     for (name, table, count) in tables {
         let mut consumption = Consumption::default();
         for _ in 0..count {
             let written = written(replies.next())?;
+            if let Some(key) = written_keys.next() {
+                metering::record_write(store, &table, key, &written);
+            }
             consumption = consumption.plus(Consumption::of_write(&table, &written));
         }
         capacities.push((name, consumption));
@@ -81,6 +87,13 @@ pub(super) async fn batch_write_item(
     CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
     out.push('}');
     Ok(out)
+}
+
+fn partition_key(command: &Command) -> Option<KeyValue> {
+    match command {
+        Command::Write(write) => Some(write.key.partition.clone()),
+        _ => None,
+    }
 }
 
 fn read_tables(items: Parameters<'_>) -> Result<Vec<TableWrites<'_>>, ApiError> {

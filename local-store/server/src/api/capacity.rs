@@ -30,6 +30,11 @@ impl Capacity {
         Self { halves: if is_consistent { 2 * units } else { units } }
     }
 
+    /// The units, counted in halves.
+    pub(crate) fn halves(self) -> u64 {
+        u64::try_from(self.halves).unwrap_or(u64::MAX)
+    }
+
     /// Both together.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self { halves: self.halves + other.halves }

@@ -41,7 +41,7 @@ pub(super) async fn delete_item(
         return_new: false,
         return_on_failure,
     };
-    let written = submit_write(store, write).await?;
+    let written = submit_write(store, &table, write).await?;
 
     let mut out = String::from("{");
     if let Some(old) = &written.old {

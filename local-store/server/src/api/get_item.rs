@@ -9,6 +9,7 @@ use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
+use super::metering;
 use super::parameters::Parameters;
 use super::tables;
 use crate::store::Store;
@@ -48,6 +49,8 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     let found = read_item(&*store.view(), &table, &key)?;
 
     let size = found.as_ref().map_or(0, model::Item::size);
+    let capacity = Capacity::of_read(size, is_consistent);
+    metering::record_read(store, &table, &key.partition, capacity);
     let mut out = String::with_capacity(64 + 2 * size);
     out.push('{');
     if let Some(item) = found {
@@ -56,11 +59,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
             None => item_member(&mut out, "Item", &item),
         }
     }
-    CapacityDetail::from_parameter(capacity_detail).write_member(
-        &mut out,
-        &table.name,
-        Capacity::of_read(size, is_consistent),
-    );
+    CapacityDetail::from_parameter(capacity_detail).write_member(&mut out, &table.name, capacity);
     out.push('}');
     Ok(out)
 }

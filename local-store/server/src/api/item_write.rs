@@ -13,6 +13,7 @@ use super::constraints::{
 };
 use super::error::ApiError;
 use super::expressions::{self, Substitutions};
+use super::metering;
 use super::parameters::Parameters;
 use crate::store::Store;
 
@@ -92,9 +93,22 @@ pub(crate) fn only_condition(
 }
 
 /// Sends a write and waits until it is durable and applied.
-pub(crate) async fn submit_write(store: &Store, write: Write) -> Result<Written, ApiError> {
+pub(crate) async fn submit_write(
+    store: &Store,
+    table: &Table,
+    write: Write,
+) -> Result<Written, ApiError> {
+    let partition = write.key.partition.clone();
     let replies = store.submit(vec![Command::Write(Box::new(write))]).await?;
-    written(replies.into_iter().next())
+    let reply = replies.into_iter().next();
+    match &reply {
+        Some(Reply::Written(written)) => metering::record_write(store, table, &partition, written),
+        Some(Reply::ConditionFailed { .. }) => {
+            metering::record_refused_write(store, table, &partition);
+        }
+        _ => {}
+    }
+    written(reply)
 }
 
 /// What a write's reply means to the requester.

@@ -29,6 +29,7 @@ mod item_write;
 mod key_elements;
 mod list_streams;
 mod list_tables;
+mod metering;
 mod page;
 mod parameters;
 mod put_item;

@@ -15,7 +15,9 @@ use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, SELECT};
 use super::error::ApiError;
 use super::expressions::Substitutions;
 use super::index_choice::Source;
+use super::metering;
 use super::parameters::{Checked, Parameters};
+use crate::store::Store;
 
 /// The shared parameters, as they were sent.
 pub(crate) struct PageParameters<'j> {
@@ -147,7 +149,11 @@ impl Progress {
 const ANSWER_BYTES_EXPECTED: usize = 4096;
 
 /// Reads a page and writes the whole answer. Limits count what is read, before the filter.
-pub(crate) fn answer_page(view: &dyn View, request: &PageRequest<'_>) -> Result<String, ApiError> {
+pub(crate) fn answer_page(
+    store: &Store,
+    view: &dyn View,
+    request: &PageRequest<'_>,
+) -> Result<String, ApiError> {
     let mut out = String::with_capacity(ANSWER_BYTES_EXPECTED);
     out.push('{');
     if !request.counts_only {
@@ -161,10 +167,12 @@ pub(crate) fn answer_page(view: &dyn View, request: &PageRequest<'_>) -> Result<
     }
     number_member(&mut out, "Count", progress.count);
     number_member(&mut out, "ScannedCount", u64::try_from(progress.scanned).unwrap_or(u64::MAX));
+    let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
+    let last_read = progress.last_read.as_ref();
+    metering::record_page(store, request.source, &request.range, last_read, capacity);
     if let Some(last) = progress.last_read.filter(|_| progress.is_cut) {
         item_member(&mut out, "LastEvaluatedKey", &request.source.key_attributes(last));
     }
-    let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
     let consumption = match request.source.index {
         None => capacity.into(),
         Some(index) => {

@@ -75,7 +75,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         is_consistent,
         capacity_detail,
     };
-    answer_page(&*store.view(), &request)
+    answer_page(store, &*store.view(), &request)
 }
 
 /// The key behind which a page begins: one that the Query itself could have reached.

@@ -70,7 +70,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
         is_consistent,
         capacity_detail,
     };
-    answer_page(&*store.view(), &request)
+    answer_page(store, &*store.view(), &request)
 }
 
 /// Both parameters or none.

@@ -16,6 +16,7 @@ use super::capacity::{Capacity, CapacityDetail, TransactionUnits};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
+use super::metering;
 use super::parameters::{Checked, Parameters};
 use super::tables;
 use super::transact_write_items::{
@@ -71,7 +72,9 @@ pub(super) fn transact_get_items(
         let found = read_item(&*view, &read.table, &read.key)?;
         let size = found.as_ref().map_or(0, Item::size);
         bytes += size;
-        consumed.push((read.name, Capacity::of_read(size, true).into()));
+        let capacity = Capacity::of_read(size, true);
+        metering::record_read(store, &read.table, &read.key.partition, capacity.plus(capacity));
+        consumed.push((read.name, capacity.into()));
         match (found, &read.projection) {
             (Some(item), Some(projection)) => {
                 item_member(&mut out, "Item", &projection.apply(&item));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use expression::{Condition, Update};
 use model::key::KeyError;
 use model::limits::{REQUEST_TOKEN_LENGTH_MAX, TRANSACTION_OPERATIONS_MAX};
-use model::{Item, PrimaryKey};
+use model::{Item, KeyValue, PrimaryKey};
 use partition::{
     CancellationReason, Command, Reply, Table, Transaction, Write, WriteAction, Written,
 };
@@ -21,6 +21,7 @@ use super::constraints::{
 };
 use super::error::ApiError;
 use super::expressions::{Substitutions, check_combination};
+use super::metering;
 use super::parameters::{Checked, Parameters};
 use super::put_item::check_size;
 use super::tables;
@@ -108,10 +109,19 @@ pub(super) async fn transact_write_items(
         checked.push(check_operation(only(member)?)?);
     }
     let Plan { writes, tables } = plan(store, checked)?;
+    let partitions: Vec<KeyValue> =
+        writes.iter().map(|write| write.key.partition.clone()).collect();
     let transaction = Transaction { token: token.map(str::to_owned), operations: writes };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let (writes, repeated) = transacted(replies.into_iter().next())?;
 
+    if !repeated {
+        for ((key, (_, table)), written) in partitions.iter().zip(&tables).zip(&writes) {
+            // A transaction costs twice as much as its writes alone.
+            metering::record_write(store, table, key, written);
+            metering::record_write(store, table, key, written);
+        }
+    }
     let mut out = String::from("{");
     let units = if repeated { TransactionUnits::Read } else { TransactionUnits::Write };
     let consumed = tables.iter().zip(&writes).map(|((name, table), written)| {

@@ -46,7 +46,7 @@ pub(super) async fn update_item(
         return_new: matches!(returned, "ALL_NEW" | "UPDATED_NEW"),
         return_on_failure,
     };
-    let written = submit_write(store, write).await?;
+    let written = submit_write(store, &table, write).await?;
     let mut out = String::from("{");
     write_attributes(&mut out, returned, &update, &written);
     write_capacity(&mut out, detail, &table, &written);

@@ -1,29 +1,35 @@
-//! The admin endpoint, off the API's paths: the store's clock, expiring what is due, and how far
-//! each shard of a stream has got.
+//! The admin endpoint, off the API's paths: the store's clock, expiring what is due, partitions and
+//! their splits, and how far each shard of a stream has got.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false}` |
 //! | `POST /_weir/clock` with `{"freeze":true}`, `{"advance_ms":N}` or `{"resume":true}` | the same, after the change |
 //! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the delete commands that it took |
+//! | `GET /_weir/partitions/<table>` | see `partitions` |
+//! | `POST /_weir/partitions/<table>/split` | see `partitions` |
 //! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
 //!
 //! An error says what is wrong, where, and what to write instead. Pages in a browser are refused,
 //! so that no page can move the clock of a store on the machine that it is shown on.
 
+use std::sync::Arc;
+
 use http::header::ORIGIN;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use model::json::{self, Json};
-use partition::{ReadError, read_last_sequence};
+use partition::{ReadError, Table, read_last_sequence};
 
+use super::partitions;
 use crate::store::Store;
 
 /// Where the paths of the admin endpoint begin.
 pub(super) const PREFIX: &str = "/_weir/";
 
-const PATHS: &str =
-    "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, or GET /_weir/streams/<table>";
+const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, \
+    GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
+    or GET /_weir/streams/<table>";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
 
 /// A status and JSON.
@@ -32,11 +38,11 @@ pub(super) struct Answer {
     pub(super) body: String,
 }
 
-fn success(body: String) -> Answer {
+pub(super) fn success(body: String) -> Answer {
     Answer { status: StatusCode::OK, body }
 }
 
-fn refusal(status: StatusCode, what: &str, place: &str, instead: &str) -> Answer {
+pub(super) fn refusal(status: StatusCode, what: &str, place: &str, instead: &str) -> Answer {
     let mut body = String::from("{");
     for (name, text) in [("what", what), ("where", place), ("instead", instead)] {
         body.push_str(if body.len() > 1 { "," } else { "" });
@@ -67,11 +73,15 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
         (&Method::GET, "clock") => show_clock(store),
         (&Method::POST, "clock") => change_clock(store, body),
         (&Method::POST, "ttl/sweep") => sweep(store).await,
-        (&Method::GET, path) => match path.strip_prefix("streams/") {
-            Some(table) => show_stream(store, table),
-            None => unknown_path(head),
+        (method, path) => match (method, path.split_once('/')) {
+            (&Method::GET, Some(("streams", table))) => show_stream(store, table),
+            (&Method::GET, Some(("partitions", table))) => partitions::show(store, table),
+            (&Method::POST, Some(("partitions", rest))) => match rest.strip_suffix("/split") {
+                Some(table) => partitions::split(store, table, body).await,
+                None => unknown_path(head),
+            },
+            _ => unknown_path(head),
         },
-        _ => unknown_path(head),
     }
 }
 
@@ -121,25 +131,32 @@ async fn sweep(store: &Store) -> Answer {
     }
 }
 
-fn show_stream(store: &Store, name: &str) -> Answer {
-    let place = format!("GET /_weir/streams/{name}");
-    let not_found =
-        |what: &str, instead: &str| refusal(StatusCode::NOT_FOUND, what, &place, instead);
+/// The table with a name, or an answer that names those that there are.
+pub(super) fn find_table(store: &Store, name: &str, place: &str) -> Result<Arc<Table>, Answer> {
     let catalogue = store.catalogue();
-    let Some(table) = catalogue.find(name) else {
+    catalogue.find(name).cloned().ok_or_else(|| {
         let names: Vec<&str> = catalogue.by_name().map(|table| table.name.as_str()).collect();
         let instead = format!("the name of a table: {}", names.join(", "));
-        return not_found("there is no such table", &instead);
+        refusal(StatusCode::NOT_FOUND, "there is no such table", place, &instead)
+    })
+}
+
+fn show_stream(store: &Store, name: &str) -> Answer {
+    let place = format!("GET /_weir/streams/{name}");
+    let table = match find_table(store, name, &place) {
+        Ok(table) => table,
+        Err(answer) => return answer,
     };
     let Some(stream) = table.streams.last() else {
-        return not_found("the table has no stream", "the name of a table with a stream");
+        let instead = "the name of a table with a stream";
+        return refusal(StatusCode::NOT_FOUND, "the table has no stream", &place, instead);
     };
     let view = store.view();
     let shards: Result<Vec<String>, ReadError> = stream
         .shards
         .iter()
         .map(|shard| {
-            let last = read_last_sequence(&*view, table, shard)?
+            let last = read_last_sequence(&*view, &table, shard)?
                 .map_or_else(|| "null".to_owned(), |sequence| format!("\"{sequence}\""));
             Ok(format!(
                 "{{\"id\":\"{}\",\"first\":\"{}\",\"last_sequence\":{last},\"open\":{}}}",

@@ -4,6 +4,7 @@
 //! `routes`; what the operations do, in the module `api`.
 
 mod admin;
+mod partitions;
 mod request_id;
 mod routes;
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Goal: what is not an API request, or is too large, or arrives in pieces, gets an answer and
 //! harms nobody. Method: bytes are written to a socket as they are, and the answer is read back.
 
+mod partitions;
+
 use std::time::Duration;
 
 use serde_json::Value;

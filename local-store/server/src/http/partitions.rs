@@ -1,0 +1,218 @@
+//! The partitions of a table on the admin endpoint: what each holds, how hot it is, and splitting
+//! one by hand.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /_weir/partitions/<table>` | `{"table":…,"partitions":[{"number","first_token","last_token","items","bytes","read_units_per_second","write_units_per_second","shard","splitting"}],"hot_keys":{"reads":[…],"writes":[…]}}` |
+//! | `POST /_weir/partitions/<table>/split` with `{}`, `{"partition":N}` or `{"partition":N,"at":"token"}` | the same, after the split |
+//!
+//! Tokens are strings of decimal digits: they have 64 bits, which is more than a number in JSON is
+//! read with.
+
+use std::fmt::Write as _;
+
+use http::StatusCode;
+use model::json::{self, Json};
+use model::{Item, Token};
+use partition::{
+    Command, Partition, PartitionNumber, ReadError, Reply, SplitPoint, Table,
+    read_partition_statistics,
+};
+
+use super::admin::{Answer, find_table, refusal, success};
+use crate::store::{Store, Unavailable};
+use crate::traffic::HotKey;
+
+/// Steps that a request waits for; what is left then goes on by itself. Each counts some thousand
+/// items.
+const STEPS_MAX: usize = 10_000;
+const SPLITS: &str = "{}, {\"partition\":N} or {\"partition\":N,\"at\":\"token\"}";
+
+/// What a table's partitions are.
+pub(super) fn show(store: &Store, name: &str) -> Answer {
+    let place = format!("GET /_weir/partitions/{name}");
+    match find_table(store, name, &place) {
+        Ok(table) => describe(store, &table, &place),
+        Err(answer) => answer,
+    }
+}
+
+/// Splits a partition: the one that is asked for, or the largest.
+pub(super) async fn split(store: &Store, name: &str, body: &[u8]) -> Answer {
+    let place = format!("POST /_weir/partitions/{name}/split");
+    let table = match find_table(store, name, &place) {
+        Ok(table) => table,
+        Err(answer) => return answer,
+    };
+    let (partition, at) = match read_request(body) {
+        Ok(request) => request,
+        Err(what) => return refusal(StatusCode::BAD_REQUEST, &what, &place, SPLITS),
+    };
+    let partition = match partition.map_or_else(|| largest(store, &table), Ok) {
+        Ok(partition) => partition,
+        Err(error) => return unreadable(&error, &place),
+    };
+    match carry_out(store, &table, partition, at).await {
+        Ok(Ok(())) => show(store, name),
+        Ok(Err(refused)) => refusal(
+            StatusCode::CONFLICT,
+            &refused,
+            &place,
+            "a partition of GET /_weir/partitions/<table> and a token within it",
+        ),
+        Err(error) => refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &error.to_string(),
+            &place,
+            "the same again when the store runs",
+        ),
+    }
+}
+
+/// Begins a split and sees it through, or says why it cannot be.
+async fn carry_out(
+    store: &Store,
+    table: &Table,
+    partition: PartitionNumber,
+    at: SplitPoint,
+) -> Result<Result<(), String>, Unavailable> {
+    let table = table.id;
+    let begin = Command::SplitPartition { table, partition, at };
+    match store.submit(vec![begin]).await?.into_iter().next() {
+        Some(Reply::Done { .. }) => {}
+        Some(Reply::Invalid(refused)) => return Ok(Err(refused)),
+        _ => return Ok(Err("the table was deleted meanwhile".to_owned())),
+    }
+    for _ in 0..STEPS_MAX {
+        let replies = store.submit(vec![Command::StepSplits { table }]).await?;
+        if replies.first() != Some(&Reply::Done { more: true }) {
+            break;
+        }
+    }
+    let catalogue = store.catalogue();
+    let left = catalogue.get(table).and_then(|table| {
+        table.find_partition(partition).and_then(|place| table.partitions.get(place))
+    });
+    match left {
+        Some(left) if left.split.is_none() => {
+            let text = "all items of the partition have one partition key, so its bytes cannot be halved; say at which token to split it";
+            Ok(Err(text.to_owned()))
+        }
+        _ => Ok(Ok(())),
+    }
+}
+
+fn read_request(body: &[u8]) -> Result<(Option<PartitionNumber>, SplitPoint), String> {
+    let tree = if body.is_empty() {
+        Json::Object(Vec::new())
+    } else {
+        json::parse(body).map_err(|error| error.to_string())?
+    };
+    let members = tree.as_object().ok_or("an object is expected")?;
+    let (mut partition, mut at) = (None, SplitPoint::Half);
+    for (name, value) in members {
+        match (&**name, value) {
+            ("partition", Json::Integer(number)) => {
+                let number = u32::try_from(*number).map_err(|_| "there is no such partition")?;
+                partition = Some(PartitionNumber(number));
+            }
+            ("at", Json::String(token)) => {
+                let token = token.parse().map_err(|_| format!("`{token}` is not a token"))?;
+                at = SplitPoint::Token(Token(token));
+            }
+            (name, _) => return Err(format!("unknown member, or a wrong value of it: `{name}`")),
+        }
+    }
+    if partition.is_none() && at != SplitPoint::Half {
+        return Err("`at` is a token of a partition: `partition` is missing".to_owned());
+    }
+    Ok((partition, at))
+}
+
+/// The partition with the most bytes; of several, the one with the most tokens.
+fn largest(store: &Store, table: &Table) -> Result<PartitionNumber, ReadError> {
+    let view = store.view();
+    let mut found = (PartitionNumber(0), (0, 0));
+    for (place, partition) in table.partitions.iter().enumerate() {
+        let bytes = read_partition_statistics(&*view, table, partition.number)?.bytes;
+        let tokens = table.token_range(place).map_or(0, |range| range.last.0 - range.first.0);
+        if place == 0 || (bytes, tokens) > found.1 {
+            found = (partition.number, (bytes, tokens));
+        }
+    }
+    Ok(found.0)
+}
+
+fn describe(store: &Store, table: &Table, place: &str) -> Answer {
+    let mut out = String::from("{\"table\":");
+    json::write_string(&mut out, &table.name);
+    out.push_str(",\"partitions\":[");
+    for (position, partition) in table.partitions.iter().enumerate() {
+        out.push_str(if position == 0 { "{" } else { ",{" });
+        if let Err(error) = write_partition(&mut out, store, table, position, partition) {
+            return unreadable(&error, place);
+        }
+        out.push('}');
+    }
+    let (reads, writes) = store.traffic().hot_keys(table.id, store.now());
+    for (start, keys) in [("],\"hot_keys\":{\"reads\":[", reads), ("],\"writes\":[", writes)] {
+        out.push_str(start);
+        for (position, hot) in keys.iter().enumerate() {
+            out.push_str(if position == 0 { "" } else { "," });
+            write_hot_key(&mut out, table, hot);
+        }
+    }
+    out.push_str("]}}");
+    success(out)
+}
+
+fn write_partition(
+    out: &mut String,
+    store: &Store,
+    table: &Table,
+    position: usize,
+    partition: &Partition,
+) -> Result<(), ReadError> {
+    let known = read_partition_statistics(&*store.view(), table, partition.number)?;
+    let rate = store.traffic().rate(table.id, partition.number, store.now());
+    let range = table.token_range(position).unwrap_or(partition::TokenRange::ALL);
+    let shard = partition.shard.and_then(|number| table.shards().find(|s| s.number == number));
+    let shard = shard.map_or_else(|| "null".to_owned(), |shard| format!("\"{}\"", shard.id));
+    let _ = write!(
+        out,
+        "\"number\":{},\"first_token\":\"{}\",\"last_token\":\"{}\",\"items\":{},\"bytes\":{},\
+         \"read_units_per_second\":{:.1},\"write_units_per_second\":{:.1},\"shard\":{shard},\
+         \"splitting\":{}",
+        partition.number.0,
+        range.first.0,
+        range.last.0,
+        known.items,
+        known.bytes,
+        rate.read_units_per_second,
+        rate.write_units_per_second,
+        partition.split.is_some(),
+    );
+    Ok(())
+}
+
+fn write_hot_key(out: &mut String, table: &Table, hot: &HotKey) {
+    let mut key = Item::new();
+    key.insert(table.key_schema.partition.name.clone(), hot.key.to_attribute_value());
+    let token = Token::of(&hot.key);
+    let partition = table.partitions.get(table.partition_of(token));
+    out.push_str("{\"key\":");
+    json::write_item(out, &key);
+    let _ = write!(
+        out,
+        ",\"token\":\"{}\",\"partition\":{},\"units_per_second\":{:.1},\"error_per_second\":{:.1}}}",
+        token.0,
+        partition.map_or(0, |partition| partition.number.0),
+        hot.units_per_second,
+        hot.error_per_second,
+    );
+}
+
+fn unreadable(error: &ReadError, place: &str) -> Answer {
+    let instead = "the same again after a restart";
+    refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string(), place, instead)
+}

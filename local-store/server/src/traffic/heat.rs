@@ -1,0 +1,261 @@
+//! How hot one partition is: units in slots of store time, and a sample of the tokens asked for.
+//!
+//! Pure: time is handed in. A partition is hot when each of the last six slots was above a limit,
+//! so a peak alone never makes it hot, however high it is.
+
+use std::collections::VecDeque;
+
+use model::{EpochMillis, Token};
+use partition::TokenRange;
+
+use super::{PartitionRate, SplitLimits, Units};
+
+/// Slots that have to be above the limit.
+const SLOTS: u64 = 6;
+/// Tokens that are kept of one window of six slots; half as many are kept of it at least when
+/// there were so many.
+const SAMPLES_MAX: usize = 256;
+/// A window with fewer samples than this says less than the one before.
+const SAMPLES_MIN: usize = 64;
+
+/// The traffic of one partition.
+#[derive(Debug, Default)]
+pub(super) struct Heat {
+    /// Number of the slot (time divided by its length) and units, oldest first; slots without
+    /// traffic are left out.
+    slots: VecDeque<(u64, Units)>,
+    samples: Samples,
+    before: Samples,
+}
+
+/// Every nth token of one window.
+#[derive(Debug, Default)]
+struct Samples {
+    window: u64,
+    tokens: Vec<Token>,
+    /// One of so many requests is taken; doubles when the room is full.
+    stride: u64,
+    skipped: u64,
+}
+
+fn slot_ms(sustained_ms: u64) -> u64 {
+    (sustained_ms / SLOTS).max(1)
+}
+
+impl Heat {
+    /// Counts a request. `token` is `None` when it was not for one token.
+    pub(super) fn record(
+        &mut self,
+        now: EpochMillis,
+        sustained_ms: u64,
+        units: Units,
+        token: Option<Token>,
+    ) {
+        let slot = now.0 / slot_ms(sustained_ms);
+        match self.slots.back_mut() {
+            // Time may have stood still, and requests may be counted a little out of order.
+            Some((newest, sum)) if *newest >= slot => add(sum, units),
+            _ => self.slots.push_back((slot, units)),
+        }
+        while self.slots.front().is_some_and(|(oldest, _)| oldest + SLOTS < slot) {
+            self.slots.pop_front();
+        }
+        if let Some(token) = token {
+            let window = slot / SLOTS;
+            if window > self.samples.window {
+                self.before = std::mem::take(&mut self.samples);
+                self.samples.window = window;
+            }
+            self.samples.take(token);
+        }
+    }
+
+    /// The units of each of the last six slots that are over.
+    fn complete(&self, now: EpochMillis, sustained_ms: u64) -> impl Iterator<Item = Units> {
+        let current = now.0 / slot_ms(sustained_ms);
+        (current.saturating_sub(SLOTS)..current).map(|slot| {
+            let found = self.slots.iter().find(|(number, _)| *number == slot);
+            found.map_or_else(Units::default, |(_, units)| *units)
+        })
+    }
+
+    pub(super) fn is_hot(&self, now: EpochMillis, limits: &SplitLimits) -> bool {
+        // Units per slot, in halves, times 1000: whole numbers only.
+        let slot_ms = slot_ms(limits.sustained_ms);
+        let above = |halves: u64, per_second: u64| {
+            halves.saturating_mul(1000) > per_second.saturating_mul(2).saturating_mul(slot_ms)
+        };
+        let slots: Vec<Units> = self.complete(now, limits.sustained_ms).collect();
+        if now.0 < SLOTS * slot_ms {
+            return false;
+        }
+        slots.iter().all(|units| above(units.write_halves, limits.write_units))
+            || slots.iter().all(|units| above(units.read_halves, limits.read_units))
+    }
+
+    /// The mean over the last six slots and the one that is going on.
+    pub(super) fn rate(&self, now: EpochMillis, sustained_ms: u64) -> PartitionRate {
+        let slot_ms = slot_ms(sustained_ms);
+        let current = now.0 / slot_ms;
+        let mut sum = Units::default();
+        for (slot, units) in &self.slots {
+            if slot + SLOTS >= current {
+                add(&mut sum, *units);
+            }
+        }
+        let millis = SLOTS * slot_ms + now.0 % slot_ms;
+        let rate = |halves: u64| per_second(halves, millis);
+        PartitionRate {
+            read_units_per_second: rate(sum.read_halves),
+            write_units_per_second: rate(sum.write_halves),
+        }
+    }
+
+    /// The token that divides the sampled requests of a range best; `None` when they are all for
+    /// one token. A token with most of the requests comes to begin or to end its part, so that it
+    /// is alone in a partition after two splits.
+    pub(super) fn split_point(&self, range: TokenRange) -> Option<Token> {
+        let within = |token: &&Token| range.first <= **token && **token <= range.last;
+        let mut tokens: Vec<Token> = self.samples.tokens.iter().filter(within).copied().collect();
+        if tokens.len() < SAMPLES_MIN {
+            tokens.extend(self.before.tokens.iter().filter(within));
+        }
+        tokens.sort_unstable();
+        let half = tokens.len() / 2;
+        let middle = *tokens.get(half)?;
+        let below = tokens.partition_point(|token| *token < middle);
+        let through = tokens.partition_point(|token| *token <= middle);
+        let behind = Token(middle.0.saturating_add(1));
+        match (below, tokens.len() - through) {
+            (0, 0) => None,
+            (0, _) => Some(behind),
+            (_, 0) => Some(middle),
+            _ if half.abs_diff(below) <= half.abs_diff(through) => Some(middle),
+            _ => Some(behind),
+        }
+    }
+}
+
+/// Units per second, from halves of units in so many milliseconds.
+#[expect(clippy::cast_precision_loss, reason = "a figure to look at; 53 bits are plenty")]
+pub(super) fn per_second(halves: u64, millis: u64) -> f64 {
+    halves as f64 * 500.0 / millis.max(1) as f64
+}
+
+fn add(sum: &mut Units, units: Units) {
+    sum.read_halves = sum.read_halves.saturating_add(units.read_halves);
+    sum.write_halves = sum.write_halves.saturating_add(units.write_halves);
+}
+
+impl Samples {
+    fn take(&mut self, token: Token) {
+        self.skipped += 1;
+        if self.skipped < self.stride {
+            return;
+        }
+        self.skipped = 0;
+        self.tokens.push(token);
+        if self.tokens.len() == SAMPLES_MAX {
+            let mut position = 0;
+            self.tokens.retain(|_| {
+                position += 1;
+                position % 2 == 0
+            });
+            self.stride = self.stride.max(1) * 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: SplitLimits =
+        SplitLimits { write_units: 10, read_units: 20, sustained_ms: 6000, bytes: 1 };
+
+    fn write(units: u64) -> Units {
+        Units { read_halves: 0, write_halves: 2 * units }
+    }
+
+    /// Writes so many units in each second.
+    fn heat(seconds: &[u64]) -> (Heat, EpochMillis) {
+        let mut heat = Heat::default();
+        for (second, units) in (0u64..).zip(seconds) {
+            for part in 0..2 {
+                let now = EpochMillis(second * 1000 + part * 400);
+                heat.record(now, LIMITS.sustained_ms, write(*units).half(part), Some(Token(part)));
+            }
+        }
+        let end = u64::try_from(seconds.len()).unwrap() * 1000;
+        (heat, EpochMillis(end))
+    }
+
+    impl Units {
+        fn half(self, part: u64) -> Self {
+            let write_halves = self.write_halves / 2 + part * (self.write_halves % 2);
+            Self { write_halves, ..self }
+        }
+    }
+
+    #[test]
+    fn only_what_is_sustained_is_hot() {
+        for (seconds, hot) in [
+            (&[11, 11, 11, 11, 11, 11][..], true),
+            (&[10, 11, 11, 11, 11, 11], false),
+            (&[99_999, 0, 0, 0, 0, 0], false),
+            (&[0, 0, 20, 20, 20, 20, 20, 20], true),
+            (&[20, 20, 20, 20, 20, 20, 0], false),
+            (&[20, 20, 20, 20, 20], false),
+            (&[], false),
+        ] {
+            let (heat, end) = heat(seconds);
+            assert_eq!(heat.is_hot(end, &LIMITS), hot, "{seconds:?}");
+        }
+        let (heat, end) = heat(&[30; 6]);
+        assert!(heat.is_hot(end, &LIMITS));
+        assert!(!heat.is_hot(end.plus(24 * 3600 * 1000), &LIMITS), "a day has passed");
+        assert!(!heat.is_hot(EpochMillis(500), &LIMITS), "it has only begun");
+        let rate = heat.rate(end, LIMITS.sustained_ms);
+        assert!((rate.write_units_per_second - 30.0).abs() < 0.01, "{rate:?}");
+        assert!(heat.rate(end.plus(60_000), LIMITS.sustained_ms).write_units_per_second < 0.01);
+    }
+
+    #[test]
+    fn reads_count_in_halves() {
+        let mut heat = Heat::default();
+        for second in 0..6 {
+            // 41 eventually consistent reads are 20.5 units.
+            let units = Units { read_halves: 41, write_halves: 0 };
+            heat.record(EpochMillis(second * 1000), LIMITS.sustained_ms, units, None);
+        }
+        assert!(heat.is_hot(EpochMillis(6000), &LIMITS));
+    }
+
+    #[test]
+    fn the_split_point_halves_the_requests() {
+        let whole = TokenRange::ALL;
+        let point = |tokens: &[u64], range| {
+            let mut heat = Heat::default();
+            for token in tokens {
+                heat.record(EpochMillis(0), 6000, write(1), Some(Token(*token)));
+            }
+            heat.split_point(range).map(|token| token.0)
+        };
+        for (tokens, at) in [
+            (&[][..], None),
+            (&[7, 7, 7], None),
+            (&[1, 2, 3, 4], Some(3)),
+            // The key with most of the requests begins the upper part, or ends the lower one.
+            (&[1, 7, 7, 7, 7], Some(7)),
+            (&[7, 7, 7, 7, 9], Some(8)),
+            (&[1, 7, 7, 7, 7, 7, 9, 10], Some(8)),
+        ] {
+            assert_eq!(point(tokens, whole), at, "{tokens:?}");
+        }
+        let above = TokenRange { first: Token(3), last: Token(5) };
+        assert_eq!(point(&[1, 2, 3, 4, 5, 9], above), Some(4), "only what lies in the range");
+        let many: Vec<u64> = (0..10_000).collect();
+        let at = point(&many, whole).unwrap();
+        assert!((4000..6000).contains(&at), "{at}");
+    }
+}

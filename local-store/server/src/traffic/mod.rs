@@ -1,0 +1,206 @@
+//! What requests ask of each partition: how hot it is, which keys make it so, and where to split.
+//!
+//! It is counted here, in the process that answers the requests, and nowhere stored: the log only
+//! gets the decision to split. After a restart the counting begins anew. What the numbers are
+//! counted with is in `heat` and `top_keys`, which are pure.
+
+mod heat;
+mod top_keys;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use model::limits::{PARTITION_BYTES_MAX, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
+use model::{EpochMillis, KeyValue, Token};
+use partition::{Catalogue, PartitionNumber, SplitPoint, Table, TableId};
+
+use self::heat::Heat;
+use self::top_keys::HotKeys;
+
+/// From when on a partition is split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitLimits {
+    /// Write capacity units per second.
+    pub write_units: u64,
+    /// Read capacity units per second.
+    pub read_units: u64,
+    /// For how many milliseconds of store time traffic has to be above one of both.
+    pub sustained_ms: u64,
+    /// Bytes of items.
+    pub bytes: u64,
+}
+
+/// A minute above its limit makes a partition hot: shorter peaks are what burst capacity is for.
+const SUSTAINED_MS: u64 = 60_000;
+
+impl Default for SplitLimits {
+    fn default() -> Self {
+        Self {
+            write_units: PARTITION_WRITE_UNITS,
+            read_units: PARTITION_READ_UNITS,
+            sustained_ms: SUSTAINED_MS,
+            bytes: PARTITION_BYTES_MAX,
+        }
+    }
+}
+
+/// Capacity units, in halves: an eventually consistent read costs half a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Units {
+    pub(crate) read_halves: u64,
+    pub(crate) write_halves: u64,
+}
+
+/// How hot one partition is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PartitionRate {
+    pub(crate) read_units_per_second: f64,
+    pub(crate) write_units_per_second: f64,
+}
+
+/// One of the hottest partition keys of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HotKey {
+    pub(crate) key: KeyValue,
+    pub(crate) units_per_second: f64,
+    /// The true figure is not below the one above minus this, and not above it.
+    pub(crate) error_per_second: f64,
+}
+
+/// Counts what requests ask of each partition.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    limits: SplitLimits,
+    tables: BTreeMap<TableId, TableTraffic>,
+}
+
+#[derive(Debug, Default)]
+struct TableTraffic {
+    partitions: BTreeMap<PartitionNumber, Heat>,
+    reads: HotKeys,
+    writes: HotKeys,
+}
+
+impl Traffic {
+    /// Changes from when on partitions are split.
+    pub fn set_limits(&self, limits: SplitLimits) {
+        self.lock().limits = limits;
+    }
+
+    /// From when on partitions are split.
+    #[must_use]
+    pub fn limits(&self) -> SplitLimits {
+        self.lock().limits
+    }
+
+    /// Counts what a request consumed for items with one partition key.
+    pub(crate) fn record(&self, table: &Table, key: &KeyValue, units: Units, now: EpochMillis) {
+        let token = Token::of(key);
+        let Some(partition) = table.partitions.get(table.partition_of(token)) else {
+            return;
+        };
+        let mut state = self.lock();
+        let sustained_ms = state.limits.sustained_ms;
+        let traffic = state.tables.entry(table.id).or_default();
+        let heat = traffic.partitions.entry(partition.number).or_default();
+        heat.record(now, sustained_ms, units, Some(token));
+        traffic.reads.record(now, token, key, units.read_halves);
+        traffic.writes.record(now, token, key, units.write_halves);
+    }
+
+    /// Counts what a page of a scan consumed between two tokens (inclusive): each partition on the
+    /// way is taken to have had an equal part in it.
+    pub(crate) fn record_scan(
+        &self,
+        table: &Table,
+        (first, last): (Token, Token),
+        read_halves: u64,
+        now: EpochMillis,
+    ) {
+        let (from, to) = (table.partition_of(first), table.partition_of(last));
+        let Some(partitions) = table.partitions.get(from..=to.max(from)) else {
+            return;
+        };
+        let count = u64::try_from(partitions.len()).unwrap_or(u64::MAX).max(1);
+        let mut state = self.lock();
+        let sustained_ms = state.limits.sustained_ms;
+        let traffic = state.tables.entry(table.id).or_default();
+        for partition in partitions {
+            let units = Units { read_halves: read_halves.div_ceil(count), write_halves: 0 };
+            let heat = traffic.partitions.entry(partition.number).or_default();
+            heat.record(now, sustained_ms, units, None);
+        }
+    }
+
+    /// The partitions that have been too hot for long enough, and where to split them so that
+    /// either half has half of the traffic. A partition that is hot because of one key alone is
+    /// not among them: that key is alone in it.
+    pub(crate) fn find_hot(
+        &self,
+        catalogue: &Catalogue,
+        now: EpochMillis,
+    ) -> Vec<(TableId, PartitionNumber, SplitPoint)> {
+        let mut state = self.lock();
+        let limits = state.limits;
+        forget_gone(&mut state.tables, catalogue);
+        let mut hot = Vec::new();
+        for (id, traffic) in &state.tables {
+            let Some(table) = catalogue.get(*id) else { continue };
+            for (place, partition) in table.partitions.iter().enumerate() {
+                let Some(heat) = traffic.partitions.get(&partition.number) else { continue };
+                let range = table.token_range(place).filter(|_| partition.split.is_none());
+                if let Some(range) = range
+                    && heat.is_hot(now, &limits)
+                    && let Some(at) = heat.split_point(range)
+                {
+                    hot.push((*id, partition.number, SplitPoint::Token(at)));
+                }
+            }
+        }
+        hot
+    }
+
+    /// How hot a partition has been of late.
+    pub(crate) fn rate(
+        &self,
+        table: TableId,
+        partition: PartitionNumber,
+        now: EpochMillis,
+    ) -> PartitionRate {
+        let state = self.lock();
+        let heat = state.tables.get(&table).and_then(|t| t.partitions.get(&partition));
+        heat.map_or(
+            PartitionRate { read_units_per_second: 0.0, write_units_per_second: 0.0 },
+            |heat| heat.rate(now, state.limits.sustained_ms),
+        )
+    }
+
+    /// The hottest partition keys of a table, by reads and by writes, the hottest first.
+    pub(crate) fn hot_keys(&self, table: TableId, now: EpochMillis) -> (Vec<HotKey>, Vec<HotKey>) {
+        let state = self.lock();
+        match state.tables.get(&table) {
+            Some(traffic) => (traffic.reads.hottest(now), traffic.writes.hottest(now)),
+            None => (Vec::new(), Vec::new()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops what was counted for tables and partitions that are not there any more.
+fn forget_gone(tables: &mut BTreeMap<TableId, TableTraffic>, catalogue: &Catalogue) {
+    tables.retain(|id, traffic| match catalogue.get(*id) {
+        Some(table) => {
+            traffic.partitions.retain(|number, _| table.find_partition(*number).is_some());
+            true
+        }
+        None => false,
+    });
+}

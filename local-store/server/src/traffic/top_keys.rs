@@ -1,0 +1,165 @@
+//! The hottest keys of a table, found with a fixed number of counters ("space-saving").
+//!
+//! Pure: time is handed in. With k counters and n units counted in a window, each key with more
+//! than n / k units is found, and no count is too high by more than the error that is given with
+//! it, which is at most n / k. Source: Metwally, Agrawal, El Abbadi, "Efficient Computation of
+//! Frequent and Top-k Elements in Data Streams" (2005).
+
+use model::{EpochMillis, KeyValue, Token};
+
+use super::HotKey;
+use super::heat::per_second;
+
+/// Counters of one window: a key with more than 1/64 of the traffic is found.
+const COUNTERS: usize = 64;
+/// Keys that are shown at most.
+const SHOWN_MAX: usize = 10;
+/// Store time that one window covers.
+const WINDOW_MS: u64 = 60_000;
+
+/// The hottest keys of the present and the last window.
+#[derive(Debug, Default)]
+pub(super) struct HotKeys {
+    window: u64,
+    present: Counters,
+    last: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    tokens: Vec<Token>,
+    counts: Vec<Count>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Count {
+    key: KeyValue,
+    halves: u64,
+    error: u64,
+}
+
+impl HotKeys {
+    pub(super) fn record(&mut self, now: EpochMillis, token: Token, key: &KeyValue, halves: u64) {
+        if halves == 0 {
+            return;
+        }
+        let window = now.0 / WINDOW_MS;
+        if window > self.window {
+            let last = std::mem::take(&mut self.present);
+            self.last = if window == self.window + 1 { last } else { Counters::default() };
+            self.window = window;
+        }
+        self.present.record(token, key, halves);
+    }
+
+    /// The hottest keys of the last window, or of the present one when there is no last one.
+    pub(super) fn hottest(&self, now: EpochMillis) -> Vec<HotKey> {
+        let window = now.0 / WINDOW_MS;
+        let (counters, millis) = match window.checked_sub(self.window) {
+            Some(0) if self.last.counts.is_empty() => (&self.present, now.0 % WINDOW_MS),
+            Some(0) => (&self.last, WINDOW_MS),
+            Some(1) => (&self.present, WINDOW_MS),
+            _ => return Vec::new(),
+        };
+        let mut counts: Vec<&Count> = counters.counts.iter().collect();
+        counts.sort_by(|a, b| b.halves.cmp(&a.halves).then_with(|| a.key.cmp(&b.key)));
+        // Of a window that has only begun, a second is taken to have passed.
+        let millis = millis.max(1000);
+        let hot = |count: &Count| HotKey {
+            key: count.key.clone(),
+            units_per_second: per_second(count.halves, millis),
+            error_per_second: per_second(count.error, millis),
+        };
+        counts.into_iter().take(SHOWN_MAX).map(hot).collect()
+    }
+}
+
+impl Counters {
+    fn record(&mut self, token: Token, key: &KeyValue, halves: u64) {
+        let found = self.tokens.iter().position(|known| *known == token);
+        if let Some(count) = found.and_then(|place| self.counts.get_mut(place)) {
+            count.halves = count.halves.saturating_add(halves);
+            return;
+        }
+        if self.tokens.len() < COUNTERS {
+            self.tokens.push(token);
+            self.counts.push(Count { key: key.clone(), halves, error: 0 });
+            return;
+        }
+        // The key with the smallest count makes room, and leaves its count as the error.
+        let smallest = self.counts.iter().enumerate().min_by_key(|(_, count)| count.halves);
+        let Some((place, error)) = smallest.map(|(place, count)| (place, count.halves)) else {
+            return;
+        };
+        if let (Some(known), Some(count)) = (self.tokens.get_mut(place), self.counts.get_mut(place))
+        {
+            *known = token;
+            *count = Count { key: key.clone(), halves: error.saturating_add(halves), error };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(number: u64) -> KeyValue {
+        KeyValue::S(format!("k{number}"))
+    }
+
+    fn record(keys: &mut HotKeys, now: u64, number: u64, halves: u64) {
+        keys.record(EpochMillis(now), Token::of(&key(number)), &key(number), halves);
+    }
+
+    proptest! {
+        /// Goal: the bounds of the sketch hold for every multiset of requests.
+        #[test]
+        fn counts_are_within_their_error(
+            requests in prop::collection::vec((0u64..500, 1u64..9), 1..2000),
+        ) {
+            let mut keys = HotKeys::default();
+            let mut exact: BTreeMap<KeyValue, u64> = BTreeMap::new();
+            let mut sum = 0;
+            for (number, halves) in &requests {
+                // Few keys have most of the traffic.
+                let number = if number % 3 == 0 { number % 7 } else { *number };
+                record(&mut keys, 0, number, *halves);
+                *exact.entry(key(number)).or_default() += halves;
+                sum += halves;
+            }
+            let room = u64::try_from(COUNTERS).unwrap();
+            for count in &keys.present.counts {
+                let truth = exact[&count.key];
+                prop_assert!(count.halves - count.error <= truth && truth <= count.halves);
+                prop_assert!(count.error <= sum / room);
+            }
+            for (key, truth) in &exact {
+                let known = keys.present.counts.iter().any(|count| count.key == *key);
+                prop_assert!(known || *truth <= sum / room, "{key:?} has {truth} of {sum}");
+            }
+        }
+    }
+
+    #[test]
+    fn windows_follow_the_time() {
+        let mut keys = HotKeys::default();
+        for _ in 0..120 {
+            record(&mut keys, 0, 1, 2);
+        }
+        record(&mut keys, 0, 2, 2);
+        let shown = |keys: &HotKeys, now| -> Vec<(KeyValue, f64)> {
+            let hottest = keys.hottest(EpochMillis(now));
+            hottest.into_iter().map(|hot| (hot.key, hot.units_per_second)).collect()
+        };
+        assert_eq!(shown(&keys, 10), [(key(1), 120.0), (key(2), 1.0)], "one second at least");
+        assert_eq!(shown(&keys, WINDOW_MS)[0], (key(1), 2.0));
+        record(&mut keys, WINDOW_MS, 3, 2);
+        assert_eq!(shown(&keys, WINDOW_MS)[0], (key(1), 2.0), "the last whole window");
+        assert_eq!(shown(&keys, 2 * WINDOW_MS)[0].0, key(3));
+        assert_eq!(shown(&keys, 4 * WINDOW_MS), []);
+    }
+}
