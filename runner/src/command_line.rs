@@ -11,6 +11,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::archive::{self, ArchiveArguments};
 use crate::bench::{self, BenchArguments};
+use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
@@ -22,7 +23,7 @@ use crate::logs::{self, LogsArguments};
 use crate::output::{self, Output, say, show};
 use crate::status::{self, StatusArguments};
 use crate::streams::{self, StreamsArguments};
-use crate::template::{Context, Stack};
+use crate::template::{Context, Diagnostics, Stack};
 use crate::up::{self, UpArguments};
 
 /// Runs DynamoDB stream functions on this machine as AWS runs them.
@@ -30,7 +31,7 @@ use crate::up::{self, UpArguments};
 #[command(
     name = "weir",
     version,
-    after_help = "Examples:\n  weir demo                 see everything work, in under a minute\n  weir up                   run template.yaml and keep it running\n  weir load --help          put real files into a table\n  weir streams explain --last   why a function did, or did not, run\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out"
+    after_help = "Examples:\n  weir demo                 see everything work, in under a minute\n  weir check                what is wrong in template.yaml, or probably not meant\n  weir up                   run template.yaml and keep it running\n  weir load --help          put real files into a table\n  weir streams explain --last   why a function did, or did not, run\n  weir clock advance 26h    let a day pass\n\nExit codes: 0 done, 1 failed, 2 wrong flags, 3 done with differences, 4 refused, 5 timed out"
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -58,6 +59,8 @@ enum Verb {
     Demo(DemoArguments),
     /// Run the template until Ctrl-C; the data is still there the next time
     Up(UpArguments),
+    /// Check the template: errors, and what is probably not meant
+    Check(CheckArguments),
     /// Load a CSV or JSON file into a table
     Load(LoadArguments),
     /// Look into streams, and see what became of each record
@@ -125,6 +128,10 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             up::run(&arguments, stack()?, &folder_of(&line.template)).await?;
             Ok(Exit::Done)
         }
+        Verb::Check(arguments) => {
+            let read = parse_template(&line.template, &line.parameters)?;
+            Ok(check::run(&arguments, output, read))
+        }
         Verb::Load(arguments) => carry_out_load(arguments).await,
         Verb::Streams(arguments) => streams::run(&arguments, output).await,
         Verb::Clock(arguments) => clock::run(&arguments, output).await,
@@ -174,6 +181,14 @@ fn folder_of(template: &Path) -> PathBuf {
 
 /// Reads the template and shows what is to be known about it.
 fn read_stack(template: &Path, parameters: &[String]) -> Result<Stack, String> {
+    parse_template(template, parameters)?.map_err(|error| error.to_string())
+}
+
+/// Reads the template; the outer error is that there is none to read.
+fn parse_template(
+    template: &Path,
+    parameters: &[String],
+) -> Result<Result<Stack, Diagnostics>, String> {
     let name = template.display().to_string();
     let text = std::fs::read_to_string(template).map_err(|error| {
         format!("cannot read `{name}`: {error}\n  = help: run weir where template.yaml is, or name it with --template FILE")
@@ -186,7 +201,7 @@ fn read_stack(template: &Path, parameters: &[String]) -> Result<Stack, String> {
         given.insert(name.to_owned(), value.to_owned());
     }
     let context = Context { parameters: given, ..Context::default() };
-    crate::template::read(&name, &text, &context).map_err(|error| error.to_string())
+    Ok(crate::template::read(&name, &text, &context))
 }
 
 fn show_error(text: &str) {

@@ -6,6 +6,7 @@
 
 pub mod archive;
 pub mod bench;
+pub mod check;
 pub mod clock;
 pub mod command_line;
 pub mod demo;

@@ -55,6 +55,9 @@ pub enum Severity {
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
+    /// The name of the check that fired, which `Metadata.Weir.Accept` takes; `None` when it cannot be
+    /// switched off.
+    pub check: Option<&'static str>,
     /// The template's name as the caller gave it.
     pub file: String,
     /// The line, from 1.
@@ -98,7 +101,10 @@ impl fmt::Display for Diagnostic {
         let number = self.line.to_string();
         let margin = " ".repeat(number.len());
         let (shown, indent, marks) = visible_part(&self.source_line, self.column, self.width);
-        writeln!(out, "{severity}: {}", self.message)?;
+        match self.check {
+            Some(check) => writeln!(out, "{severity}[{check}]: {}", self.message)?,
+            None => writeln!(out, "{severity}: {}", self.message)?,
+        }
         writeln!(out, "{margin}--> {}:{}:{}", self.file, self.line, self.column)?;
         writeln!(out, "{margin} |")?;
         writeln!(out, "{number} | {shown}")?;
@@ -153,15 +159,33 @@ impl<'t> Findings<'t> {
 
     /// Adds an error.
     pub(super) fn error(&self, at: Span, message: impl Into<String>, help: impl Into<String>) {
-        self.add(Severity::Error, at, message.into(), help.into());
+        self.add(Severity::Error, None, at, message.into(), help.into());
     }
 
     /// Adds a warning.
     pub(super) fn warning(&self, at: Span, message: impl Into<String>, help: impl Into<String>) {
-        self.add(Severity::Warning, at, message.into(), help.into());
+        self.add(Severity::Warning, None, at, message.into(), help.into());
     }
 
-    fn add(&self, severity: Severity, at: Span, message: String, help: String) {
+    /// Adds a warning of a check that has a name.
+    pub(super) fn lint(
+        &self,
+        check: &'static str,
+        at: Span,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.add(Severity::Warning, Some(check), at, message.into(), help.into());
+    }
+
+    fn add(
+        &self,
+        severity: Severity,
+        check: Option<&'static str>,
+        at: Span,
+        message: String,
+        help: String,
+    ) {
         if self.is_full() {
             return;
         }
@@ -169,6 +193,7 @@ impl<'t> Findings<'t> {
         let rest = source_line.trim_end().chars().count().saturating_sub(at.column - 1);
         let diagnostic = Diagnostic {
             severity,
+            check,
             file: self.file.to_owned(),
             line: at.line,
             column: at.column,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::mapping::{FilterCriteria, InvalidFilter, PATTERNS_MAX};
 use crate::template::{
+    lint,
     properties::{At, Catalogue, Properties},
     stack::{
         Destination, EventSourceMapping, FilterPattern, StartingPosition, StreamSource, Table,
@@ -54,7 +55,12 @@ pub(super) fn read(
     let on_failure = on_failure(properties);
     let enabled = properties.boolean("Enabled").unwrap_or(true);
     properties.finish(NOT_EMULATED);
-    Some(EventSourceMapping {
+    let table = match &stream {
+        Some(StreamSource::StreamOf(id)) => tables.iter().find(|table| table.logical_id == *id),
+        _ => None,
+    };
+    lint::check_filters(properties, &filters, table);
+    let mapping = EventSourceMapping {
         logical_id: link.logical_id,
         function: link.function.to_owned(),
         stream: stream?,
@@ -72,7 +78,9 @@ pub(super) fn read(
         on_failure,
         enabled,
         at: link.at,
-    })
+    };
+    lint::check_mapping(properties, &mapping, table);
+    Some(mapping)
 }
 
 fn stream(
@@ -201,7 +209,9 @@ fn starting_position(properties: &Properties<'_, '_>) -> Option<StartingPosition
     match position.value.as_str() {
         "TRIM_HORIZON" => Some(StartingPosition::TrimHorizon),
         "LATEST" => {
-            findings.warning(
+            lint::warn(
+                properties,
+                "latest",
                 position.at,
                 "LATEST misses what is written until the mapping has started",
                 "write `TRIM_HORIZON` and let the function recognise what it has already done",
@@ -255,7 +265,9 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
 fn response_types(properties: &Properties<'_, '_>) -> bool {
     let findings = properties.resolver.findings;
     let Some(value) = properties.value("FunctionResponseTypes") else {
-        findings.warning(
+        lint::warn(
+            properties,
+            "whole-batch",
             properties.at,
             "without ReportBatchItemFailures one failing record makes its whole batch fail and \
             be repeated",

@@ -19,8 +19,10 @@ mod elsewhere;
 mod event;
 mod function;
 mod globals;
+mod grants;
 mod index;
 mod intrinsic;
+mod lint;
 mod mapping;
 mod parameters;
 mod properties;
@@ -141,6 +143,7 @@ impl<'a> Reading<'a, '_> {
         let context = self.resolver.context;
         let findings = self.resolver.findings;
         for resource in &self.existing {
+            lint::check_accepted(resource, findings);
             elsewhere::list_attributes(resource, findings);
             if resource.kind == ResourceKind::Other {
                 elsewhere::list_resource(resource, findings);
@@ -179,6 +182,7 @@ impl<'a> Reading<'a, '_> {
         }
         self.check_names(&stack);
         self.check_destinations(&stack);
+        lint::check_stack(self.resolver, &stack);
         stack
     }
 

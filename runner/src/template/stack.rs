@@ -87,6 +87,8 @@ pub struct Table {
     pub billing: Billing,
     /// The stream, if it is on.
     pub stream: Option<StreamViewType>,
+    /// Where the stream's view type stands.
+    pub stream_at: Option<Span>,
     /// The TTL attribute, if TTL is on.
     pub ttl_attribute: Option<String>,
     /// Where the logical id stands.

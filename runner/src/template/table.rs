@@ -65,7 +65,7 @@ pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         }
         let view = stream.choice("StreamViewType", VIEW_TYPES);
         stream.finish(&[("ResourcePolicy", "permissions are not checked")]);
-        view.map(|view| view.value)
+        view
     });
     let ttl_attribute = properties.mapping("TimeToLiveSpecification").and_then(|ttl| {
         let enabled = ttl.boolean("Enabled");
@@ -99,7 +99,8 @@ pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         sort_key: keys.sort_key,
         indexes,
         billing: billing?,
-        stream,
+        stream_at: stream.as_ref().map(|view| view.at),
+        stream: stream.map(|view| view.value),
         ttl_attribute,
         at: resource.at,
     })

@@ -18,6 +18,7 @@
 //! Source: AWS Lambda guide, "Control which events Lambda sends to your function".
 
 mod pattern;
+mod reach;
 mod rule;
 mod syntax;
 
@@ -26,6 +27,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::pattern::Pattern;
+pub use self::reach::{RecordShape, Remark};
 
 /// A mapping has at most this many patterns (Lambda quota: 5, on request 10).
 pub const PATTERNS_MAX: usize = 10;

@@ -13,24 +13,24 @@ use super::syntax::{self, Fault};
 const DEPTH_MAX: usize = 100;
 
 /// Lambda adds these to a record after it has filtered it.
-const ADDED_AFTER_FILTERING: [&str; 3] = ["eventSource", "eventSourceARN", "awsRegion"];
+pub(super) const ADDED_AFTER_FILTERING: [&str; 3] = ["eventSource", "eventSourceARN", "awsRegion"];
 
 /// A compiled pattern.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pattern {
-    root: Fields,
-    leaves: Vec<Leaf>,
+    pub(super) root: Fields,
+    pub(super) leaves: Vec<Leaf>,
 }
 
 /// An object of the pattern: every field and every `$or` must hold.
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Fields {
-    named: Vec<(String, Part)>,
-    choices: Vec<Vec<Fields>>,
+pub(super) struct Fields {
+    pub(super) named: Vec<(String, Part)>,
+    pub(super) choices: Vec<Vec<Fields>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Part {
+pub(super) enum Part {
     Fields(Fields),
     /// The index of a leaf.
     Leaf(usize),
@@ -38,9 +38,9 @@ enum Part {
 
 /// A leaf array: one of its rules must accept one of the scalars at its path.
 #[derive(Debug, Clone, PartialEq)]
-struct Leaf {
-    path: Vec<String>,
-    rules: Vec<Rule>,
+pub(super) struct Leaf {
+    pub(super) path: Vec<String>,
+    pub(super) rules: Vec<Rule>,
 }
 
 /// A fault and the path at which it stands, outermost name first.

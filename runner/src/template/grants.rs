@@ -1,0 +1,119 @@
+//! Which tables of the template a function may write to: from the policies of its role, and from
+//! SAM's policy templates.
+//!
+//! It checks no permission: a statement that it does not understand grants nothing here.
+
+use crate::template::{
+    document::{Kind, Node},
+    intrinsic::Intrinsic,
+    resolver::Resolver,
+    resource::{Resource, ResourceKind},
+};
+
+/// The actions that write an item, in small letters as IAM compares them.
+const WRITES: &[&str] = &[
+    "dynamodb:batchwriteitem",
+    "dynamodb:deleteitem",
+    "dynamodb:partiqldelete",
+    "dynamodb:partiqlinsert",
+    "dynamodb:partiqlupdate",
+    "dynamodb:putitem",
+    "dynamodb:updateitem",
+];
+
+/// SAM's policy templates that let a function write to the table `TableName`.
+const WRITING_TEMPLATES: &[&str] = &["DynamoDBCrudPolicy", "DynamoDBWritePolicy"];
+
+/// The logical ids of the tables that the function may write to, each once.
+pub(super) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -> Vec<String> {
+    let mut tables = Vec::new();
+    if let Some(role) = function.properties.get("Role").and_then(referred)
+        && let Some(role) = resolver.resource(role)
+    {
+        let policies = role.properties.get("Policies").map_or(&[][..], items);
+        for policy in policies {
+            tables.extend(policy.get("PolicyDocument").into_iter().flat_map(of_document));
+        }
+        tables.extend(of_separate_policies(resolver, role.id));
+    }
+    for policy in function.properties.get("Policies").map_or(&[][..], items) {
+        for entry in policy.entries() {
+            if WRITING_TEMPLATES.contains(&entry.key.as_str()) {
+                tables.extend(entry.value.get("TableName").and_then(referred).map(str::to_owned));
+            }
+        }
+        tables.extend(of_document(policy));
+    }
+    tables.retain(|id| {
+        let kind = resolver.resource(id).map(|resource| resource.kind);
+        matches!(kind, Some(ResourceKind::Table | ResourceKind::SimpleTable))
+    });
+    tables.sort();
+    tables.dedup();
+    tables
+}
+
+/// What `AWS::IAM::Policy` resources add to a role.
+fn of_separate_policies(resolver: &Resolver<'_>, role: &str) -> Vec<String> {
+    let belongs = |resource: &&Resource<'_>| {
+        let roles = resource.properties.get("Roles").map_or(&[][..], items);
+        matches!(resource.type_name, "AWS::IAM::Policy" | "AWS::IAM::ManagedPolicy")
+            && roles.iter().any(|node| referred(node) == Some(role))
+    };
+    let policies = resolver.resources.iter().filter(belongs);
+    policies
+        .filter_map(|policy| policy.properties.get("PolicyDocument"))
+        .flat_map(of_document)
+        .collect()
+}
+
+fn of_document(document: &Node) -> Vec<String> {
+    let statements = document.get("Statement").map_or(&[][..], items);
+    statements.iter().flat_map(of_statement).collect()
+}
+
+fn of_statement(statement: &Node) -> Vec<String> {
+    let allows = statement.get("Effect").and_then(Node::as_text) == Some("Allow");
+    let actions = statement.get("Action").map_or(&[][..], items);
+    if !allows || !actions.iter().filter_map(Node::as_text).any(is_write) {
+        return Vec::new();
+    }
+    let resources = statement.get("Resource").map_or(&[][..], items);
+    resources.iter().filter_map(referred).map(str::to_owned).collect()
+}
+
+/// Whether an action of a policy, which may end with `*`, covers a write.
+fn is_write(action: &str) -> bool {
+    let action = action.to_lowercase();
+    match action.strip_suffix('*') {
+        Some(start) => WRITES.iter().any(|write| write.starts_with(start)),
+        None => WRITES.contains(&action.as_str()),
+    }
+}
+
+/// A list, or one value that stands for a list of it.
+fn items(node: &Node) -> &[Node] {
+    match &node.kind {
+        Kind::List(items) => items,
+        _ => std::slice::from_ref(node),
+    }
+}
+
+/// The logical id behind `!Ref X`, `!GetAtt X.Arn` or `!Sub "${X.Arn}…"`.
+fn referred(node: &Node) -> Option<&str> {
+    let Kind::Call(intrinsic, argument) = &node.kind else { return None };
+    let text = match &argument.kind {
+        Kind::Text(text) => text.as_str(),
+        Kind::List(items) => items.first()?.as_text()?,
+        _ => return None,
+    };
+    match intrinsic {
+        Intrinsic::Ref => Some(text),
+        Intrinsic::GetAtt => text.split('.').next(),
+        Intrinsic::Sub => {
+            let (_, behind) = text.split_once("${")?;
+            behind.split(['.', '}']).next()
+        }
+        _ => None,
+    }
+}
