@@ -1,7 +1,8 @@
 //! A Lambda function that does what its event says, for tests of what runs functions.
 //!
 //! The event is `{"do": WHAT, ...}` with WHAT one of `echo`, `sleep` (`ms`), `error` (`message`),
-//! `panic`, `exit` (`code`), `print` (`line`), `large` (`bytes`), `environment` (`variable`).
+//! `panic`, `exit` (`code`), `print` (`line`), `large` (`bytes`), `memory` (`mb`, held for `ms`),
+//! `environment` (`variable`).
 //! With `FAIL_INIT=panic` in its environment it ends before its first event, with `FAIL_INIT=hang`
 //! it never asks for one.
 
@@ -51,6 +52,12 @@ async fn handle(event: LambdaEvent<Value>) -> Result<Value, Error> {
             Ok(Value::Null)
         }
         "large" => Ok("x".repeat(usize::try_from(number("bytes")).unwrap_or_default()).into()),
+        "memory" => {
+            // Written, so that every page is really there.
+            let held = vec![1_u8; usize::try_from(number("mb") << 20).unwrap_or_default()];
+            tokio::time::sleep(Duration::from_millis(number("ms"))).await;
+            Ok(json!({ "process": process::id(), "bytes": held.len() }))
+        }
         "environment" => Ok(env::var(text("variable")).ok().into()),
         other => Err(format!("cannot do `{other}`").into()),
     }

@@ -23,8 +23,8 @@ pub struct CheckArguments {
 /// Shows the findings: for people on standard error with the lines they are about, and a summary on
 /// standard output; for programs each as an object.
 #[must_use]
-pub fn run(arguments: &CheckArguments, output: Output, read: Result<Stack, Diagnostics>) -> Exit {
-    let (findings, more, stack) = match &read {
+pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diagnostics>) -> Exit {
+    let (findings, more, stack) = match read {
         Ok(stack) => (&stack.warnings, 0, Some(stack)),
         Err(diagnostics) => (&diagnostics.shown, diagnostics.more, None),
     };

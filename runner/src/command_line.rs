@@ -130,7 +130,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         }
         Verb::Check(arguments) => {
             let read = parse_template(&line.template, &line.parameters)?;
-            Ok(check::run(&arguments, output, read))
+            Ok(check::run(&arguments, output, &read))
         }
         Verb::Load(arguments) => carry_out_load(arguments).await,
         Verb::Streams(arguments) => streams::run(&arguments, output).await,

@@ -12,13 +12,14 @@ use bytes::Bytes;
 use tokio::{
     process::{Child, Command},
     sync::{mpsc, oneshot, watch},
-    time::timeout,
+    time::{MissedTickBehavior, timeout},
 };
 
 use super::{
     InvokeOutcome, Settings, environment,
     event::{Event, Observer, Stream},
     log::{LogFile, Tail, read_lines},
+    memory::{self, Peak},
     outcome::{self, exit_text},
     runtime_api::{self, Delivery, Mailbox},
 };
@@ -57,6 +58,7 @@ pub(super) struct Instance {
     started: Instant,
     mailbox: Arc<Mailbox>,
     tail: Arc<Tail>,
+    peak: Arc<Peak>,
     kill: mpsc::Sender<()>,
     exit: watch::Receiver<Option<String>>,
     _listener: Listener,
@@ -131,13 +133,14 @@ impl Instance {
             source,
         })?;
         let pid = child.id().unwrap_or_default();
-        let tail = Arc::new(Tail::default());
+        let (tail, peak) = (Arc::new(Tail::default()), Arc::new(Peak::default()));
         let (exited, exit) = watch::channel(None);
         (shared.observer)(&Event::InstanceStarted { function: &settings.name, pid });
-        let process = Process { shared, mailbox: mailbox.clone(), tail: tail.clone(), pid };
+        let (mailbox_of, tail_of, peak_of) = (mailbox.clone(), tail.clone(), peak.clone());
+        let process = Process { shared, mailbox: mailbox_of, tail: tail_of, peak: peak_of, pid };
         tokio::spawn(process.supervise(child, killed, exited));
         let started = Instant::now();
-        Ok(Self { number, pid, started, mailbox, tail, kill, exit, _listener: listener })
+        Ok(Self { number, pid, started, mailbox, tail, peak, kill, exit, _listener: listener })
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -165,7 +168,7 @@ impl Instance {
         request_id: &str,
         payload: Bytes,
     ) -> Attempt {
-        let Settings { name, timeout, init_timeout, .. } = &shared.settings;
+        let Settings { name, timeout, init_timeout, memory_mb, .. } = &shared.settings;
         let (taken, was_taken) = oneshot::channel();
         let (reply, replied) = oneshot::channel();
         let cold = !self.mailbox.is_ready();
@@ -198,6 +201,13 @@ impl Instance {
         }
         (shared.observer)(&Event::InvocationStarted { function: name, request_id, pid, cold });
         let outcome = self.outcome(request_id, replied, *timeout).await;
+        let outcome = match self.peak.over(pid, *memory_mb) {
+            Some(used) if self.has_exited() => {
+                let note = format!("it used {used} MB, and its MemorySize is {memory_mb} MB");
+                outcome::with_note(outcome, &note)
+            }
+            _ => outcome,
+        };
         Attempt::Ended { outcome, duration: taken_at.elapsed(), init }
     }
 
@@ -246,10 +256,7 @@ impl Instance {
 
     /// The most memory that the process ever had, in MB, where the system tells.
     pub(super) fn memory_mb(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        let kb: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-        Some(kb.div_ceil(1_024))
+        self.peak.look(self.pid)
     }
 }
 
@@ -264,6 +271,7 @@ struct Process {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     tail: Arc<Tail>,
+    peak: Arc<Peak>,
     pid: u32,
 }
 
@@ -290,6 +298,9 @@ impl Process {
         };
         let mut read = std::pin::pin!(read);
         let mut reading = true;
+        let mut look = tokio::time::interval(memory::PERIOD);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_over = false;
         let status = loop {
             tokio::select! {
                 status = child.wait() => break status,
@@ -298,6 +309,12 @@ impl Process {
                     let _signalled = child.start_kill();
                 }
                 () = &mut read, if reading => reading = false,
+                _ = look.tick(), if !is_over => {
+                    is_over = self.peak.over(self.pid, self.shared.settings.memory_mb).is_some();
+                    if is_over {
+                        let _signalled = child.start_kill();
+                    }
+                }
             }
         };
         if reading {

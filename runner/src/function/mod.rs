@@ -18,6 +18,7 @@ mod event;
 mod instance;
 mod invoke_api;
 mod log;
+mod memory;
 mod outcome;
 mod pool;
 mod runtime_api;

@@ -86,7 +86,6 @@ impl Function {
             return Err(Error::InvalidName { name });
         }
         for (setting, zero) in [
-            ("concurrency", settings.concurrency == 0),
             ("timeout", settings.timeout.is_zero()),
             ("init timeout", settings.init_timeout.is_zero()),
         ] {
@@ -142,6 +141,12 @@ impl Function {
             let size = payload.len();
             return InvokeOutcome::NotInvoked(format!(
                 "{size} byte payload is too large for the RequestResponse invocation type (limit {REQUEST_BYTES_MAX} bytes)"
+            ));
+        }
+        if self.settings().concurrency == 0 {
+            let name = self.name();
+            return InvokeOutcome::NotInvoked(format!(
+                "function=`{name}` is throttled: its reserved concurrency is 0"
             ));
         }
         if pool.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {

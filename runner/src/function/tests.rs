@@ -185,6 +185,37 @@ async fn an_invocation_that_runs_out_of_time_is_ended_with_its_instance() {
     assert_eq!(fixture.function.instances().len(), 1);
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_instance_that_uses_more_than_its_memory_is_killed_and_says_so() {
+    let fixture = Fixture::start(|settings| settings.memory_mb = 128);
+    let fits = json!({ "do": "memory", "mb": 64, "ms": 200 });
+    assert!(matches!(fixture.invoke(fits).await, InvokeOutcome::Ok(_)));
+    let process = fixture.process(json!({ "do": "echo" })).await;
+    let outcome = fixture.invoke(json!({ "do": "memory", "mb": 200, "ms": 60_000 })).await;
+    let InvokeOutcome::FunctionError { payload, .. } = &outcome else { panic!("{outcome:?}") };
+    let payload: Value = serde_json::from_slice(payload).unwrap();
+    let told = payload["errorMessage"].as_str().unwrap();
+    assert!(told.ends_with("Error: Runtime exited with error: signal: killed"), "{told}");
+    let (kind, message) = failed(outcome);
+    assert_eq!(kind, "Runtime.ExitError");
+    assert!(message.ends_with(" MB, and its MemorySize is 128 MB"), "{message}");
+    assert_ne!(fixture.process(json!({ "do": "echo" })).await, process, "another took its place");
+    let report = fixture.log();
+    let used = report.split("Max Memory Used: ").skip(1).map(|rest| rest.split(' ').next());
+    let used: Vec<u64> = used.map(|text| text.unwrap().parse().unwrap()).collect();
+    assert!(used.iter().any(|used| *used > 128), "{used:?}");
+}
+
+#[tokio::test]
+async fn a_reserved_concurrency_of_zero_throttles_every_invocation() {
+    let fixture = Fixture::start(|settings| settings.concurrency = 0);
+    let outcome = fixture.invoke(json!({ "do": "echo" })).await;
+    let InvokeOutcome::NotInvoked(reason) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(reason, "function=`scripted` is throttled: its reserved concurrency is 0");
+    assert!(fixture.function.instances().is_empty());
+}
+
 #[tokio::test]
 async fn an_instance_can_be_killed_in_the_middle_or_lose_its_answer() {
     let fixture = Fixture::start(|_| {});
@@ -268,10 +299,9 @@ async fn payloads_have_limits_in_both_directions() {
 fn settings_that_cannot_work_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     type Change = fn(&mut Settings);
-    let cases: [(&str, Change, &str); 7] = [
+    let cases: [(&str, Change, &str); 6] = [
         ("../evil", |_| {}, "not a valid name"),
         ("", |_| {}, "not a valid name"),
-        ("f", |settings| settings.concurrency = 0, "concurrency must be greater"),
         ("f", |settings| settings.timeout = Duration::ZERO, "timeout must be greater"),
         ("f", |settings| settings.binary = "absent".into(), "build it first"),
         (

@@ -10,9 +10,12 @@ use crate::function::binaries::{self, Wanted};
 use crate::function::{Event, Function, Observer, Settings};
 use crate::template::{self, LogFormat, Stack};
 
-/// Instances of one function at most, unless the template reserves fewer: a shard has one
-/// invocation at a time, and a new table has four shards.
-const INSTANCES_MAX: usize = 4;
+/// The shards of a new table's stream, of which each has an invocation at a time for each lane.
+const SHARDS: usize = 4;
+
+/// Instances of one function at most: on Lambda they run side by side, and here they share the
+/// cores and the memory of one machine.
+const INSTANCES_MAX: usize = 16;
 
 /// What functions are told about their surroundings.
 pub(crate) struct Endpoints {
@@ -87,13 +90,24 @@ fn settings(
         environment,
         memory_mb: described.memory_mb,
         timeout: described.timeout,
-        concurrency: reserved.map_or(INSTANCES_MAX, |count| count.min(INSTANCES_MAX)),
+        concurrency: reserved.unwrap_or(usize::MAX).min(instances(stack, described)),
         region: stack.region.clone(),
         account: stack.account_id.clone(),
         dynamodb_endpoint: Some(endpoints.dynamodb.clone()),
         s3_endpoint: Some(endpoints.s3.clone()),
         ..Settings::new(&described.name, binary.to_owned(), endpoints.log_folder.clone())
     }
+}
+
+/// As many instances as the function's mappings invoke at one time, within what a machine can do.
+fn instances(stack: &Stack, described: &template::Function) -> usize {
+    let lanes: usize = stack
+        .mappings
+        .iter()
+        .filter(|mapping| mapping.function == described.logical_id)
+        .filter_map(|mapping| usize::try_from(mapping.parallelization_factor).ok())
+        .sum();
+    lanes.max(1).saturating_mul(SHARDS).min(INSTANCES_MAX)
 }
 
 /// What happens to processes is for who looks closely; what a person must know of it, a mapping says.
