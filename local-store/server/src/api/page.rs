@@ -90,6 +90,10 @@ impl<'j> PageParameters<'j> {
         self.select
     }
 
+    pub(crate) fn shows_all(&self) -> bool {
+        self.select == Some("ALL_ATTRIBUTES")
+    }
+
     pub(crate) fn limit(&self) -> usize {
         self.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
     }
@@ -121,6 +125,9 @@ pub(crate) struct PageRequest<'r> {
     pub(crate) filter: Option<Condition>,
     pub(crate) projection: Option<Projection>,
     pub(crate) counts_only: bool,
+    /// Whether a fetched item is shown whole. Otherwise it was fetched for the filter or the
+    /// projection only, and without a projection what the index holds is shown.
+    pub(crate) shows_all: bool,
     pub(crate) is_consistent: bool,
     pub(crate) capacity_detail: CapacityDetail,
 }
@@ -267,7 +274,8 @@ fn take_item(
             }
             match &request.projection {
                 Some(projection) => json::write_item(out, &projection.apply(item)),
-                None => json::write_item(out, item),
+                None if request.shows_all => json::write_item(out, item),
+                None => json::write_item(out, &read),
             }
         }
         progress.count += 1;

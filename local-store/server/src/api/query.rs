@@ -44,7 +44,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     shared.check_select("Querying")?;
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
-    let is_consistent = shared.is_consistent;
+    let (is_consistent, shows_all) = (shared.is_consistent, shared.shows_all());
     let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
     let key_expression = KeyExpression::parse(key_condition, &mut placeholders)?;
@@ -72,6 +72,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         filter,
         projection,
         counts_only,
+        shows_all,
         is_consistent,
         capacity_detail,
     };

@@ -44,7 +44,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     shared.check_select("Scanning")?;
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
-    let is_consistent = shared.is_consistent;
+    let (is_consistent, shows_all) = (shared.is_consistent, shared.shows_all());
     let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
     let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
@@ -67,6 +67,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
         filter,
         projection,
         counts_only,
+        shows_all,
         is_consistent,
         capacity_detail,
     };

@@ -1,0 +1,112 @@
+//! A property test of the store against a model of what DynamoDB's documentation says.
+//!
+//! Goal: whatever is written, in whatever order, items, conditions, updates, indexes, pages,
+//! batches, transactions and stream records are what the documentation promises. Method: random
+//! operations (`generate`) are carried out by the store and by a small model in memory
+//! (`state`, `condition`, `update`), and every answer is compared (`check`). The model shares the
+//! value types of the crate `model` with the store, and no code besides. A failure is shrunk to
+//! few operations.
+//!
+//! `OPERATIONS=5000000 cargo test -p server --test store` runs longer; `SEED=7` runs other ones.
+
+mod answer;
+mod check;
+mod condition;
+mod expression;
+mod generate;
+mod request;
+mod state;
+mod stream;
+mod table;
+mod update;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+use server::store::{Config as StoreConfig, Store};
+
+/// Operations of a run, unless the environment says otherwise.
+const OPERATIONS: u64 = 100_000;
+/// Operations of one history at most, each on tables of its own.
+const HISTORY_MAX: usize = 400;
+/// Histories that run at once, so that their writes share syncs.
+const THREADS: u64 = 12;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect(name))
+}
+
+fn open(directory: &Path) -> Store {
+    let config = StoreConfig {
+        directory: directory.to_path_buf(),
+        region: "us-east-1".to_owned(),
+        account: "000000000000".to_owned(),
+    };
+    Store::open(config, Box::new(|reason| panic!("{reason}"))).unwrap()
+}
+
+#[test]
+fn the_store_does_what_is_documented() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let store = {
+        let _context = runtime.enter();
+        open(directory.path())
+    };
+    let (operations, seed) = (setting("OPERATIONS", OPERATIONS), setting("SEED", 0));
+    let (done, histories) = (AtomicU64::new(0), AtomicU64::new(0));
+    // The number of the first thread that met a failure, beginning with 1; the others stop.
+    let failed = AtomicU64::new(0);
+    let run = &|thread: u64| {
+        let goes_on = || [0, thread].contains(&failed.load(Ordering::Relaxed));
+        let mut seeds = [1; 16];
+        seeds[..8].copy_from_slice(&(seed * THREADS + thread).to_le_bytes());
+        let rng = TestRng::from_seed(RngAlgorithm::XorShift, &seeds);
+        // The loop below decides how many cases there are.
+        let config = Config {
+            cases: u32::MAX,
+            failure_persistence: None,
+            max_shrink_iters: 3000,
+            ..Config::default()
+        };
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        while done.load(Ordering::Relaxed) < operations && goes_on() {
+            let history = generate::history(HISTORY_MAX).new_tree(&mut runner).unwrap();
+            let outcome = runner.run_one(history, |history| {
+                if !goes_on() {
+                    return Ok(());
+                }
+                let number = histories.fetch_add(1, Ordering::Relaxed);
+                done.fetch_add(history.len() as u64, Ordering::Relaxed);
+                let outcome = runtime.block_on(check::play(&store, number, &history));
+                if outcome.is_err() {
+                    let _ =
+                        failed.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed);
+                }
+                if goes_on() { outcome } else { Ok(()) }
+            });
+            match outcome {
+                Ok(_) => {}
+                Err(TestError::Fail(reason, history)) => {
+                    let lines: Vec<String> =
+                        history.iter().map(|operation| format!("{operation:?}")).collect();
+                    panic!("{reason}\nafter these operations:\n{}", lines.join("\n"))
+                }
+                Err(TestError::Abort(reason)) => panic!("{reason}"),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            (1..=THREADS).map(|thread| scope.spawn(move || run(thread))).collect();
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+    assert!(done.load(Ordering::Relaxed) >= operations);
+}

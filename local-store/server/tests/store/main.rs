@@ -1,0 +1,4 @@
+//! Tests of the store through its API, from outside of the crate: requests in, answers out.
+
+#[cfg(test)]
+mod documented;
