@@ -194,7 +194,7 @@ pub enum WriteAction {
 }
 
 /// What became of a command.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     /// The item is as the write wanted it.
     Written(Written),
@@ -233,7 +233,7 @@ pub enum Reply {
 }
 
 /// What became of one operation of a transaction that was not made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum CancellationReason {
     /// Nothing stands against this one.
     None,
@@ -247,7 +247,7 @@ pub enum CancellationReason {
 }
 
 /// What a write did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// The item as it was, if asked for and there.
     pub old: Option<Item>,

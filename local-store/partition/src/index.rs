@@ -93,7 +93,7 @@ pub enum IndexChange {
 
 /// One entry of an index that a write put, replaced or removed. An item whose index key changed
 /// gives two: one removed, one put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexWrite {
     /// Of which index.
     pub index: IndexNumber,

@@ -9,9 +9,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::EpochMillis;
 
+/// Where wall time comes from.
+pub type TimeSource = Box<dyn Fn() -> EpochMillis + Send + Sync>;
+
 /// A clock that only its owner can move, and only forward.
-#[derive(Debug)]
-pub struct Clock(Mutex<State>);
+pub struct Clock {
+    state: Mutex<State>,
+    wall_clock: TimeSource,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct State {
@@ -28,34 +33,49 @@ impl Clock {
     /// was last stopped, which is ahead of the wall clock if the clock was advanced then.
     #[must_use]
     pub fn starting_at(earliest: EpochMillis) -> Self {
-        let ahead = i128::from(earliest.0) - i128::from(wall_clock().0);
-        Self(Mutex::new(State { offset: ahead.max(0), frozen_at: None, latest: earliest }))
+        Self::with_source(earliest, Box::new(wall_clock))
+    }
+
+    /// As [`Clock::starting_at`], with another wall clock: that of a simulation.
+    #[must_use]
+    pub fn with_source(earliest: EpochMillis, wall_clock: TimeSource) -> Self {
+        let state = State { offset: 0, frozen_at: None, latest: EpochMillis(0) };
+        let clock = Self { state: Mutex::new(state), wall_clock };
+        clock.reach(earliest);
+        clock
+    }
+
+    /// Sees to it that the clock shows at least `earliest`, and runs on from there.
+    pub fn reach(&self, earliest: EpochMillis) {
+        self.update(|state, wall| {
+            let behind = i128::from(earliest.0) - i128::from(state.now(wall).0);
+            if behind > 0 {
+                state.advance(behind);
+            }
+        });
     }
 
     /// The time now.
     #[must_use]
     pub fn now(&self) -> EpochMillis {
-        self.update(|_| {})
+        self.update(|_, _| {})
     }
 
     /// Stops the clock where it is. A frozen clock stays frozen.
     pub fn freeze(&self) -> EpochMillis {
-        self.update(|state| state.frozen_at = Some(state.now()))
+        self.update(|state, wall| state.frozen_at = Some(state.now(wall)))
     }
 
     /// Moves the clock forward by `millis`, frozen or not.
     pub fn advance(&self, millis: u64) -> EpochMillis {
-        self.update(|state| match state.frozen_at {
-            Some(time) => state.frozen_at = Some(time.plus(millis)),
-            None => state.offset += i128::from(millis),
-        })
+        self.update(|state, _| state.advance(i128::from(millis)))
     }
 
     /// Lets a frozen clock run on from where it stands.
     pub fn resume(&self) -> EpochMillis {
-        self.update(|state| {
+        self.update(|state, wall| {
             if let Some(time) = state.frozen_at.take() {
-                state.offset = i128::from(time.0) - i128::from(wall_clock().0);
+                state.offset = i128::from(time.0) - i128::from(wall.0);
             }
         })
     }
@@ -63,23 +83,33 @@ impl Clock {
     /// Whether the clock stands still.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).frozen_at.is_some()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).frozen_at.is_some()
     }
 
-    fn update(&self, change: impl FnOnce(&mut State)) -> EpochMillis {
+    fn update(&self, change: impl FnOnce(&mut State, EpochMillis)) -> EpochMillis {
         // The state is plain numbers, consistent at every point, so a poisoned lock is usable.
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut state);
-        state.latest = state.now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let wall = (self.wall_clock)();
+        change(&mut state, wall);
+        state.latest = state.now(wall);
         state.latest
     }
 }
 
 impl State {
-    fn now(&self) -> EpochMillis {
-        let running = i128::from(wall_clock().0) + self.offset;
+    fn now(&self, wall: EpochMillis) -> EpochMillis {
+        let running = i128::from(wall.0) + self.offset;
         let running = EpochMillis(u64::try_from(running).unwrap_or(0));
         self.frozen_at.unwrap_or(running).max(self.latest)
+    }
+
+    fn advance(&mut self, millis: i128) {
+        match self.frozen_at {
+            Some(time) => {
+                self.frozen_at = Some(time.plus(u64::try_from(millis).unwrap_or(0)));
+            }
+            None => self.offset += millis,
+        }
     }
 }
 

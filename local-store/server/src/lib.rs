@@ -7,6 +7,8 @@ pub mod disk;
 pub mod http;
 pub mod listener;
 pub mod log;
+pub mod node;
+pub mod ring;
 pub mod storage;
 pub mod store;
 pub mod ticks;

@@ -159,6 +159,12 @@ impl Log {
         self.synced_end
     }
 
+    /// What the files of the log take, spares included, in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        let segments: u64 = self.segments.iter().map(|segment| segment.header.size_bytes).sum();
+        segments + self.options.segment_bytes * self.spares.len() as u64
+    }
+
     /// What [`Log::open`] found.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery

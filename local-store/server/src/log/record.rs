@@ -5,7 +5,7 @@
 use crc32c::{crc32c, crc32c_append};
 
 /// One entry of the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Its place; each entry's index is one more than the one before.
     pub index: u64,

@@ -1,0 +1,520 @@
+//! A node's replica of one group: a log, a state and a consensus among peers.
+//!
+//! Deterministic: it starts no thread, asks no system clock and iterates over nothing unordered. Its
+//! disk, its blocking work, its peers and its time come from outside ([`Parts`]), so that the
+//! simulation runs the same code. The consensus is openraft's; see `docs/decisions/0006-replication.md`
+//! for what is asked of it and what is not.
+//!
+//! Every node takes every request: a write is handed to the leader, a strong read asks the leader up
+//! to where it has to see and waits until that is applied here. An answer that does not come in time
+//! is an unknown outcome, never a failure.
+
+mod forward;
+mod home;
+mod network;
+mod node_log;
+mod proposer;
+mod reader;
+mod receiver;
+mod replica;
+pub mod status;
+#[cfg(test)]
+mod tests;
+pub mod transport;
+mod types;
+pub mod worker;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::Fatal;
+use openraft::{Config, ServerState, SnapshotPolicy};
+use partition::{Catalogue, Command, Reply, View};
+use thiserror::Error;
+
+pub use self::forward::{decode_commands, decode_replies, encode_commands, encode_replies};
+pub use self::home::{FjallHome, MemoryHome, StorageHome};
+pub use self::node_log::{GroupLog, NodeLog};
+pub use self::replica::{Replica, SnapshotData};
+pub use self::types::{
+    NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,
+};
+
+use self::proposer::{Proposer, Rejection};
+use self::reader::Reader;
+use self::status::{Role, Status};
+use self::transport::{CallError, Envelope, Request, Response, Transport};
+use self::worker::Worker;
+use crate::clock::Clock;
+use crate::ring::ArcId;
+
+type Raft = openraft::Raft<TypeConfig, Replica>;
+
+/// Called once when a node's disk or state failed: the process has to end, because what was not
+/// acknowledged may or may not be on disk.
+pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Log files beyond this size are shortened to what the state lacks, even if a peer is behind and
+/// then has to be sent a snapshot.
+const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
+/// Time between two tries when there is no leader, or it cannot be reached.
+const RETRY: Duration = Duration::from_millis(20);
+/// Time for the leader to answer what was forwarded to it: some slow syncs of a majority.
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time to wait until a forwarded write is also applied here, so that this node shows it to whoever
+/// asked for it. It is made, whatever comes of the wait.
+const OWN_WRITE_WAIT: Duration = Duration::from_secs(1);
+
+/// Times and sizes of a node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Time between two heartbeats of a leader.
+    pub heartbeat: Duration,
+    /// A follower that hears nothing for the sum of the second and a value in between stands for
+    /// election: with the default after 0.8 to 1 s.
+    pub election: (Duration, Duration),
+    /// Entries after which the state is made durable and the log shortened.
+    pub snapshot_entries: u64,
+    /// Entries that are kept in the log beyond that, for peers that are a little behind.
+    pub entries_kept: u64,
+    /// Time for a request, with elections and forwarding, after which its outcome is unknown.
+    pub request: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_millis(80),
+            election: (Duration::from_millis(300), Duration::from_millis(500)),
+            snapshot_entries: 10_000,
+            entries_kept: 1_000,
+            request: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Settings {
+    fn config(&self) -> Result<Config, String> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let config = Config {
+            cluster_name: "weir".to_owned(),
+            heartbeat_interval: millis(self.heartbeat),
+            election_timeout_min: millis(self.election.0),
+            election_timeout_max: millis(self.election.1),
+            snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_entries),
+            max_in_snapshot_log_to_keep: self.entries_kept,
+            // A peer that is behind is sent entries for as long as the log has them.
+            replication_lag_threshold: u64::MAX / 2,
+            // Leadership of an earlier life proves nothing: the state of a node that starts may lack
+            // what it had applied, and no longer knows what is committed.
+            enable_leader_restore: Some(false),
+            ..Config::default()
+        };
+        config.validate().map_err(|error| error.to_string())
+    }
+}
+
+/// What a node is made of.
+pub struct Parts {
+    /// Who it is.
+    pub id: NodeId,
+    /// The group.
+    pub arc: ArcId,
+    /// Its log.
+    pub log: NodeLog,
+    /// Where its state lives.
+    pub home: Arc<dyn StorageHome>,
+    /// Does the blocking work on the state; not the log's worker.
+    pub worker: Arc<dyn Worker>,
+    /// The way to its peers.
+    pub transport: Arc<dyn Transport>,
+    /// What the entries that it proposes carry.
+    pub clock: Arc<Clock>,
+    /// Times and sizes.
+    pub settings: Settings,
+    /// Of the randomness of its elections.
+    pub seed: u64,
+    /// Called when it is dead.
+    pub on_fatal: OnFatal,
+}
+
+/// A request that was not carried out, or nobody knows.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SubmitError {
+    /// It was not carried out and never will be: ask again.
+    #[error("it was not carried out: {0}")]
+    NotDone(String),
+    /// It may have been carried out, or still be.
+    #[error("whether it was carried out is not known: {0}")]
+    Unknown(String),
+}
+
+struct Inner {
+    id: NodeId,
+    arc: ArcId,
+    raft: Raft,
+    log: NodeLog,
+    replica: Arc<replica::Shared>,
+    receiver: receiver::Receiver,
+    proposer: Proposer,
+    reader: Reader,
+    transport: Arc<dyn Transport>,
+    settings: Settings,
+}
+
+/// A handle on a running node.
+#[derive(Clone)]
+pub struct Node {
+    inner: Arc<Inner>,
+}
+
+/// A handle that does not keep the node alive.
+#[derive(Clone)]
+pub struct WeakNode {
+    inner: Weak<Inner>,
+}
+
+impl WeakNode {
+    /// The node, if somebody still keeps it.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Node> {
+        Some(Node { inner: self.inner.upgrade()? })
+    }
+}
+
+impl Node {
+    /// Starts a node from what its disk holds. Its peers may not be there yet.
+    ///
+    /// # Errors
+    /// When its log or state cannot be read, or they contradict each other.
+    pub async fn start(parts: Parts) -> Result<Self, String> {
+        let Parts { id, arc, log, home, worker, transport, clock, settings, seed, on_fatal } =
+            parts;
+        let describe = |error: io::Error| error.to_string();
+        let replica = Replica::open(Arc::clone(&home), Arc::clone(&worker), Arc::clone(&on_fatal))
+            .map_err(describe)?;
+        clock.reach(replica.now());
+        let shared = replica.shared();
+        let persist_due = replica.persist_due();
+        let transfers = Arc::new(AtomicU64::new(0));
+        let network = network::Network { id, arc, transport: Arc::clone(&transport), transfers };
+        let config = Arc::new(settings.config()?);
+        let group = log.group(arc);
+        let raft = Runtime::scope(seed, Raft::new(id, config, network, group, replica))
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(watch_for_death(raft.clone(), on_fatal));
+        tokio::spawn(keep_durable(raft.clone(), persist_due, log.clone()));
+        let inner = Inner {
+            id,
+            arc,
+            receiver: receiver::Receiver::new(home, worker),
+            proposer: Proposer::start(raft.clone(), clock),
+            reader: Reader::start(raft.clone()),
+            replica: shared,
+            raft,
+            log,
+            transport,
+            settings,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.inner.id
+    }
+
+    /// A handle that does not keep the node alive.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakNode {
+        WeakNode { inner: Arc::downgrade(&self.inner) }
+    }
+
+    /// Begins a group with these members, of which this node is one. Only for a group none of whose
+    /// members ever held anything; done a second time it changes nothing.
+    ///
+    /// # Errors
+    /// When the node has stopped.
+    pub async fn initialize(&self, members: BTreeSet<NodeId>) -> Result<(), String> {
+        let begun = self.inner.raft.is_initialized().await.map_err(|e| e.to_string())?;
+        if begun {
+            return Ok(());
+        }
+        self.inner.raft.initialize(members).await.map_err(|error| error.to_string())
+    }
+
+    /// Carries out commands, in order, in one log entry, wherever the leader is. Returns when they
+    /// are committed, applied there, and usually here too; with one reply for each.
+    ///
+    /// # Errors
+    /// See [`SubmitError`]; no answer in time is [`SubmitError::Unknown`].
+    pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, SubmitError> {
+        let timeout = self.inner.settings.request;
+        let slow = |_| SubmitError::Unknown(format!("no answer within {timeout:?}"));
+        tokio::time::timeout(timeout, self.submit_inner(commands)).await.map_err(slow)?
+    }
+
+    async fn submit_inner(&self, commands: Vec<Command>) -> Result<Vec<Reply>, SubmitError> {
+        let mut leader = self.leader();
+        if leader == Some(self.inner.id) {
+            // The usual case must not pay for a copy; a leader that has just lost its place does.
+            let kept = commands.clone();
+            match self.inner.proposer.propose(commands).await {
+                Ok((_, replies)) => return Ok(replies),
+                Err(Rejection::Failed(error)) => return Err(error),
+                Err(Rejection::NotLeader(other)) => leader = other,
+            }
+            return self.submit_elsewhere(kept, leader).await;
+        }
+        self.submit_elsewhere(commands, leader).await
+    }
+
+    async fn submit_elsewhere(
+        &self,
+        commands: Vec<Command>,
+        mut leader: Option<NodeId>,
+    ) -> Result<Vec<Reply>, SubmitError> {
+        let encoded = encode_commands(&commands).map_err(SubmitError::NotDone)?;
+        loop {
+            let answer = match leader {
+                Some(leader) if leader == self.inner.id => {
+                    self.answer_submit(commands.clone()).await
+                }
+                Some(leader) => {
+                    let request = Request::Submit(encoded.clone());
+                    match self.call_leader(leader, request).await {
+                        Ok(answer) => answer,
+                        Err(CallError::Unreachable(_)) => Response::NotLeader { leader: None },
+                        Err(CallError::Lost(reason)) => return Err(SubmitError::Unknown(reason)),
+                    }
+                }
+                None => Response::NotLeader { leader: None },
+            };
+            match answer {
+                Response::Submitted { index, replies } => {
+                    let replies = decode_replies(&replies).map_err(SubmitError::Unknown)?;
+                    // Made, whatever comes of the wait.
+                    let _ = tokio::time::timeout(OWN_WRITE_WAIT, self.applied(index)).await;
+                    return Ok(replies);
+                }
+                Response::NotLeader { .. } => {
+                    tokio::time::sleep(RETRY).await;
+                    leader = self.leader();
+                }
+                Response::Refused(reason) => return Err(SubmitError::NotDone(reason)),
+                Response::Unknown(reason) => return Err(SubmitError::Unknown(reason)),
+                other => return Err(SubmitError::Unknown(format!("a strange answer: {other:?}"))),
+            }
+        }
+    }
+
+    /// Returns when this node's views show everything that was acknowledged, by any node, before
+    /// the call.
+    ///
+    /// # Errors
+    /// When no leader is found in time, or it finds no majority.
+    pub async fn read_index(&self) -> Result<(), SubmitError> {
+        let timeout = self.inner.settings.request;
+        let slow = |_| SubmitError::NotDone(format!("no leader within {timeout:?}"));
+        tokio::time::timeout(timeout, self.read_index_inner()).await.map_err(slow)
+    }
+
+    async fn read_index_inner(&self) {
+        loop {
+            let index = match self.leader() {
+                Some(leader) if leader == self.inner.id => {
+                    self.inner.reader.read_index().await.ok()
+                }
+                Some(leader) => match self.call_leader(leader, Request::ReadIndex).await {
+                    Ok(Response::ReadIndex { index }) => Some(index),
+                    _ => None,
+                },
+                None => None,
+            };
+            if let Some(index) = index {
+                return self.applied(index).await;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Returns when the entry is applied here.
+    async fn applied(&self, index: u64) {
+        let mut applied = self.inner.replica.applied();
+        // It fails only when the node is gone, and then nobody waits.
+        let _ = applied.wait_for(|applied| *applied >= Some(index)).await;
+    }
+
+    /// The state as of the last entry that was applied here: eventually consistent.
+    #[must_use]
+    pub fn view(&self) -> Box<dyn View + Send + Sync> {
+        self.inner.replica.view()
+    }
+
+    /// The tables as of the last entry that was applied here.
+    #[must_use]
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.inner.replica.catalogue()
+    }
+
+    /// The leader that this node knows of.
+    #[must_use]
+    pub fn leader(&self) -> Option<NodeId> {
+        self.inner.raft.server_metrics().borrow_watched().current_leader
+    }
+
+    /// How it does.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let metrics = self.inner.raft.metrics().borrow_watched().clone();
+        let (log_syncs, log_bytes) = self.inner.log.usage();
+        let membership = metrics.membership_config.membership();
+        Status {
+            node: self.inner.id,
+            arc: self.inner.arc,
+            role: match metrics.state {
+                ServerState::Leader => Role::Leader,
+                ServerState::Follower => Role::Follower,
+                ServerState::Candidate => Role::Candidate,
+                ServerState::Learner => Role::Learner,
+                ServerState::Shutdown => Role::Stopped,
+            },
+            term: metrics.current_term,
+            leader: metrics.current_leader,
+            voters: membership.voter_ids().collect(),
+            learners: membership.learner_ids().collect(),
+            last_log: metrics.last_log_index,
+            committed: metrics.local_committed.map(|at| at.index),
+            applied: metrics.last_applied.map(|at| at.index),
+            snapshot: metrics.snapshot.map(|at| at.index),
+            purged: metrics.purged.map(|at| at.index),
+            log_bytes,
+            log_syncs,
+        }
+    }
+
+    /// Ends the node in good order. What waits for it learns that the outcome is unknown.
+    pub async fn shutdown(&self) {
+        if let Err(error) = self.inner.raft.shutdown().await {
+            tracing::debug!(%error, "a node ended badly");
+        }
+    }
+
+    /// Asks the leader, for as long as it is the leader that this node knows of.
+    async fn call_leader(&self, leader: NodeId, request: Request) -> Result<Response, CallError> {
+        let message = Envelope { from: self.inner.id, to: leader, arc: self.inner.arc, request };
+        tokio::select! {
+            biased;
+            answer = self.inner.transport.call(message, FORWARD_TIMEOUT) => answer,
+            () = self.leader_changes(leader) => {
+                Err(CallError::Lost(format!("node {leader} leads no more")))
+            }
+        }
+    }
+
+    /// Returns when this node learns that another leads, or none.
+    async fn leader_changes(&self, leader: NodeId) {
+        let mut metrics = self.inner.raft.server_metrics();
+        while metrics.borrow_watched().current_leader == Some(leader) {
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn answer_submit(&self, commands: Vec<Command>) -> Response {
+        match self.inner.proposer.propose(commands).await {
+            Ok((index, replies)) => match encode_replies(&replies) {
+                Ok(replies) => Response::Submitted { index, replies },
+                Err(reason) => Response::Unknown(reason),
+            },
+            Err(rejection) => rejection.into(),
+        }
+    }
+
+    /// Answers a message of another node.
+    pub async fn handle(&self, message: Envelope) -> Response {
+        if (message.to, message.arc) != (self.inner.id, self.inner.arc) {
+            let (to, arc) = (message.to, message.arc);
+            return Response::Refused(format!(
+                "this is node {} of {}, not node {to} of {arc}",
+                self.inner.id, self.inner.arc
+            ));
+        }
+        let raft = &self.inner.raft;
+        let stopped = |error: &dyn std::error::Error| Response::Refused(error.to_string());
+        match message.request {
+            Request::Append(request) => match raft.append_entries(request).await {
+                Ok(response) => Response::Append(response),
+                Err(error) => stopped(&error),
+            },
+            Request::Vote(request) => match raft.vote(request).await {
+                Ok(response) => Response::Vote(response),
+                Err(error) => stopped(&error),
+            },
+            Request::PreVote(request) => match raft.pre_vote(request).await {
+                Ok(response) => Response::Vote(response),
+                Err(error) => stopped(&error),
+            },
+            Request::Snapshot(part) => self.inner.receiver.take(raft, message.from, *part).await,
+            Request::Submit(commands) => match decode_commands(&commands) {
+                Ok(commands) => self.answer_submit(commands).await,
+                Err(reason) => Response::Refused(reason),
+            },
+            Request::ReadIndex => match self.inner.reader.read_index().await {
+                Ok(index) => Response::ReadIndex { index },
+                Err(rejection) => rejection.into(),
+            },
+            Request::Status => Response::Status(Box::new(self.status())),
+        }
+    }
+}
+
+impl From<Rejection> for Response {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::NotLeader(leader) => Self::NotLeader { leader },
+            Rejection::Failed(SubmitError::NotDone(reason)) => Self::Refused(reason),
+            Rejection::Failed(SubmitError::Unknown(reason)) => Self::Unknown(reason),
+        }
+    }
+}
+
+/// Reports a consensus that ended by itself: a node is never half alive.
+async fn watch_for_death(raft: Raft, on_fatal: OnFatal) {
+    let mut metrics = raft.metrics();
+    drop(raft);
+    loop {
+        let state = metrics.borrow_watched().running_state.clone();
+        match state {
+            Ok(()) => {}
+            Err(Fatal::Stopped) => return,
+            Err(error) => return on_fatal(&format!("the consensus ended: {error}")),
+        }
+        if metrics.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Has the state made durable when much of it is not, and the log shortened when it is large.
+async fn keep_durable(raft: Raft, due: Arc<tokio::sync::Notify>, log: NodeLog) {
+    loop {
+        due.notified().await;
+        let snapshot = raft.metrics().borrow_watched().snapshot;
+        let (_, log_bytes) = log.usage();
+        let purged = match snapshot {
+            Some(at) if log_bytes > LOG_BYTES_KEPT => raft.trigger().purge_log(at.index).await,
+            _ => Ok(()),
+        };
+        if purged.is_err() || raft.trigger().snapshot().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The consensus library's network, on top of the transport.
+//!
+//! Every message has a time-out. One that was not sent is told apart from one that got no response,
+//! so that the library backs off from a node that is not there.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use openraft::errors::{
+    ErrorSource, NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable,
+};
+use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+};
+use openraft::{EmptyNode, OptionalSend, StorageError};
+
+use super::replica::{Snapshot, SnapshotData, read_part};
+use super::transport::{CallError, Envelope, Request, Response, SnapshotPart, Transport};
+use super::types::{NodeId, TypeConfig, Vote};
+use crate::ring::ArcId;
+
+/// Time for entries to become durable on the other node: many slow syncs.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for a part of a snapshot, and for the installation that follows the last one.
+const SNAPSHOT_PART_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Makes connections from one replica to its peers.
+#[derive(Clone)]
+pub(super) struct Network {
+    pub(super) id: NodeId,
+    pub(super) arc: ArcId,
+    pub(super) transport: Arc<dyn Transport>,
+    /// Numbers the snapshots that this node sends.
+    pub(super) transfers: Arc<AtomicU64>,
+}
+
+impl RaftNetworkFactory<TypeConfig> for Network {
+    type Network = Connection;
+
+    async fn new_client(&mut self, target: NodeId, _node: &EmptyNode) -> Connection {
+        Connection { network: self.clone(), target }
+    }
+}
+
+/// The way to one peer.
+pub(super) struct Connection {
+    network: Network,
+    target: NodeId,
+}
+
+impl Connection {
+    async fn call(&self, request: Request, timeout: Duration) -> Result<Response, CallError> {
+        let Network { id: from, arc, transport, .. } = &self.network;
+        let message = Envelope { from: *from, to: self.target, arc: *arc, request };
+        transport.call(message, timeout).await
+    }
+
+    /// Sends the parts of a snapshot one after another; the response to the last one counts.
+    async fn send_parts(
+        &self,
+        vote: Vote,
+        snapshot: Snapshot,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let transfer = self.network.transfers.fetch_add(1, Ordering::Relaxed);
+        let SnapshotData::View(view) = snapshot.snapshot else {
+            return Err(unexpected("a snapshot that was received is not sent on").into());
+        };
+        let mut from = vec![0];
+        for sequence in 0.. {
+            let (pairs, next) = read_part(&*view, &from).map_err(|error| read_failed(&error))?;
+            let last = next.is_none();
+            let meta = snapshot.meta.clone();
+            let part = SnapshotPart { vote, meta, transfer, sequence, pairs, last };
+            let request = Request::Snapshot(Box::new(part));
+            match self.call(request, SNAPSHOT_PART_TIMEOUT).await {
+                Ok(Response::PartTaken) if !last => {}
+                Ok(Response::Snapshot(response)) => return Ok(response),
+                Ok(other) => return Err(unexpected(&format!("{other:?}")).into()),
+                Err(CallError::Unreachable(reason)) => {
+                    return Err(Unreachable::from_string(reason).into());
+                }
+                Err(CallError::Lost(reason)) => return Err(unexpected(&reason).into()),
+            }
+            from = next.unwrap_or_default();
+        }
+        Err(unexpected("the snapshot has no end").into())
+    }
+}
+
+fn read_failed(error: &io::Error) -> StreamingError<TypeConfig> {
+    StreamingError::StorageError(StorageError::read_snapshot(
+        None,
+        openraft::impls::BoxedErrorSource::from_error(error),
+    ))
+}
+
+fn unexpected(what: &str) -> NetworkError<TypeConfig> {
+    NetworkError::from_string(what)
+}
+
+fn sort(error: CallError) -> RPCError<TypeConfig> {
+    match error {
+        CallError::Unreachable(reason) => Unreachable::from_string(reason).into(),
+        CallError::Lost(reason) => unexpected(&reason).into(),
+    }
+}
+
+/// A node that refuses our messages is another than the one that we mean: it is not there.
+fn refused(response: &Response) -> RPCError<TypeConfig> {
+    match response {
+        Response::Refused(reason) => Unreachable::from_string(reason).into(),
+        other => unexpected(&format!("an unexpected response: {other:?}")).into(),
+    }
+}
+
+impl RaftNetworkV2<TypeConfig> for Connection {
+    type SnapshotData = SnapshotData;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let heartbeat = request.entries.is_empty();
+        let timeout = if heartbeat { option.hard_ttl() } else { APPEND_TIMEOUT };
+        match self.call(Request::Append(request), timeout).await.map_err(sort)? {
+            Response::Append(response) => Ok(response),
+            other => Err(refused(&other)),
+        }
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        match self.call(Request::Vote(request), option.hard_ttl()).await.map_err(sort)? {
+            Response::Vote(response) => Ok(response),
+            other => Err(refused(&other)),
+        }
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        match self.call(Request::PreVote(request), option.hard_ttl()).await.map_err(sort)? {
+            Response::Vote(response) => Ok(response),
+            other => Err(refused(&other)),
+        }
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        tokio::select! {
+            biased;
+            closed = cancel => Err(closed.into()),
+            sent = self.send_parts(vote, snapshot) => sent,
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Where the entries of one group stand in the node's log, and the newest of them in memory.
+//!
+//! It reads and writes no files: it is told of every record, at start-up and afterwards.
+
+use std::collections::VecDeque;
+
+use openraft::EntryPayload;
+
+use super::record::Record;
+use crate::node::types::{Entry, LogId, Vote, log_id};
+
+/// An entry's place.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    /// Its place in the node's log.
+    pub(super) position: u64,
+    term: u64,
+    /// The entry itself, while it is recent.
+    entry: Option<Entry>,
+}
+
+/// One group.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Group {
+    pub(super) vote: Option<Vote>,
+    pub(super) purged: Option<LogId>,
+    /// The index of the first slot.
+    first: u64,
+    slots: VecDeque<Slot>,
+    /// Slots from the front that have no entry any more.
+    forgotten: usize,
+    /// What the kept entries take in memory.
+    pub(super) kept_bytes: usize,
+}
+
+/// An entry, or where it has to be read.
+pub(super) enum Found {
+    Here(Entry),
+    At(u64),
+}
+
+impl Group {
+    /// Takes a record in that stands at this position. The entry is kept in memory if `keep`.
+    ///
+    /// # Errors
+    /// When the record does not continue those before it.
+    pub(super) fn take(&mut self, position: u64, record: Record, keep: bool) -> Result<(), String> {
+        match record {
+            Record::Vote(vote) => self.vote = Some(vote),
+            Record::Cut(from) => self.cut(from),
+            Record::Purged(upto) => self.purge(upto),
+            Record::Entry(entry) => {
+                let at = entry.log_id;
+                if self.slots.is_empty() {
+                    // At start-up the first entries that are still there begin anywhere; the
+                    // record of the purge that let go of those before follows later.
+                    self.first = at.index;
+                } else if at.index != self.next() {
+                    let next = self.next();
+                    return Err(format!("entry {} stands where entry {next} must", at.index));
+                }
+                if keep {
+                    self.kept_bytes += bytes_of(&entry);
+                } else {
+                    self.forget_all();
+                    self.forgotten += 1;
+                }
+                let entry = keep.then_some(entry);
+                self.slots.push_back(Slot { position, term: at.leader_id.term, entry });
+            }
+        }
+        Ok(())
+    }
+
+    /// The index after that of the last entry.
+    pub(super) fn next(&self) -> u64 {
+        if self.slots.is_empty() {
+            return self.purged.map_or(0, |at| at.index + 1);
+        }
+        self.first + self.slots.len() as u64
+    }
+
+    pub(super) fn last_log_id(&self) -> Option<LogId> {
+        let last = self.slots.back().map(|slot| log_id(slot.term, self.next() - 1));
+        last.or(self.purged)
+    }
+
+    /// The place of the oldest entry that is needed.
+    pub(super) fn oldest_position(&self) -> Option<u64> {
+        self.slots.front().map(|slot| slot.position)
+    }
+
+    /// Checks that nothing is missing between what was let go and the first entry.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let expected = self.purged.map_or(0, |at| at.index + 1);
+        if !self.slots.is_empty() && self.first != expected {
+            return Err(format!("it begins with entry {}, not {expected}", self.first));
+        }
+        Ok(())
+    }
+
+    /// The entries from `from` (inclusive) to `to` (exclusive) that are there.
+    pub(super) fn find(&self, from: u64, to: u64) -> Vec<Found> {
+        let skip = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let from = from.max(self.first);
+        let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
+        let found = |slot: &Slot| match &slot.entry {
+            Some(entry) => Found::Here(entry.clone()),
+            None => Found::At(slot.position),
+        };
+        self.slots.iter().skip(skip).take(count).map(found).collect()
+    }
+
+    /// Lets go of the oldest entries in memory that stand before `written` in the log, until at
+    /// most `bytes_max` are kept.
+    pub(super) fn shrink(&mut self, written: u64, bytes_max: usize) {
+        while self.kept_bytes > bytes_max
+            && let Some(slot) = self.slots.get_mut(self.forgotten)
+            && slot.position < written
+        {
+            if let Some(entry) = slot.entry.take() {
+                self.kept_bytes -= bytes_of(&entry);
+            }
+            self.forgotten += 1;
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.shrink(u64::MAX, 0);
+        self.forgotten = self.slots.len();
+    }
+
+    fn cut(&mut self, from: u64) {
+        while self.next() > from
+            && let Some(slot) = self.slots.pop_back()
+        {
+            self.drop_slot(&slot);
+        }
+        self.forgotten = self.forgotten.min(self.slots.len());
+    }
+
+    fn purge(&mut self, upto: LogId) {
+        while !self.slots.is_empty() && self.first <= upto.index {
+            self.first += 1;
+            if let Some(slot) = self.slots.pop_front() {
+                self.drop_slot(&slot);
+            }
+            self.forgotten = self.forgotten.saturating_sub(1);
+        }
+        self.purged = self.purged.max(Some(upto));
+    }
+
+    fn drop_slot(&mut self, slot: &Slot) {
+        self.kept_bytes -= slot.entry.as_ref().map_or(0, bytes_of);
+    }
+}
+
+/// What an entry takes in memory, about.
+pub(super) fn bytes_of(entry: &Entry) -> usize {
+    let body = match &entry.payload {
+        EntryPayload::Normal(payload) => payload.0.len(),
+        EntryPayload::Blank | EntryPayload::Membership(_) => 64,
+    };
+    size_of::<Slot>() + body
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use openraft::entry::RaftEntry;
+
+    use super::*;
+    use crate::node::types::Payload;
+
+    fn entry(index: u64) -> Record {
+        let payload = EntryPayload::Normal(Payload(Bytes::from(vec![1; 100])));
+        Record::Entry(Entry::new(log_id(1, index), payload))
+    }
+
+    fn indexes(group: &Group, from: u64, to: u64) -> Vec<String> {
+        let show = |found| match found {
+            Found::Here(entry) => format!("entry {}", entry.index()),
+            Found::At(position) => format!("at {position}"),
+        };
+        group.find(from, to).into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn recent_entries_are_in_memory_and_older_ones_are_found_on_disk() {
+        let mut group = Group::default();
+        for index in 0..10 {
+            group.take(100 + index, entry(index), true).unwrap();
+        }
+        group.shrink(105, 0);
+        assert_eq!(indexes(&group, 3, 7), ["at 103", "at 104", "entry 5", "entry 6"]);
+        group.shrink(200, 0);
+        assert_eq!(group.kept_bytes, 0);
+        group.take(110, entry(10), true).unwrap();
+        assert_eq!(indexes(&group, 9, 20), ["at 109", "entry 10"]);
+    }
+
+    #[test]
+    fn cuts_and_purges_leave_what_is_between() {
+        let mut group = Group::default();
+        for index in 0..10 {
+            group.take(index, entry(index), true).unwrap();
+        }
+        group.take(10, Record::Cut(7), true).unwrap();
+        assert_eq!((group.next(), group.last_log_id()), (7, Some(log_id(1, 6))));
+        group.take(11, Record::Purged(log_id(1, 4)), true).unwrap();
+        assert_eq!(indexes(&group, 0, 9), ["entry 5", "entry 6"]);
+        assert_eq!(group.oldest_position(), Some(5));
+        group.take(12, entry(7), true).unwrap();
+        assert!(group.take(13, entry(9), true).is_err());
+        // A snapshot takes the place of entries that never came.
+        group.take(14, Record::Purged(log_id(2, 40)), true).unwrap();
+        assert_eq!((group.next(), group.last_log_id()), (41, Some(log_id(2, 40))));
+        assert_eq!(group.kept_bytes, 0);
+        group.check().unwrap();
+    }
+
+    #[test]
+    fn a_log_whose_beginning_was_let_go_must_say_so() {
+        let mut group = Group::default();
+        group.take(50, entry(20), false).unwrap();
+        group.take(51, entry(21), false).unwrap();
+        assert!(group.check().is_err());
+        group.take(52, Record::Purged(log_id(1, 20)), false).unwrap();
+        group.check().unwrap();
+    }
+}

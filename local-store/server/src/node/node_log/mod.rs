@@ -1,0 +1,371 @@
+//! The log of a node: one ordered stream of records for all its groups, synced by group commit.
+//!
+//! Entries, votes, truncations and purges are queued in the order in which they happen. A job on the
+//! worker appends everything that is queued, a second one syncs it once and reports what is durable,
+//! in that order; what is queued meanwhile makes the next group. So a vote and an entry of any group
+//! share their sync, and no record can become durable before one that was queued earlier.
+//!
+//! The last vote and the last purge of every group survive when the log is shortened: they are
+//! written again before. The committed index is not kept: a node that starts applies what its state
+//! lacks when a leader says what is committed. A failed sync is never retried: the node is dead.
+
+mod group;
+mod raft_storage;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use openraft::storage::IOFlushed;
+use tokio::sync::oneshot;
+
+use self::group::{Found, Group};
+use self::record::Record;
+use super::OnFatal;
+use super::types::{Entry, TypeConfig};
+use super::worker::{Worker, run_on};
+use crate::log::{self, Log};
+use crate::ring::ArcId;
+
+pub use self::raft_storage::GroupLog;
+
+/// Entries that are kept in memory for replication and applying. What one node of a process keeps
+/// is shared with the others, as they share the bytes.
+const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// After a full disk refused an append, time until the next try: nothing was written, so it may be
+/// tried again, and requests meanwhile time out.
+const FULL_DISK_RETRY: Duration = Duration::from_millis(500);
+
+/// What waits for the disk.
+enum Item {
+    Record(log::Entry),
+    Done(Completion),
+    /// Everything before is durable elsewhere: let go of the log up to this position, inclusive.
+    Shorten(u64),
+}
+
+/// Who wants to know that everything before is durable.
+enum Completion {
+    Flushed(IOFlushed<TypeConfig>),
+    Signal(oneshot::Sender<()>),
+}
+
+struct State {
+    groups: BTreeMap<ArcId, Group>,
+    queue: Vec<Item>,
+    /// Whether a job is under way; it takes what is queued meanwhile.
+    running: bool,
+    next_position: u64,
+    /// Set by the first failure, for good.
+    failed: Option<String>,
+    syncs: u64,
+    log_bytes: u64,
+}
+
+struct Shared {
+    worker: Arc<dyn Worker>,
+    /// Used by jobs only, one at a time.
+    log: Mutex<Log>,
+    state: Mutex<State>,
+    on_fatal: OnFatal,
+}
+
+/// A handle on a node's log.
+#[derive(Clone)]
+pub struct NodeLog {
+    shared: Arc<Shared>,
+}
+
+impl NodeLog {
+    /// Finds the groups in a log that was just opened.
+    ///
+    /// # Errors
+    /// When its records contradict each other: the node has to be rebuilt.
+    pub fn open(log: Log, worker: Arc<dyn Worker>, on_fatal: OnFatal) -> Result<Self, log::Error> {
+        let mut groups: BTreeMap<ArcId, Group> = BTreeMap::new();
+        for entry in log.read(log.first_index(), log.next_index())? {
+            let entry = entry?;
+            let position = entry.index;
+            let corrupt = |reason: String| corrupt(position, reason);
+            let (arc, record) =
+                record::decode(entry.term, entry.payload).map_err(|e| corrupt(e.to_string()))?;
+            groups.entry(arc).or_default().take(position, record, false).map_err(corrupt)?;
+        }
+        for (arc, group) in &groups {
+            let at = group.oldest_position().unwrap_or_default();
+            group.check().map_err(|reason| corrupt(at, format!("{arc}: {reason}")))?;
+        }
+        let state = State {
+            groups,
+            queue: Vec::new(),
+            running: false,
+            next_position: log.next_index(),
+            failed: None,
+            syncs: 0,
+            log_bytes: log.file_bytes(),
+        };
+        let shared = Shared { worker, log: Mutex::new(log), state: Mutex::new(state), on_fatal };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The log of one group.
+    #[must_use]
+    pub fn group(&self, arc: ArcId) -> GroupLog {
+        GroupLog::new(self.clone(), arc)
+    }
+
+    /// Whether nothing was ever written here.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.shared.lock().groups.is_empty()
+    }
+
+    /// Syncs since the start, and the bytes that the files take.
+    #[must_use]
+    pub fn usage(&self) -> (u64, u64) {
+        let state = self.shared.lock();
+        (state.syncs, state.log_bytes)
+    }
+
+    /// Queues records of a group, and what to do when they are durable.
+    fn write(
+        &self,
+        arc: ArcId,
+        records: impl IntoIterator<Item = Record>,
+        completion: Option<Completion>,
+    ) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        state.check()?;
+        for record in records {
+            state.push(arc, record)?;
+        }
+        state.queue.extend(completion.map(Item::Done));
+        self.shared.schedule(&mut state);
+        Ok(())
+    }
+
+    /// Lets go of a group's entries, and of as much of the files as no group needs.
+    fn purge(&self, arc: ArcId, upto: super::types::LogId) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        state.check()?;
+        state.push(arc, Record::Purged(upto))?;
+        // What else must survive is written again, so that it stands behind what goes.
+        let last: Vec<(ArcId, Record)> = state
+            .groups
+            .iter()
+            .flat_map(|(arc, group)| {
+                let vote = group.vote.map(Record::Vote);
+                let purged = group.purged.map(Record::Purged);
+                vote.into_iter().chain(purged).map(|record| (*arc, record))
+            })
+            .collect();
+        let first_kept = state.next_position;
+        for (arc, record) in last {
+            state.push(arc, record)?;
+        }
+        let needed = state.groups.values().filter_map(Group::oldest_position).min();
+        let upto = needed.unwrap_or(first_kept).min(first_kept).saturating_sub(1);
+        state.queue.push(Item::Shorten(upto));
+        self.shared.schedule(&mut state);
+        Ok(())
+    }
+
+    /// Reads entries of a group from `from` (inclusive) to `to` (exclusive), as many as are there
+    /// and about `bytes_max`, at least one.
+    async fn read(
+        &self,
+        arc: ArcId,
+        from: u64,
+        to: u64,
+        bytes_max: usize,
+    ) -> io::Result<Vec<Entry>> {
+        let found = {
+            let state = self.shared.lock();
+            state.check()?;
+            state.groups.get(&arc).map(|group| group.find(from, to)).unwrap_or_default()
+        };
+        if found.iter().all(|found| matches!(found, Found::Here(_))) {
+            let here = found.into_iter().filter_map(|found| match found {
+                Found::Here(entry) => Some(entry),
+                Found::At(_) => None,
+            });
+            return Ok(take_bytes(here, bytes_max));
+        }
+        let shared = Arc::clone(&self.shared);
+        let read = run_on(&*self.shared.worker, move || shared.read_found(found, bytes_max)).await;
+        let lost = || Err(io::Error::other("the log's worker has ended"));
+        let entries = read.unwrap_or_else(lost);
+        if let Err(error) = &entries {
+            self.shared.fail(&format!("the log cannot be read: {error}"));
+        }
+        entries
+    }
+}
+
+fn corrupt(position: u64, reason: String) -> log::Error {
+    log::Error::Corrupt {
+        file: format!("record {position}"),
+        offset: 0,
+        expected: "records that continue each other".to_owned(),
+        found: reason,
+    }
+}
+
+fn take_bytes(entries: impl Iterator<Item = Entry>, bytes_max: usize) -> Vec<Entry> {
+    let mut bytes = 0;
+    let mut taken = Vec::new();
+    for entry in entries {
+        bytes += group::bytes_of(&entry);
+        if !taken.is_empty() && bytes > bytes_max {
+            break;
+        }
+        taken.push(entry);
+    }
+    taken
+}
+
+impl State {
+    fn check(&self) -> io::Result<()> {
+        match &self.failed {
+            None => Ok(()),
+            Some(reason) => Err(io::Error::other(reason.clone())),
+        }
+    }
+
+    fn push(&mut self, arc: ArcId, record: Record) -> io::Result<()> {
+        let (term, payload) = record::encode(arc, &record).map_err(io::Error::other)?;
+        let position = self.next_position;
+        let group = self.groups.entry(arc).or_default();
+        group.take(position, record, true).map_err(io::Error::other)?;
+        self.queue.push(Item::Record(log::Entry { index: position, term, payload }));
+        self.next_position += 1;
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sees to it that a job takes what is queued.
+    fn schedule(self: &Arc<Self>, state: &mut State) {
+        if !state.running && !state.queue.is_empty() {
+            state.running = true;
+            let shared = Arc::clone(self);
+            self.worker.run(Box::new(move || shared.append(Vec::new())));
+        }
+    }
+
+    /// The first job: appends what a full disk refused before, and everything queued.
+    fn append(self: Arc<Self>, refused: Vec<Item>) {
+        let mut items = refused;
+        items.append(&mut self.lock().queue);
+        let mut entries = Vec::new();
+        for item in &mut items {
+            if let Item::Record(entry) = item {
+                entries.push(std::mem::take(entry));
+            }
+        }
+        let appended = self.lock_log().append(&entries);
+        let worker = Arc::clone(&self.worker);
+        match appended {
+            Ok(()) => worker.run(Box::new(move || self.sync(items))),
+            Err(error) if matches!(error, log::Error::OutOfSpace(_)) => {
+                tracing::error!(%error, "writes wait until there is space");
+                let mut entries = entries.into_iter();
+                for item in &mut items {
+                    if let Item::Record(entry) = item {
+                        *entry = entries.next().unwrap_or_default();
+                    }
+                }
+                worker.run_later(FULL_DISK_RETRY, Box::new(move || self.append(items)));
+            }
+            Err(error) => self.fail(&format!("the log cannot be written: {error}")),
+        }
+    }
+
+    /// The second job: syncs what the first one appended, and reports it, in order.
+    fn sync(self: Arc<Self>, items: Vec<Item>) {
+        let synced = self.sync_log(&items);
+        let (written, log_bytes) = match synced {
+            Ok(written) => written,
+            Err(error) => return self.fail(&format!("the log cannot be synced: {error}")),
+        };
+        for item in items {
+            match item {
+                Item::Done(Completion::Flushed(flushed)) => flushed.io_completed(Ok(())),
+                // Whoever asked may have gone away.
+                Item::Done(Completion::Signal(signal)) => drop(signal.send(())),
+                Item::Record(_) | Item::Shorten(_) => {}
+            }
+        }
+        let mut state = self.lock();
+        state.syncs += 1;
+        state.log_bytes = log_bytes;
+        for group in state.groups.values_mut() {
+            group.shrink(written, KEPT_BYTES_MAX);
+        }
+        state.running = false;
+        self.schedule(&mut state);
+    }
+
+    fn sync_log(&self, items: &[Item]) -> Result<(u64, u64), log::Error> {
+        let mut log = self.lock_log();
+        log.sync()?;
+        for item in items {
+            if let Item::Shorten(upto) = item {
+                let last = log.last_index();
+                log.truncate_prefix((*upto).min(last))?;
+            }
+        }
+        Ok((log.next_index(), log.file_bytes()))
+    }
+
+    fn read_found(&self, found: Vec<Found>, bytes_max: usize) -> io::Result<Vec<Entry>> {
+        let log = self.lock_log();
+        let read = |position: u64| -> io::Result<Entry> {
+            let mut entries = log.read(position, position + 1).map_err(io::Error::other)?;
+            let missing = || io::Error::other(format!("record {position} is not there"));
+            let entry = entries.next().ok_or_else(missing)?.map_err(io::Error::other)?;
+            match record::decode(entry.term, entry.payload).map_err(io::Error::other)? {
+                (_, Record::Entry(entry)) => Ok(entry),
+                _ => Err(io::Error::other(format!("record {position} is no entry"))),
+            }
+        };
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        for found in found {
+            let entry = match found {
+                Found::Here(entry) => entry,
+                Found::At(position) => read(position)?,
+            };
+            bytes += group::bytes_of(&entry);
+            if !entries.is_empty() && bytes > bytes_max {
+                break;
+            }
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    /// The node is dead: nothing that was not reported ever will be.
+    fn fail(&self, reason: &str) {
+        let first = {
+            let mut state = self.lock();
+            state.queue.clear();
+            state.failed.replace(reason.to_owned()).is_none()
+        };
+        if first {
+            (self.on_fatal)(reason);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! One group of a node's log, as the consensus library wants to see it.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+
+use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use tokio::sync::oneshot;
+
+use super::record::Record;
+use super::{Completion, NodeLog};
+use crate::node::types::{Entry, LogId, TypeConfig, Vote};
+use crate::ring::ArcId;
+
+/// What replication reads at a time: a few entries of the largest common size.
+const READ_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The log of one group, and its reader.
+#[derive(Clone)]
+pub struct GroupLog {
+    log: NodeLog,
+    arc: ArcId,
+}
+
+impl GroupLog {
+    pub(super) fn new(log: NodeLog, arc: ArcId) -> Self {
+        Self { log, arc }
+    }
+}
+
+impl RaftLogReader<TypeConfig> for GroupLog {
+    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + Send>(
+        &mut self,
+        range: R,
+    ) -> Result<Vec<Entry>, io::Error> {
+        let from = match range.start_bound() {
+            Bound::Included(index) => *index,
+            Bound::Excluded(index) => index.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(index) => index.saturating_add(1),
+            Bound::Excluded(index) => *index,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.log.read(self.arc, from, to, usize::MAX).await
+    }
+
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Entry>, io::Error> {
+        self.log.read(self.arc, start, end, READ_BYTES_MAX).await
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        let state = self.log.shared.lock();
+        Ok(state.groups.get(&self.arc).and_then(|group| group.vote))
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for GroupLog {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let state = self.log.shared.lock();
+        let group = state.groups.get(&self.arc);
+        Ok(LogState {
+            last_purged_log_id: group.and_then(|group| group.purged),
+            last_log_id: group.and_then(super::Group::last_log_id),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        let (signal, durable) = oneshot::channel();
+        self.log.write(self.arc, [Record::Vote(*vote)], Some(Completion::Signal(signal)))?;
+        durable.await.map_err(|_| io::Error::other("the log has stopped"))
+    }
+
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: IOFlushed<TypeConfig>,
+    ) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + Send,
+        I::IntoIter: Send,
+    {
+        let records = entries.into_iter().map(Record::Entry);
+        self.log.write(self.arc, records, Some(Completion::Flushed(callback)))
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
+        let from = last_log_id.map_or(0, |at| at.index + 1);
+        self.log.write(self.arc, [Record::Cut(from)], None)
+    }
+
+    async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
+        self.log.purge(self.arc, upto)
+    }
+}

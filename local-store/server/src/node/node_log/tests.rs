@@ -1,0 +1,162 @@
+//! The log of a node against the consensus library's own suite, power cuts, and shortening.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::entry::RaftEntry;
+use openraft::impls::leader_id_std::LeaderId;
+use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage};
+use openraft::testing::log::{StoreBuilder, Suite};
+use openraft::type_config::TypeConfigExt;
+use openraft::{EntryPayload, StorageError};
+
+use super::*;
+use crate::disk::{Disk, SimulatedDisk};
+use crate::log::Options;
+use crate::node::home::MemoryHome;
+use crate::node::replica::Replica;
+use crate::node::tests::TaskWorker;
+use crate::node::types::{LogId, Payload, Vote, log_id};
+
+const ARC: ArcId = ArcId(0);
+
+fn die() -> OnFatal {
+    Arc::new(|reason| panic!("{reason}"))
+}
+
+fn open(disk: &SimulatedDisk, segment_bytes: u64) -> NodeLog {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let log = Log::open(disk, Options { segment_bytes, ..Options::default() }).unwrap();
+    NodeLog::open(log, Arc::new(TaskWorker::start(Duration::from_micros(100))), die()).unwrap()
+}
+
+struct Builder;
+
+impl StoreBuilder<TypeConfig, GroupLog, Replica> for Builder {
+    async fn build(&self) -> Result<((), GroupLog, Replica), StorageError<TypeConfig>> {
+        let log = open(&SimulatedDisk::new(), 64 * 1024).group(ARC);
+        let worker = Arc::new(TaskWorker::start(Duration::ZERO));
+        let replica = Replica::open(Arc::new(MemoryHome::default()), worker, die()).unwrap();
+        Ok(((), log, replica))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn passes_the_suite_of_the_consensus_library() {
+    Suite::test_all(Builder).await.unwrap();
+}
+
+fn entry(index: u64, bytes: usize) -> Entry {
+    let body = Payload(Bytes::from(vec![u8::try_from(index % 251).unwrap(); bytes]));
+    Entry::new(log_id(1, index), EntryPayload::Normal(body))
+}
+
+fn vote(term: u64) -> Vote {
+    openraft::Vote { leader_id: LeaderId { term, voted_for: 2 }, committed: false }
+}
+
+/// Appends entries and waits until they are durable.
+async fn append(log: &mut GroupLog, entries: Vec<Entry>) {
+    let (sender, durable) = TypeConfig::oneshot();
+    log.append(entries, IOFlushed::signal(sender)).await.unwrap();
+    durable.await.unwrap().unwrap();
+}
+
+async fn indexes(log: &mut GroupLog) -> Vec<u64> {
+    let entries = log.try_get_log_entries(0..1000).await.unwrap();
+    entries.iter().map(|entry| entry.log_id.index).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_reported_survives_a_power_cut() {
+    for seed in 0..40 {
+        let disk = SimulatedDisk::new();
+        let mut log = open(&disk, 64 * 1024).group(ARC);
+        log.save_vote(&vote(seed + 1)).await.unwrap();
+        append(&mut log, (0..10).map(|index| entry(index, 300)).collect()).await;
+        log.truncate_after(Some(log_id(1, 5))).await.unwrap();
+        append(&mut log, vec![entry(6, 10)]).await;
+        // Queued, and perhaps written, but not reported.
+        log.append([entry(7, 3000)], IOFlushed::noop()).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(150 * (seed % 2))).await;
+        drop(log);
+        disk.power_cut(seed);
+        let mut log = open(&disk, 64 * 1024).group(ARC);
+        assert_eq!(log.read_vote().await.unwrap(), Some(vote(seed + 1)), "seed {seed}");
+        let found = indexes(&mut log).await;
+        assert_eq!(found[..7], [0, 1, 2, 3, 4, 5, 6], "seed {seed}");
+        assert!(found.len() <= 8, "seed {seed}");
+        assert_eq!(log.try_get_log_entries(6..7).await.unwrap(), [entry(6, 10)], "seed {seed}");
+    }
+}
+
+/// Whatever goes with the oldest files, the vote and the purge itself do not.
+#[tokio::test(start_paused = true)]
+async fn the_vote_survives_the_shortening_of_the_log() {
+    let disk = SimulatedDisk::new();
+    let node = open(&disk, 16 * 1024);
+    let (mut log, mut other) = (node.group(ARC), node.group(ArcId(7)));
+    other.save_vote(&vote(3)).await.unwrap();
+    log.save_vote(&vote(9)).await.unwrap();
+    for index in 0..60 {
+        append(&mut log, vec![entry(index, 1000)]).await;
+    }
+    let (_, before) = node.usage();
+    log.purge(log_id(1, 54)).await.unwrap();
+    append(&mut log, vec![entry(60, 10)]).await;
+    let (_, after) = node.usage();
+    assert!(after < before, "{after} of {before} bytes are left");
+    drop((node, log, other));
+    disk.power_cut(1);
+    let node = open(&disk, 16 * 1024);
+    let (mut log, mut other) = (node.group(ARC), node.group(ArcId(7)));
+    assert_eq!(log.read_vote().await.unwrap(), Some(vote(9)));
+    assert_eq!(other.read_vote().await.unwrap(), Some(vote(3)));
+    let state = log.get_log_state().await.unwrap();
+    assert_eq!(state.last_purged_log_id, Some(log_id(1, 54)));
+    assert_eq!(indexes(&mut log).await, [55, 56, 57, 58, 59, 60]);
+    let last: Option<LogId> = state.last_log_id;
+    assert_eq!(last, Some(log_id(1, 60)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_queued_together_shares_a_sync() {
+    let node = open(&SimulatedDisk::new(), 64 * 1024);
+    let mut log = node.group(ARC);
+    for index in 0..50 {
+        log.append([entry(index, 100)], IOFlushed::noop()).await.unwrap();
+    }
+    append(&mut log, vec![entry(50, 100)]).await;
+    assert!(node.usage().0 <= 2, "{} syncs", node.usage().0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_delays_and_loses_nothing() {
+    let disk = SimulatedDisk::new();
+    let mut log = open(&disk, 16 * 1024).group(ARC);
+    append(&mut log, vec![entry(0, 100)]).await;
+    // The next new segment finds no space, once.
+    disk.fail_at(disk.operations(), crate::disk::Fault::OutOfSpace);
+    append(&mut log, (1..40).map(|index| entry(index, 1000)).collect()).await;
+    let found: BTreeSet<u64> = indexes(&mut log).await.into_iter().collect();
+    assert_eq!(found.len(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_sync_is_the_end() {
+    let disk = SimulatedDisk::new();
+    let log: Arc<dyn Disk> = Arc::new(disk.clone());
+    let log = Log::open(log, Options { segment_bytes: 64 * 1024, ..Options::default() }).unwrap();
+    let (sender, died) = std::sync::mpsc::channel();
+    let on_fatal: OnFatal = Arc::new(move |reason| sender.send(reason.to_owned()).unwrap());
+    let worker = Arc::new(TaskWorker::start(Duration::ZERO));
+    let mut log = NodeLog::open(log, worker, on_fatal).unwrap().group(ARC);
+    // The write is the next operation, the sync the one after it.
+    disk.fail_at(disk.operations() + 1, crate::disk::Fault::Io);
+    assert!(log.save_vote(&vote(1)).await.is_err());
+    assert!(died.recv().unwrap().contains("cannot be synced"));
+    assert!(log.save_vote(&vote(1)).await.is_err(), "it is never tried again");
+    assert!(died.try_recv().is_err(), "it is reported once");
+}

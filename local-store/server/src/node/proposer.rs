@@ -1,0 +1,153 @@
+//! The proposer: everything that is ready becomes one log entry, and a few entries are under way.
+//!
+//! While entries are under way, further proposals gather; so the busier a node is, the more commands
+//! share an entry, its messages and its syncs. It runs on every node and has work on the leader only.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use openraft::errors::ClientWriteError;
+use openraft::raft::ClientWriteResult;
+use partition::{Command, EntryEncoder, EntryError, Reply};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::types::{CallBack, NodeId, Payload, TypeConfig};
+use super::{Raft, SubmitError};
+use crate::clock::Clock;
+
+/// Positions of commands after which an entry takes no further proposal: what a few thousand
+/// connections have ready at once. The sequence number has room for 99,999.
+const POSITIONS_PER_ENTRY: usize = 4096;
+/// Proposals in one entry at most: as many as there are connections.
+const PROPOSALS_PER_ENTRY: usize = 1024;
+/// Bytes after which an entry takes no further proposal. With the last one, of at most the 16 MB of
+/// a request, an entry stays below the 32 MiB that the log takes.
+const BYTES_PER_ENTRY: usize = 4 * 1024 * 1024;
+/// Entries under way at most: one is synced while the one before is applied.
+const ENTRIES_UNDER_WAY: usize = 2;
+/// Proposals that wait at most; beyond that, requests wait in their connections.
+const PROPOSALS_MAX: usize = 4096;
+
+/// What became of a proposal: the log index of its entry, and a reply for each command.
+pub(super) type Outcome = Result<(u64, Vec<Reply>), Rejection>;
+
+/// Why a proposal has no replies.
+pub(super) enum Rejection {
+    /// It was not proposed, as this node does not lead.
+    NotLeader(Option<NodeId>),
+    /// See there.
+    Failed(SubmitError),
+}
+
+/// Commands of one request, and where their replies go.
+pub(super) struct Proposal {
+    commands: Vec<Command>,
+    outcome: oneshot::Sender<Outcome>,
+}
+
+/// Where to propose.
+#[derive(Clone)]
+pub(super) struct Proposer {
+    proposals: mpsc::Sender<Proposal>,
+}
+
+impl Proposer {
+    /// Starts the proposer's task. It ends when no handle is left.
+    pub(super) fn start(raft: Raft, clock: Arc<Clock>) -> Self {
+        let (proposals, waiting) = mpsc::channel(PROPOSALS_MAX);
+        tokio::spawn(run(raft, clock, waiting));
+        Self { proposals }
+    }
+
+    /// Proposes commands, in order, in one entry, and waits until it is applied here.
+    pub(super) async fn propose(&self, commands: Vec<Command>) -> Outcome {
+        let (outcome, received) = oneshot::channel();
+        let stopping =
+            || Rejection::Failed(SubmitError::NotDone("the node is stopping".to_owned()));
+        self.proposals.send(Proposal { commands, outcome }).await.map_err(|_| stopping())?;
+        let unknown = "the node stopped before the outcome was known".to_owned();
+        received.await.unwrap_or(Err(Rejection::Failed(SubmitError::Unknown(unknown))))
+    }
+}
+
+/// Who waits for the replies of an entry: for each the number of its commands.
+type Waiters = Vec<(usize, oneshot::Sender<Outcome>)>;
+
+async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal>) {
+    let under_way = Arc::new(Semaphore::new(ENTRIES_UNDER_WAY));
+    while let Some(first) = waiting.recv().await {
+        let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else { return };
+        let (bytes, waiters) = match gather(first, &mut waiting, &clock) {
+            Ok(gathered) => gathered,
+            Err(error) => {
+                // A defect of ours: nothing was proposed, and the waiters learn it by the drop.
+                tracing::error!(%error, "commands cannot be encoded");
+                continue;
+            }
+        };
+        if waiters.is_empty() {
+            continue;
+        }
+        let answer = CallBack::new(move |result| {
+            drop(permit);
+            distribute(result, waiters);
+        });
+        // If it fails, the node has stopped, and dropping the waiters tells them.
+        if raft.client_write_ff(Payload(bytes), Some(answer)).await.is_err() {
+            tracing::debug!("a proposal came after the end");
+        }
+    }
+}
+
+/// Takes proposals into an entry until none is ready or it is large enough. Gives its payload.
+fn gather(
+    first: Proposal,
+    waiting: &mut mpsc::Receiver<Proposal>,
+    clock: &Clock,
+) -> Result<(Bytes, Waiters), EntryError> {
+    let mut encoder = EntryEncoder::default();
+    let mut waiters = Waiters::new();
+    let (mut bytes, mut positions) = (0, 0);
+    let mut next = Some(first);
+    while let Some(proposal) = next {
+        if proposal.outcome.is_closed() {
+            // Nobody waits for it any more, and nobody was told that it was made.
+            next = waiting.try_recv().ok();
+            continue;
+        }
+        for command in &proposal.commands {
+            bytes = encoder.push(command)?;
+            positions += command.positions();
+        }
+        waiters.push((proposal.commands.len(), proposal.outcome));
+        let full = positions >= POSITIONS_PER_ENTRY
+            || waiters.len() >= PROPOSALS_PER_ENTRY
+            || bytes >= BYTES_PER_ENTRY;
+        next = if full { None } else { waiting.try_recv().ok() };
+    }
+    Ok((Bytes::from(encoder.finish(clock.now())?), waiters))
+}
+
+fn distribute(result: ClientWriteResult<TypeConfig>, waiters: Waiters) {
+    match result {
+        Ok(response) => {
+            let index = response.log_id.index;
+            let mut replies = response.data.0.into_iter();
+            for (count, waiter) in waiters {
+                // A requester that has gone away needs no reply.
+                let _ = waiter.send(Ok((index, replies.by_ref().take(count).collect())));
+            }
+        }
+        Err(error) => {
+            for (_, waiter) in waiters {
+                let rejection = match &error {
+                    ClientWriteError::ForwardToLeader(forward) => {
+                        Rejection::NotLeader(forward.leader_id)
+                    }
+                    other => Rejection::Failed(SubmitError::Unknown(other.to_string())),
+                };
+                let _ = waiter.send(Err(rejection));
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The reader: strong reads that come together share one round of messages.
+//!
+//! A strong read has to know that no other node leads. The leader asks a majority (read index, Ongaro
+//! 2014, section 6.4) after the read began; how long ago it heard of them counts for nothing, so no
+//! clock has to be trusted and a paused leader serves nothing stale.
+
+use openraft::ReadPolicy;
+use openraft::errors::{LinearizableReadError, RaftError};
+use tokio::sync::{mpsc, oneshot};
+
+use super::proposer::Rejection;
+use super::{Raft, SubmitError};
+
+/// Reads that wait at most; beyond that, requests wait in their connections.
+const READS_MAX: usize = 4096;
+
+type Answer = Result<u64, Rejection>;
+
+/// Where to ask.
+#[derive(Clone)]
+pub(super) struct Reader {
+    reads: mpsc::Sender<oneshot::Sender<Answer>>,
+}
+
+impl Reader {
+    /// Starts the reader's task. It ends when no handle is left.
+    pub(super) fn start(raft: Raft) -> Self {
+        let (reads, waiting) = mpsc::channel(READS_MAX);
+        tokio::spawn(run(raft, waiting));
+        Self { reads }
+    }
+
+    /// The log index that a read has to see which begins now, if this node leads.
+    pub(super) async fn read_index(&self) -> Answer {
+        let (answer, received) = oneshot::channel();
+        let stopping =
+            || Rejection::Failed(SubmitError::NotDone("the node is stopping".to_owned()));
+        self.reads.send(answer).await.map_err(|_| stopping())?;
+        received.await.unwrap_or_else(|_| Err(stopping()))
+    }
+}
+
+async fn run(raft: Raft, mut waiting: mpsc::Receiver<oneshot::Sender<Answer>>) {
+    let mut reads = Vec::new();
+    // Only what came before a round begins may be answered by it.
+    while waiting.recv_many(&mut reads, READS_MAX).await > 0 {
+        let found = raft.get_read_log_id(ReadPolicy::ReadIndex).await;
+        for read in reads.drain(..) {
+            let answer = match &found {
+                Ok((at, _)) => Ok(at.index()),
+                Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                    Err(Rejection::NotLeader(forward.leader_id))
+                }
+                Err(error) => Err(Rejection::Failed(SubmitError::NotDone(error.to_string()))),
+            };
+            // A requester that has gone away needs no answer.
+            let _ = read.send(answer);
+        }
+    }
+}

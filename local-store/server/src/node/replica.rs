@@ -1,0 +1,346 @@
+//! The state of one group on one node: the partition machine on a storage, as the consensus library
+//! wants to see it.
+//!
+//! Each committed entry becomes one atomic batch with the place of the entry in it, so the state
+//! always says exactly what it contains, and an entry that is applied again after a crash changes
+//! nothing. It decides nothing, and knows no clock: the time is in the entry.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use futures::{Stream, StreamExt};
+use openraft::EntryPayload;
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use partition::{Batch, Catalogue, Machine, Op, View, decode_entry};
+use tokio::sync::{Notify, watch};
+
+use super::OnFatal;
+use super::home::StorageHome;
+use super::types::{Entry, LogId, Payload, Replies, SnapshotMeta, StoredMembership, TypeConfig};
+use super::worker::{Worker, run_on};
+use crate::storage::Storage;
+
+/// Where the replica itself keeps something in the storage: behind every key of the machine.
+const APPLIED_KEY: [u8; 2] = [0xf0, 1];
+const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
+/// Behind every key.
+const END: [u8; 1] = [0xff];
+/// What is copied at a time when a snapshot is installed, and what one message carries.
+pub(super) const PART_BYTES: usize = 512 * 1024;
+/// Batch bytes after which the state is made durable, so that the log does not grow without bound.
+const PERSIST_BYTES: usize = 64 * 1024 * 1024;
+
+/// Keys and values.
+pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What readers see: always the state as of some entry.
+pub(super) struct Shared {
+    storage: RwLock<Arc<dyn Storage>>,
+    catalogue: RwLock<Arc<Catalogue>>,
+    applied: watch::Sender<Option<u64>>,
+}
+
+impl Shared {
+    pub(super) fn view(&self) -> Box<dyn View + Send + Sync> {
+        self.storage().view()
+    }
+
+    pub(super) fn catalogue(&self) -> Arc<Catalogue> {
+        Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The index of the last applied entry, now and later.
+    pub(super) fn applied(&self) -> watch::Receiver<Option<u64>> {
+        self.applied.subscribe()
+    }
+
+    fn storage(&self) -> Arc<dyn Storage> {
+        Arc::clone(&self.storage.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set_catalogue(&self, catalogue: &Arc<Catalogue>) {
+        if !Arc::ptr_eq(&self.catalogue(), catalogue) {
+            *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(catalogue);
+        }
+    }
+}
+
+/// What a snapshot is made of.
+pub enum SnapshotData {
+    /// A point in time of a state, to be sent.
+    View(Arc<dyn View + Send + Sync>),
+    /// A storage that was filled, to be installed.
+    Received(Arc<dyn Storage>),
+}
+
+pub(super) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
+
+/// The state machine of one group.
+pub struct Replica {
+    machine: Machine,
+    applied: Option<LogId>,
+    membership: StoredMembership,
+    home: Arc<dyn StorageHome>,
+    worker: Arc<dyn Worker>,
+    shared: Arc<Shared>,
+    unpersisted_bytes: usize,
+    persist_due: Arc<Notify>,
+    on_fatal: OnFatal,
+}
+
+impl Replica {
+    /// Opens the state that is at home, and makes it durable as it is.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub(super) fn open(
+        home: Arc<dyn StorageHome>,
+        worker: Arc<dyn Worker>,
+        on_fatal: OnFatal,
+    ) -> Result<Self, io::Error> {
+        let storage = home.open().map_err(io::Error::other)?;
+        storage.persist().map_err(io::Error::other)?;
+        let view = storage.view();
+        let (applied, membership) = read_place(&*view)?;
+        let machine = Machine::open(&*view).map_err(io::Error::other)?;
+        let shared = Arc::new(Shared {
+            storage: RwLock::new(storage),
+            catalogue: RwLock::new(Arc::clone(machine.catalogue())),
+            applied: watch::Sender::new(applied.map(|at| at.index)),
+        });
+        let (unpersisted_bytes, persist_due) = (0, Arc::new(Notify::new()));
+        Ok(Self {
+            machine,
+            applied,
+            membership,
+            home,
+            worker,
+            shared,
+            unpersisted_bytes,
+            persist_due,
+            on_fatal,
+        })
+    }
+
+    /// Notified when much of the state is not durable by itself.
+    pub(super) fn persist_due(&self) -> Arc<Notify> {
+        Arc::clone(&self.persist_due)
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// The latest time that an applied entry carried.
+    pub(super) fn now(&self) -> model::EpochMillis {
+        self.machine.now()
+    }
+
+    fn apply_entry(&mut self, entry: Entry) -> Result<Replies, io::Error> {
+        let at = entry.log_id;
+        let (mut batch, replies) = match entry.payload {
+            EntryPayload::Normal(Payload(bytes)) => {
+                let commands = decode_entry(&bytes).map_err(io::Error::other)?;
+                let view = self.shared.view();
+                self.machine.apply(&*view, at.index, commands).map_err(io::Error::other)?
+            }
+            EntryPayload::Membership(membership) => {
+                self.membership = StoredMembership::new(Some(at), membership);
+                (Batch::default(), Vec::new())
+            }
+            EntryPayload::Blank => (Batch::default(), Vec::new()),
+        };
+        batch.ops.push(Op::Put(APPLIED_KEY.to_vec(), encode(&at)?));
+        if *self.membership.log_id() == Some(at) {
+            batch.ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&self.membership)?));
+        }
+        self.unpersisted_bytes += batch.size();
+        if self.unpersisted_bytes > PERSIST_BYTES {
+            self.unpersisted_bytes = 0;
+            self.persist_due.notify_one();
+        }
+        self.shared.storage().apply(batch).map_err(io::Error::other)?;
+        self.applied = Some(at);
+        self.shared.set_catalogue(self.machine.catalogue());
+        Ok(Replies(replies))
+    }
+
+    fn fail<T>(&self, what: &str, error: io::Error) -> Result<T, io::Error> {
+        (self.on_fatal)(&format!("{what}: {error}"));
+        Err(error)
+    }
+
+    fn meta(&self) -> SnapshotMeta {
+        SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() }
+    }
+
+    async fn install(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
+        let (home, meta) = (Arc::clone(&self.home), meta.clone());
+        let installed = run_on(&*self.worker, move || -> Result<_, io::Error> {
+            let storage = match data {
+                SnapshotData::Received(storage) => storage,
+                SnapshotData::View(view) => {
+                    let storage = home.begin().map_err(io::Error::other)?;
+                    copy(&*view, &*storage)?;
+                    storage
+                }
+            };
+            let mut ops = Vec::new();
+            if let Some(at) = &meta.last_log_id {
+                ops.push(Op::Put(APPLIED_KEY.to_vec(), encode(at)?));
+            }
+            ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&meta.last_membership)?));
+            storage.apply(Batch { ops }).map_err(io::Error::other)?;
+            home.adopt(&*storage).map_err(io::Error::other)?;
+            let machine = Machine::open(&*storage.view()).map_err(io::Error::other)?;
+            Ok((storage, machine, meta))
+        });
+        let lost = || Err(io::Error::other("the worker has ended"));
+        let (storage, machine, meta) = installed.await.unwrap_or_else(lost)?;
+        self.machine = machine;
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership;
+        *self.shared.storage.write().unwrap_or_else(PoisonError::into_inner) = storage;
+        self.shared.set_catalogue(self.machine.catalogue());
+        self.shared.applied.send_replace(self.applied.map(|at| at.index));
+        Ok(())
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for Replica {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + Send,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = next?;
+            let replies = match self.apply_entry(entry) {
+                Ok(replies) => replies,
+                Err(error) => return self.fail("an entry cannot be applied", error),
+            };
+            self.shared.applied.send_replace(self.applied.map(|at| at.index));
+            if let Some(responder) = responder {
+                responder.send(replies);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        Builder {
+            storage: self.shared.storage(),
+            view: Arc::from(self.shared.view()),
+            meta: self.meta(),
+            worker: Arc::clone(&self.worker),
+            on_fatal: Arc::clone(&self.on_fatal),
+        }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        data: SnapshotData,
+    ) -> Result<(), io::Error> {
+        match self.install(meta, data).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.fail("a snapshot cannot be installed", error),
+        }
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        if self.applied.is_none() {
+            return Ok(None);
+        }
+        let view = SnapshotData::View(Arc::from(self.shared.view()));
+        Ok(Some(Snapshot { meta: self.meta(), snapshot: view }))
+    }
+}
+
+/// Makes the state durable as it was when this was made. The state is its own snapshot: nothing is
+/// copied, and the log may be shortened up to there.
+pub struct Builder {
+    storage: Arc<dyn Storage>,
+    view: Arc<dyn View + Send + Sync>,
+    meta: SnapshotMeta,
+    worker: Arc<dyn Worker>,
+    on_fatal: OnFatal,
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for Builder {
+    type SnapshotData = SnapshotData;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        let storage = Arc::clone(&self.storage);
+        let persisted = run_on(&*self.worker, move || storage.persist().map_err(io::Error::other));
+        let lost = || Err(io::Error::other("the worker has ended"));
+        if let Err(error) = persisted.await.unwrap_or_else(lost) {
+            (self.on_fatal)(&format!("the state cannot be made durable: {error}"));
+            return Err(error);
+        }
+        let snapshot = SnapshotData::View(Arc::clone(&self.view));
+        Ok(Snapshot { meta: self.meta.clone(), snapshot })
+    }
+}
+
+fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, io::Error> {
+    postcard::to_stdvec(value).map_err(io::Error::other)
+}
+
+/// The place up to which a state contains the log, and who voted there.
+fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+    let read = |key: &[u8]| view.get(key).map_err(io::Error::other);
+    let applied = match read(&APPLIED_KEY)? {
+        Some(bytes) => Some(postcard::from_bytes(&bytes).map_err(io::Error::other)?),
+        None => None,
+    };
+    let membership = match read(&MEMBERSHIP_KEY)? {
+        Some(bytes) => postcard::from_bytes(&bytes).map_err(io::Error::other)?,
+        None => StoredMembership::default(),
+    };
+    Ok((applied, membership))
+}
+
+/// The next pairs of a state from a key on, about [`PART_BYTES`] of them and at least one, and the
+/// key to go on with; `None` at the end.
+pub(super) fn read_part(
+    view: &dyn View,
+    from: &[u8],
+) -> Result<(Pairs, Option<Vec<u8>>), io::Error> {
+    let mut pairs = Vec::new();
+    let (mut bytes, mut next) = (0, None);
+    view.scan(from, &END, false, &mut |key, value| {
+        if bytes >= PART_BYTES {
+            next = Some(key.to_vec());
+            return ControlFlow::Break(());
+        }
+        bytes += key.len() + value.len();
+        pairs.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .map_err(io::Error::other)?;
+    Ok((pairs, next))
+}
+
+/// Puts pairs into a storage as one batch.
+pub(super) fn write_part(storage: &dyn Storage, pairs: Pairs) -> Result<(), io::Error> {
+    let ops = pairs.into_iter().map(|(key, value)| Op::Put(key, value)).collect();
+    storage.apply(Batch { ops }).map_err(io::Error::other)
+}
+
+fn copy(view: &dyn View, storage: &dyn Storage) -> Result<(), io::Error> {
+    let mut from = Some(vec![0]);
+    while let Some(start) = from {
+        let (pairs, next) = read_part(view, &start)?;
+        write_part(storage, pairs)?;
+        from = next;
+    }
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! The types that the consensus library is instantiated with.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+
+use bytes::Bytes;
+use openraft::RaftTypeConfig;
+use openraft::impls::leader_id_std::LeaderId;
+use openraft::impls::{BoxedErrorSource, EmptyNode, InlineBatch, TokioRuntime};
+use openraft::raft::responder::Responder;
+use openraft::vote::RaftLeaderId;
+use openraft_rt::deterministic_rng::DeterministicRng;
+use partition::Reply;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A node: its slot in the lowest eight bits, and above them how often the slot was rebuilt. An id
+/// is never used again, so a node that lost its disk cannot vote in the name of the one it was.
+pub type NodeId = u64;
+
+/// The slot of a node: the number that its operator gave it.
+#[must_use]
+pub fn slot_of(node: NodeId) -> u64 {
+    node & 0xff
+}
+
+/// How often the slot of a node was rebuilt before.
+#[must_use]
+pub fn incarnation_of(node: NodeId) -> u64 {
+    node >> 8
+}
+
+/// The id of a slot's incarnation.
+#[must_use]
+pub fn node_id(slot: u64, incarnation: u64) -> NodeId {
+    incarnation << 8 | slot_of(slot)
+}
+
+/// The consensus library's timers draw their randomness from a seed, so that a simulated run can be
+/// repeated. In production the seed is random and the price one task-local value per task.
+pub type Runtime = DeterministicRng<TokioRuntime>;
+
+/// A seed that differs from process to process.
+#[must_use]
+pub fn random_seed() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// What the consensus library is told about our types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypeConfig;
+
+impl RaftTypeConfig for TypeConfig {
+    type D = Payload;
+    type R = Replies;
+    type NodeId = NodeId;
+    type Node = EmptyNode;
+    type Term = u64;
+    type LeaderId = LeaderId<u64, NodeId>;
+    type Vote = openraft::Vote<Self::LeaderId>;
+    type Payload = openraft::EntryPayload<Payload, NodeId, EmptyNode>;
+    type Entry = openraft::Entry<openraft::alias::CommittedLeaderIdOf<Self>, Self::Payload>;
+    type AsyncRuntime = Runtime;
+    type Responder<T>
+        = CallBack<T>
+    where
+        T: Send + 'static;
+    type Batch<T>
+        = InlineBatch<T>
+    where
+        T: Send + 'static;
+    type ErrorSource = BoxedErrorSource;
+}
+
+pub(crate) type Entry = openraft::alias::EntryOf<TypeConfig>;
+pub(crate) type LogId = openraft::alias::LogIdOf<TypeConfig>;
+pub(crate) type Vote = openraft::alias::VoteOf<TypeConfig>;
+pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
+pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
+
+/// The place of an entry, from its numbers.
+pub(crate) fn log_id(term: u64, index: u64) -> LogId {
+    openraft::LogId::new(LeaderId::new(term, 0).to_committed(), index)
+}
+
+/// An encoded entry of the partition machine. Copies share their bytes, also between the nodes of
+/// one process.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload(pub Bytes);
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl fmt::Display for Payload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the content: it is users' data.
+        write!(formatter, "{} bytes", self.0.len())
+    }
+}
+
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_byte_buf(BytesVisitor).map(Self)
+    }
+}
+
+/// Reads bytes at once where the format can give them so.
+struct BytesVisitor;
+
+impl<'de> Visitor<'de> for BytesVisitor {
+    type Value = Bytes;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("bytes")
+    }
+
+    fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Bytes, E> {
+        Ok(Bytes::copy_from_slice(bytes))
+    }
+
+    fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<Bytes, E> {
+        Ok(Bytes::from(bytes))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Bytes, A::Error> {
+        let mut bytes = Vec::new();
+        while let Some(byte) = elements.next_element()? {
+            bytes.push(byte);
+        }
+        Ok(Bytes::from(bytes))
+    }
+}
+
+/// What the commands of an entry are answered with, in their order.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Replies(pub Vec<Reply>);
+
+/// Called with the outcome of a proposal, by whatever task knows it first. If it is dropped instead,
+/// the outcome is unknown.
+pub struct CallBack<T>(Box<dyn FnOnce(T) + Send>);
+
+impl<T> CallBack<T> {
+    /// Calls this function.
+    pub fn new(function: impl FnOnce(T) + Send + 'static) -> Self {
+        Self(Box::new(function))
+    }
+}
+
+impl<T: Send + 'static> Responder<TypeConfig, T> for CallBack<T> {
+    fn on_complete(self, result: T) {
+        (self.0)(result);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_ids_carry_slot_and_incarnation() {
+        for (slot, incarnation) in [(1, 0), (3, 0), (2, 1), (255, 70_000)] {
+            let id = node_id(slot, incarnation);
+            assert_eq!((slot_of(id), incarnation_of(id)), (slot, incarnation));
+        }
+        assert_eq!(node_id(2, 0), 2);
+    }
+
+    #[test]
+    fn payloads_round_trip() {
+        let payload = Payload(Bytes::from_static(b"\0abc"));
+        let bytes = postcard::to_stdvec(&payload).unwrap();
+        assert_eq!(postcard::from_bytes::<Payload>(&bytes).unwrap(), payload);
+    }
+}
