@@ -21,6 +21,7 @@ use crate::invoke::{self, InvokeArguments};
 use crate::load::{self, LoadArguments};
 use crate::logs::{self, LogsArguments};
 use crate::output::{self, Output, say, show};
+use crate::partitions::{self, PartitionsArguments};
 use crate::status::{self, StatusArguments};
 use crate::streams::{self, StreamsArguments};
 use crate::template::{Context, Diagnostics, Stack};
@@ -69,6 +70,8 @@ enum Verb {
     Clock(ClockArguments),
     /// Delete what has expired
     Ttl(TtlArguments),
+    /// Show the partitions and hot keys of a table, and split a partition
+    Partitions(PartitionsArguments),
     /// Invoke a function once
     Invoke(InvokeArguments),
     /// Show what a function wrote
@@ -136,6 +139,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Streams(arguments) => streams::run(&arguments, output).await,
         Verb::Clock(arguments) => clock::run(&arguments, output).await,
         Verb::Ttl(arguments) => clock::run_ttl(&arguments, output).await,
+        Verb::Partitions(arguments) => partitions::run(&arguments, output).await,
         Verb::Invoke(arguments) => invoke::run(&arguments).await,
         Verb::Logs(arguments) => logs::run(&arguments).await,
         Verb::Status(arguments) => status::run(&arguments, output),

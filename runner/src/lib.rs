@@ -22,6 +22,7 @@ pub mod logs;
 pub mod mapping;
 pub mod object_store;
 pub mod output;
+pub mod partitions;
 pub mod poller;
 pub mod schedule;
 pub mod status;

@@ -88,6 +88,40 @@ fn shards_that_rotate_while_votes_arrive_lose_none() {
     assert_eq!(shards(&up).iter().filter(|shard| shard["open"] == true).count(), 4);
 }
 
+/// Splits the partition with the most tokens in its middle.
+fn split_widest(up: &Up) {
+    let answer = up.store.request("GET", "/_weir/partitions/votes", "", b"").unwrap().body;
+    let token = |partition: &serde_json::Value, name: &str| -> u64 {
+        partition[name].as_str().unwrap().parse().unwrap()
+    };
+    let width = |p: &serde_json::Value| token(p, "last_token") - token(p, "first_token");
+    let partitions = answer["partitions"].as_array().unwrap();
+    let widest = partitions.iter().max_by_key(|p| width(p)).unwrap();
+    let at = token(widest, "first_token") + width(widest) / 2;
+    let body = json!({"partition": widest["number"], "at": at.to_string()}).to_string();
+    let path = "/_weir/partitions/votes/split";
+    let split = up.store.request("POST", path, "", body.as_bytes()).unwrap();
+    // The chaos may have split the same one a moment before.
+    assert!([200, 409].contains(&split.status), "{}", split.body);
+}
+
+#[test]
+fn partitions_that_split_while_votes_arrive_lose_none() {
+    let up = Up::start(&["--chaos", "20261121"]);
+    for round in 1..=6u64 {
+        (0..20).for_each(|slot| vote(&up, slot));
+        split_widest(&up);
+        (0..20).for_each(|slot| vote(&up, slot));
+        let votes = (round * 40).to_string();
+        wait_for("the votes", LIMIT, || (totals(&up) == expected(&votes)).then_some(()));
+    }
+    let shards = shards(&up);
+    let closed = shards.iter().filter(|shard| shard["open"] == false).count();
+    // The chaos splits some more.
+    assert!(closed >= 5, "{shards:?}");
+    assert_eq!(shards.len(), 4 + 2 * closed, "each split closed one and opened two");
+}
+
 /// The shards of the votes' stream, as the admin endpoint shows them.
 fn shards(up: &Up) -> Vec<serde_json::Value> {
     let body = up.store.request("GET", "/_weir/streams/votes", "", b"").unwrap().body;

@@ -135,12 +135,13 @@ fn text_report(
     let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
     let _ = writeln!(
         out,
-        " [1/2] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} instance killed at work\n       \
+        " [1/2] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} instance killed at work, {} partitions split\n       \
          every total equals its own count; sum {}, {:.1} s behind the last vote",
         votes.votes,
         votes.counters,
         votes.votes_per_second,
         votes.kills,
+        votes.splits,
         votes.sum,
         votes.lag.as_secs_f64(),
     );
@@ -183,7 +184,7 @@ fn json_report(votes: &votes::Outcome, films: &films::Outcome, took: Duration) -
         "counters": {
             "votes": votes.votes, "counters": votes.counters, "sum": votes.sum,
             "votes_per_second": votes.votes_per_second, "lag_ms": millis(votes.lag),
-            "instances_killed": votes.kills,
+            "instances_killed": votes.kills, "partitions_split": votes.splits,
         },
         "archive": {
             "films": films.films, "archived": films.archived, "deleted_by_hand": films.deleted_by_hand,

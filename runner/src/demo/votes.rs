@@ -1,4 +1,5 @@
-//! Votes into totals: writes votes into slots, waits, and compares every total with its own count.
+//! Votes into totals: writes votes into slots, while the table's partitions split, waits, and
+//! compares every total with its own count.
 //!
 //! The count is kept here while the votes are made, apart from everything that Weir does with them.
 
@@ -12,6 +13,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::Progress;
 use super::generator::{Generator, vote};
 use crate::load::error_text;
+use crate::partitions::split_somewhere;
 use crate::system::System;
 
 /// Votes that are under way at the same time.
@@ -29,6 +31,7 @@ pub(crate) struct Outcome {
     pub(crate) votes_per_second: u64,
     pub(crate) lag: Duration,
     pub(crate) kills: u32,
+    pub(crate) splits: u32,
 }
 
 /// Writes votes, kills the function once in the middle, and verifies the totals.
@@ -47,7 +50,7 @@ pub(crate) async fn run(
         *expected.entry(vote.counter.clone()).or_default() += vote.points;
     }
     let client = system.dynamodb();
-    let (mut written, mut kills) = (0u64, 0);
+    let (mut written, mut kills, mut splits) = (0u64, 0, 0);
     let started = Instant::now();
     let mut writes = stream::iter(all.into_iter().map(|vote| {
         let (client, table) = (client.clone(), slots_table.clone());
@@ -63,6 +66,10 @@ pub(crate) async fn run(
         if kills == 0 && written > votes / 3 {
             kills += u32::from(system.kill_working_instance(FUNCTION));
         }
+        if written == votes / 3 || written == votes / 2 {
+            let url = system.dynamodb_url();
+            splits += u32::from(split_somewhere(url, &slots_table, written).await?);
+        }
     }
     let took = started.elapsed();
     let lag = wait_for_totals(client, &totals_table, &expected, progress).await?;
@@ -73,6 +80,7 @@ pub(crate) async fn run(
         votes_per_second: rate(votes, took),
         lag,
         kills,
+        splits,
     })
 }
 

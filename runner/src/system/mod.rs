@@ -8,6 +8,7 @@ mod functions;
 mod indexes;
 mod mappings;
 mod schedules;
+mod splits;
 #[cfg(test)]
 mod table_tests;
 mod tables;
@@ -65,6 +66,8 @@ pub struct System {
     mappings: Vec<RunningMapping>,
     schedules: RunningSchedules,
     chaos: Option<Arc<Chaos>>,
+    /// Splits partitions while everything runs, when there is chaos.
+    splits: Option<JoinHandle<()>>,
 }
 
 impl System {
@@ -121,6 +124,7 @@ impl System {
         };
         let mappings = mappings::start(&surroundings, &functions, &store)?;
         let schedules = schedules::start(&stack, &functions, &store);
+        let splits = chaos.as_ref().map(|chaos| splits::start(&stack, &dynamodb_url, chaos));
         Ok(Self {
             stack,
             store,
@@ -134,12 +138,16 @@ impl System {
             mappings,
             schedules,
             chaos,
+            splits,
         })
     }
 
     /// Ends everything, in an order in which nothing waits for what is gone: first what invokes,
     /// then the functions, then what they call.
     pub async fn shutdown(self) {
+        if let Some(splits) = self.splits {
+            splits.abort();
+        }
         self.schedules.stop().await;
         for mapping in self.mappings {
             mapping.stop().await;

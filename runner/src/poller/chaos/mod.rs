@@ -50,13 +50,20 @@ impl Chaos {
         })
     }
 
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// How many faults have happened.
     #[must_use]
     pub fn faults(&self) -> u64 {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
     }
 
-    fn count(&self, fault: &'static str) {
+    /// Counts a fault that happened.
+    pub(crate) fn count(&self, fault: &'static str) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry(fault).or_default() += 1;
     }

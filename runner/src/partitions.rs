@@ -1,0 +1,157 @@
+//! `weir partitions`: what a table's partitions hold, which keys are hot, and splitting one.
+//!
+//! Partitions are the store's; this only asks over its admin endpoint, so it knows no real
+//! DynamoDB.
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::endpoint;
+use crate::exit::Exit;
+use crate::mapping::mix;
+use crate::output::{self, Output};
+
+/// What to do with partitions.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir partitions show votes\n  weir partitions hot votes\n  weir partitions split votes\n  weir partitions split votes --partition 2 --at 9223372036854775808"
+)]
+pub struct PartitionsArguments {
+    /// The action
+    #[command(subcommand)]
+    pub action: PartitionsAction,
+    /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
+    #[arg(long, global = true, value_name = "URL")]
+    pub endpoint: Option<String>,
+}
+
+/// What to do with partitions.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PartitionsAction {
+    /// Show what each partition of a table holds and how hot it is
+    Show {
+        /// The table
+        table: String,
+    },
+    /// Show the hottest partition keys of a table
+    Hot {
+        /// The table
+        table: String,
+    },
+    /// Split a partition: the largest, where its bytes halve, unless said otherwise
+    Split {
+        /// The table
+        table: String,
+        /// The partition's number
+        #[arg(long, value_name = "NUMBER")]
+        partition: Option<u32>,
+        /// The first token of the upper part
+        #[arg(long, value_name = "TOKEN", requires = "partition")]
+        at: Option<u64>,
+    },
+}
+
+/// Shows or splits partitions.
+///
+/// # Errors
+/// When the store does not answer or refuses.
+pub async fn run(arguments: &PartitionsArguments, output: Output) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    match &arguments.action {
+        PartitionsAction::Show { table } => show(&describe(&endpoint, table).await?, output),
+        PartitionsAction::Hot { table } => show_hot(&describe(&endpoint, table).await?, output),
+        PartitionsAction::Split { table, partition, at } => {
+            let mut request = json!({});
+            if let Some(partition) = partition {
+                request = json!({ "partition": partition });
+            }
+            if let Some(at) = at {
+                request = json!({ "partition": partition, "at": at.to_string() });
+            }
+            show(&split(&endpoint, table, &request).await?, output);
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn describe(endpoint: &str, table: &str) -> Result<Value, String> {
+    endpoint::admin(Method::GET, endpoint, &format!("partitions/{table}"), &Value::Null).await
+}
+
+async fn split(endpoint: &str, table: &str, request: &Value) -> Result<Value, String> {
+    let path = format!("partitions/{table}/split");
+    endpoint::admin(Method::POST, endpoint, &path, request).await
+}
+
+/// Splits some partition of a table at some token: which, and where, `draw` says. Gives whether
+/// there was one to split.
+pub(crate) async fn split_somewhere(
+    endpoint: &str,
+    table: &str,
+    draw: u64,
+) -> Result<bool, String> {
+    let described = describe(endpoint, table).await?;
+    let partitions = members(&described, "/partitions");
+    let count = u64::try_from(partitions.len()).unwrap_or(u64::MAX).max(1);
+    let chosen = usize::try_from(draw % count).unwrap_or(0);
+    let Some(partition) = partitions.get(chosen) else { return Ok(false) };
+    let token = |name: &str| {
+        partition.get(name).and_then(Value::as_str).and_then(|text| text.parse::<u64>().ok())
+    };
+    let (Some(first), Some(last)) = (token("first_token"), token("last_token")) else {
+        return Ok(false);
+    };
+    if first == last {
+        return Ok(false);
+    }
+    let at = first + 1 + mix(draw) % (last - first);
+    let number = partition.get("number").cloned().unwrap_or_default();
+    split(endpoint, table, &json!({ "partition": number, "at": at.to_string() })).await?;
+    Ok(true)
+}
+
+fn members<'a>(described: &'a Value, pointer: &str) -> &'a [Value] {
+    described.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn show(described: &Value, output: Output) {
+    let headings = [
+        "number",
+        "first token",
+        "last token",
+        "items",
+        "bytes",
+        "read units per second",
+        "write units per second",
+        "shard",
+        "splitting",
+    ];
+    write_rows(output, &headings, members(described, "/partitions"));
+}
+
+fn show_hot(described: &Value, output: Output) {
+    let headings = ["kind", "key", "partition", "units per second", "error per second"];
+    let mut rows = Vec::new();
+    for (kind, pointer) in [("write", "/hot_keys/writes"), ("read", "/hot_keys/reads")] {
+        for hot in members(described, pointer) {
+            let cell = |name: &str| hot.get(name).cloned().unwrap_or_default();
+            let key = match (output, cell("key")) {
+                (Output::Table, key) => Value::from(key.to_string()),
+                (_, key) => key,
+            };
+            let figures = ["partition", "units_per_second", "error_per_second"].map(cell);
+            rows.push([Value::from(kind), key].into_iter().chain(figures).collect());
+        }
+    }
+    output::rows(output, &headings, &rows);
+}
+
+/// A row for each object, with the members that the headings name.
+fn write_rows(output: Output, headings: &[&str], objects: &[Value]) {
+    let row = |object: &Value| {
+        let cell = |heading: &&str| object.get(heading.replace(' ', "_")).cloned();
+        headings.iter().map(|heading| cell(heading).unwrap_or_default()).collect()
+    };
+    output::rows(output, headings, &objects.iter().map(row).collect::<Vec<_>>());
+}
