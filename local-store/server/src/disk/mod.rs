@@ -22,7 +22,7 @@ mod splitmix;
 
 pub use error::{Error, ErrorKind, Operation};
 pub use file::FileDisk;
-pub use simulated::{Fault, SimulatedDisk};
+pub use simulated::{Fault, PowerCut, SimulatedDisk};
 pub use splitmix::SplitMix64;
 
 use std::fmt;

@@ -23,6 +23,15 @@ pub enum Fault {
     PowerOff,
 }
 
+/// What became of the sectors that were not synced when the power was cut.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PowerCut {
+    /// They have the content of the last sync.
+    pub sectors_lost: usize,
+    /// They have a later content.
+    pub sectors_kept: usize,
+}
+
 type Sector = Vec<u8>;
 
 /// One file's bytes, apart from its names.
@@ -73,6 +82,11 @@ struct State {
     operations: u64,
     faults: BTreeMap<u64, Fault>,
     powered_off: bool,
+    /// While set, no file can be created; how many were refused because of that.
+    full: bool,
+    refusals: u64,
+    /// The next sync of data fails.
+    sync_fails: bool,
     /// Counts power cuts, so that files opened before one are dead after it.
     epoch: u64,
 }
@@ -150,10 +164,38 @@ impl SimulatedDisk {
         self.lock().faults.insert(operation, fault);
     }
 
+    /// Fills the disk, so that no file can be created, or makes room again. What has its space
+    /// already can be written.
+    pub fn set_full(&self, full: bool) {
+        self.lock().full = full;
+    }
+
+    /// How many files could not be created because the disk was full.
+    pub fn refusals(&self) -> u64 {
+        self.lock().refusals
+    }
+
+    /// How many sectors a power cut could lose now.
+    pub fn unsynced_sectors(&self) -> usize {
+        self.lock().inodes.iter().map(|file| file.unsynced.len()).sum()
+    }
+
+    /// Chooses the next sync of data to fail, as [`Fault::Io`] does, whatever comes before it.
+    pub fn fail_next_sync(&self) {
+        self.lock().sync_fails = true;
+    }
+
+    /// Switches the power off: every operation fails until [`SimulatedDisk::power_cut`].
+    pub fn power_off(&self) {
+        self.lock().powered_off = true;
+    }
+
     /// Cuts the power and switches it on again. Of every sector with unsynced writes it keeps the
     /// synced content or that after any of the writes; of the unsynced creates, renames and removes
-    /// it keeps some. Open files are dead; faults that did not happen are forgotten.
-    pub fn power_cut(&self, seed: u64) {
+    /// it keeps some. Open files are dead; faults that did not happen are forgotten. Tells what
+    /// became of the unsynced sectors.
+    pub fn power_cut(&self, seed: u64) -> PowerCut {
+        let mut cut = PowerCut::default();
         let mut generator = SplitMix64::new(seed);
         // Nothing, everything, and mixtures are all worth trying.
         let keep_percent = match generator.up_to(3) {
@@ -165,7 +207,10 @@ impl SimulatedDisk {
         let state = &mut *self.lock();
         for file in &mut state.inodes {
             for (number, versions) in std::mem::take(&mut file.unsynced) {
-                if generator.chance(keep_percent) {
+                if !generator.chance(keep_percent) {
+                    cut.sectors_lost += 1;
+                } else {
+                    cut.sectors_kept += 1;
                     // Mostly the newest content, as a write-back takes what is there.
                     let newest = versions.len() - 1;
                     let chosen =
@@ -187,7 +232,10 @@ impl SimulatedDisk {
         state.names.clone_from(&state.durable_names);
         state.faults.clear();
         state.powered_off = false;
+        state.full = false;
+        state.sync_fails = false;
         state.epoch += 1;
+        cut
     }
 
     /// Changes bytes behind everyone's back, as a failing medium does: each byte of `mask` is
@@ -257,7 +305,11 @@ impl SimulatedFile {
 impl Disk for SimulatedDisk {
     fn create(&self, name: &str, size_bytes: u64) -> Result<Box<dyn DiskFile>, Error> {
         let state = &mut *self.lock();
-        let fault = state.begin(Operation::Create, name)?;
+        let mut fault = state.begin(Operation::Create, name)?;
+        if state.full && fault.is_none() {
+            state.refusals += 1;
+            fault = Some(Fault::OutOfSpace);
+        }
         if state.names.contains_key(name) {
             return Err(Error::new(Operation::Create, name, io::ErrorKind::AlreadyExists.into()));
         }
@@ -361,7 +413,10 @@ impl DiskFile for SimulatedFile {
 
     fn sync_data(&self) -> Result<(), Error> {
         self.with(Operation::SyncData, |state| {
-            let fault = state.begin(Operation::SyncData, &self.name)?;
+            let mut fault = state.begin(Operation::SyncData, &self.name)?;
+            if std::mem::take(&mut state.sync_fails) && fault.is_none() {
+                fault = Some(Fault::Io);
+            }
             let file = state
                 .inodes
                 .get_mut(self.inode)

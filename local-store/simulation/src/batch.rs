@@ -1,0 +1,147 @@
+//! Many runs, one thread each at a time, and their sum.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::run::{Outcome, run};
+use crate::world::coverage::{Counts, missing};
+use crate::world::plan::Plan;
+
+/// Seeds from which on every class of fault has to happen.
+pub const COVERING_SEEDS: u64 = 40;
+
+/// Which seeds, and how they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The first seed.
+    pub first: u64,
+    /// How many.
+    pub seeds: u64,
+    /// Simulated seconds of load in each.
+    pub seconds: u64,
+    /// Nodes.
+    pub nodes: usize,
+    /// Threads.
+    pub jobs: usize,
+}
+
+/// What a batch came to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Runs that ended.
+    pub runs: u64,
+    /// Runs with a violation, by seed, at most as many as were asked to be kept.
+    pub failures: Vec<Outcome>,
+    /// How many runs had a violation.
+    pub failed: u64,
+    /// What happened how often.
+    pub coverage: Counts,
+    /// Requests: answered, refused, unknown.
+    pub requests: [u64; 3],
+    /// Histories of single items.
+    pub histories: u64,
+    /// Stream records.
+    pub stream_records: u64,
+    /// Simulated time.
+    pub simulated: Duration,
+    /// Real time.
+    pub took: Duration,
+    /// Classes of faults that never happened although they have to.
+    pub missing: Vec<&'static str>,
+}
+
+/// Failing runs that are kept.
+const FAILURES_KEPT: usize = 20;
+
+/// Runs a batch and tells `progress` after each run: how many ended, how many failed.
+#[must_use]
+pub fn run_all(batch: &Batch, progress: &mut dyn FnMut(u64, u64)) -> Summary {
+    let begun = Instant::now();
+    let next = AtomicU64::new(batch.first);
+    let end = batch.first.saturating_add(batch.seeds);
+    let (sender, outcomes) = mpsc::channel();
+    let mut summary = Summary::default();
+    std::thread::scope(|scope| {
+        for _ in 0..batch.jobs.max(1) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::SeqCst);
+                    if seed >= end {
+                        return;
+                    }
+                    let plan = Plan::of(seed, batch.nodes, batch.seconds);
+                    // Nobody listens any more only when this thread's caller has gone.
+                    if sender.send(run(&plan, false)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for outcome in outcomes {
+            summary.add(outcome);
+            progress(summary.runs, summary.failed);
+        }
+    });
+    summary.failures.sort_by_key(|outcome| outcome.seed);
+    summary.failures.truncate(FAILURES_KEPT);
+    summary.took = begun.elapsed();
+    if batch.seeds >= COVERING_SEEDS {
+        summary.missing = missing(&summary.coverage, batch.nodes);
+    }
+    summary
+}
+
+impl Summary {
+    fn add(&mut self, outcome: Outcome) {
+        self.runs += 1;
+        for (class, times) in &outcome.coverage {
+            *self.coverage.entry(class).or_default() += times;
+        }
+        for (sum, part) in self.requests.iter_mut().zip(outcome.requests) {
+            *sum += part;
+        }
+        self.histories += outcome.histories;
+        self.stream_records += outcome.stream_records;
+        self.simulated += outcome.simulated;
+        if !outcome.violations.is_empty() {
+            self.failed += 1;
+            self.failures.push(outcome);
+        }
+    }
+
+    /// Whether nothing was broken and everything happened that has to.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.failed == 0 && self.missing.is_empty() && self.runs > 0
+    }
+
+    /// The summary for programs.
+    #[must_use]
+    pub fn to_json(&self, batch: &Batch) -> Value {
+        let failures: Vec<Value> = self
+            .failures
+            .iter()
+            .map(|outcome| {
+                let violations: Vec<String> =
+                    outcome.violations.iter().map(ToString::to_string).collect();
+                json!({"seed": outcome.seed, "violations": violations})
+            })
+            .collect();
+        let coverage: BTreeMap<&str, u64> = self.coverage.iter().map(|(k, v)| (*k, *v)).collect();
+        let [answered, refused, unknown] = self.requests;
+        json!({
+            "first_seed": batch.first, "seeds": self.runs, "seconds": batch.seconds,
+            "nodes": batch.nodes, "failed": self.failed, "failures": failures,
+            "faults": coverage, "faults_missing": self.missing,
+            "requests": {"answered": answered, "refused": refused, "unknown": unknown},
+            "histories": self.histories, "stream_records": self.stream_records,
+            "simulated_s": self.simulated.as_secs_f64(), "took_s": self.took.as_secs_f64(),
+        })
+    }
+}

@@ -1,0 +1,471 @@
+//! Whether one item's history is linearizable: whether there is an order of its operations in which
+//! each one sees what the ones before left, and which agrees with the order in real time.
+//!
+//! The search is Wing and Gong's ("Testing and verifying concurrent objects", 1993) with Lowe's
+//! memory of visited configurations ("Testing for linearizability", 2017). It is quick because every
+//! write stores a value of its own and every completed operation says what it saw (`ALL_OLD`), so
+//! that most steps leave one choice.
+
+use std::collections::{BTreeMap, HashSet};
+
+/// What an item holds: the number that its last writer gave, or nothing.
+pub type State = Option<u64>;
+
+/// One operation on one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// When it was sent, on one logical clock for all clients.
+    pub call: u64,
+    /// Its end on the same clock, and what it saw; `None` when its outcome is not known: it may
+    /// have been made at any time since, or never.
+    pub seen: Option<(u64, State)>,
+    /// What it does.
+    pub kind: Kind,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It leaves the item as it is; also a write whose condition failed.
+    Read,
+    /// It stores a value that no other operation of the history stores.
+    Write(u64),
+    /// It stores a value if the item holds what is given here.
+    WriteIf(State, u64),
+    /// It removes the item.
+    Delete,
+}
+
+/// What a check came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is such an order.
+    Linearizable,
+    /// There is none.
+    Violated,
+    /// The search was given up: too many configurations, or too many operations at the same time.
+    TooHard,
+}
+
+/// Words of the window: 512 operations that began after the oldest one that is not in order yet.
+const WINDOW_WORDS: usize = 8;
+const WINDOW_OPERATIONS: usize = WINDOW_WORDS * 64;
+/// Deletes of unknown outcome, which cannot be told from others by a value.
+const OPEN_DELETES_MAX: usize = 64;
+
+/// An operation that has to be in the order.
+#[derive(Clone, Copy)]
+struct Step {
+    call: u64,
+    end: u64,
+    /// What it has to find, if that is known.
+    from: Option<State>,
+    to: State,
+}
+
+/// A configuration of the search.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Configuration {
+    /// The steps before this one are all in order.
+    prefix: usize,
+    /// Which of those from `prefix` on are too.
+    window: [u64; WINDOW_WORDS],
+    /// Which deletes of unknown outcome were made.
+    deletes: u64,
+    state: State,
+}
+
+impl Configuration {
+    fn has(&self, offset: usize) -> bool {
+        self.window.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
+    }
+
+    /// The configuration with one more step in order.
+    fn with(mut self, offset: usize, state: State) -> Self {
+        if let Some(word) = self.window.get_mut(offset / 64) {
+            *word |= 1 << (offset % 64);
+        }
+        while self.has(0) {
+            let mut carry = 0;
+            for word in self.window.iter_mut().rev() {
+                let low = *word & 1;
+                *word = *word >> 1 | carry << 63;
+                carry = low;
+            }
+            self.prefix += 1;
+        }
+        Self { state, ..self }
+    }
+}
+
+/// Checks a history that begins with an item in state `initial`. Gives up after `budget`
+/// configurations.
+#[must_use]
+pub fn check(operations: &[Operation], initial: State, budget: usize) -> Verdict {
+    let (steps, deletes) = arrange(operations);
+    if deletes.len() > OPEN_DELETES_MAX {
+        return Verdict::TooHard;
+    }
+    let start = Configuration { prefix: 0, window: [0; WINDOW_WORDS], deletes: 0, state: initial };
+    let mut visited = HashSet::from([start]);
+    let mut open = vec![start];
+    while let Some(configuration) = open.pop() {
+        if configuration.prefix == steps.len() {
+            return Verdict::Linearizable;
+        }
+        if visited.len() > budget {
+            return Verdict::TooHard;
+        }
+        let Some(choices) = choices(&steps, &deletes, &configuration) else {
+            return Verdict::TooHard;
+        };
+        // The earliest step is tried first: it is on top of the stack.
+        for next in choices.into_iter().rev() {
+            if visited.insert(next) {
+                open.push(next);
+            }
+        }
+    }
+    Verdict::Violated
+}
+
+/// The configurations that come next, or `None` when the window is too small.
+fn choices(steps: &[Step], deletes: &[u64], now: &Configuration) -> Option<Vec<Configuration>> {
+    let mut found = Vec::new();
+    // Whoever ends first has to come before everybody that begins after that end.
+    let mut deadline = u64::MAX;
+    for (offset, step) in steps.get(now.prefix..)?.iter().enumerate() {
+        if step.call > deadline {
+            break;
+        }
+        if offset >= WINDOW_OPERATIONS {
+            return None;
+        }
+        if now.has(offset) {
+            continue;
+        }
+        deadline = deadline.min(step.end);
+        if step.from.is_none_or(|from| from == now.state) {
+            found.push(now.with(offset, step.to));
+        }
+    }
+    if now.state.is_some() {
+        for (number, call) in deletes.iter().enumerate() {
+            if now.deletes >> number & 1 == 0 && *call < deadline {
+                let deletes = now.deletes | 1 << number;
+                found.push(Configuration { deletes, state: None, ..*now });
+                // The others of unknown outcome are as good, and can be taken later.
+                break;
+            }
+        }
+    }
+    Some(found)
+}
+
+/// The steps by their beginnings, and when each delete of unknown outcome began.
+///
+/// A write of unknown outcome that nobody saw is left out: every completed operation says what it
+/// saw, so nothing that completed came between it and the next write. One that was seen happened
+/// before the first of those who saw it ended.
+fn arrange(operations: &[Operation]) -> (Vec<Step>, Vec<u64>) {
+    let mut steps = Vec::with_capacity(operations.len());
+    let mut deletes = Vec::new();
+    // Of each value, when the first operation ended that saw it.
+    let mut seen_by: BTreeMap<u64, u64> = BTreeMap::new();
+    for (end, seen) in operations.iter().filter_map(|operation| operation.seen) {
+        if let Some(value) = seen {
+            seen_by.entry(value).and_modify(|first| *first = end.min(*first)).or_insert(end);
+        }
+    }
+    let mut unknown: Vec<(u64, Option<State>, u64)> = Vec::new();
+    for operation in operations {
+        let Operation { call, seen, kind } = operation;
+        match (seen, kind) {
+            (Some((end, from)), kind) => {
+                let to = match kind {
+                    Kind::Read => *from,
+                    Kind::Write(value) | Kind::WriteIf(_, value) => Some(*value),
+                    Kind::Delete => None,
+                };
+                steps.push(Step { call: *call, end: *end, from: Some(*from), to });
+            }
+            (None, Kind::Read) => {}
+            (None, Kind::Write(value)) => unknown.push((*call, None, *value)),
+            (None, Kind::WriteIf(from, value)) => unknown.push((*call, Some(*from), *value)),
+            (None, Kind::Delete) => deletes.push(*call),
+        }
+    }
+    // A write that was seen saw the value that it asked for itself: again until nothing is new.
+    loop {
+        let before = unknown.len();
+        unknown.retain(|(call, from, value)| {
+            let Some(end) = seen_by.get(value).copied() else { return true };
+            steps.push(Step { call: *call, end, from: *from, to: Some(*value) });
+            if let Some(Some(asked)) = from {
+                seen_by.entry(*asked).and_modify(|first| *first = end.min(*first)).or_insert(end);
+            }
+            false
+        });
+        if unknown.len() == before {
+            break;
+        }
+    }
+    steps.sort_by_key(|step| step.call);
+    deletes.sort_unstable();
+    (steps, deletes)
+}
+
+/// The shortest beginning of a violated history that is violated itself, by when its last
+/// operation ended: what happened later is not needed to see what went wrong.
+#[must_use]
+pub fn shortest_violation(
+    operations: &[Operation],
+    initial: State,
+    budget: usize,
+) -> Vec<Operation> {
+    let mut ends: Vec<u64> =
+        operations.iter().filter_map(|operation| Some(operation.seen?.0)).collect();
+    ends.sort_unstable();
+    let violated =
+        |end: &u64| check(&until(operations, *end), initial, budget) == Verdict::Violated;
+    let first = ends.partition_point(|end| !violated(end));
+    ends.get(first).map_or_else(|| operations.to_vec(), |end| until(operations, *end))
+}
+
+/// The history as it was known at a time.
+fn until(operations: &[Operation], end: u64) -> Vec<Operation> {
+    let begun = operations.iter().filter(|operation| operation.call <= end);
+    begun
+        .map(|operation| Operation {
+            seen: operation.seen.filter(|(ended, _)| *ended <= end),
+            ..operation.clone()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use server::disk::SplitMix64;
+
+    use super::*;
+
+    const BUDGET: usize = 200_000;
+
+    fn done(call: u64, end: u64, seen: State, kind: Kind) -> Operation {
+        Operation { call, seen: Some((end, seen)), kind }
+    }
+
+    fn unknown(call: u64, kind: Kind) -> Operation {
+        Operation { call, seen: None, kind }
+    }
+
+    #[test]
+    fn small_histories_have_the_right_verdict() {
+        use Kind::{Delete, Read, Write, WriteIf};
+        use Verdict::{Linearizable, Violated};
+        let write = done(1, 2, None, Write(7));
+        let cases = [
+            ("nothing", vec![], Linearizable),
+            (
+                "a read sees the write before",
+                vec![write.clone(), done(3, 4, Some(7), Read)],
+                Linearizable,
+            ),
+            ("a stale read", vec![write.clone(), done(3, 4, None, Read)], Violated),
+            (
+                "a read at the same time may see either",
+                vec![done(1, 4, None, Write(7)), done(2, 3, Some(7), Read), done(2, 6, None, Read)],
+                Linearizable,
+            ),
+            (
+                "two reads one after the other do not go back",
+                vec![done(1, 9, None, Write(7)), done(2, 3, Some(7), Read), done(4, 5, None, Read)],
+                Violated,
+            ),
+            ("a value from nowhere", vec![done(1, 2, Some(9), Read)], Violated),
+            (
+                "an unknown write that nobody saw",
+                vec![unknown(1, Write(7)), done(2, 3, None, Read)],
+                Linearizable,
+            ),
+            (
+                "an unknown write takes effect late",
+                vec![unknown(1, Write(7)), done(2, 3, None, Read), done(4, 5, Some(7), Read)],
+                Linearizable,
+            ),
+            (
+                "an unknown write takes effect once",
+                vec![
+                    unknown(1, Write(7)),
+                    done(2, 3, Some(7), Write(8)),
+                    done(4, 5, Some(7), Read),
+                ],
+                Violated,
+            ),
+            (
+                "an unknown conditional write needs its condition",
+                vec![unknown(1, WriteIf(Some(5), 7)), done(4, 5, Some(7), Read)],
+                Violated,
+            ),
+            (
+                "two writers over the same value",
+                vec![write.clone(), done(3, 4, Some(7), Write(8)), done(5, 6, Some(7), Write(9))],
+                Violated,
+            ),
+            (
+                "an unknown delete explains what is gone",
+                vec![
+                    write.clone(),
+                    unknown(3, Delete),
+                    done(4, 5, Some(7), Read),
+                    done(6, 7, None, Read),
+                ],
+                Linearizable,
+            ),
+            (
+                "one unknown delete explains it once",
+                vec![
+                    write.clone(),
+                    unknown(3, Delete),
+                    done(4, 5, None, Write(8)),
+                    done(6, 7, None, Read),
+                ],
+                Violated,
+            ),
+            (
+                "a delete sees what it removes",
+                vec![write, done(3, 4, Some(7), Delete), done(5, 6, None, Read)],
+                Linearizable,
+            ),
+        ];
+        for (name, history, verdict) in cases {
+            assert_eq!(check(&history, None, BUDGET), verdict, "{name}");
+        }
+    }
+
+    /// A history of `clients` at the same time on a real register, and what it left.
+    fn honest(seed: u64, clients: usize, count: usize) -> Vec<Operation> {
+        let mut random = SplitMix64::new(seed);
+        let (mut clock, mut state, mut history) = (0, None, Vec::new());
+        let mut busy: Vec<Option<(u64, Kind, Option<State>)>> = vec![None; clients];
+        while history.len() < count {
+            clock += 1;
+            let client = random.up_to(clients - 1);
+            busy[client] = match busy[client].take() {
+                None => {
+                    let value = clock;
+                    let kind = match random.up_to(9) {
+                        0..4 => Kind::Read,
+                        4..8 => Kind::Write(value),
+                        _ => Kind::Delete,
+                    };
+                    Some((clock, kind, None))
+                }
+                Some((call, kind, None)) => {
+                    let seen = state;
+                    state = match kind {
+                        Kind::Read => state,
+                        Kind::Write(value) | Kind::WriteIf(_, value) => Some(value),
+                        Kind::Delete => None,
+                    };
+                    Some((call, kind, Some(seen)))
+                }
+                Some((call, kind, Some(seen))) => {
+                    let known = random.up_to(30) > 0;
+                    history.push(Operation { call, seen: known.then_some((clock, seen)), kind });
+                    None
+                }
+            };
+        }
+        let unfinished = busy.into_iter().flatten();
+        history.extend(unfinished.map(|(call, kind, _)| Operation { call, seen: None, kind }));
+        history
+    }
+
+    #[test]
+    fn honest_histories_pass_and_planted_stale_reads_do_not() {
+        let mut planted = 0;
+        for seed in 0..60 {
+            let mut history = honest(seed, 8, 600);
+            assert_eq!(check(&history, None, BUDGET), Verdict::Linearizable, "seed {seed}");
+            // The last read is made to see what an early write stored, overwritten long ago.
+            let old = history.iter().find_map(|operation| match operation.kind {
+                Kind::Write(value) if operation.seen.is_some() => Some(value),
+                _ => None,
+            });
+            let last = history
+                .iter_mut()
+                .rev()
+                .find(|operation| operation.kind == Kind::Read && operation.seen.is_some());
+            if let (Some(old), Some(last)) = (old, last) {
+                last.seen = last.seen.map(|(end, _)| (end, Some(old)));
+                assert_eq!(check(&history, None, BUDGET), Verdict::Violated, "seed {seed}");
+                let short = shortest_violation(&history, None, BUDGET);
+                assert!(short.len() <= history.len());
+                assert_eq!(check(&short, None, BUDGET), Verdict::Violated, "seed {seed}");
+                planted += 1;
+            }
+        }
+        assert!(planted > 50, "{planted}");
+    }
+
+    /// Tries every order, and for unknown outcomes also leaving them out.
+    fn brute_force(rest: &[Operation], state: State) -> bool {
+        if rest.iter().all(|operation| operation.seen.is_none()) {
+            return true;
+        }
+        let deadline = rest.iter().filter_map(|o| Some(o.seen?.0)).min().unwrap_or(u64::MAX);
+        (0..rest.len()).any(|place| {
+            let operation = &rest[place];
+            if operation.call > deadline || operation.seen.is_some_and(|(_, seen)| seen != state) {
+                return false;
+            }
+            let next = match operation.kind {
+                Kind::Read => state,
+                Kind::Write(value) => Some(value),
+                Kind::WriteIf(from, value) if from == state || operation.seen.is_some() => {
+                    Some(value)
+                }
+                Kind::WriteIf(..) => state,
+                Kind::Delete => None,
+            };
+            let mut rest = rest.to_vec();
+            rest.remove(place);
+            brute_force(&rest, next)
+        })
+    }
+
+    fn operation() -> impl Strategy<Value = (u64, u64, Option<Option<u8>>, u8, Option<u8>)> {
+        (
+            0..20u64,
+            1..10u64,
+            prop::option::weighted(0.8, prop::option::of(0u8..6)),
+            0u8..4,
+            prop::option::of(0u8..6),
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn agrees_with_trying_every_order(drawn in prop::collection::vec(operation(), 1..7)) {
+            let history: Vec<Operation> = (0u64..).zip(drawn).map(|(value, (call, length, seen, kind, asked))| {
+                // Times differ, so that no end is a beginning.
+                let (call, end) = (call * 100 + value, (call + length) * 100 + 50 + value);
+                let seen = seen.map(|seen| (end, seen.map(u64::from)));
+                let asked = asked.map(u64::from);
+                let kind = match kind {
+                    0 => Kind::Read,
+                    1 => Kind::Write(value),
+                    2 if seen.is_none_or(|(_, seen)| seen == asked) => Kind::WriteIf(asked, value),
+                    2 => Kind::Read,
+                    _ => Kind::Delete,
+                };
+                Operation { call, seen, kind }
+            }).collect();
+            let expected = if brute_force(&history, None) { Verdict::Linearizable } else { Verdict::Violated };
+            prop_assert_eq!(check(&history, None, BUDGET), expected, "{:#?}", history);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The checkers: each judges what was observed by one promise, and knows nothing of how the store
+//! works or how the history was made.
+
+pub mod expiry;
+pub mod linearizability;
+pub mod predecessors;
+pub mod replicas;
+pub mod stream;
+#[cfg(test)]
+mod stream_tests;
+pub mod totals;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use model::Item;
+
+use self::linearizability::{Operation, Verdict};
+use self::replicas::Dump;
+use self::stream::{Facts, ShardRecords};
+use crate::history::{Records, state_of};
+
+/// Configurations that the search of one register's history may visit.
+const SEARCH_BUDGET: usize = 2_000_000;
+/// Complaints of one checker that are kept: the first ones say enough.
+const COMPLAINTS_MAX: usize = 5;
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The checker that found it.
+    pub checker: &'static str,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.checker, self.what)
+    }
+}
+
+/// What was found when everything had come to rest.
+#[derive(Debug, Default)]
+pub struct End {
+    /// The table, read strongly, by key.
+    pub table: BTreeMap<String, Item>,
+    /// The stream.
+    pub shards: Vec<ShardRecords>,
+    /// What the index over the owner holds.
+    pub index: Vec<Item>,
+    /// Every replica's state.
+    pub replicas: Vec<(String, Dump)>,
+    /// What had expired before this time must be gone, in epoch seconds.
+    pub expired_before: u64,
+    /// The latest store time that any node can have known, in epoch seconds.
+    pub latest_seconds: u64,
+    /// How far ahead of the others a node's clock may have been, in seconds.
+    pub skew_seconds: u64,
+}
+
+/// Lets every checker judge.
+#[must_use]
+pub fn judge(records: &Records, end: &End) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut say = |checker, complaints: Vec<String>| {
+        let kept = complaints.into_iter().take(COMPLAINTS_MAX);
+        found.extend(kept.map(|what| Violation { checker, what }));
+    };
+    say("answers", records.defects.clone());
+    for (key, operations) in &records.registers {
+        let label = |what: String| format!("{key}: {what}");
+        let predecessors = predecessors::check(operations);
+        let last = predecessors::check_end(operations, state_of(end.table.get(key)));
+        say("durability", last.into_iter().map(label).collect());
+        say("predecessors", predecessors.into_iter().map(label).collect());
+        say("linearizability", search(operations).into_iter().map(label).collect());
+    }
+    say("weak reads", check_weak_reads(records));
+    say("totals", totals::check_sums(&records.sums, &records.expected_sums));
+    for (slot, votes) in &records.votes {
+        say("totals", totals::check_votes(slot, votes, end.table.get(slot)));
+    }
+    say("expiry", expiry::check_gone(&records.gone, end.skew_seconds));
+    say("expiry", expiry::check_left(&end.table, end.expired_before));
+    let facts = Facts {
+        writes: &records.writes,
+        deletes: &records.deletes,
+        table: &end.table,
+        latest_seconds: end.latest_seconds,
+    };
+    say("stream", stream::check(&end.shards, &facts));
+    let readings = records.readings.iter();
+    say(
+        "stream readers",
+        readings.filter_map(|reading| stream::check_reading(reading, &end.shards)).collect(),
+    );
+    say("replicas", replicas::check_equal(&end.replicas));
+    say("index", replicas::check_index(&end.table, &end.index));
+    found
+}
+
+fn search(operations: &[Operation]) -> Option<String> {
+    match linearizability::check(operations, None, SEARCH_BUDGET) {
+        Verdict::Linearizable => None,
+        Verdict::TooHard => {
+            Some("the search was given up; fewer clients or shorter runs are needed".to_owned())
+        }
+        Verdict::Violated => {
+            let short = linearizability::shortest_violation(operations, None, SEARCH_BUDGET);
+            let lines: Vec<String> = short
+                .iter()
+                .rev()
+                .take(12)
+                .rev()
+                .map(|o| match o.seen {
+                    Some((end, seen)) => {
+                        format!("\n    {}..{end} {:?} saw {seen:?}", o.call, o.kind)
+                    }
+                    None => format!("\n    {}.. {:?} outcome unknown", o.call, o.kind),
+                })
+                .collect();
+            Some(format!(
+                "no order explains its {} operations; the shortest beginning that nothing explains has {}, the last of them:{}",
+                operations.len(),
+                short.len(),
+                lines.concat()
+            ))
+        }
+    }
+}
+
+/// What a read without strong consistency saw was written at some time.
+fn check_weak_reads(records: &Records) -> Vec<String> {
+    let stored = |key: &str, id: &u64| records.writes.get(id).is_some_and(|(at, _)| at == key);
+    records
+        .weak_reads
+        .iter()
+        .filter_map(|(key, state)| {
+            let id = state.filter(|id| !stored(key, id))?;
+            Some(format!("{key}: a read saw {id}, which nobody stored there"))
+        })
+        .collect()
+}

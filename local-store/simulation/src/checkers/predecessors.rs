@@ -1,0 +1,190 @@
+//! What can be seen without a search, in O(n log n): values from nowhere, lost updates, values that
+//! come back after they were replaced, acknowledged writes that are gone.
+//!
+//! It relies on two things: each value is stored by one operation only, and each completed operation
+//! says which value it found. It finds most defects at once and names them; what only a search can
+//! tell is `linearizability`'s.
+
+use std::collections::BTreeMap;
+
+use super::linearizability::{Kind, Operation, State};
+
+/// What a value's writer is known to have done.
+struct Writer {
+    call: u64,
+    end: Option<u64>,
+}
+
+/// Checks the history of one item that begins with nothing, and says what is wrong.
+#[must_use]
+pub fn check(operations: &[Operation]) -> Vec<String> {
+    let mut writers = BTreeMap::new();
+    for operation in operations {
+        if let Kind::Write(value) | Kind::WriteIf(_, value) = operation.kind {
+            let end = operation.seen.map(|(end, _)| end);
+            writers.insert(value, Writer { call: operation.call, end });
+        }
+    }
+    let mut wrong: Vec<String> = operations
+        .iter()
+        .filter_map(|operation| match (operation.kind, operation.seen) {
+            (Kind::WriteIf(asked, value), Some((end, seen))) if asked != seen => Some(format!(
+                "condition: {value}, acknowledged at {end}, was stored over {seen:?} on condition of {asked:?}"
+            )),
+            _ => None,
+        })
+        .collect();
+    let mut replaced: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for operation in operations {
+        let (Some((end, Some(found))), Some(stored)) = (operation.seen, stored(operation)) else {
+            continue;
+        };
+        if let Some((_, other)) = replaced.get(&found) {
+            wrong.push(format!(
+                "lost update: the operations that ended at {end} and at {other} both replaced {found} (now {stored:?})"
+            ));
+        }
+        replaced.insert(found, (end, end));
+    }
+    wrong.extend(operations.iter().filter_map(|operation| {
+        let (end, seen) = operation.seen?;
+        let seen = seen?;
+        let Some(writer) = writers.get(&seen) else {
+            return Some(format!(
+                "the operation that ended at {end} saw {seen}, which nobody stored"
+            ));
+        };
+        if writer.call > end {
+            return Some(format!("the operation that ended at {end} saw {seen}, stored later"));
+        }
+        match replaced.get(&seen) {
+            Some((gone, _)) if *gone < operation.call => Some(format!(
+                "stale: the operation from {} to {end} saw {seen}, which was replaced by {gone}",
+                operation.call
+            )),
+            _ => None,
+        }
+    }));
+    wrong.extend(find_revivals(operations, &writers));
+    wrong
+}
+
+/// What a completed operation left, if that is not what it found.
+fn stored(operation: &Operation) -> Option<State> {
+    let (_, seen) = operation.seen?;
+    match operation.kind {
+        Kind::Read => None,
+        Kind::Write(value) | Kind::WriteIf(_, value) => Some(Some(value)),
+        Kind::Delete => seen.map(|_| None),
+    }
+}
+
+/// Operations that saw an older value although a newer one was acknowledged before they began.
+fn find_revivals(operations: &[Operation], writers: &BTreeMap<u64, Writer>) -> Vec<String> {
+    // By the end of a write: the latest beginning of all writes that ended until then.
+    let mut ended: Vec<(u64, u64, u64)> =
+        writers.iter().filter_map(|(value, w)| Some((w.end?, w.call, *value))).collect();
+    ended.sort_unstable();
+    let mut latest = (0, 0);
+    for (_, call, value) in &mut ended {
+        latest = latest.max((*call, *value));
+        (*call, *value) = latest;
+    }
+    let mut wrong = Vec::new();
+    for operation in operations {
+        let Some((end, Some(seen))) = operation.seen else { continue };
+        let Some(older) = writers.get(&seen).and_then(|writer| writer.end) else { continue };
+        let before = ended.partition_point(|(end, ..)| *end < operation.call);
+        let Some((_, call, newer)) = before.checked_sub(1).and_then(|place| ended.get(place))
+        else {
+            continue;
+        };
+        if *call > older && *newer != seen {
+            wrong.push(format!(
+                "lost write: the operation from {} to {end} saw {seen}, acknowledged at {older}, although {newer} was stored and acknowledged after that and before it began",
+                operation.call
+            ));
+        }
+    }
+    wrong
+}
+
+/// Checks that the state found at the end can follow from the acknowledged writes, when no outcome
+/// is unknown: it is then what the last of them left.
+#[must_use]
+pub fn check_end(operations: &[Operation], found: State) -> Option<String> {
+    if operations.iter().any(|operation| operation.seen.is_none() && operation.kind != Kind::Read) {
+        return None;
+    }
+    let replaced = |value: u64| {
+        operations
+            .iter()
+            .any(|o| o.seen.is_some_and(|(_, seen)| seen == Some(value)) && stored(o).is_some())
+    };
+    let lost = operations.iter().find_map(|operation| match (operation.kind, operation.seen) {
+        (Kind::Write(value) | Kind::WriteIf(_, value), Some((end, _)))
+            if Some(value) != found && !replaced(value) =>
+        {
+            Some((value, end))
+        }
+        _ => None,
+    });
+    let (value, end) = lost?;
+    Some(format!(
+        "acknowledged write lost: {value}, acknowledged at {end}, was replaced by nobody, but the item holds {found:?}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(call: u64, end: u64, seen: State, kind: Kind) -> Operation {
+        Operation { call, seen: Some((end, seen)), kind }
+    }
+
+    #[test]
+    fn planted_violations_are_named() {
+        use Kind::{Delete, Read, Write};
+        let first = done(1, 2, None, Write(1));
+        let cases = [
+            (vec![first.clone(), done(3, 4, Some(1), Write(2)), done(5, 6, Some(2), Read)], None),
+            (
+                vec![first.clone(), done(3, 9, Some(1), Write(2)), done(4, 8, Some(1), Write(3))],
+                Some("lost update"),
+            ),
+            (vec![done(1, 2, Some(5), Read)], Some("nobody stored")),
+            (vec![done(1, 2, Some(5), Read), done(3, 4, None, Write(5))], Some("stored later")),
+            (
+                vec![first.clone(), done(3, 4, Some(1), Write(2)), done(5, 6, Some(1), Read)],
+                Some("stale"),
+            ),
+            (
+                vec![first.clone(), done(3, 4, Some(1), Delete), done(5, 6, Some(1), Read)],
+                Some("stale"),
+            ),
+            // The second write saw nothing at all, as if the first had never been.
+            (
+                vec![first, done(3, 4, None, Write(2)), done(5, 6, Some(1), Read)],
+                Some("lost write"),
+            ),
+        ];
+        for (history, expected) in cases {
+            let wrong = check(&history);
+            match expected {
+                None => assert!(wrong.is_empty(), "{wrong:?}"),
+                Some(text) => assert!(wrong.iter().any(|w| w.contains(text)), "{text}: {wrong:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_is_what_the_last_write_left() {
+        let history = [done(1, 2, None, Kind::Write(1)), done(3, 4, Some(1), Kind::Write(2))];
+        assert_eq!(check_end(&history, Some(2)), None);
+        assert!(check_end(&history, Some(1)).unwrap().contains("2, acknowledged at 4"));
+        assert!(check_end(&history, None).is_some());
+        let unknown = [history[0].clone(), Operation { call: 5, seen: None, kind: Kind::Delete }];
+        assert_eq!(check_end(&unknown, None), None, "the delete may have been made");
+    }
+}

@@ -1,0 +1,294 @@
+//! The stream's promise: each committed change of an item stands in it exactly once, in the order of
+//! the changes of that item, with the right images; what changes nothing does not stand in it; a
+//! delete by TTL says so, and is a delete of what had expired.
+//!
+//! It judges the stream as a whole at the end, and what single readers saw of it on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::json::item_to_string;
+use model::{EventName, Item, StreamRecord};
+
+use super::linearizability::State;
+use crate::history::{Fate, Reading, state_of};
+use crate::request::{EXPIRES_AT, KEY, Shard};
+
+/// One shard with everything that it ever took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardRecords {
+    /// The shard.
+    pub shard: Shard,
+    /// Its records in the order in which they are read.
+    pub records: Vec<StreamRecord>,
+}
+
+/// What the stream has to agree with.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// Every write that stores something, by its number.
+    pub writes: &'a BTreeMap<u64, (String, Fate)>,
+    /// Every delete that a client asked for, by key.
+    pub deletes: &'a BTreeMap<String, Vec<(Fate, State)>>,
+    /// The table at the end, by key.
+    pub table: &'a BTreeMap<String, Item>,
+    /// The latest store time that any node can have known, in epoch seconds.
+    pub latest_seconds: u64,
+}
+
+/// Checks the whole stream of a table that had it from the beginning and lost nothing by age.
+#[must_use]
+pub fn check(shards: &[ShardRecords], facts: &Facts<'_>) -> Vec<String> {
+    let mut wrong = check_shards(shards);
+    let mut all: Vec<(&Shard, &StreamRecord)> = shards
+        .iter()
+        .flat_map(|found| found.records.iter().map(move |record| (&found.shard, record)))
+        .collect();
+    all.sort_by(|(_, a), (_, b)| a.sequence_number.cmp(&b.sequence_number));
+    for pair in all.windows(2) {
+        if let [(_, a), (_, b)] = pair
+            && a.sequence_number == b.sequence_number
+        {
+            wrong.push(format!("two records have the sequence number {}", a.sequence_number));
+        }
+    }
+    wrong.extend(check_replay(shards, &all, facts.table));
+    wrong.extend(check_changes(&all, facts));
+    wrong.extend(
+        all.iter().filter_map(|(_, record)| check_time_to_live(record, facts.latest_seconds)),
+    );
+    wrong
+}
+
+/// Each shard by itself, and its place among the others.
+fn check_shards(shards: &[ShardRecords]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut seen: BTreeMap<&str, &Shard> = BTreeMap::new();
+    for ShardRecords { shard, records } in shards {
+        let id = &shard.id;
+        if !records.is_sorted_by(|a, b| a.sequence_number < b.sequence_number) {
+            wrong.push(format!("{id}: sequence numbers do not ascend"));
+        }
+        let (first, last) = &shard.range;
+        for record in records {
+            let number = record.sequence_number.as_str();
+            if number < first.as_str() || last.as_ref().is_some_and(|last| number > last.as_str()) {
+                wrong.push(format!("{id}: {number} lies outside of {first} to {last:?}"));
+            }
+        }
+        if let Some(parent) = &shard.parent {
+            match seen.get(parent.as_str()) {
+                None => wrong.push(format!("{id}: its parent {parent} is not listed before it")),
+                Some(parent) => match &parent.range.1 {
+                    None => wrong.push(format!("{id}: its parent {} is open", parent.id)),
+                    Some(last) if first < last => {
+                        wrong.push(format!(
+                            "{id}: it begins at {first}, before its parent's end {last}"
+                        ));
+                    }
+                    Some(_) => {}
+                },
+            }
+        }
+        seen.insert(id, shard);
+    }
+    wrong
+}
+
+/// Every image has to be what the record before left, and the last one what the table holds.
+fn check_replay(
+    shards: &[ShardRecords],
+    all: &[(&Shard, &StreamRecord)],
+    table: &BTreeMap<String, Item>,
+) -> Vec<String> {
+    let parents: BTreeMap<&str, Option<&str>> =
+        shards.iter().map(|s| (s.shard.id.as_str(), s.shard.parent.as_deref())).collect();
+    let descends = |from: &str, to: &str| {
+        let mut place = Some(to);
+        // A chain of parents is no longer than there are shards.
+        for _ in 0..=shards.len() {
+            match place {
+                Some(id) if id == from => return true,
+                Some(id) => place = parents.get(id).copied().flatten(),
+                None => return false,
+            }
+        }
+        false
+    };
+    let mut wrong = Vec::new();
+    let mut items: BTreeMap<String, (Option<Item>, &str)> = BTreeMap::new();
+    for (shard, record) in all {
+        let key = key_of(record);
+        let number = &record.sequence_number;
+        let (before, last_shard) =
+            items.get(&key).map_or((None, None), |(item, shard)| (item.as_ref(), Some(*shard)));
+        if before != record.old_image.as_ref() {
+            wrong.push(format!(
+                "{key} at {number}: the old image {} is not what the record before left, {}",
+                show(record.old_image.as_ref()),
+                show(before)
+            ));
+        }
+        if record.old_image == record.new_image {
+            wrong.push(format!("{key} at {number}: a record of a change that changes nothing"));
+        }
+        let name = match (&record.old_image, &record.new_image) {
+            (None, _) => EventName::Insert,
+            (Some(_), Some(_)) => EventName::Modify,
+            (Some(_), None) => EventName::Remove,
+        };
+        if record.event_name != name {
+            wrong.push(format!(
+                "{key} at {number}: it says {:?}, its images say {name:?}",
+                record.event_name
+            ));
+        }
+        if last_shard.is_some_and(|last| !descends(last, &shard.id)) {
+            wrong.push(format!(
+                "{key} at {number}: {} does not descend from {last_shard:?}",
+                shard.id
+            ));
+        }
+        items.insert(key, (record.new_image.clone(), &shard.id));
+    }
+    let keys: BTreeSet<&String> = items.keys().chain(table.keys()).collect();
+    for key in keys {
+        let replayed = items.get(key).and_then(|(item, _)| item.as_ref());
+        if replayed != table.get(key) {
+            wrong.push(format!(
+                "{key}: the stream adds up to {}, the table holds {}",
+                show(replayed),
+                show(table.get(key))
+            ));
+        }
+    }
+    wrong
+}
+
+/// Exactly the changes that clients asked for, and TTL.
+fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut stored: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut deletes = facts.deletes.clone();
+    for (_, record) in all {
+        let key = key_of(record);
+        let number = &record.sequence_number;
+        let (old, new) = (state_of(record.old_image.as_ref()), state_of(record.new_image.as_ref()));
+        match new {
+            Some(id) if old != new => {
+                *stored.entry(id).or_default() += 1;
+                match facts.writes.get(&id) {
+                    None => wrong.push(format!("{key} at {number}: nobody wrote {id}")),
+                    Some((_, Fate::NotMade)) => {
+                        wrong.push(format!("{key} at {number}: the write {id} was refused"));
+                    }
+                    Some((written, _)) if *written != key => {
+                        wrong.push(format!("{key} at {number}: {id} was written to {written}"));
+                    }
+                    Some(_) => {}
+                }
+            }
+            None if !record.is_time_to_live() && record.new_image.is_none() => {
+                let asked = deletes.entry(key.clone()).or_default();
+                let known = asked.iter().position(|d| *d == (Fate::Acknowledged, old));
+                match known.or_else(|| asked.iter().position(|(fate, _)| *fate == Fate::Unknown)) {
+                    Some(place) => drop(asked.swap_remove(place)),
+                    None => wrong.push(format!(
+                        "{key} at {number}: {old:?} was removed, not by TTL, and nobody asked for that"
+                    )),
+                }
+            }
+            _ => {}
+        }
+    }
+    for (id, (key, fate)) in facts.writes {
+        let times = stored.get(id).copied().unwrap_or(0);
+        if times > 1 {
+            wrong.push(format!("{key}: the write {id} stands in the stream {times} times"));
+        } else if times == 0 && *fate == Fate::Acknowledged {
+            wrong.push(format!("{key}: the acknowledged write {id} does not stand in the stream"));
+        }
+    }
+    for (key, left) in deletes {
+        for (fate, seen) in left {
+            if fate == Fate::Acknowledged && seen.is_some() {
+                wrong.push(format!(
+                    "{key}: the acknowledged delete of {seen:?} does not stand in the stream"
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// A delete by TTL is one of an item whose time had come.
+fn check_time_to_live(record: &StreamRecord, latest_seconds: u64) -> Option<String> {
+    let (key, number) = (key_of(record), &record.sequence_number);
+    let created = record.approximate_creation_seconds?;
+    if created > latest_seconds {
+        return Some(format!(
+            "{key} at {number}: made at {created}, but it is {latest_seconds} at most"
+        ));
+    }
+    if record.user_identity.is_none() {
+        return None;
+    }
+    if !record.is_time_to_live() {
+        return Some(format!("{key} at {number}: a record of TTL that removes nothing"));
+    }
+    let expires_at =
+        record.old_image.as_ref()?.get(EXPIRES_AT).and_then(|value| value.as_number()?.to_u64());
+    match expires_at {
+        Some(time) if time < created => None,
+        other => {
+            Some(format!("{key} at {number}: TTL removed at {created} what expires at {other:?}"))
+        }
+    }
+}
+
+/// Checks what a reader read of a shard against what the shard took: a run without gaps.
+#[must_use]
+pub fn check_reading(reading: &Reading, shards: &[ShardRecords]) -> Option<String> {
+    let Some(found) = shards.iter().find(|found| found.shard.id == reading.shard) else {
+        return Some(format!("a reader read {}, which is not listed at the end", reading.shard));
+    };
+    let first = reading.records.first()?;
+    let place = found.records.iter().position(|r| r.sequence_number == first.sequence_number);
+    let start = match place {
+        None => {
+            return Some(format!(
+                "{}: a reader read {}, which is gone",
+                reading.shard, first.sequence_number
+            ));
+        }
+        Some(place) if place > 0 && reading.from_beginning => {
+            return Some(format!(
+                "{}: a reader from the beginning missed {place} records",
+                reading.shard
+            ));
+        }
+        Some(place) => place,
+    };
+    let mut taken = found.records.iter().skip(start);
+    for record in &reading.records {
+        match taken.next() {
+            Some(there) if there == record => {}
+            there => {
+                return Some(format!(
+                    "{}: a reader read {} where the shard has {:?}",
+                    reading.shard,
+                    record.sequence_number,
+                    there.map(|record| record.sequence_number.as_str())
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn key_of(record: &StreamRecord) -> String {
+    record.keys.get(KEY).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+}
+
+fn show(item: Option<&Item>) -> String {
+    item.map_or_else(|| "nothing".to_owned(), item_to_string)
+}

@@ -1,0 +1,184 @@
+//! The command line: runs of many seeds, one seed explained, and the other checks of the store's
+//! code. Progress goes to standard error, a summary in JSON to standard output.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::batch::{Batch, Summary, run_all};
+use crate::minimise::minimise;
+use crate::power_loss;
+use crate::run::run;
+use crate::world::plan::Plan;
+
+/// Runs the store's own code in a seeded world of faults and checks what its clients saw.
+#[derive(Debug, Parser)]
+#[command(
+    name = "simulation",
+    version,
+    after_help = "Examples:\n  simulation --seeds 240\n  simulation --first 17 --seeds 1 --explain\n  simulation power-loss --images 20000\n\nExit codes: 0 nothing was broken, 1 something was or a kind of fault never happened, 2 a wrong command."
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    runs: Runs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Cut the power at every place and see that log and state open again, whole
+    PowerLoss {
+        /// How many images of a disk after a power cut are opened
+        #[arg(long, default_value_t = 20_000)]
+        images: u64,
+        /// The seed of the first one
+        #[arg(long, default_value_t = 1)]
+        first: u64,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Runs {
+    /// How many seeds to run
+    #[arg(long, default_value_t = 240, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// Simulated seconds of load in each run
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    seconds: u64,
+    /// Nodes of the cluster
+    #[arg(long, default_value_t = 1, value_parser = ["1"])]
+    nodes: String,
+    /// Runs at the same time; as many as there are processors if not given
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Print the plan and every event of each run; the plan of a failing seed is always made smaller
+    #[arg(long)]
+    explain: bool,
+}
+
+/// Carries out the command.
+///
+/// # Errors
+/// When standard output or standard error cannot be written.
+pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
+    match arguments.command {
+        None => run_seeds(&arguments.runs),
+        Some(Command::PowerLoss { images, first }) => lose_power(first, images),
+    }
+}
+
+/// Says on standard error how far something has come, at most twice a second.
+struct Progress {
+    shown: Instant,
+    total: u64,
+}
+
+impl Progress {
+    fn new(total: u64) -> Self {
+        Self { shown: Instant::now(), total }
+    }
+
+    fn show(&mut self, done: u64, failed: u64) {
+        if self.shown.elapsed() >= Duration::from_millis(500) || done == self.total {
+            self.shown = Instant::now();
+            // Progress that cannot be shown must not stop the work.
+            let _ = writeln!(std::io::stderr(), "{done} of {} done, {failed} failed", self.total);
+        }
+    }
+}
+
+fn code(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+fn run_seeds(runs: &Runs) -> std::io::Result<ExitCode> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let batch = Batch {
+        first: runs.first,
+        seeds: runs.seeds,
+        seconds: runs.seconds,
+        nodes: runs.nodes.parse().unwrap_or(1),
+        jobs: runs.jobs.unwrap_or(processors),
+    };
+    if runs.explain {
+        for seed in batch.first..batch.first.saturating_add(batch.seeds) {
+            explain(&Plan::of(seed, batch.nodes, batch.seconds))?;
+        }
+    }
+    let mut progress = Progress::new(batch.seeds);
+    let summary = run_all(&batch, &mut |done, failed| progress.show(done, failed));
+    report(&batch, &summary)?;
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{:#}", summary.to_json(&batch))?;
+    Ok(code(summary.is_good()))
+}
+
+/// Prints a plan and all events of its run.
+fn explain(plan: &Plan) -> std::io::Result<()> {
+    let outcome = run(plan, true);
+    let mut output = std::io::stderr().lock();
+    writeln!(output, "seed {}, {} nodes, {} s:", plan.seed, plan.nodes, plan.seconds)?;
+    for line in &outcome.log {
+        writeln!(output, "{line}")?;
+    }
+    Ok(())
+}
+
+/// Prints what was broken, with the smallest plan that breaks it too.
+fn report(batch: &Batch, summary: &Summary) -> std::io::Result<()> {
+    let mut output = std::io::stderr().lock();
+    for (place, outcome) in summary.failures.iter().enumerate() {
+        writeln!(output, "\nseed {} fails:", outcome.seed)?;
+        for violation in &outcome.violations {
+            writeln!(output, "  {violation}")?;
+        }
+        // One small plan shows more than several.
+        if place > 0 {
+            continue;
+        }
+        let plan = Plan::of(outcome.seed, batch.nodes, batch.seconds);
+        let smaller = minimise(&plan, outcome);
+        writeln!(
+            output,
+            "the smallest plan found in {} runs: {} s, clients {:?}, and {} faults:",
+            smaller.runs,
+            smaller.plan.seconds,
+            smaller.plan.clients,
+            smaller.plan.faults.len()
+        )?;
+        for planned in &smaller.plan.faults {
+            writeln!(output, "  {planned}")?;
+        }
+        for violation in &smaller.outcome.violations {
+            writeln!(output, "  -> {violation}")?;
+        }
+    }
+    if !summary.missing.is_empty() {
+        writeln!(output, "these faults never happened: {}", summary.missing.join(", "))?;
+    }
+    writeln!(
+        output,
+        "{} runs, {} failed, {:.0} s simulated in {:.1} s",
+        summary.runs,
+        summary.failed,
+        summary.simulated.as_secs_f64(),
+        summary.took.as_secs_f64()
+    )
+}
+
+fn lose_power(first: u64, images: u64) -> std::io::Result<ExitCode> {
+    let mut progress = Progress::new(images);
+    let summary =
+        power_loss::run_all(first, images, &mut |done, failed| progress.show(done, failed));
+    for (seed, what) in &summary.violations {
+        writeln!(std::io::stderr(), "seed {seed}: {what}")?;
+    }
+    writeln!(std::io::stdout(), "{:#}", summary.to_json())?;
+    Ok(code(summary.is_good()))
+}

@@ -1,0 +1,20 @@
+//! The store's own code in a seeded world of faults, and checkers of what its clients saw.
+//!
+//! It observes: nothing here is part of the store.
+
+#[cfg(not(tokio_unstable))]
+compile_error!(
+    "the simulation needs tokio's seeded scheduler: build it without RUSTFLAGS in the environment, \
+     which replaces the flags of .cargo/config.toml, or add `--cfg tokio_unstable` to it"
+);
+
+pub mod batch;
+pub mod checkers;
+pub mod command_line;
+pub mod history;
+pub mod minimise;
+pub mod power_loss;
+pub mod request;
+pub mod run;
+pub mod workload;
+pub mod world;

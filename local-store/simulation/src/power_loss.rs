@@ -1,0 +1,305 @@
+//! The power is cut at any disk operation, also while a replica recovers from the cut before; then
+//! log and state have to open again and be, byte for byte, what some acknowledged beginning of the
+//! history makes: every acknowledged entry, and nothing that was not written.
+
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use model::{EpochMillis, Item};
+use partition::{Command, Entry, Machine, TableId, View, WriteAction, encode_entry};
+use serde_json::{Value, json};
+use server::disk::{Fault, SimulatedDisk, SplitMix64};
+use server::log::{self, Log};
+use server::storage::{MemoryStorage, Storage};
+
+use crate::request::{KEY, OWNER, WRITE_ID};
+use crate::workload::number;
+use crate::world::environment::{START, stream};
+use crate::world::single::recover;
+use crate::world::translation::{create_table, key};
+
+/// Images of one history: then a new one begins with an empty disk.
+const IMAGES_PER_SEED: u64 = 25;
+/// Disk operations between two cuts at most.
+const OPERATIONS_MAX: usize = 90;
+/// Items of the history.
+const KEYS: usize = 12;
+/// Violations that are kept.
+const VIOLATIONS_KEPT: usize = 10;
+
+/// What a number of images came to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Images that were opened.
+    pub images: u64,
+    /// Of these, images of a cut in the middle of a recovery.
+    pub in_recovery: u64,
+    /// Cuts that lost unsynced sectors.
+    pub lossy: u64,
+    /// Cuts that lost some of the unsynced sectors and kept others.
+    pub torn: u64,
+    /// Entries that were acknowledged altogether.
+    pub acknowledged: u64,
+    /// Seeds and what was wrong.
+    pub violations: Vec<(u64, String)>,
+    /// Real time.
+    pub took: Duration,
+}
+
+impl Summary {
+    /// Whether everything opened, and the cuts were such that something could have been lost.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        let telling =
+            self.images < 1_000 || (self.lossy > 0 && self.torn > 0 && self.in_recovery > 0);
+        self.violations.is_empty() && self.acknowledged > 0 && telling
+    }
+
+    /// The summary for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let violations: Vec<Value> = self
+            .violations
+            .iter()
+            .map(|(seed, what)| json!({"seed": seed, "violation": what}))
+            .collect();
+        json!({
+            "images": self.images, "in_recovery": self.in_recovery, "lossy": self.lossy,
+            "torn": self.torn, "acknowledged": self.acknowledged, "violations": violations,
+            "took_s": self.took.as_secs_f64(),
+        })
+    }
+}
+
+/// A replica under power cuts, and what it has to be.
+struct History {
+    random: SplitMix64,
+    disk: SimulatedDisk,
+    storage: MemoryStorage,
+    options: log::Options,
+    /// Every entry that was appended, by index from 1, also those that were lost.
+    entries: Vec<Entry>,
+    /// Entries up to this index were acknowledged.
+    acknowledged: u64,
+    reference: (Machine, MemoryStorage),
+}
+
+impl History {
+    fn new(seed: u64) -> Result<Self, String> {
+        let mut random = stream(seed, "power loss");
+        let storage = MemoryStorage::new();
+        let machine = Machine::open(&*storage.view()).map_err(|e| e.to_string())?;
+        let options = log::Options {
+            segment_bytes: 16 * 1024,
+            spares_max: random.up_to(2),
+            ..log::Options::default()
+        };
+        Ok(Self {
+            random,
+            disk: SimulatedDisk::new(),
+            storage: MemoryStorage::new(),
+            options,
+            entries: Vec::new(),
+            acknowledged: 0,
+            reference: (machine, storage),
+        })
+    }
+
+    /// The next entry: some writes of some size, or the table at first.
+    fn draw(&mut self) -> Entry {
+        let now = EpochMillis(START.0 + self.entries.len() as u64 * 10);
+        if self.entries.is_empty() {
+            return Entry { now, commands: vec![create_table()] };
+        }
+        let id = self.entries.len() as u64;
+        let commands = (0..=self.random.up_to(3))
+            .map(|_| {
+                let name = format!("k{}", self.random.up_to(KEYS - 1));
+                let filling = "x".repeat(self.random.up_to(1_500));
+                let owner = format!("o{}", self.random.up_to(3));
+                let item = Item::new()
+                    .with(KEY, name.as_str())
+                    .with(OWNER, owner)
+                    .with(WRITE_ID, number(id))
+                    .with("filling", filling);
+                let action = match self.random.up_to(4) {
+                    0 => WriteAction::Delete,
+                    _ => WriteAction::Put(item),
+                };
+                Command::Write(Box::new(partition::Write {
+                    table: TableId(1),
+                    key: key(&name),
+                    action,
+                    condition: None,
+                    return_old: false,
+                    return_new: false,
+                    return_on_failure: false,
+                }))
+            })
+            .collect();
+        Entry { now, commands }
+    }
+
+    /// Appends, syncs and applies until the disk fails.
+    fn write_until_cut(&mut self, log: &mut Log, machine: &mut Machine) -> Result<(), String> {
+        // A history that was cut goes on behind what survived.
+        let kept = usize::try_from(log.last_index()).unwrap_or(usize::MAX);
+        self.entries.truncate(kept);
+        loop {
+            let group = 1 + self.random.up_to(2);
+            let mut records = Vec::new();
+            for _ in 0..group {
+                let entry = self.draw();
+                let payload = encode_entry(&entry).map_err(|e| e.to_string())?;
+                self.entries.push(entry);
+                records.push(log::Entry { index: self.entries.len() as u64, term: 1, payload });
+            }
+            if log.append(&records).and_then(|()| log.sync()).is_err() {
+                return Ok(());
+            }
+            self.acknowledged = self.entries.len() as u64;
+            let applied = machine.applied_index();
+            for (index, entry) in (1..).zip(&self.entries).filter(|(index, _)| *index > applied) {
+                apply(machine, &self.storage, index, entry)?;
+            }
+            if self.random.chance(8) {
+                self.storage.persist().map_err(|e| e.to_string())?;
+                if log.truncate_prefix(machine.applied_index()).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Compares what was recovered with what that many entries make.
+    fn check(&mut self, log: &Log, machine: &Machine) -> Result<(), String> {
+        let found = machine.applied_index();
+        if found < self.acknowledged {
+            return Err(format!(
+                "{} entries were acknowledged, {found} are there",
+                self.acknowledged
+            ));
+        }
+        if found > self.entries.len() as u64 || log.last_index() != found {
+            return Err(format!(
+                "{} entries were written, the log ends at {}, the state at {found}",
+                self.entries.len(),
+                log.last_index()
+            ));
+        }
+        let (reference, storage) = &mut self.reference;
+        let applied = reference.applied_index();
+        let missing = (1..).zip(&self.entries);
+        for (index, entry) in missing.filter(|(index, _)| *index > applied && *index <= found) {
+            apply(reference, storage, index, entry)?;
+        }
+        // What was recovered is durable, so it may never be lost again.
+        self.acknowledged = found;
+        if dump(&*self.storage.view())? != dump(&*storage.view())? {
+            return Err(format!("the state after {found} entries is not what they make"));
+        }
+        Ok(())
+    }
+}
+
+fn apply(
+    machine: &mut Machine,
+    storage: &MemoryStorage,
+    index: u64,
+    entry: &Entry,
+) -> Result<(), String> {
+    let (batch, _) =
+        machine.apply(&*storage.view(), index, entry.clone()).map_err(|e| e.to_string())?;
+    storage.apply(batch).map_err(|e| e.to_string())
+}
+
+/// Everything that a state holds.
+pub(crate) fn dump(view: &(dyn View + Send + Sync)) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    let mut dump = Vec::new();
+    view.scan(&[], &[u8::MAX; 8], false, &mut |key, value| {
+        dump.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })
+    .map_err(|error| error.to_string())?;
+    Ok(dump)
+}
+
+/// Runs the images of one seed.
+fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String> {
+    let mut history = History::new(seed)?;
+    let (mut log, mut machine) = recover(&history.disk, &history.storage, &history.options)?;
+    let mut left = images;
+    while left > 0 {
+        let after = history.random.up_to(OPERATIONS_MAX) as u64;
+        history.disk.fail_at(history.disk.operations() + after, Fault::PowerOff);
+        history.write_until_cut(&mut log, &mut machine)?;
+        // The recovery is cut as well, some times in a row.
+        loop {
+            let cut = history.disk.power_cut(history.random.next_u64());
+            history.storage.power_cut(history.random.next_u64());
+            summary.lossy += u64::from(cut.sectors_lost > 0);
+            summary.torn += u64::from(cut.sectors_lost > 0 && cut.sectors_kept > 0);
+            summary.images += 1;
+            left = left.saturating_sub(1);
+            if history.random.chance(30) {
+                let after = history.random.up_to(8) as u64;
+                history.disk.fail_at(history.disk.operations() + after, Fault::PowerOff);
+            }
+            match recover(&history.disk, &history.storage, &history.options) {
+                Ok((opened, state)) => {
+                    history.check(&opened, &state)?;
+                    (log, machine) = (opened, state);
+                    break;
+                }
+                Err(reason) if reason.contains("power") => summary.in_recovery += 1,
+                Err(reason) => return Err(reason),
+            }
+        }
+    }
+    summary.acknowledged += history.acknowledged;
+    Ok(())
+}
+
+/// Opens this many images, on all processors, and tells `progress` how many were opened and how
+/// many histories were broken.
+#[must_use]
+pub fn run_all(first: u64, images: u64, progress: &mut (dyn FnMut(u64, u64) + Send)) -> Summary {
+    let begun = Instant::now();
+    let seeds = images.div_ceil(IMAGES_PER_SEED);
+    let next = AtomicU64::new(0);
+    let sum = Mutex::new((Summary::default(), progress));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, Ordering::SeqCst);
+                    if place >= seeds {
+                        return;
+                    }
+                    let seed = first.wrapping_add(place);
+                    let wanted = IMAGES_PER_SEED.min(images - place * IMAGES_PER_SEED);
+                    let mut part = Summary::default();
+                    let result = run_seed(seed, wanted, &mut part);
+                    let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let (total, progress) = &mut *sum;
+                    total.images += part.images;
+                    total.in_recovery += part.in_recovery;
+                    total.lossy += part.lossy;
+                    total.torn += part.torn;
+                    total.acknowledged += part.acknowledged;
+                    if let Err(what) = result
+                        && total.violations.len() < VIOLATIONS_KEPT
+                    {
+                        total.violations.push((seed, what));
+                    }
+                    progress(total.images, total.violations.len() as u64);
+                }
+            });
+        }
+    });
+    let (summary, _) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    Summary { took: begun.elapsed(), ..summary }
+}

@@ -1,0 +1,318 @@
+//! One run: a world from a plan, clients, faults, a quiet end, and the judgement.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use model::Item;
+use partition::{Command, Position, Reply, TimeToLiveChange};
+use partition::{ItemRange, TokenRange, read_index_entries, read_items, read_shard_records};
+use server::storage::Storage;
+use tokio::task::JoinSet;
+
+use crate::checkers::replicas::Dump;
+use crate::checkers::stream::ShardRecords;
+use crate::checkers::{End, Violation, judge};
+use crate::history::History;
+use crate::power_loss::dump;
+use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, Request, TABLE};
+use crate::workload::{Client, Signals, bank, counters, expiring, readers, registers};
+use crate::world::cluster::Cluster;
+use crate::world::coverage::Counts;
+use crate::world::endpoint::SimulatedEndpoint;
+use crate::world::environment::{Environment, stream};
+use crate::world::faults;
+use crate::world::plan::{Plan, SKEW_MS_MAX};
+use crate::world::replica::Snapshot;
+use crate::world::translation::{create_table, shards};
+
+/// Registers; each client of theirs uses all of them.
+const REGISTERS: usize = 5;
+
+/// Within this time after the last fault, writes are accepted.
+const HEALED_AFTER: Duration = Duration::from_secs(5);
+/// Within this time after the last write, replicas are equal.
+const EQUAL_AFTER: Duration = Duration::from_secs(10);
+/// A node's clock may be off by this, in whole seconds, rounded up.
+const SKEW_SECONDS: u64 = SKEW_MS_MAX.unsigned_abs().div_ceil(1_000) + 1;
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// What was broken.
+    pub violations: Vec<Violation>,
+    /// What happened how often.
+    pub coverage: Counts,
+    /// Requests by how they ended: answered, refused, unknown.
+    pub requests: [u64; 3],
+    /// Histories of single items that were checked.
+    pub histories: u64,
+    /// Records in the stream at the end.
+    pub stream_records: u64,
+    /// The hash over every event and the final state, and the number of events.
+    pub trace: (u64, u64),
+    /// Simulated time.
+    pub simulated: Duration,
+    /// Every event as text, if that was asked for.
+    pub log: Vec<String>,
+}
+
+/// Runs a plan on this thread. Two runs of one plan have equal outcomes.
+#[must_use]
+pub fn run(plan: &Plan, explain: bool) -> Outcome {
+    let seed = tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .rng_seed(seed)
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(live(plan, explain)),
+        Err(error) => failed(plan, format!("no runtime: {error}")),
+    }
+}
+
+fn failed(plan: &Plan, what: String) -> Outcome {
+    let violations = vec![Violation { checker: "harness", what }];
+    Outcome { seed: plan.seed, violations, ..Outcome::default() }
+}
+
+/// The clients of a run and what they share.
+struct Crowd {
+    history: Arc<History>,
+    signals: Arc<Signals>,
+    under_way: Arc<AtomicUsize>,
+    tasks: JoinSet<()>,
+}
+
+async fn live(plan: &Plan, explain: bool) -> Outcome {
+    let environment = Environment::new(plan.seed, explain);
+    let cluster = Cluster::new(&environment, plan);
+    for node in cluster.nodes() {
+        cluster.start(node).await;
+    }
+    let mut crowd = Crowd {
+        history: Arc::new(History::default()),
+        signals: Arc::default(),
+        under_way: Arc::default(),
+        tasks: JoinSet::new(),
+    };
+    if let Err(what) = set_up(&cluster).await {
+        return failed(plan, format!("the table cannot be made: {what}"));
+    }
+    bank::open(&mut client(&cluster, &crowd, plan, "opening")).await;
+    send_clients(&cluster, &mut crowd, plan);
+    let begun = environment.elapsed();
+    faults::run(&cluster, &plan.faults, &crowd.signals, &crowd.under_way).await;
+    let lasted = environment.elapsed().saturating_sub(begun);
+    let rest = Duration::from_secs(plan.seconds).saturating_sub(lasted);
+    tokio::time::sleep(rest).await;
+    let mut violations = heal(&cluster).await;
+    // Some load on the healed cluster, then silence.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    crowd.signals.end.store(true, Ordering::SeqCst);
+    while crowd.tasks.join_next().await.is_some() {}
+    environment.advance(30_000);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    violations.extend(settle(&cluster).await);
+    let records = crowd.history.take();
+    let end = match collect(&cluster) {
+        Ok(end) => end,
+        Err(what) => return failed(plan, format!("the end cannot be read: {what}")),
+    };
+    let blamed = cluster.defects().into_iter();
+    violations.extend(blamed.map(|what| Violation { checker: "recovery", what }));
+    violations.extend(judge(&records, &end));
+    for (name, dump) in &end.replicas {
+        environment.note(&format!("{name}: {:016x}", hash(dump)));
+    }
+    Outcome {
+        seed: plan.seed,
+        violations,
+        coverage: environment.coverage.counts(),
+        requests: [records.acknowledged, records.refused, records.unknown],
+        histories: records.registers.len() as u64,
+        stream_records: end.shards.iter().map(|shard| shard.records.len() as u64).sum(),
+        trace: environment.trace(),
+        simulated: environment.elapsed(),
+        log: environment.take_log(),
+    }
+}
+
+fn hash(dump: &Dump) -> u64 {
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    for (key, value) in dump {
+        hasher.update(key);
+        hasher.update(value);
+    }
+    hasher.digest()
+}
+
+/// Makes the table and switches TTL on, through any node that will.
+async fn set_up(cluster: &Cluster) -> Result<(), String> {
+    let mut last = String::new();
+    for attempt in 0..200 {
+        let node = 1 + attempt % cluster.nodes().count();
+        let Some(replica) = cluster.replica(node) else { continue };
+        match replica.submit(vec![create_table()]).await {
+            Ok(replies) => {
+                let Some(Reply::Table(table)) = replies.into_iter().next() else {
+                    return Err("an unexpected reply".to_owned());
+                };
+                let change = TimeToLiveChange::Enable(EXPIRES_AT.to_owned());
+                let command = Command::UpdateTimeToLive { table: table.id, change };
+                return replica.submit(vec![command]).await.map(drop).map_err(|e| e.to_string());
+            }
+            Err(error) => last = error.to_string(),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(last)
+}
+
+fn client(cluster: &Cluster, crowd: &Crowd, plan: &Plan, name: &str) -> Client<SimulatedEndpoint> {
+    Client {
+        endpoint: SimulatedEndpoint::new(cluster, name, &crowd.under_way),
+        history: Arc::clone(&crowd.history),
+        random: stream(plan.seed, &format!("client {name}")),
+        signals: Arc::clone(&crowd.signals),
+        pause_ms: plan.pause_ms,
+    }
+}
+
+fn send_clients(cluster: &Cluster, crowd: &mut Crowd, plan: &Plan) {
+    let keys: Vec<String> = (0..REGISTERS).map(|number| format!("register-{number}")).collect();
+    for number in 0..plan.clients.registers {
+        let client = client(cluster, crowd, plan, &format!("register {number}"));
+        crowd.tasks.spawn(registers::run(client, keys.clone()));
+    }
+    for number in 0..plan.clients.bank {
+        let client = client(cluster, crowd, plan, &format!("bank {number}"));
+        crowd.tasks.spawn(bank::run(client));
+    }
+    for number in 0..plan.clients.counters {
+        let client = client(cluster, crowd, plan, &format!("counter {number}"));
+        crowd.tasks.spawn(counters::run(client));
+    }
+    for number in 0..plan.clients.expiring {
+        let client = client(cluster, crowd, plan, &format!("expiring {number}"));
+        crowd.tasks.spawn(async move { expiring::run(client, &number.to_string()).await });
+    }
+    for number in 0..plan.clients.readers {
+        let client = client(cluster, crowd, plan, &format!("reader {number}"));
+        crowd.tasks.spawn(readers::run(client));
+    }
+}
+
+/// Ends every fault and waits until all nodes run and writes are accepted.
+async fn heal(cluster: &Cluster) -> Vec<Violation> {
+    cluster.network.heal();
+    for node in cluster.nodes() {
+        if let Some(machinery) = cluster.machinery(node) {
+            machinery.set_slow(0);
+            machinery.disk.set_full(false);
+            machinery.clock.set_skew(0);
+        }
+        cluster.start(node).await;
+    }
+    cluster.environment.note("all faults are over");
+    let under_way = Arc::default();
+    let probe = SimulatedEndpoint::new(cluster, "probe", &under_way);
+    let write = crate::workload::write("probe", crate::request::Change::Delete);
+    let accepted = async {
+        loop {
+            if matches!(probe.call(Request::Write(write.clone())).await, Ok(Answer::Written { .. }))
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    match tokio::time::timeout(HEALED_AFTER, accepted).await {
+        Ok(()) => Vec::new(),
+        Err(_) => {
+            let what = format!("no write is accepted within {HEALED_AFTER:?} after the last fault");
+            vec![Violation { checker: "liveness", what }]
+        }
+    }
+}
+
+/// Waits until every replica has applied the same log.
+async fn settle(cluster: &Cluster) -> Vec<Violation> {
+    let equal = async {
+        loop {
+            let applied: Vec<Option<u64>> =
+                cluster.nodes().map(|node| Some(cluster.replica(node)?.applied())).collect();
+            let same = applied.windows(2).all(|pair| matches!(pair, [a, b] if a == b));
+            if same && applied.iter().all(Option::is_some) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    match tokio::time::timeout(EQUAL_AFTER, equal).await {
+        Ok(()) => Vec::new(),
+        Err(_) => {
+            let what = format!("the replicas have not applied the same log after {EQUAL_AFTER:?}");
+            vec![Violation { checker: "liveness", what }]
+        }
+    }
+}
+
+/// Reads everything there is, from the machines themselves.
+fn collect(cluster: &Cluster) -> Result<End, String> {
+    let mut replicas = Vec::new();
+    for node in cluster.nodes() {
+        let machinery = cluster.machinery(node).ok_or("no machine")?;
+        replicas.push((format!("node {node}"), dump(&*machinery.storage.view())?));
+    }
+    let machinery = cluster.machinery(1).ok_or("no machine")?;
+    let view = machinery.storage.view();
+    let machine = partition::Machine::open(&*view).map_err(|e| e.to_string())?;
+    let snapshot = Snapshot { catalogue: Arc::clone(machine.catalogue()), view };
+    let now = cluster.environment.now().seconds();
+    Ok(End {
+        replicas,
+        expired_before: now.saturating_sub(20),
+        latest_seconds: now + SKEW_SECONDS,
+        skew_seconds: SKEW_SECONDS,
+        ..read_table(&snapshot)?
+    })
+}
+
+fn read_table(snapshot: &Snapshot) -> Result<End, String> {
+    let view = &*snapshot.view;
+    let table = snapshot.catalogue.find(TABLE).ok_or("the table is gone")?;
+    let all = ItemRange::Tokens(TokenRange::ALL);
+    let mut items: BTreeMap<String, Item> = BTreeMap::new();
+    read_items(view, table, &all, None, true, &mut |item| {
+        let key = item.get(KEY).and_then(|key| key.as_str()).unwrap_or_default();
+        items.insert(key.to_owned(), item.clone());
+        ControlFlow::Continue(())
+    })
+    .map_err(|error| error.to_string())?;
+    let mut index = Vec::new();
+    let number = table.index(INDEX).ok_or("the index is gone")?.number;
+    read_index_entries(view, table, number, &all, None, true, &mut |entry| {
+        index.push(entry);
+        ControlFlow::Continue(())
+    })
+    .map_err(|error| error.to_string())?;
+    let stream = table.streams.first().ok_or("the stream is gone")?;
+    let mut found = Vec::new();
+    for (shard, shown) in stream.shards.iter().zip(shards(table)) {
+        let mut records = Vec::new();
+        let from = Position::At(shard.first);
+        read_shard_records(view, table, stream, shard, from, &mut |_, record| {
+            records.push(record);
+            ControlFlow::Continue(())
+        })
+        .map_err(|error| error.to_string())?;
+        found.push(ShardRecords { shard: shown, records });
+    }
+    Ok(End { table: items, shards: found, index, ..End::default() })
+}

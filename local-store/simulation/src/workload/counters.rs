@@ -1,0 +1,47 @@
+//! Votes in the slots of a counter: by `ADD`, whose outcome may stay unknown, and by a transaction
+//! under a token, which is repeated until it is known and then has counted once.
+
+use super::{Client, number, update};
+use crate::checkers::totals::COUNT;
+use crate::history::Fate;
+use crate::request::{Answer, Endpoint, Expression, Request};
+
+/// Slots of the counter.
+const SLOTS: usize = 4;
+
+/// Runs until the end is signalled.
+pub async fn run<E: Endpoint>(mut client: Client<E>) {
+    while client.think().await {
+        let slot = format!("slot-{}", client.choose(SLOTS - 1));
+        let id = client.history.write_id();
+        let vote = Expression::new(&format!(" ADD {COUNT} :one")).with(":one", number(1));
+        let vote = update(&slot, id, &vote, None);
+        let insists = client.choose(1) == 0;
+        let call = client.history.tick();
+        let (fate, told) = if insists {
+            (client.insist(format!("vote-{id}"), vec![vote]).await, None)
+        } else {
+            match client.ask(Request::Write(vote)).await {
+                Ok(Answer::Written { new, .. }) => {
+                    let count = new.and_then(|item| item.get(COUNT)?.as_number()?.to_i128());
+                    (Fate::Acknowledged, count)
+                }
+                Ok(other) => {
+                    client.strange("a vote", &other);
+                    continue;
+                }
+                Err(fate) => (fate, None),
+            }
+        };
+        let end = client.history.tick();
+        client.history.wrote(id, &slot, fate);
+        let mut records = client.history.records();
+        let votes = records.votes.entry(slot).or_default();
+        match fate {
+            Fate::Acknowledged => votes.counted += 1,
+            Fate::Unknown => votes.unknown += 1,
+            Fate::NotMade => {}
+        }
+        votes.told.extend(told.map(|count| (call, end, count)));
+    }
+}

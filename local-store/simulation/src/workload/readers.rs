@@ -1,0 +1,67 @@
+//! Readers of the stream: they begin anywhere, stop, and go on from where they were.
+
+use super::Client;
+use crate::history::Reading;
+use crate::request::{Answer, Endpoint, Request, Shard, Start};
+
+/// Pages that a reader reads before it turns to another shard, at most.
+const PAGES_MAX: usize = 12;
+/// Records of a page at most.
+const PAGE_MAX: usize = 20;
+
+/// Runs until the end is signalled.
+pub async fn run<E: Endpoint>(mut client: Client<E>) {
+    while client.think().await {
+        let shards = match client.ask(Request::Shards).await {
+            Ok(Answer::Shards(shards)) => shards,
+            Ok(other) => {
+                client.strange("a listing of shards", &other);
+                continue;
+            }
+            Err(_) => continue,
+        };
+        let chosen = client.choose(shards.len().saturating_sub(1));
+        if let Some(shard) = shards.get(chosen) {
+            let reading = read(&mut client, shard).await;
+            client.history.records().readings.push(reading);
+        }
+    }
+}
+
+/// Reads some pages of a shard, with stops in between.
+async fn read<E: Endpoint>(client: &mut Client<E>, shard: &Shard) -> Reading {
+    let from_beginning = client.choose(2) > 0;
+    let mut start = if from_beginning { Start::TrimHorizon } else { Start::Latest };
+    let mut reading = Reading { shard: shard.id.clone(), from_beginning, records: Vec::new() };
+    let pages = 1 + client.choose(PAGES_MAX - 1);
+    for _ in 0..pages {
+        let limit = 1 + client.choose(PAGE_MAX - 1);
+        let request = Request::Records { shard: shard.id.clone(), start: start.clone(), limit };
+        match client.ask(request).await {
+            Ok(Answer::Records(mut records, next)) => {
+                // Whoever begins at a record again reads it again.
+                if matches!(start, Start::At(_))
+                    && records.first() == reading.records.last()
+                    && !records.is_empty()
+                    && !reading.records.is_empty()
+                {
+                    records.remove(0);
+                }
+                reading.records.extend(records);
+                start = next.unwrap_or(start);
+            }
+            Ok(other) => client.strange("a read of a shard", &other),
+            // The place is kept, and the next page begins there.
+            Err(_) => {}
+        }
+        if let Some(last) = reading.records.last()
+            && client.choose(3) == 0
+        {
+            start = Start::At(last.sequence_number.as_str().to_owned());
+        }
+        if !client.think().await {
+            break;
+        }
+    }
+    reading
+}

@@ -1,0 +1,137 @@
+//! Clients that read, replace, conditionally replace and delete a few items at the same time. Every
+//! write stores a number of its own and hears what it replaced.
+
+use std::collections::BTreeMap;
+
+use super::{Client, item, number, write};
+use crate::checkers::linearizability::{Kind, Operation, State};
+use crate::history::{Fate, failed, state_of};
+use crate::request::{Answer, Change, Endpoint, Expression, KEY, OWNER, Request, WRITE_ID, Write};
+
+/// Owners that items are given, so that index entries move.
+const OWNERS: usize = 5;
+
+/// Runs until the end is signalled.
+pub async fn run<E: Endpoint>(mut client: Client<E>, keys: Vec<String>) {
+    let mut known: BTreeMap<String, State> = BTreeMap::new();
+    while client.think().await {
+        let Some(key) = keys.get(client.choose(keys.len().saturating_sub(1))).cloned() else {
+            return;
+        };
+        match client.choose(99) {
+            0..30 => read(&client, &key, &mut known).await,
+            30..40 => read_weakly(&client, &key).await,
+            40..60 => put(&mut client, &key, None, &mut known).await,
+            60..80 => {
+                let expected = known.get(&key).copied().unwrap_or_default();
+                put(&mut client, &key, Some(expected), &mut known).await;
+            }
+            80..90 => delete(&client, &key, &mut known).await,
+            _ => touch(&client, &key).await,
+        }
+    }
+}
+
+async fn read<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap<String, State>) {
+    let call = client.history.tick();
+    let answer = client.ask(Request::Get { keys: vec![key.to_owned()], strong: true }).await;
+    let end = client.history.tick();
+    match answer {
+        Ok(Answer::Items(items)) => {
+            let seen = items.first().and_then(|item| state_of(item.as_ref()));
+            known.insert(key.to_owned(), seen);
+            let operation = Operation { call, seen: Some((end, seen)), kind: Kind::Read };
+            client.history.register(key, operation);
+        }
+        Ok(other) => client.strange("a read", &other),
+        Err(_) => {}
+    }
+}
+
+async fn read_weakly<E: Endpoint>(client: &Client<E>, key: &str) {
+    match client.ask(Request::Get { keys: vec![key.to_owned()], strong: false }).await {
+        Ok(Answer::Items(items)) => {
+            let seen = items.first().and_then(|item| state_of(item.as_ref()));
+            client.history.records().weak_reads.push((key.to_owned(), seen));
+        }
+        Ok(other) => client.strange("a read", &other),
+        Err(_) => {}
+    }
+}
+
+/// Replaces the item, if it is in the expected state when one is given.
+async fn put<E: Endpoint>(
+    client: &mut Client<E>,
+    key: &str,
+    expected: Option<State>,
+    known: &mut BTreeMap<String, State>,
+) {
+    let id = client.history.write_id();
+    let owner = format!("o{}", client.choose(OWNERS - 1));
+    let condition = expected.map(|expected| match expected {
+        Some(value) => Expression::new("w = :e").with(":e", number(value)),
+        None => Expression::new("attribute_not_exists(p)"),
+    });
+    let change = Change::Put(item(key, id).with(OWNER, owner));
+    let request = Request::Write(Write { key: key.to_owned(), change, condition });
+    let kind = expected.map_or(Kind::Write(id), |expected| Kind::WriteIf(expected, id));
+    let call = client.history.tick();
+    let answer = client.ask(request).await;
+    let end = client.history.tick();
+    let (operation, fate) = match answer {
+        Ok(Answer::Written { old, .. }) => {
+            let seen = Some((end, state_of(old.as_ref())));
+            known.insert(key.to_owned(), Some(id));
+            (Operation { call, seen, kind }, Fate::Acknowledged)
+        }
+        Ok(Answer::ConditionFailed(found)) if expected.is_some() => {
+            let state = state_of(found.as_ref());
+            if Some(state) == expected {
+                let what = format!("{key}: a condition on {expected:?} failed although it holds");
+                client.history.records().defects.push(what);
+            }
+            known.insert(key.to_owned(), state);
+            (failed(Operation { call, seen: Some((end, state)), kind }), Fate::NotMade)
+        }
+        Ok(other) => return client.strange("a put", &other),
+        Err(fate) => (Operation { call, seen: None, kind }, fate),
+    };
+    if operation.seen.is_some() || fate == Fate::Unknown {
+        client.history.register(key, operation);
+    }
+    client.history.wrote(id, key, fate);
+}
+
+async fn delete<E: Endpoint>(client: &Client<E>, key: &str, known: &mut BTreeMap<String, State>) {
+    let call = client.history.tick();
+    let answer = client.ask(Request::Write(write(key, Change::Delete))).await;
+    let end = client.history.tick();
+    let (seen, fate) = match answer {
+        Ok(Answer::Written { old, .. }) => {
+            known.insert(key.to_owned(), None);
+            (Some((end, state_of(old.as_ref()))), Fate::Acknowledged)
+        }
+        Ok(other) => return client.strange("a delete", &other),
+        Err(Fate::NotMade) => return,
+        Err(fate) => (None, fate),
+    };
+    client.history.register(key, Operation { call, seen, kind: Kind::Delete });
+    client.history.deleted(key, fate, seen.and_then(|(_, state)| state));
+}
+
+/// Stores what is there already: no change, so no stream record.
+async fn touch<E: Endpoint>(client: &Client<E>, key: &str) {
+    let change = Change::Update(Expression::new(&format!("SET {WRITE_ID} = {WRITE_ID}")));
+    let condition = Some(Expression::new(&format!("attribute_exists({KEY})")));
+    let call = client.history.tick();
+    let answer = client.ask(Request::Write(Write { key: key.to_owned(), change, condition })).await;
+    let end = client.history.tick();
+    let seen = match answer {
+        Ok(Answer::Written { old, .. }) => state_of(old.as_ref()),
+        Ok(Answer::ConditionFailed(found)) => state_of(found.as_ref()),
+        Ok(other) => return client.strange("an update", &other),
+        Err(_) => return,
+    };
+    let operation = Operation { call, seen: Some((end, seen)), kind: Kind::Read };
+    client.history.register(key, operation);
+}

@@ -1,0 +1,224 @@
+//! The nodes of a world: which of them run, and how they die and come back.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::environment::Environment;
+use super::machinery::{Machinery, OnFatal};
+use super::network::Network;
+use super::plan::Plan;
+use super::replica::Replica;
+use super::single::SingleNode;
+use super::ticks;
+
+/// How long a process that ended by itself is down.
+const RESTART_AFTER: Duration = Duration::from_millis(300);
+/// How long a node that cannot start waits until it tries again.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// Attempts to start one node, more than any fault lasts.
+const STARTS_MAX: usize = 100;
+/// Requests under way whose handles are kept before finished ones are dropped.
+const TASKS_KEPT: usize = 256;
+
+/// A process.
+struct Running {
+    replica: Arc<dyn Replica>,
+    tasks: Vec<AbortHandle>,
+}
+
+#[derive(Default)]
+struct Process {
+    running: Option<Running>,
+    /// Counts processes, so that what belongs to an earlier one is known.
+    epoch: u64,
+    /// While above zero, somebody keeps the node down.
+    held: u32,
+}
+
+struct Slot {
+    machinery: Arc<Machinery>,
+    process: Mutex<Process>,
+}
+
+/// The nodes. Clones are the same nodes.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The world.
+    pub environment: Arc<Environment>,
+    /// What is between the nodes.
+    pub network: Arc<Network>,
+    slots: Arc<Vec<Slot>>,
+    fatal: mpsc::UnboundedSender<(usize, u64)>,
+    defects: Arc<Mutex<Vec<String>>>,
+}
+
+impl Cluster {
+    /// Machines with nothing on them, and nothing running. The task that restarts processes which
+    /// ended by themselves runs on the current runtime.
+    #[must_use]
+    pub fn new(environment: &Arc<Environment>, plan: &Plan) -> Self {
+        let machine = |node| Slot {
+            machinery: Machinery::new(environment, node, plan.log_spares),
+            process: Mutex::default(),
+        };
+        let (fatal, mut ended) = mpsc::unbounded_channel();
+        let cluster = Self {
+            environment: Arc::clone(environment),
+            network: Network::new(environment),
+            slots: Arc::new((1..=plan.nodes).map(machine).collect()),
+            fatal,
+            defects: Arc::default(),
+        };
+        let supervised = cluster.clone();
+        tokio::spawn(async move {
+            while let Some((node, epoch)) = ended.recv().await {
+                supervised.restart(node, epoch);
+            }
+        });
+        cluster
+    }
+
+    /// The numbers of all nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = usize> + use<> {
+        1..=self.slots.len()
+    }
+
+    fn slot(&self, node: usize) -> Option<&Slot> {
+        self.slots.get(node.checked_sub(1)?)
+    }
+
+    fn process(&self, node: usize) -> Option<MutexGuard<'_, Process>> {
+        Some(self.slot(node)?.process.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The machine of a node.
+    #[must_use]
+    pub fn machinery(&self, node: usize) -> Option<&Arc<Machinery>> {
+        self.slot(node).map(|slot| &slot.machinery)
+    }
+
+    /// The running process of a node.
+    #[must_use]
+    pub fn replica(&self, node: usize) -> Option<Arc<dyn Replica>> {
+        Some(Arc::clone(&self.process(node)?.running.as_ref()?.replica))
+    }
+
+    /// What went wrong that no fault explains.
+    #[must_use]
+    pub fn defects(&self) -> Vec<String> {
+        self.defects.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets a task die with the process that it belongs to.
+    pub fn attach(&self, node: usize, task: AbortHandle) {
+        if let Some(mut process) = self.process(node)
+            && let Some(running) = &mut process.running
+        {
+            if running.tasks.len() >= TASKS_KEPT {
+                running.tasks.retain(|task| !task.is_finished());
+            }
+            running.tasks.push(task);
+        } else {
+            task.abort();
+        }
+    }
+
+    /// Ends a node's process at once, as `kill -9` does. Gives whether there was one.
+    pub fn crash(&self, node: usize) -> bool {
+        let Some(mut process) = self.process(node) else { return false };
+        process.epoch += 1;
+        let Some(running) = process.running.take() else { return false };
+        drop(process);
+        running.replica.crash();
+        running.tasks.iter().for_each(AbortHandle::abort);
+        self.environment.note(&format!("node {node} dies"));
+        true
+    }
+
+    /// Keeps a node down until [`Cluster::release`] is called as often.
+    pub fn hold(&self, node: usize) {
+        if let Some(mut process) = self.process(node) {
+            process.held += 1;
+        }
+    }
+
+    /// Lets a node start again that [`Cluster::hold`] kept down, and starts it.
+    pub async fn release(&self, node: usize) {
+        if let Some(mut process) = self.process(node) {
+            process.held = process.held.saturating_sub(1);
+        }
+        self.start(node).await;
+    }
+
+    /// Restarts a node whose process of this epoch ended by itself.
+    fn restart(&self, node: usize, epoch: u64) {
+        let current = self.process(node).is_some_and(|process| process.epoch == epoch);
+        if current && self.crash(node) {
+            let cluster = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(RESTART_AFTER).await;
+                cluster.start(node).await;
+            });
+        }
+    }
+
+    /// Starts a node's process unless it runs or is held down; again while a fault prevents it.
+    pub async fn start(&self, node: usize) {
+        for _ in 0..STARTS_MAX {
+            let Some(slot) = self.slot(node) else { return };
+            let epoch = {
+                let Some(mut process) = self.process(node) else { return };
+                if process.running.is_some() || process.held > 0 {
+                    return;
+                }
+                process.epoch += 1;
+                process.epoch
+            };
+            let reason = match self.start_once(slot, node, epoch).await {
+                Ok(()) => return,
+                Err(reason) => reason,
+            };
+            self.environment.note(&format!("node {node} does not start: {reason}"));
+            if reason.contains("power") {
+                self.environment.coverage.hit("power cut in recovery");
+                slot.machinery.cut_power();
+            } else if !reason.contains("no space") && !reason.contains("input/output") {
+                self.blame(format!("node {node} does not start: {reason}"));
+                return;
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+        self.blame(format!("node {node} does not start in {STARTS_MAX} attempts"));
+    }
+
+    /// Notes what no fault explains.
+    pub fn blame(&self, what: String) {
+        self.defects.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<(), String> {
+        let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
+        let on_fatal: OnFatal = Arc::new(move |reason: &str| {
+            environment.note(&format!("node {node} ends itself: {reason}"));
+            // At the end of the run nobody restarts anything.
+            let _ = fatal.send((node, epoch));
+        });
+        let replica: Arc<dyn Replica> = SingleNode::start(&slot.machinery, on_fatal)?;
+        let tick =
+            tokio::spawn(ticks::run(Arc::clone(&replica), Arc::clone(&slot.machinery.clock)));
+        let Some(mut process) = self.process(node) else { return Ok(()) };
+        if process.epoch != epoch || process.held > 0 {
+            drop(process);
+            tick.abort();
+            replica.crash();
+            return Ok(());
+        }
+        process.running = Some(Running { replica, tasks: vec![tick.abort_handle()] });
+        drop(process);
+        self.environment.note(&format!("node {node} runs"));
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! Counts what really happened: a fault that is planned but never bites proves nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// How often each class of fault happened.
+pub type Counts = BTreeMap<&'static str, u64>;
+
+/// What has to happen in every batch of runs with one node.
+pub const ONE_NODE: [&str; 16] = [
+    "kill one",
+    "power cut",
+    "power cut in recovery",
+    "lost sectors",
+    "torn writes",
+    "lost batches",
+    "sync error",
+    "full disk",
+    "slow disk",
+    "partition",
+    "one-way partition",
+    "loss",
+    "delay",
+    "reordering",
+    "clock skew",
+    "clock advance",
+];
+/// What has to happen besides in every batch of runs with several nodes.
+pub const SEVERAL_NODES: [&str; 3] = ["kill all", "power cut of all", "duplication"];
+
+/// The counters of one run.
+#[derive(Debug, Default)]
+pub struct Coverage(Mutex<Counts>);
+
+impl Coverage {
+    /// It happened.
+    pub fn hit(&self, class: &'static str) {
+        self.add(class, 1);
+    }
+
+    /// It happened so often.
+    pub fn add(&self, class: &'static str, times: u64) {
+        if times > 0 {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(class).or_default() +=
+                times;
+        }
+    }
+
+    /// Everything counted so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The classes that never happened although they have to.
+#[must_use]
+pub fn missing(counts: &Counts, nodes: usize) -> Vec<&'static str> {
+    let several = if nodes > 1 { SEVERAL_NODES.as_slice() } else { &[] };
+    let needed = ONE_NODE.iter().chain(several);
+    needed.filter(|class| !counts.contains_key(*class)).copied().collect()
+}

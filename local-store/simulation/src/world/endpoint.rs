@@ -1,0 +1,111 @@
+//! The clients' way into the cluster: any node, over the network, with a time-out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::cluster::Cluster;
+use super::environment::Dice;
+use super::network::CLIENTS;
+use super::translation;
+use crate::request::{Answer, Endpoint, Failure, Request};
+
+/// How long a client waits for an answer.
+pub const TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// What one client of a simulated cluster talks to. It asks another node each time.
+#[derive(Clone)]
+pub struct SimulatedEndpoint {
+    cluster: Cluster,
+    dice: Arc<Dice>,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl SimulatedEndpoint {
+    /// An endpoint for a client of this name. `under_way` counts requests that a node may still
+    /// work on.
+    #[must_use]
+    pub fn new(cluster: &Cluster, name: &str, under_way: &Arc<AtomicUsize>) -> Self {
+        Self {
+            cluster: cluster.clone(),
+            dice: Arc::new(Dice::new(cluster.environment.seed, name)),
+            under_way: Arc::clone(under_way),
+        }
+    }
+}
+
+/// Counts a request for as long as it lives.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The request's way to a node and the answer's way back.
+async fn travel(
+    cluster: Cluster,
+    node: usize,
+    request: Request,
+    answer: oneshot::Sender<Result<Answer, Failure>>,
+    under_way: UnderWay,
+) {
+    if !cluster.network.hop(CLIENTS, node).await {
+        drop(under_way);
+        // The client does not learn that nothing arrived.
+        tokio::time::sleep(TIMEOUT).await;
+        return;
+    }
+    let Some(replica) = cluster.replica(node) else {
+        let _ = answer.send(Err(Failure::Refused("nobody listens".to_owned())));
+        return;
+    };
+    // The work dies with the process, and then the connection is broken.
+    let work = tokio::spawn(async move { translation::serve(&*replica, request).await });
+    cluster.attach(node, work.abort_handle());
+    let Ok(result) = work.await else { return };
+    drop(under_way);
+    if cluster.network.hop(node, CLIENTS).await {
+        // A client that has given up does not listen any more.
+        let _ = answer.send(result);
+    } else {
+        tokio::time::sleep(TIMEOUT).await;
+    }
+}
+
+impl Endpoint for SimulatedEndpoint {
+    async fn call(&self, request: Request) -> Result<Answer, Failure> {
+        let nodes = self.cluster.nodes().count();
+        let node = 1 + self.dice.roll(|random| random.up_to(nodes - 1));
+        let (sender, receiver) = oneshot::channel();
+        let under_way = UnderWay::new(&self.under_way);
+        tokio::spawn(travel(self.cluster.clone(), node, request, sender, under_way));
+        let result = match tokio::time::timeout(TIMEOUT, receiver).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Failure::Unknown("the connection broke".to_owned())),
+            Err(_) => Err(Failure::Unknown("no answer in time".to_owned())),
+        };
+        self.cluster.environment.note(match &result {
+            Ok(Answer::ConditionFailed(_) | Answer::Cancelled) => "condition failed",
+            Ok(_) => "answer",
+            Err(Failure::Refused(_)) => "refused",
+            Err(Failure::Unknown(_)) => "unknown",
+            Err(Failure::Defect(_)) => "defect",
+        });
+        result
+    }
+
+    fn now_seconds(&self) -> u64 {
+        self.cluster.environment.now().seconds()
+    }
+}

@@ -1,0 +1,159 @@
+//! What all parts of one world share: its random choices, its clock, its trace, its counters.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use model::EpochMillis;
+use server::disk::SplitMix64;
+use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::coverage::Coverage;
+
+/// Store time at the beginning of every run.
+pub const START: EpochMillis = EpochMillis(1_800_000_000_000);
+
+/// Random choices, one sequence for each purpose, so that a change of one does not change another.
+#[derive(Debug)]
+pub struct Dice(Mutex<SplitMix64>);
+
+impl Dice {
+    /// The choices of one purpose of a seed.
+    #[must_use]
+    pub fn new(seed: u64, purpose: &str) -> Self {
+        Self(Mutex::new(stream(seed, purpose)))
+    }
+
+    /// Makes choices.
+    pub fn roll<T>(&self, choose: impl FnOnce(&mut SplitMix64) -> T) -> T {
+        choose(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A time from `least` to `most` microseconds.
+    pub fn micros(&self, least: u64, most: u64) -> Duration {
+        let span = most.saturating_sub(least) + 1;
+        Duration::from_micros(least + self.roll(SplitMix64::next_u64) % span)
+    }
+}
+
+/// The random numbers of one purpose of a seed.
+#[must_use]
+pub fn stream(seed: u64, purpose: &str) -> SplitMix64 {
+    SplitMix64::new(xxh3_64_with_seed(purpose.as_bytes(), seed))
+}
+
+/// What one world's parts share.
+#[derive(Debug)]
+pub struct Environment {
+    /// The run's seed.
+    pub seed: u64,
+    /// What happened how often.
+    pub coverage: Coverage,
+    begun: Instant,
+    /// How far store time was moved ahead, in milliseconds.
+    advanced_ms: AtomicU64,
+    /// The hash of all events, each with the hash of those before, and their number.
+    trace: Mutex<(u64, u64)>,
+    log: Option<Mutex<Vec<String>>>,
+}
+
+impl Environment {
+    /// The environment of a run that begins now; `explain` keeps a text of every event.
+    #[must_use]
+    pub fn new(seed: u64, explain: bool) -> Arc<Self> {
+        Arc::new(Self {
+            seed,
+            coverage: Coverage::default(),
+            begun: Instant::now(),
+            advanced_ms: AtomicU64::new(0),
+            trace: Mutex::new((0, 0)),
+            log: explain.then(Mutex::default),
+        })
+    }
+
+    /// Time since the beginning of the run.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// True store time: what a clock without skew shows.
+    #[must_use]
+    pub fn now(&self) -> EpochMillis {
+        let elapsed = u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX);
+        START.plus(elapsed).plus(self.advanced_ms.load(Ordering::SeqCst))
+    }
+
+    /// Moves store time ahead.
+    pub fn advance(&self, millis: u64) {
+        self.advanced_ms.fetch_add(millis, Ordering::SeqCst);
+    }
+
+    /// Makes an event part of the trace: same seed, same trace.
+    pub fn note(&self, what: &str) {
+        let at = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        *trace = (xxh3_64_with_seed(what.as_bytes(), trace.0.rotate_left(1) ^ at), trace.1 + 1);
+        drop(trace);
+        if let Some(log) = &self.log {
+            let line = format!("{:>10.3} ms  {what}", self.elapsed().as_secs_f64() * 1e3);
+            log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+    }
+
+    /// Whether events are kept as text.
+    #[must_use]
+    pub fn explains(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// The hash over all events, and their number.
+    #[must_use]
+    pub fn trace(&self) -> (u64, u64) {
+        *self.trace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The text of all events, if it was kept.
+    #[must_use]
+    pub fn take_log(&self) -> Vec<String> {
+        let taken = |log: &Mutex<Vec<String>>| {
+            std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        self.log.as_ref().map(taken).unwrap_or_default()
+    }
+}
+
+/// One node's clock: true store time and an error. It never goes back.
+#[derive(Debug)]
+pub struct NodeClock {
+    environment: Arc<Environment>,
+    skew_ms: AtomicI64,
+    latest: AtomicU64,
+}
+
+impl NodeClock {
+    /// A clock without error.
+    #[must_use]
+    pub fn new(environment: &Arc<Environment>) -> Arc<Self> {
+        Arc::new(Self {
+            environment: Arc::clone(environment),
+            skew_ms: AtomicI64::new(0),
+            latest: AtomicU64::new(0),
+        })
+    }
+
+    /// Sets its error.
+    pub fn set_skew(&self, millis: i64) {
+        self.skew_ms.store(millis, Ordering::SeqCst);
+    }
+
+    /// What it shows.
+    #[must_use]
+    pub fn now(&self) -> EpochMillis {
+        let skewed =
+            self.environment.now().0.saturating_add_signed(self.skew_ms.load(Ordering::SeqCst));
+        let latest = self.latest.fetch_max(skewed, Ordering::SeqCst).max(skewed);
+        EpochMillis(latest)
+    }
+}

@@ -1,0 +1,170 @@
+//! Makes planned faults happen.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use server::disk::Fault as DiskFault;
+use tokio::task::JoinSet;
+
+use super::cluster::Cluster;
+use super::network::CLIENTS;
+use super::plan::{Fault, Planned};
+use crate::workload::Signals;
+
+/// How long an advance of the clocks waits for requests that are under way.
+const DRAIN_MS_MAX: u64 = 3_000;
+
+/// How often, and how long each time, a power cut waits for a write that is under way.
+const WRITE_WAIT_MAX: usize = 500;
+const WRITE_WAIT: Duration = Duration::from_micros(100);
+
+/// Runs all faults of a plan, each at its time, and returns when the last one is over.
+pub async fn run(
+    cluster: &Cluster,
+    faults: &[Planned],
+    signals: &Arc<Signals>,
+    under_way: &Arc<AtomicUsize>,
+) {
+    let mut running = JoinSet::new();
+    for planned in faults.iter().copied() {
+        let cluster = cluster.clone();
+        let (signals, under_way) = (Arc::clone(signals), Arc::clone(under_way));
+        running.spawn(async move {
+            tokio::time::sleep(Duration::from_millis(planned.at_ms)).await;
+            cluster.environment.note(&format!("fault: {planned}"));
+            let lasting = Duration::from_millis(planned.for_ms);
+            match planned.fault {
+                Fault::Advance { minutes } => {
+                    advance(&cluster, minutes, &signals, &under_way).await
+                }
+                fault => happen(&cluster, fault, lasting).await,
+            }
+        });
+    }
+    while running.join_next().await.is_some() {}
+}
+
+async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
+    let coverage = &cluster.environment.coverage;
+    match fault {
+        Fault::Kill { node } => down(cluster, &[node], fault, false, lasting).await,
+        Fault::PowerCut { node } => down(cluster, &[node], fault, true, lasting).await,
+        Fault::KillAll | Fault::PowerCutAll => {
+            let nodes: Vec<usize> = cluster.nodes().collect();
+            down(cluster, &nodes, fault, fault == Fault::PowerCutAll, lasting).await;
+        }
+        Fault::PowerCutInRecovery { node, operations } => {
+            wait_for_writes(cluster, node).await;
+            cluster.hold(node);
+            cluster.crash(node);
+            if let Some(machinery) = cluster.machinery(node) {
+                machinery.cut_power();
+                let disk = &machinery.disk;
+                disk.fail_at(disk.operations() + operations, DiskFault::PowerOff);
+            }
+            tokio::time::sleep(lasting).await;
+            cluster.release(node).await;
+        }
+        Fault::SyncError { node } => {
+            if let Some(machinery) = cluster.machinery(node) {
+                machinery.disk.fail_next_sync();
+                coverage.hit("sync error");
+            }
+        }
+        Fault::FullDisk { node } => {
+            let Some(machinery) = cluster.machinery(node) else { return };
+            let before = machinery.disk.refusals();
+            machinery.disk.set_full(true);
+            tokio::time::sleep(lasting).await;
+            machinery.disk.set_full(false);
+            coverage.add("full disk", machinery.disk.refusals() - before);
+        }
+        Fault::SlowDisk { node, millis } => {
+            let Some(machinery) = cluster.machinery(node) else { return };
+            machinery.set_slow(millis);
+            tokio::time::sleep(lasting).await;
+            machinery.set_slow(0);
+        }
+        Fault::Skew { node, millis } => {
+            let Some(machinery) = cluster.machinery(node) else { return };
+            machinery.clock.set_skew(millis);
+            coverage.hit("clock skew");
+            tokio::time::sleep(lasting).await;
+            machinery.clock.set_skew(0);
+        }
+        Fault::Advance { .. } => {}
+        network => disturb(cluster, network, lasting).await,
+    }
+}
+
+/// Ends the processes of nodes, and starts them when the time is over.
+async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, lasting: Duration) {
+    for node in nodes.iter().copied() {
+        if power {
+            wait_for_writes(cluster, node).await;
+        }
+        cluster.hold(node);
+        if cluster.crash(node) {
+            cluster.environment.coverage.hit(fault.class());
+        }
+        if power && let Some(machinery) = cluster.machinery(node) {
+            machinery.cut_power();
+        }
+    }
+    tokio::time::sleep(lasting).await;
+    for node in nodes.iter().copied() {
+        cluster.release(node).await;
+    }
+}
+
+/// Waits a moment for a write that is not synced: that is when a power cut tells something.
+async fn wait_for_writes(cluster: &Cluster, node: usize) {
+    let Some(machinery) = cluster.machinery(node) else { return };
+    for _ in 0..WRITE_WAIT_MAX {
+        if machinery.disk.unsynced_sectors() > 0 {
+            return;
+        }
+        tokio::time::sleep(WRITE_WAIT).await;
+    }
+}
+
+async fn disturb(cluster: &Cluster, fault: Fault, lasting: Duration) {
+    let network = &cluster.network;
+    let change = |on: bool| match fault {
+        Fault::Partition { node } => {
+            for other in (CLIENTS..=cluster.nodes().count()).filter(|other| *other != node) {
+                network.block(node, other, on);
+                network.block(other, node, on);
+            }
+        }
+        Fault::OneWay { from, to } => {
+            network.block(from, to, on);
+            network.mark_one_way(from, to, on);
+        }
+        Fault::Loss { percent } => network.set_loss(if on { percent } else { 0 }),
+        Fault::Delay { millis } => network.set_delay(if on { millis } else { 0 }),
+        Fault::Duplication { percent } => network.set_duplicates(if on { percent } else { 0 }),
+        _ => {}
+    };
+    change(true);
+    tokio::time::sleep(lasting).await;
+    change(false);
+}
+
+/// Moves store time ahead while no client waits for anything: a token that is repeated after its
+/// ten minutes is another transaction, and that is nobody's fault.
+async fn advance(cluster: &Cluster, minutes: u64, signals: &Signals, under_way: &AtomicUsize) {
+    signals.hold.store(true, Ordering::SeqCst);
+    for _ in 0..DRAIN_MS_MAX / 20 {
+        if under_way.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.environment.advance(minutes * 60_000);
+    if minutes > 0 {
+        cluster.environment.coverage.hit("clock advance");
+    }
+    signals.hold.store(false, Ordering::SeqCst);
+}

@@ -1,0 +1,268 @@
+//! Which faults happen when: all of it follows from a seed, before the run begins. It makes nothing
+//! happen.
+
+use std::fmt;
+
+use server::disk::SplitMix64;
+
+/// What goes wrong, or changes, for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The process of a node dies; what its operating system holds stays.
+    Kill {
+        /// Which node, from 1.
+        node: usize,
+    },
+    /// Every process dies.
+    KillAll,
+    /// A node loses its power: what was not synced is lost, torn or kept.
+    PowerCut {
+        /// Which node.
+        node: usize,
+    },
+    /// All nodes lose their power.
+    PowerCutAll,
+    /// A node loses its power, and again while it recovers.
+    PowerCutInRecovery {
+        /// Which node.
+        node: usize,
+        /// After so many disk operations of the recovery.
+        operations: u64,
+    },
+    /// A sync of a node's disk fails.
+    SyncError {
+        /// Which node.
+        node: usize,
+    },
+    /// A node's disk has no space.
+    FullDisk {
+        /// Which node.
+        node: usize,
+    },
+    /// Every sync of a node's disk takes this long.
+    SlowDisk {
+        /// Which node.
+        node: usize,
+        /// Milliseconds at most.
+        millis: u64,
+    },
+    /// Nobody reaches a node, and it reaches nobody.
+    Partition {
+        /// Which node.
+        node: usize,
+    },
+    /// Messages from one place to another do not arrive; the other way they do. Place 0 are the
+    /// clients.
+    OneWay {
+        /// From where.
+        from: usize,
+        /// To where.
+        to: usize,
+    },
+    /// So many of a hundred messages are lost.
+    Loss {
+        /// Percent.
+        percent: u64,
+    },
+    /// Messages take up to this long, each as long as it likes, so that they overtake each other.
+    Delay {
+        /// Milliseconds.
+        millis: u64,
+    },
+    /// So many of a hundred messages between nodes arrive twice, the second time late.
+    Duplication {
+        /// Percent.
+        percent: u64,
+    },
+    /// A node's clock is ahead of the others, or behind.
+    Skew {
+        /// Which node.
+        node: usize,
+        /// Milliseconds.
+        millis: i64,
+    },
+    /// Store time jumps ahead everywhere, as after a suspended machine.
+    Advance {
+        /// Minutes.
+        minutes: u64,
+    },
+}
+
+impl Fault {
+    /// The class that it counts for.
+    #[must_use]
+    pub fn class(&self) -> &'static str {
+        match self {
+            Self::Kill { .. } => "kill one",
+            Self::KillAll => "kill all",
+            Self::PowerCut { .. } => "power cut",
+            Self::PowerCutAll => "power cut of all",
+            Self::PowerCutInRecovery { .. } => "power cut in recovery",
+            Self::SyncError { .. } => "sync error",
+            Self::FullDisk { .. } => "full disk",
+            Self::SlowDisk { .. } => "slow disk",
+            Self::Partition { .. } => "partition",
+            Self::OneWay { .. } => "one-way partition",
+            Self::Loss { .. } => "loss",
+            Self::Delay { .. } => "delay",
+            Self::Duplication { .. } => "duplication",
+            Self::Skew { .. } => "clock skew",
+            Self::Advance { .. } => "clock advance",
+        }
+    }
+}
+
+/// A fault and its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// When it begins, in milliseconds of the run.
+    pub at_ms: u64,
+    /// How long it lasts; a node that died is down for so long.
+    pub for_ms: u64,
+    /// What.
+    pub fault: Fault,
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:>6} ms  {:?} for {} ms", self.at_ms, self.fault, self.for_ms)
+    }
+}
+
+/// Everything about a run that its seed decides beforehand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Nodes: one, or three.
+    pub nodes: usize,
+    /// How long clients run, in simulated seconds.
+    pub seconds: u64,
+    /// Files that a log keeps for use again.
+    pub log_spares: usize,
+    /// The longest time between two requests of a client, in milliseconds.
+    pub pause_ms: u64,
+    /// How many clients of each kind there are.
+    pub clients: Clients,
+    /// The faults by their beginnings.
+    pub faults: Vec<Planned>,
+}
+
+/// Clients by what they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clients {
+    /// See `workload::registers`; at most eight, so that a history can be searched.
+    pub registers: usize,
+    /// See `workload::bank`.
+    pub bank: usize,
+    /// See `workload::counters`.
+    pub counters: usize,
+    /// See `workload::expiring`.
+    pub expiring: usize,
+    /// See `workload::readers`.
+    pub readers: usize,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self { registers: 6, bank: 3, counters: 3, expiring: 3, readers: 3 }
+    }
+}
+
+/// A node's clock is off by this at most, in milliseconds.
+pub const SKEW_MS_MAX: i64 = 5_000;
+/// Faults begin after this: the table has to be made first.
+const QUIET_MS: u64 = 1_000;
+/// One fault begins per this many milliseconds, on average.
+const FAULT_EVERY_MS: u64 = 1_700;
+/// Store time advances by this at most in one run, in minutes: stream records are kept for a day.
+const ADVANCE_MINUTES_MAX: u64 = 20 * 60;
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64, nodes: usize, seconds: u64) -> Self {
+        let mut random = SplitMix64::new(seed ^ 0x706c_616e);
+        let end = (seconds * 1_000).max(QUIET_MS + 1);
+        let count = (end - QUIET_MS) / FAULT_EVERY_MS + 1;
+        let mut advance_left = ADVANCE_MINUTES_MAX;
+        let mut faults: Vec<Planned> = (0..count)
+            .map(|_| {
+                let at_ms = QUIET_MS + random.next_u64() % (end - QUIET_MS);
+                let (mut fault, for_ms) = draw(&mut random, nodes);
+                if let Fault::Advance { minutes } = &mut fault {
+                    *minutes = (*minutes).min(advance_left);
+                    advance_left -= *minutes;
+                }
+                Planned { at_ms, for_ms, fault }
+            })
+            .collect();
+        faults.sort_by_key(|planned| planned.at_ms);
+        let log_spares = random.up_to(2);
+        let pause_ms = 20 + random.next_u64() % 100;
+        let clients = Clients::default();
+        Self { seed, nodes, seconds, log_spares, pause_ms, clients, faults }
+    }
+}
+
+fn draw(random: &mut SplitMix64, nodes: usize) -> (Fault, u64) {
+    let node = 1 + random.up_to(nodes - 1);
+    let down_ms = 50 + random.next_u64() % 2_500;
+    let while_ms = 300 + random.next_u64() % 4_000;
+    match random.up_to(99) {
+        0..10 => (Fault::Kill { node }, down_ms),
+        10..14 => (Fault::KillAll, down_ms),
+        14..26 => (Fault::PowerCut { node }, down_ms),
+        26..34 => (Fault::PowerCutAll, down_ms),
+        34..40 => (Fault::PowerCutInRecovery { node, operations: random.next_u64() % 12 }, down_ms),
+        40..45 => (Fault::SyncError { node }, down_ms),
+        45..51 => (Fault::FullDisk { node }, while_ms),
+        51..57 => (Fault::SlowDisk { node, millis: 50 + random.next_u64() % 600 }, while_ms),
+        57..65 => (Fault::Partition { node }, while_ms),
+        65..72 => {
+            let others = nodes;
+            let from = random.up_to(others);
+            let to = (from + 1 + random.up_to(others - 1)) % (others + 1);
+            (Fault::OneWay { from, to }, while_ms)
+        }
+        72..78 => (Fault::Loss { percent: 5 + random.next_u64() % 25 }, while_ms),
+        78..84 => (Fault::Delay { millis: 20 + random.next_u64() % 300 }, while_ms),
+        84..89 => (Fault::Duplication { percent: 10 + random.next_u64() % 40 }, while_ms),
+        89..95 => {
+            let span = SKEW_MS_MAX.unsigned_abs() * 2;
+            let off = i64::try_from(random.next_u64() % span).unwrap_or_default();
+            (Fault::Skew { node, millis: off - SKEW_MS_MAX }, while_ms)
+        }
+        _ => (Fault::Advance { minutes: 30 + random.next_u64() % 300 }, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_seed_has_one_plan_and_many_seeds_have_every_fault() {
+        let mut classes = BTreeSet::new();
+        for seed in 0..40 {
+            let plan = Plan::of(seed, 3, 30);
+            assert_eq!(plan, Plan::of(seed, 3, 30));
+            assert!(plan.faults.len() > 10);
+            assert!(plan.faults.is_sorted_by_key(|planned| planned.at_ms));
+            let minutes: u64 = plan
+                .faults
+                .iter()
+                .map(|planned| match planned.fault {
+                    Fault::Advance { minutes } => minutes,
+                    _ => 0,
+                })
+                .sum();
+            assert!(minutes <= ADVANCE_MINUTES_MAX);
+            classes.extend(plan.faults.iter().map(|planned| planned.fault.class()));
+        }
+        assert_eq!(classes.len(), 15, "{classes:?}");
+        assert_ne!(Plan::of(1, 3, 30).faults, Plan::of(2, 3, 30).faults);
+    }
+}

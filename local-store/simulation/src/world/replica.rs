@@ -1,0 +1,34 @@
+//! What the world needs of a running node, whatever it is made of.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use partition::{Catalogue, Command, Reply, View};
+
+use crate::request::Failure;
+
+/// A state to read from.
+pub struct Snapshot {
+    /// The tables.
+    pub catalogue: Arc<Catalogue>,
+    /// Everything else.
+    pub view: Box<dyn View + Send + Sync>,
+}
+
+/// A running node. After [`Replica::crash`] it answers nobody.
+pub trait Replica: Send + Sync {
+    /// Carries out commands and gives one reply for each.
+    fn submit(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Reply>, Failure>>;
+
+    /// A state; if `strong`, one that shows every write acknowledged before this was called.
+    fn read(&self, strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>>;
+
+    /// Whether it believes that it leads, so that housekeeping is its business.
+    fn leads(&self) -> bool;
+
+    /// The last log index that its state contains.
+    fn applied(&self) -> u64;
+
+    /// Ends it at once, as a crash does: nothing of it runs afterwards.
+    fn crash(&self);
+}

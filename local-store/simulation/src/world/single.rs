@@ -1,0 +1,212 @@
+//! One replica without a group: the log, the machine and the storage, with group commit as the
+//! server does it: append what is ready, sync once, apply, answer.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use partition::{Catalogue, Command, Entry, Machine, Reply, decode_entry, encode_entry};
+use server::disk::SimulatedDisk;
+use server::log::{self, Log};
+use server::storage::{MemoryStorage, Storage};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use super::machinery::{Machinery, OnFatal};
+use super::replica::{Replica, Snapshot};
+use crate::request::Failure;
+
+/// Entries after which the storage is made durable and the log is shortened.
+const PERSIST_ENTRIES: u64 = 200;
+/// Commands that become one entry at most.
+const COMMANDS_MAX: usize = 64;
+/// Proposals that wait at most.
+const WAITING_MAX: usize = 1_024;
+
+type Answered = oneshot::Sender<Result<Vec<Reply>, Failure>>;
+type Proposal = (Vec<Command>, Answered);
+
+/// What readers see.
+struct Shared {
+    storage: MemoryStorage,
+    catalogue: Mutex<Arc<Catalogue>>,
+    applied: AtomicU64,
+    alive: AtomicBool,
+}
+
+impl Shared {
+    fn catalogue(&self) -> MutexGuard<'_, Arc<Catalogue>> {
+        self.catalogue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running replica.
+pub struct SingleNode {
+    proposals: mpsc::Sender<Proposal>,
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+/// Opens the log and the machine, and applies what the storage does not contain yet.
+///
+/// # Errors
+/// When the disk fails, or what is on it cannot be what was written.
+pub fn recover(
+    disk: &SimulatedDisk,
+    storage: &MemoryStorage,
+    options: &log::Options,
+) -> Result<(Log, Machine), String> {
+    let log = Log::open(Arc::new(disk.clone()), options.clone()).map_err(|e| e.to_string())?;
+    let mut machine = Machine::open(&*storage.view()).map_err(|e| e.to_string())?;
+    let applied = machine.applied_index();
+    if log.last_index() < applied || log.first_index() > applied + 1 {
+        return Err(format!(
+            "the log holds {} to {}, the state was applied up to {applied}",
+            log.first_index(),
+            log.last_index()
+        ));
+    }
+    let entries = log.read(applied + 1, log.next_index()).map_err(|e| e.to_string())?;
+    for entry in entries {
+        let entry = entry.map_err(|e| e.to_string())?;
+        let decoded = decode_entry(&entry.payload).map_err(|e| e.to_string())?;
+        let (batch, _) =
+            machine.apply(&*storage.view(), entry.index, decoded).map_err(|e| e.to_string())?;
+        storage.apply(batch).map_err(|e| e.to_string())?;
+    }
+    Ok((log, machine))
+}
+
+struct Committer {
+    log: Log,
+    machine: Machine,
+    machinery: Arc<Machinery>,
+    shared: Arc<Shared>,
+    persisted: u64,
+}
+
+impl SingleNode {
+    /// Starts the replica on what its disk and its storage hold.
+    ///
+    /// # Errors
+    /// As [`recover`].
+    pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, String> {
+        let (log, machine) = recover(&machinery.disk, &machinery.storage, &machinery.log_options)?;
+        let shared = Arc::new(Shared {
+            storage: machinery.storage.clone(),
+            catalogue: Mutex::new(Arc::clone(machine.catalogue())),
+            applied: AtomicU64::new(machine.applied_index()),
+            alive: AtomicBool::new(true),
+        });
+        let (proposals, waiting) = mpsc::channel(WAITING_MAX);
+        let mut committer = Committer {
+            log,
+            machine,
+            machinery: Arc::clone(machinery),
+            shared: Arc::clone(&shared),
+            persisted: 0,
+        };
+        let task = tokio::spawn(async move {
+            if let Err(error) = committer.run(waiting).await {
+                on_fatal(&error);
+            }
+        });
+        Ok(Arc::new(Self { proposals, shared, task: task.abort_handle() }))
+    }
+}
+
+impl Committer {
+    async fn run(&mut self, mut waiting: mpsc::Receiver<Proposal>) -> Result<(), String> {
+        while let Some(first) = waiting.recv().await {
+            let mut proposals = vec![first];
+            while proposals.len() < COMMANDS_MAX
+                && let Ok(next) = waiting.try_recv()
+            {
+                proposals.push(next);
+            }
+            self.commit(proposals).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit(&mut self, proposals: Vec<Proposal>) -> Result<(), String> {
+        let (commands, waiters): (Vec<_>, Vec<_>) = proposals.into_iter().unzip();
+        let counts: Vec<usize> = commands.iter().map(Vec::len).collect();
+        let commands = commands.into_iter().flatten().collect();
+        let entry = Entry { now: self.machinery.clock.now(), commands };
+        let payload = encode_entry(&entry).map_err(|e| e.to_string())?;
+        let index = self.log.next_index();
+        match self.log.append(&[log::Entry { index, term: 1, payload }]) {
+            Ok(()) => {}
+            Err(error) if error.is_fatal() => return Err(error.to_string()),
+            Err(error) => {
+                for waiter in waiters {
+                    // Who has gone away needs no answer.
+                    let _ = waiter.send(Err(Failure::Refused(error.to_string())));
+                }
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(self.machinery.sync_time()).await;
+        self.log.sync().map_err(|e| e.to_string())?;
+        tokio::time::sleep(Duration::from_micros(20)).await;
+        let view = self.machinery.storage.view();
+        let (batch, replies) =
+            self.machine.apply(&*view, index, entry).map_err(|e| e.to_string())?;
+        drop(view);
+        self.machinery.storage.apply(batch).map_err(|e| e.to_string())?;
+        *self.shared.catalogue() = Arc::clone(self.machine.catalogue());
+        self.shared.applied.store(index, Ordering::SeqCst);
+        let mut replies = replies.into_iter();
+        for (count, waiter) in counts.into_iter().zip(waiters) {
+            let _ = waiter.send(Ok(replies.by_ref().take(count).collect()));
+        }
+        if index - self.persisted >= PERSIST_ENTRIES {
+            self.machinery.storage.persist().map_err(|e| e.to_string())?;
+            self.persisted = index;
+            match self.log.truncate_prefix(index) {
+                Err(error) if error.is_fatal() => return Err(error.to_string()),
+                // Without space for a new segment the old ones stay for now.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Replica for SingleNode {
+    fn submit(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Reply>, Failure>> {
+        let proposals = self.proposals.clone();
+        Box::pin(async move {
+            let (sender, receiver) = oneshot::channel();
+            let stopped = |_| Failure::Refused("it is stopping".to_owned());
+            proposals.send((commands, sender)).await.map_err(stopped)?;
+            receiver.await.unwrap_or_else(|_| Err(Failure::Unknown("it died".to_owned())))
+        })
+    }
+
+    fn read(&self, _strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            if !shared.alive.load(Ordering::SeqCst) {
+                return Err(Failure::Refused("it died".to_owned()));
+            }
+            let catalogue = Arc::clone(&shared.catalogue());
+            Ok(Snapshot { catalogue, view: shared.storage.view() })
+        })
+    }
+
+    fn leads(&self) -> bool {
+        true
+    }
+
+    fn applied(&self) -> u64 {
+        self.shared.applied.load(Ordering::SeqCst)
+    }
+
+    fn crash(&self) {
+        self.shared.alive.store(false, Ordering::SeqCst);
+        self.task.abort();
+    }
+}

@@ -1,0 +1,53 @@
+//! A node's housekeeping, as `server::ticks` does it: TTL, shard rotation, tokens. It runs on
+//! whoever believes that it leads; a tick that is repeated or comes late does no harm.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use partition::{
+    Command, find_due_rotations, find_expired, find_time_to_live_work, has_expired_tokens,
+};
+
+use super::environment::NodeClock;
+use super::replica::Replica;
+use crate::request::Failure;
+
+/// Time between two ticks.
+const TICK: Duration = Duration::from_millis(250);
+/// Items that one entry deletes at most.
+const EXPIRED_MAX: usize = 500;
+
+/// Runs until it is aborted with its node.
+pub async fn run(replica: Arc<dyn Replica>, clock: Arc<NodeClock>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        if replica.leads() {
+            // What fails is found again by the next tick.
+            let _ = tick(&*replica, &clock).await;
+        }
+    }
+}
+
+async fn tick(replica: &dyn Replica, clock: &NodeClock) -> Result<(), Failure> {
+    let snapshot = replica.read(false).await?;
+    let now = clock.now();
+    let view = &*snapshot.view;
+    let failed = |error: partition::ReadError| Failure::Defect(error.to_string());
+    let mut commands = Vec::new();
+    for table in snapshot.catalogue.by_name() {
+        commands.extend(find_expired(view, table, now, EXPIRED_MAX).map_err(failed)?);
+    }
+    let tables = || snapshot.catalogue.by_name().map(AsRef::as_ref);
+    let steps = find_time_to_live_work(tables()).into_iter();
+    commands.extend(steps.map(|table| Command::StepTimeToLive { table }));
+    let rotations = find_due_rotations(tables(), now).into_iter();
+    commands.extend(rotations.map(|table| Command::RotateShards { table }));
+    if has_expired_tokens(view, now).map_err(failed)? {
+        commands.push(Command::ForgetTokens);
+    }
+    drop(snapshot);
+    if !commands.is_empty() {
+        replica.submit(commands).await?;
+    }
+    Ok(())
+}

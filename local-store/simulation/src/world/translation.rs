@@ -1,0 +1,196 @@
+//! Requests in DynamoDB's terms, as the server's API makes commands and reads of them. No HTTP and
+//! no JSON here: those have their own tests.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use expression::{ExpressionKind, Placeholders, parse_condition, parse_update};
+use model::{KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey, StreamViewType};
+use partition::{
+    Billing, CancellationReason, Command, CreateTable, IndexDefinition, IndexKind, IndexProjection,
+    Position, Reply, Sequence, Table, TableId, Transaction, WriteAction, read_item,
+    read_last_sequence, read_shard_records,
+};
+
+use super::replica::{Replica, Snapshot};
+use crate::request::{
+    Answer, Change, Expression, Failure, INDEX, KEY, OWNER, Request, Shard, Start, TABLE, Write,
+};
+
+/// Makes the table, with its stream and its index.
+#[must_use]
+pub fn create_table() -> Command {
+    let attribute =
+        |name: &str| KeyAttribute { name: name.to_owned(), attribute_type: KeyAttributeType::S };
+    let index = IndexDefinition {
+        name: INDEX.to_owned(),
+        kind: IndexKind::Global,
+        key_schema: KeySchema { partition: attribute(OWNER), sort: None },
+        projection: IndexProjection::All,
+        throughput: None,
+    };
+    Command::CreateTable(CreateTable {
+        name: TABLE.to_owned(),
+        key_schema: KeySchema { partition: attribute(KEY), sort: None },
+        billing: Billing::OnDemand,
+        deletion_protection: false,
+        stream: Some((StreamViewType::NewAndOldImages, "stream".to_owned())),
+        indexes: vec![index],
+    })
+}
+
+/// The key of an item.
+#[must_use]
+pub fn key(name: &str) -> PrimaryKey {
+    PrimaryKey { partition: KeyValue::S(name.to_owned()), sort: None }
+}
+
+/// Carries out a request on a node.
+///
+/// # Errors
+/// When the node is not able to, or its answer is none that a request can have.
+pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Failure> {
+    match request {
+        Request::Write(write) => {
+            let table = find_table(&replica.read(false).await?)?;
+            let command = Command::Write(Box::new(translate(table, write)?));
+            answer(first(replica.submit(vec![command]).await?)?)
+        }
+        Request::Transact(token, writes) => {
+            let table = find_table(&replica.read(false).await?)?;
+            let operations: Result<_, Failure> =
+                writes.into_iter().map(|write| translate(table, write)).collect();
+            let transaction = Transaction { token, operations: operations? };
+            let command = Command::Transaction(Box::new(transaction));
+            answer(first(replica.submit(vec![command]).await?)?)
+        }
+        Request::Get { keys, strong } => {
+            let snapshot = replica.read(strong).await?;
+            let table = table(&snapshot)?;
+            let items = keys.iter().map(|name| read_item(&*snapshot.view, table, &key(name)));
+            items.collect::<Result<_, _>>().map(Answer::Items).map_err(|error| defect(&error))
+        }
+        Request::Shards => Ok(Answer::Shards(shards(table(&replica.read(true).await?)?))),
+        Request::Records { shard, start, limit } => {
+            records(&replica.read(false).await?, &shard, &start, limit)
+        }
+    }
+}
+
+fn first(replies: Vec<Reply>) -> Result<Reply, Failure> {
+    replies.into_iter().next().ok_or_else(|| Failure::Unknown("no reply".to_owned()))
+}
+
+fn defect(error: &dyn std::fmt::Display) -> Failure {
+    Failure::Defect(error.to_string())
+}
+
+/// The table, which a replica that is behind may not have yet.
+fn table(snapshot: &Snapshot) -> Result<&Table, Failure> {
+    let found = snapshot.catalogue.find(TABLE);
+    found.map(AsRef::as_ref).ok_or_else(|| Failure::Refused("there is no table yet".to_owned()))
+}
+
+fn find_table(snapshot: &Snapshot) -> Result<TableId, Failure> {
+    table(snapshot).map(|table| table.id)
+}
+
+fn placeholders(expression: &Expression) -> Result<Placeholders, Failure> {
+    let values: Option<BTreeMap<_, _>> =
+        (!expression.values.is_empty()).then(|| expression.values.clone());
+    Placeholders::new(None, values).map_err(|error| defect(&error))
+}
+
+fn translate(table: TableId, write: Write) -> Result<partition::Write, Failure> {
+    let action = match write.change {
+        Change::Put(item) => WriteAction::Put(item),
+        Change::Delete => WriteAction::Delete,
+        Change::Check => WriteAction::Check,
+        Change::Update(update) => {
+            let parsed = parse_update(&update.text, &mut placeholders(&update)?);
+            WriteAction::Update(parsed.map_err(|error| defect(&error))?)
+        }
+    };
+    let parse = |condition: Expression| {
+        let mut placeholders = placeholders(&condition)?;
+        parse_condition(&condition.text, ExpressionKind::Condition, &mut placeholders)
+            .map_err(|error| defect(&error))
+    };
+    Ok(partition::Write {
+        table,
+        key: key(&write.key),
+        action,
+        condition: write.condition.map(parse).transpose()?,
+        return_old: true,
+        return_new: true,
+        return_on_failure: true,
+    })
+}
+
+fn answer(reply: Reply) -> Result<Answer, Failure> {
+    match reply {
+        Reply::Written(written) => Ok(Answer::Written { old: written.old, new: written.new }),
+        Reply::ConditionFailed { item } => Ok(Answer::ConditionFailed(item)),
+        Reply::Transacted { .. } => Ok(Answer::Transacted),
+        Reply::TransactionCancelled(reasons) => {
+            let invalid = reasons.into_iter().find_map(|reason| match reason {
+                CancellationReason::Invalid(text) => Some(text),
+                CancellationReason::None | CancellationReason::ConditionFailed { .. } => None,
+            });
+            invalid.map_or(Ok(Answer::Cancelled), |text| Err(Failure::Defect(text)))
+        }
+        other => Err(Failure::Defect(format!("the reply {other:?}"))),
+    }
+}
+
+/// The shards of the table's stream.
+#[must_use]
+pub fn shards(table: &Table) -> Vec<Shard> {
+    let shard = |shard: &partition::Shard| Shard {
+        id: shard.id.clone(),
+        parent: shard.parent.clone(),
+        range: (shard.first.to_string(), shard.last.map(|last| last.to_string())),
+    };
+    table.shards().map(shard).collect()
+}
+
+fn sequence(text: &str) -> Result<Sequence, Failure> {
+    text.parse().map_err(|()| Failure::Defect(format!("`{text}` is no sequence number")))
+}
+
+/// The next records of a shard; none when this replica does not know it yet.
+fn records(snapshot: &Snapshot, id: &str, start: &Start, limit: usize) -> Result<Answer, Failure> {
+    let table = table(snapshot)?;
+    let found = table
+        .streams
+        .iter()
+        .find_map(|stream| Some((stream, stream.shards.iter().find(|shard| shard.id == id)?)));
+    let Some((stream, shard)) = found else {
+        return Ok(Answer::Records(Vec::new(), None));
+    };
+    let position = match start {
+        Start::TrimHorizon => Position::At(shard.first),
+        Start::At(text) => Position::At(sequence(text)?),
+        Start::After(text) => Position::After(sequence(text)?),
+        Start::Latest => {
+            let last = read_last_sequence(&*snapshot.view, table, shard);
+            match last.map_err(|error| defect(&error))? {
+                Some(last) => Position::After(last),
+                None => Position::At(shard.first),
+            }
+        }
+    };
+    let mut records = Vec::new();
+    let view = &*snapshot.view;
+    read_shard_records(view, table, stream, shard, position, &mut |_, record| {
+        records.push(record);
+        if records.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })
+    .map_err(|error| defect(&error))?;
+    let next = match (records.last(), position) {
+        (Some(last), _) => Start::After(last.sequence_number.as_str().to_owned()),
+        (None, Position::At(sequence)) => Start::At(sequence.to_string()),
+        (None, Position::After(sequence)) => Start::After(sequence.to_string()),
+    };
+    Ok(Answer::Records(records, Some(next)))
+}
