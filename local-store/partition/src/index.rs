@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::keys::index_entry;
 use crate::keys::index_statistics;
 use crate::keys::statistics::Statistics;
+use crate::mutation::{self, Mutation};
 use crate::storage::{Overlay, ReadError, View};
 use crate::table::Table;
 
@@ -355,6 +356,9 @@ pub(crate) fn update_entries(
     new: Option<&Item>,
 ) -> Result<Vec<IndexWrite>, ReadError> {
     let mut writes = Vec::new();
+    if new.is_none() && mutation::is_active(Mutation::SkipIndexEntries) {
+        return Ok(writes);
+    }
     for index in table.indexes.iter().filter(|index| index.is_maintained()) {
         let entry = |item: Option<&Item>| index.entry_of(table, primary, item?);
         let (mut before, after) = (entry(old), entry(new));

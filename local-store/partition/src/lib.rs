@@ -14,6 +14,7 @@ mod keys;
 mod machine;
 #[cfg(test)]
 mod machine_tests;
+pub mod mutation;
 mod read;
 mod split;
 #[cfg(test)]

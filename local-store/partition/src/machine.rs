@@ -14,6 +14,7 @@ use crate::index::{IndexNumber, IndexStatus, SecondaryIndex};
 use crate::index_build;
 use crate::keys::machine_state::{self, MachineState};
 use crate::keys::table as table_key;
+use crate::mutation::{self, Mutation};
 use crate::split;
 use crate::storage::{Batch, Overlay, ReadError, View};
 use crate::stream::{self, Sequence};
@@ -74,7 +75,11 @@ impl Machine {
     pub fn open(view: &dyn View) -> Result<Self, ReadError> {
         let mut catalogue = Catalogue::default();
         table_key::read_all(view)?.into_iter().for_each(|table| catalogue.put(table));
-        Ok(Self { state: machine_state::read(view)?, catalogue: Arc::new(catalogue) })
+        let mut state = machine_state::read(view)?;
+        if mutation::is_active(Mutation::ApplyTwice) {
+            state.applied_index = state.applied_index.saturating_sub(1);
+        }
+        Ok(Self { state, catalogue: Arc::new(catalogue) })
     }
 
     /// The last log index whose entry the storage contains; 0 before the first.

@@ -15,6 +15,7 @@ use model::{
 use serde::{Deserialize, Serialize};
 
 use crate::keys::stream_record::{self, StoredRecord};
+use crate::mutation::{self, Mutation};
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
 
@@ -134,6 +135,13 @@ pub(crate) fn write_record(
     let (Some(stream), Some(shard)) = (table.enabled_stream(), shard) else {
         return Ok(());
     };
+    if mutation::is_active(Mutation::DropRecordAtRotation)
+        && let Some(shard) = stream.shards.iter().find(|known| known.number == shard)
+        && shard.parent.is_some()
+        && sequence.index <= shard.first.index + 3
+    {
+        return Ok(());
+    }
     let event_name = match (change.old, change.new) {
         (None, _) => EventName::Insert,
         (Some(_), Some(_)) => EventName::Modify,
@@ -142,7 +150,7 @@ pub(crate) fn write_record(
     let image = |wanted: bool, image: Option<&Item>| image.filter(|_| wanted).cloned();
     let record = StoredRecord {
         event_name,
-        time_to_live: change.time_to_live,
+        time_to_live: change.time_to_live && !mutation::is_active(Mutation::LoseTimeToLiveIdentity),
         created_seconds: now.seconds(),
         keys: change.keys.clone(),
         old_image: image(stream.view_type.has_old_image(), change.old),

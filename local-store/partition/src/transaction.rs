@@ -11,6 +11,7 @@ use model::limits::{REQUEST_TOKEN_LIFE_MS, TRANSACTION_BYTES_MAX};
 use crate::command::{CancellationReason, Reply, Transaction, Write, Written};
 use crate::keys::request_token::{self, Remembered};
 use crate::machine::Catalogue;
+use crate::mutation::{self, Mutation};
 use crate::storage::{Overlay, ReadError, View};
 use crate::stream::Sequence;
 use crate::write;
@@ -46,7 +47,9 @@ pub(crate) fn apply(
     };
     let made = attempt.into_batch();
     overlay.adopt(made);
-    if let Some(token) = &token {
+    if let Some(token) = &token
+        && !mutation::is_active(Mutation::ForgetToken)
+    {
         let sizes = writes.iter().map(|written| (written.old_bytes, written.new_bytes)).collect();
         let expires_at = EpochMillis(now.0.saturating_add(REQUEST_TOKEN_LIFE_MS));
         request_token::write(overlay, token, &Remembered { fingerprint, expires_at, sizes })?;
@@ -81,7 +84,8 @@ fn attempt_all(
         };
         reasons.push(reason);
     }
-    if reasons.iter().any(|reason| *reason != CancellationReason::None) {
+    let made_whole = writes.is_empty() || !mutation::is_active(Mutation::PartialTransaction);
+    if made_whole && reasons.iter().any(|reason| *reason != CancellationReason::None) {
         return Ok(Err(Reply::TransactionCancelled(reasons)));
     }
     let bytes: usize = writes.iter().map(|written| written.old_bytes.max(written.new_bytes)).sum();

@@ -11,6 +11,7 @@ use crate::command::{Reply, Write, WriteAction, Written};
 use crate::index::{self, ItemRefusal};
 use crate::keys::item;
 use crate::keys::statistics::{self, Statistics};
+use crate::mutation::{self, Mutation};
 use crate::storage::{Overlay, ReadError, View};
 use crate::stream::{self, Change, Sequence};
 use crate::table::Table;
@@ -31,6 +32,7 @@ pub(crate) fn apply_write(
     let old = read_old(overlay, table, &write.key)?;
     if let Some(condition) = &write.condition
         && !holds(condition, old.as_ref())
+        && !mutation::is_active(Mutation::IgnoreCondition)
     {
         return Ok(Reply::ConditionFailed { item: old.filter(|_| write.return_on_failure) });
     }
@@ -68,7 +70,10 @@ pub(crate) fn apply_expire(
         return Ok(Reply::Done { more: false });
     };
     let old = read_old(overlay, table, key)?;
-    let still = |old: &Item| time_to_live::expires_at(old, attribute) == Some(expires_at);
+    let still = |old: &Item| {
+        time_to_live::expires_at(old, attribute) == Some(expires_at)
+            || mutation::is_active(Mutation::ExpireExtended)
+    };
     if let Some(old) = old.filter(still)
         && time_to_live::is_expired(expires_at, now)
     {
@@ -135,7 +140,7 @@ fn replace(
 ) -> Result<Written, ReadError> {
     let size = |item: Option<&Item>| item.map_or(0, Item::size);
     let mut written = Written { old_bytes: size(old), new_bytes: size(new), ..Written::default() };
-    if old == new {
+    if old == new && !mutation::is_active(Mutation::RecordOfNothing) {
         return Ok(written);
     }
     let stored = item::encode(table.id, key);

@@ -48,6 +48,8 @@ pub struct Summary {
     pub stream_records: u64,
     /// Simulated time.
     pub simulated: Duration,
+    /// The hash over the traces of all runs, whichever ended first.
+    pub trace: u64,
     /// Real time.
     pub took: Duration,
     /// Classes of faults that never happened although they have to.
@@ -106,6 +108,8 @@ impl Summary {
         for (sum, part) in self.requests.iter_mut().zip(outcome.requests) {
             *sum += part;
         }
+        let (hash, events) = outcome.trace;
+        self.trace = self.trace.wrapping_add(hash ^ events ^ outcome.seed.rotate_left(32));
         self.histories += outcome.histories;
         self.stream_records += outcome.stream_records;
         self.simulated += outcome.simulated;
@@ -140,7 +144,7 @@ impl Summary {
             "nodes": batch.nodes, "failed": self.failed, "failures": failures,
             "faults": coverage, "faults_missing": self.missing,
             "requests": {"answered": answered, "refused": refused, "unknown": unknown},
-            "histories": self.histories, "stream_records": self.stream_records,
+            "trace": format!("{:016x}", self.trace), "histories": self.histories, "stream_records": self.stream_records,
             "simulated_s": self.simulated.as_secs_f64(), "took_s": self.took.as_secs_f64(),
         })
     }

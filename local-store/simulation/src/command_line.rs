@@ -2,6 +2,7 @@
 //! code. Progress goes to standard error, a summary in JSON to standard output.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::batch::{Batch, Summary, run_all};
 use crate::minimise::minimise;
 use crate::power_loss;
+use crate::processes::process::find_binary;
+use crate::processes::rounds;
 use crate::run::run;
 use crate::world::plan::Plan;
 
@@ -38,7 +41,32 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         first: u64,
     },
+    /// Kill the real binary again and again under load
+    Processes {
+        /// How often
+        #[arg(long, default_value_t = 300)]
+        kills: u64,
+        /// The seed of the clients' choices
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The binary `local-store`; the one beside this binary if not given
+        #[arg(long, value_name = "PATH")]
+        binary: Option<PathBuf>,
+        /// Where data directories are made; those of a failing round stay
+        #[arg(long, value_name = "DIRECTORY", default_value = "target/process-faults")]
+        folder: PathBuf,
+    },
+    /// Break the store's code in one place after the other and see that each is found; needs
+    /// `--features mutations`
+    Mutations {
+        /// Simulated seconds of load in each run
+        #[arg(long, default_value_t = 30)]
+        seconds: u64,
+    },
 }
+
+/// Nodes of a simulated cluster.
+const NODES: usize = 1;
 
 #[derive(Debug, Args)]
 struct Runs {
@@ -51,9 +79,6 @@ struct Runs {
     /// Simulated seconds of load in each run
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
-    /// Nodes of the cluster
-    #[arg(long, default_value_t = 1, value_parser = ["1"])]
-    nodes: String,
     /// Runs at the same time; as many as there are processors if not given
     #[arg(long)]
     jobs: Option<usize>,
@@ -70,6 +95,10 @@ pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
     match arguments.command {
         None => run_seeds(&arguments.runs),
         Some(Command::PowerLoss { images, first }) => lose_power(first, images),
+        Some(Command::Processes { kills, seed, binary, folder }) => {
+            kill_processes(kills, seed, binary, folder)
+        }
+        Some(Command::Mutations { seconds }) => mutate(seconds),
     }
 }
 
@@ -103,7 +132,7 @@ fn run_seeds(runs: &Runs) -> std::io::Result<ExitCode> {
         first: runs.first,
         seeds: runs.seeds,
         seconds: runs.seconds,
-        nodes: runs.nodes.parse().unwrap_or(1),
+        nodes: NODES,
         jobs: runs.jobs.unwrap_or(processors),
     };
     if runs.explain {
@@ -181,4 +210,62 @@ fn lose_power(first: u64, images: u64) -> std::io::Result<ExitCode> {
     }
     writeln!(std::io::stdout(), "{:#}", summary.to_json())?;
     Ok(code(summary.is_good()))
+}
+
+fn kill_processes(
+    kills: u64,
+    seed: u64,
+    binary: Option<PathBuf>,
+    folder: PathBuf,
+) -> std::io::Result<ExitCode> {
+    let binary = match find_binary(binary) {
+        Ok(binary) => binary,
+        Err(what) => {
+            writeln!(std::io::stderr(), "{what}")?;
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let settings = rounds::Settings { binary, folder, seed, kills };
+    let mut progress = Progress::new(kills);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result =
+        runtime.block_on(rounds::run(&settings, &mut |done, failed| progress.show(done, failed)));
+    match result {
+        Ok(summary) => {
+            for violation in &summary.violations {
+                writeln!(std::io::stderr(), "{violation}")?;
+            }
+            writeln!(std::io::stdout(), "{:#}", summary.to_json())?;
+            Ok(code(summary.violations.is_empty()))
+        }
+        Err(what) => {
+            writeln!(std::io::stderr(), "{what}")?;
+            Ok(ExitCode::from(1))
+        }
+    }
+}
+
+#[cfg(feature = "mutations")]
+fn mutate(seconds: u64) -> std::io::Result<ExitCode> {
+    let progress = |finding: &crate::mutations::Finding| {
+        let found = finding.found.as_ref().map_or_else(
+            || "NOT FOUND".to_owned(),
+            |(seed, checker, _)| format!("found by {checker} at seed {seed}"),
+        );
+        // Progress that cannot be shown must not stop the work.
+        let _ = writeln!(std::io::stderr(), "{:24} {found}", format!("{:?}", finding.mutation));
+    };
+    let findings = crate::mutations::find_all(NODES, seconds, &progress);
+    let rows: Vec<_> = findings.iter().map(crate::mutations::Finding::to_json).collect();
+    writeln!(std::io::stdout(), "{:#}", serde_json::Value::Array(rows))?;
+    Ok(code(findings.iter().all(|finding| finding.found.is_some())))
+}
+
+#[cfg(not(feature = "mutations"))]
+fn mutate(_: u64) -> std::io::Result<ExitCode> {
+    writeln!(
+        std::io::stderr(),
+        "this binary has no deliberate faults in it; build it with them: cargo run -p simulation --features mutations -- mutations"
+    )?;
+    Ok(ExitCode::from(2))
 }

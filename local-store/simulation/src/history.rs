@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::{Item, StreamRecord};
 
-use crate::checkers::linearizability::{Kind, Operation, State};
+use crate::checkers::linearizability::{Operation, State};
 use crate::request::WRITE_ID;
 
 /// What is known about a write.
@@ -135,10 +135,4 @@ impl History {
 #[must_use]
 pub fn state_of(item: Option<&Item>) -> State {
     item?.get(WRITE_ID)?.as_number()?.to_u64()
-}
-
-/// What an operation of this kind is when its condition failed: a read.
-#[must_use]
-pub fn failed(operation: Operation) -> Operation {
-    Operation { kind: Kind::Read, ..operation }
 }

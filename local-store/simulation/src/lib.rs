@@ -13,7 +13,10 @@ pub mod checkers;
 pub mod command_line;
 pub mod history;
 pub mod minimise;
+#[cfg(feature = "mutations")]
+pub mod mutations;
 pub mod power_loss;
+pub mod processes;
 pub mod request;
 pub mod run;
 pub mod workload;

@@ -14,6 +14,7 @@ use server::disk::{Fault, SimulatedDisk, SplitMix64};
 use server::log::{self, Log};
 use server::storage::{MemoryStorage, Storage};
 
+use crate::checkers::replicas::Dump;
 use crate::request::{KEY, OWNER, WRITE_ID};
 use crate::workload::number;
 use crate::world::environment::{START, stream};
@@ -216,7 +217,7 @@ fn apply(
 }
 
 /// Everything that a state holds.
-pub(crate) fn dump(view: &(dyn View + Send + Sync)) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+pub(crate) fn dump(view: &(dyn View + Send + Sync)) -> Result<Dump, String> {
     let mut dump = Vec::new();
     view.scan(&[], &[u8::MAX; 8], false, &mut |key, value| {
         dump.push((key.to_vec(), value.to_vec()));
@@ -260,6 +261,12 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
     }
     summary.acknowledged += history.acknowledged;
     Ok(())
+}
+
+/// What is wrong with the images of one seed, on this thread.
+#[must_use]
+pub fn check_seed(seed: u64) -> Option<String> {
+    run_seed(seed, IMAGES_PER_SEED, &mut Summary::default()).err()
 }
 
 /// Opens this many images, on all processors, and tells `progress` how many were opened and how

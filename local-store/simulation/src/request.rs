@@ -10,7 +10,7 @@ use model::{AttributeValue, Item, StreamRecord};
 use thiserror::Error;
 
 /// The table of every workload.
-pub const TABLE: &str = "t";
+pub const TABLE: &str = "items";
 /// Its partition key.
 pub const KEY: &str = "p";
 /// The number that a write gives what it stores; no two writes give the same.
@@ -81,6 +81,8 @@ pub enum Start {
     At(String),
     /// Behind this sequence number.
     After(String),
+    /// Where an iterator of the API stands.
+    Iterator(String),
 }
 
 /// What a client asks.

@@ -64,16 +64,21 @@ pub struct Outcome {
 /// Runs a plan on this thread. Two runs of one plan have equal outcomes.
 #[must_use]
 pub fn run(plan: &Plan, explain: bool) -> Outcome {
+    #[cfg(feature = "mutations")]
+    partition::mutation::activate(plan.mutation);
     let seed = tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .rng_seed(seed)
         .build();
-    match runtime {
+    let outcome = match runtime {
         Ok(runtime) => runtime.block_on(live(plan, explain)),
         Err(error) => failed(plan, format!("no runtime: {error}")),
-    }
+    };
+    #[cfg(feature = "mutations")]
+    partition::mutation::activate(None);
+    outcome
 }
 
 fn failed(plan: &Plan, what: String) -> Outcome {

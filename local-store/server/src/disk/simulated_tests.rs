@@ -105,3 +105,41 @@ fn the_same_seed_makes_the_same_choices() {
         assert_eq!(run(seed), run(seed));
     }
 }
+
+#[test]
+fn a_full_disk_refuses_new_files_until_there_is_room() {
+    let (disk, file) = disk();
+    disk.set_full(true);
+    let error = disk.create("new", 1).unwrap_err();
+    assert_eq!((error.kind, disk.refusals()), (ErrorKind::OutOfSpace, 1));
+    file.write_at(0, &[1]).unwrap();
+    disk.set_full(false);
+    disk.create("new", 1).unwrap();
+}
+
+#[test]
+fn a_power_cut_tells_what_it_did() {
+    for seed in 0..40 {
+        let (disk, file) = disk();
+        assert_eq!(disk.unsynced_sectors(), 0);
+        file.write_at(0, &[1; 1_024]).unwrap();
+        assert_eq!(disk.unsynced_sectors(), 2);
+        let cut = disk.power_cut(seed);
+        assert_eq!(cut.sectors_lost + cut.sectors_kept, 2);
+        let kept = contents(&disk, NAME).chunks(512).filter(|sector| sector[0] == 1).count();
+        assert_eq!(cut.sectors_kept, kept);
+    }
+}
+
+#[test]
+fn the_next_sync_can_be_chosen_to_fail_and_the_power_to_go_off() {
+    let (disk, file) = disk();
+    disk.fail_next_sync();
+    file.write_at(0, &[1]).unwrap();
+    assert_eq!(file.sync_data().unwrap_err().kind, ErrorKind::SyncFailed);
+    file.sync_data().unwrap();
+    disk.power_off();
+    assert!(file.sync_data().is_err() && disk.list().is_err());
+    disk.power_cut(0);
+    assert_eq!(disk.list().unwrap(), [NAME]);
+}

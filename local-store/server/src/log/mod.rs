@@ -58,6 +58,8 @@ pub use reader::Reader;
 pub use record::Entry;
 pub use recovery::{Discarded, Recovery};
 
+use partition::mutation::{self, Mutation};
+
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
@@ -219,8 +221,13 @@ impl Log {
         self.change(|log| {
             let next_index = log.next_index();
             if log.synced_end < next_index {
-                if let Some(segment) = log.segments.last() {
-                    segment.file.sync_data()?;
+                if let Some(segment) = log.segments.last()
+                    && !mutation::is_active(Mutation::ReplyBeforeSync)
+                {
+                    let synced = segment.file.sync_data();
+                    if !mutation::is_active(Mutation::IgnoreSyncError) {
+                        synced?;
+                    }
                 }
                 log.synced_end = next_index;
             }
@@ -352,7 +359,9 @@ impl Log {
         file.sync_data()?;
         let segment = Segment::new(header, file);
         self.disk.rename(&spare, &segment.name)?;
-        self.disk.sync_directory()?;
+        if !mutation::is_active(Mutation::SkipDirectorySync) {
+            self.disk.sync_directory()?;
+        }
         self.segment_id_last = header.id;
         self.segments.push(segment);
         Ok(())

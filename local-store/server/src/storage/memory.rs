@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use partition::mutation::{self, Mutation};
 use partition::{Batch, Op, ReadError, View, Visit};
 
 use super::{Error, Storage, check, key_of};
@@ -157,7 +158,9 @@ impl Storage for MemoryStorage {
     }
 
     fn persist(&self) -> Result<(), Error> {
-        self.shared.write().unpersisted.clear();
+        if !mutation::is_active(Mutation::PersistNothing) {
+            self.shared.write().unpersisted.clear();
+        }
         Ok(())
     }
 

@@ -260,88 +260,86 @@ mod tests {
         Operation { call, seen: None, kind }
     }
 
+    type Case = (&'static str, Vec<Operation>, Verdict);
+
+    fn check_all(cases: Vec<Case>) {
+        for (name, history, verdict) in cases {
+            assert_eq!(check(&history, None, BUDGET), verdict, "{name}");
+        }
+    }
+
     #[test]
     fn small_histories_have_the_right_verdict() {
-        use Kind::{Delete, Read, Write, WriteIf};
+        use Kind::{Delete, Read, Write};
         use Verdict::{Linearizable, Violated};
         let write = done(1, 2, None, Write(7));
-        let cases = [
+        let read = |call, end, seen| done(call, end, seen, Read);
+        check_all(vec![
             ("nothing", vec![], Linearizable),
             (
                 "a read sees the write before",
-                vec![write.clone(), done(3, 4, Some(7), Read)],
+                vec![write.clone(), read(3, 4, Some(7))],
                 Linearizable,
             ),
-            ("a stale read", vec![write.clone(), done(3, 4, None, Read)], Violated),
+            ("a stale read", vec![write.clone(), read(3, 4, None)], Violated),
             (
                 "a read at the same time may see either",
-                vec![done(1, 4, None, Write(7)), done(2, 3, Some(7), Read), done(2, 6, None, Read)],
+                vec![done(1, 4, None, Write(7)), read(2, 3, Some(7)), read(2, 6, None)],
                 Linearizable,
             ),
             (
                 "two reads one after the other do not go back",
-                vec![done(1, 9, None, Write(7)), done(2, 3, Some(7), Read), done(4, 5, None, Read)],
+                vec![done(1, 9, None, Write(7)), read(2, 3, Some(7)), read(4, 5, None)],
                 Violated,
             ),
-            ("a value from nowhere", vec![done(1, 2, Some(9), Read)], Violated),
-            (
-                "an unknown write that nobody saw",
-                vec![unknown(1, Write(7)), done(2, 3, None, Read)],
-                Linearizable,
-            ),
-            (
-                "an unknown write takes effect late",
-                vec![unknown(1, Write(7)), done(2, 3, None, Read), done(4, 5, Some(7), Read)],
-                Linearizable,
-            ),
-            (
-                "an unknown write takes effect once",
-                vec![
-                    unknown(1, Write(7)),
-                    done(2, 3, Some(7), Write(8)),
-                    done(4, 5, Some(7), Read),
-                ],
-                Violated,
-            ),
-            (
-                "an unknown conditional write needs its condition",
-                vec![unknown(1, WriteIf(Some(5), 7)), done(4, 5, Some(7), Read)],
-                Violated,
-            ),
+            ("a value from nowhere", vec![read(1, 2, Some(9))], Violated),
             (
                 "two writers over the same value",
                 vec![write.clone(), done(3, 4, Some(7), Write(8)), done(5, 6, Some(7), Write(9))],
                 Violated,
             ),
             (
-                "an unknown delete explains what is gone",
-                vec![
-                    write.clone(),
-                    unknown(3, Delete),
-                    done(4, 5, Some(7), Read),
-                    done(6, 7, None, Read),
-                ],
+                "a delete sees what it removes",
+                vec![write, done(3, 4, Some(7), Delete), read(5, 6, None)],
+                Linearizable,
+            ),
+        ]);
+    }
+
+    #[test]
+    fn operations_of_unknown_outcome_happen_once_late_or_never() {
+        use Kind::{Delete, Read, Write, WriteIf};
+        use Verdict::{Linearizable, Violated};
+        let write = done(1, 2, None, Write(7));
+        let read = |call, end, seen| done(call, end, seen, Read);
+        check_all(vec![
+            ("nobody saw it", vec![unknown(1, Write(7)), read(2, 3, None)], Linearizable),
+            (
+                "it takes effect late",
+                vec![unknown(1, Write(7)), read(2, 3, None), read(4, 5, Some(7))],
                 Linearizable,
             ),
             (
-                "one unknown delete explains it once",
-                vec![
-                    write.clone(),
-                    unknown(3, Delete),
-                    done(4, 5, None, Write(8)),
-                    done(6, 7, None, Read),
-                ],
+                "it takes effect once",
+                vec![unknown(1, Write(7)), done(2, 3, Some(7), Write(8)), read(4, 5, Some(7))],
                 Violated,
             ),
             (
-                "a delete sees what it removes",
-                vec![write, done(3, 4, Some(7), Delete), done(5, 6, None, Read)],
+                "a conditional write needs its condition",
+                vec![unknown(1, WriteIf(Some(5), 7)), read(4, 5, Some(7))],
+                Violated,
+            ),
+            (
+                "a delete explains what is gone",
+                vec![write.clone(), unknown(3, Delete), read(4, 5, Some(7)), read(6, 7, None)],
                 Linearizable,
             ),
-        ];
-        for (name, history, verdict) in cases {
-            assert_eq!(check(&history, None, BUDGET), verdict, "{name}");
-        }
+            (
+                "one delete explains it once",
+                vec![write, unknown(3, Delete), done(4, 5, None, Write(8)), read(6, 7, None)],
+                Violated,
+            ),
+        ]);
     }
 
     /// A history of `clients` at the same time on a real register, and what it left.

@@ -47,7 +47,7 @@ pub fn check_index(table: &BTreeMap<String, Item>, entries: &[Item]) -> Vec<Stri
         match found.remove(key) {
             None => wrong.push(format!("{key}: the index lacks it")),
             Some(entry) if entry != item => {
-                wrong.push(format!("{key}: the index has an older image"))
+                wrong.push(format!("{key}: the index has an older image"));
             }
             Some(_) => {}
         }

@@ -229,9 +229,7 @@ fn check_time_to_live(record: &StreamRecord, latest_seconds: u64) -> Option<Stri
             "{key} at {number}: made at {created}, but it is {latest_seconds} at most"
         ));
     }
-    if record.user_identity.is_none() {
-        return None;
-    }
+    record.user_identity.as_ref()?;
     if !record.is_time_to_live() {
         return Some(format!("{key} at {number}: a record of TTL that removes nothing"));
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{Client, item, number, write};
 use crate::checkers::linearizability::{Kind, Operation, State};
-use crate::history::{Fate, failed, state_of};
+use crate::history::{Fate, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, KEY, OWNER, Request, WRITE_ID, Write};
 
 /// Owners that items are given, so that index entries move.
@@ -91,7 +91,8 @@ async fn put<E: Endpoint>(
                 client.history.records().defects.push(what);
             }
             known.insert(key.to_owned(), state);
-            (failed(Operation { call, seen: Some((end, state)), kind }), Fate::NotMade)
+            // A failed condition is a read.
+            (Operation { call, seen: Some((end, state)), kind: Kind::Read }, Fate::NotMade)
         }
         Ok(other) => return client.strange("a put", &other),
         Err(fate) => (Operation { call, seen: None, kind }, fate),
@@ -127,7 +128,7 @@ async fn touch<E: Endpoint>(client: &Client<E>, key: &str) {
     let answer = client.ask(Request::Write(Write { key: key.to_owned(), change, condition })).await;
     let end = client.history.tick();
     let seen = match answer {
-        Ok(Answer::Written { old, .. }) => state_of(old.as_ref()),
+        Ok(Answer::Written { new, .. }) => state_of(new.as_ref()),
         Ok(Answer::ConditionFailed(found)) => state_of(found.as_ref()),
         Ok(other) => return client.strange("an update", &other),
         Err(_) => return,

@@ -177,7 +177,7 @@ impl Cluster {
                 process.epoch += 1;
                 process.epoch
             };
-            let reason = match self.start_once(slot, node, epoch).await {
+            let reason = match self.start_once(slot, node, epoch) {
                 Ok(()) => return,
                 Err(reason) => reason,
             };
@@ -199,7 +199,7 @@ impl Cluster {
         self.defects.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<(), String> {
+    fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<(), String> {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
             environment.note(&format!("node {node} ends itself: {reason}"));

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 pub type Counts = BTreeMap<&'static str, u64>;
 
 /// What has to happen in every batch of runs with one node.
-pub const ONE_NODE: [&str; 16] = [
+pub const ONE_NODE: [&str; 17] = [
     "kill one",
     "power cut",
     "power cut in recovery",
@@ -24,6 +24,7 @@ pub const ONE_NODE: [&str; 16] = [
     "reordering",
     "clock skew",
     "clock advance",
+    "partition split",
 ];
 /// What has to happen besides in every batch of runs with several nodes.
 pub const SEVERAL_NODES: [&str; 3] = ["kill all", "power cut of all", "duplication"];

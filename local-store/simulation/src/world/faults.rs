@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use partition::{Command, Reply, SplitPoint};
 use server::disk::Fault as DiskFault;
 use tokio::task::JoinSet;
 
 use super::cluster::Cluster;
 use super::network::CLIENTS;
 use super::plan::{Fault, Planned};
+use crate::request::TABLE;
 use crate::workload::Signals;
 
 /// How long an advance of the clocks waits for requests that are under way.
@@ -36,7 +38,7 @@ pub async fn run(
             let lasting = Duration::from_millis(planned.for_ms);
             match planned.fault {
                 Fault::Advance { minutes } => {
-                    advance(&cluster, minutes, &signals, &under_way).await
+                    advance(&cluster, minutes, &signals, &under_way).await;
                 }
                 fault => happen(&cluster, fault, lasting).await,
             }
@@ -93,8 +95,31 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
             tokio::time::sleep(lasting).await;
             machinery.clock.set_skew(0);
         }
+        Fault::Split { place } => split(cluster, place).await,
         Fault::Advance { .. } => {}
         network => disturb(cluster, network, lasting).await,
+    }
+}
+
+/// Begins to split a partition of the table, on whichever node will.
+async fn split(cluster: &Cluster, place: usize) {
+    for node in cluster.nodes() {
+        let Some(replica) = cluster.replica(node) else { continue };
+        let Ok(snapshot) = replica.read(false).await else { continue };
+        let Some(table) = snapshot.catalogue.find(TABLE) else { continue };
+        let Some(partition) = table.partitions.get(place % table.partitions.len()) else {
+            continue;
+        };
+        let command = Command::SplitPartition {
+            table: table.id,
+            partition: partition.number,
+            at: SplitPoint::Half,
+        };
+        let replies = replica.submit(vec![command]).await;
+        if replies.is_ok_and(|replies| matches!(replies.first(), Some(Reply::Done { .. }))) {
+            cluster.environment.coverage.hit("partition split");
+            return;
+        }
     }
 }
 

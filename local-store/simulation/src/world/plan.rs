@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use partition::mutation::Mutation;
 use server::disk::SplitMix64;
 
 /// What goes wrong, or changes, for a while.
@@ -81,6 +82,11 @@ pub enum Fault {
         /// Milliseconds.
         millis: i64,
     },
+    /// A partition of the table is split.
+    Split {
+        /// Which: the remainder by the number of partitions.
+        place: usize,
+    },
     /// Store time jumps ahead everywhere, as after a suspended machine.
     Advance {
         /// Minutes.
@@ -107,6 +113,7 @@ impl Fault {
             Self::Delay { .. } => "delay",
             Self::Duplication { .. } => "duplication",
             Self::Skew { .. } => "clock skew",
+            Self::Split { .. } => "partition split",
             Self::Advance { .. } => "clock advance",
         }
     }
@@ -144,6 +151,8 @@ pub struct Plan {
     pub pause_ms: u64,
     /// How many clients of each kind there are.
     pub clients: Clients,
+    /// A deliberate fault of the store itself; it needs the feature `mutations`.
+    pub mutation: Option<Mutation>,
     /// The faults by their beginnings.
     pub faults: Vec<Planned>,
 }
@@ -201,7 +210,7 @@ impl Plan {
         let log_spares = random.up_to(2);
         let pause_ms = 20 + random.next_u64() % 100;
         let clients = Clients::default();
-        Self { seed, nodes, seconds, log_spares, pause_ms, clients, faults }
+        Self { seed, nodes, seconds, log_spares, pause_ms, clients, mutation: None, faults }
     }
 }
 
@@ -228,7 +237,8 @@ fn draw(random: &mut SplitMix64, nodes: usize) -> (Fault, u64) {
         72..78 => (Fault::Loss { percent: 5 + random.next_u64() % 25 }, while_ms),
         78..84 => (Fault::Delay { millis: 20 + random.next_u64() % 300 }, while_ms),
         84..89 => (Fault::Duplication { percent: 10 + random.next_u64() % 40 }, while_ms),
-        89..95 => {
+        89..92 => (Fault::Split { place: random.up_to(15) }, 0),
+        92..96 => {
             let span = SKEW_MS_MAX.unsigned_abs() * 2;
             let off = i64::try_from(random.next_u64() % span).unwrap_or_default();
             (Fault::Skew { node, millis: off - SKEW_MS_MAX }, while_ms)
@@ -262,7 +272,7 @@ mod tests {
             assert!(minutes <= ADVANCE_MINUTES_MAX);
             classes.extend(plan.faults.iter().map(|planned| planned.fault.class()));
         }
-        assert_eq!(classes.len(), 15, "{classes:?}");
+        assert_eq!(classes.len(), 16, "{classes:?}");
         assert_ne!(Plan::of(1, 3, 30).faults, Plan::of(2, 3, 30).faults);
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use partition::{
-    Command, find_due_rotations, find_expired, find_time_to_live_work, has_expired_tokens,
+    Command, find_due_rotations, find_expired, find_split_work, find_time_to_live_work,
+    has_expired_tokens,
 };
 
 use super::environment::NodeClock;
@@ -40,6 +41,8 @@ async fn tick(replica: &dyn Replica, clock: &NodeClock) -> Result<(), Failure> {
     let tables = || snapshot.catalogue.by_name().map(AsRef::as_ref);
     let steps = find_time_to_live_work(tables()).into_iter();
     commands.extend(steps.map(|table| Command::StepTimeToLive { table }));
+    let splits = find_split_work(tables()).into_iter();
+    commands.extend(splits.map(|table| Command::StepSplits { table }));
     let rotations = find_due_rotations(tables(), now).into_iter();
     commands.extend(rotations.map(|table| Command::RotateShards { table }));
     if has_expired_tokens(view, now).map_err(failed)? {

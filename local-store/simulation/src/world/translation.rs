@@ -172,6 +172,9 @@ fn records(snapshot: &Snapshot, id: &str, start: &Start, limit: usize) -> Result
         Start::TrimHorizon => Position::At(shard.first),
         Start::At(text) => Position::At(sequence(text)?),
         Start::After(text) => Position::After(sequence(text)?),
+        Start::Iterator(_) => {
+            return Err(Failure::Defect("iterators are the API's".to_owned()));
+        }
         Start::Latest => {
             let last = read_last_sequence(&*snapshot.view, table, shard);
             match last.map_err(|error| defect(&error))? {

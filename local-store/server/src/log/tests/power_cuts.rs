@@ -137,7 +137,9 @@ fn reopen(disk: &SimulatedDisk, options: &Options, seed: u64) -> Log {
         match Log::open(Arc::new(disk.clone()), options.clone()) {
             Ok(log) => return log,
             Err(Error::OutOfSpace(_)) => {}
-            Err(Error::Disk(_)) => disk.power_cut(seed.wrapping_add(attempt)),
+            Err(Error::Disk(_)) => {
+                disk.power_cut(seed.wrapping_add(attempt));
+            }
             Err(other) => panic!("{other}"),
         }
     }

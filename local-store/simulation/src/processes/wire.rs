@@ -1,0 +1,274 @@
+//! A client that speaks DynamoDB's protocol over a socket of its own for each request, so that
+//! what a broken connection means is plain: nobody listened, or the outcome is unknown.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use model::Item;
+use serde_json::{Value, json};
+use server::disk::SplitMix64;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::codec;
+use crate::request::{Answer, Change, Endpoint, Failure, Request, Shard, Start, TABLE, Write};
+
+/// How long a client waits for an answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it waits for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Where the nodes listen now; it changes when a process comes back on another port.
+pub type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
+
+/// What one client talks to; it takes another node each time.
+#[derive(Clone)]
+pub struct WireEndpoint {
+    addresses: Addresses,
+    dice: Arc<Mutex<SplitMix64>>,
+}
+
+impl WireEndpoint {
+    /// An endpoint over these nodes.
+    #[must_use]
+    pub fn new(addresses: &Addresses, seed: u64) -> Self {
+        Self { addresses: Arc::clone(addresses), dice: Arc::new(Mutex::new(SplitMix64::new(seed))) }
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        let known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = self.dice.lock().unwrap_or_else(PoisonError::into_inner).up_to(known.len() - 1);
+        known.get(place).copied().flatten()
+    }
+
+    /// Sends one request and gives status and body.
+    ///
+    /// # Errors
+    /// [`Failure::Refused`] when nobody took the connection, otherwise [`Failure::Unknown`].
+    pub async fn send(&self, target: &str, body: &Value) -> Result<(u16, Value), Failure> {
+        let refused = |what: &str| Failure::Refused(what.to_owned());
+        let address = self.address().ok_or_else(|| refused("no process"))?;
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+        let mut stream = match connected {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(refused(&error.to_string())),
+            Err(_) => return Err(refused("no connection in time")),
+        };
+        let answered = tokio::time::timeout(TIMEOUT, exchange(&mut stream, target, body)).await;
+        let text = match answered {
+            Ok(Ok(text)) => text,
+            Ok(Err(error)) => return Err(Failure::Unknown(error.to_string())),
+            Err(_) => return Err(Failure::Unknown("no answer in time".to_owned())),
+        };
+        let whole = text.split_once("\r\n\r\n").and_then(|(head, body)| {
+            let status = head.split(' ').nth(1)?.parse().ok()?;
+            Some((status, serde_json::from_str(body).ok()?))
+        });
+        whole.ok_or_else(|| Failure::Unknown("the answer is cut off".to_owned()))
+    }
+
+    /// Sends one request whose only good answer has status 200.
+    async fn ask(&self, target: &str, body: &Value) -> Result<Value, Failure> {
+        match self.send(target, body).await? {
+            (200, answer) => Ok(answer),
+            (400, answer) => Err(refusal(&answer)),
+            (status, answer) => Err(Failure::Unknown(format!("status {status}: {answer}"))),
+        }
+    }
+
+    async fn change(&self, write: &Write) -> Result<Answer, Failure> {
+        let (operation, _, mut request) = codec::write(write);
+        let returned = if operation == "UpdateItem" { "ALL_NEW" } else { "ALL_OLD" };
+        request.insert("ReturnValues".to_owned(), returned.into());
+        if write.condition.is_some() {
+            let name = "ReturnValuesOnConditionCheckFailure".to_owned();
+            request.insert(name, "ALL_OLD".into());
+        }
+        match self.send(&format!("DynamoDB_20120810.{operation}"), &request.into()).await? {
+            (200, answer) => {
+                let item = codec::member(&answer, "Attributes")?;
+                Ok(match write.change {
+                    Change::Update(_) => Answer::Written { old: None, new: item },
+                    _ => Answer::Written { old: item, new: None },
+                })
+            }
+            (400, answer) if error_name(&answer) == "ConditionalCheckFailedException" => {
+                codec::member(&answer, "Item").map(Answer::ConditionFailed)
+            }
+            (400, answer) => Err(refusal(&answer)),
+            (status, answer) => Err(Failure::Unknown(format!("status {status}: {answer}"))),
+        }
+    }
+
+    async fn transact(&self, token: Option<String>, writes: &[Write]) -> Result<Answer, Failure> {
+        let items: Vec<Value> = writes
+            .iter()
+            .map(|write| {
+                let (_, member, request) = codec::write(write);
+                json!({member: request})
+            })
+            .collect();
+        let mut request = json!({"TransactItems": items});
+        if let (Some(token), Value::Object(members)) = (token, &mut request) {
+            members.insert("ClientRequestToken".to_owned(), token.into());
+        }
+        match self.send("DynamoDB_20120810.TransactWriteItems", &request).await? {
+            (200, _) => Ok(Answer::Transacted),
+            (400, answer) if error_name(&answer) == "TransactionCanceledException" => {
+                let reasons = answer.get("CancellationReasons").and_then(Value::as_array);
+                let expected = |reason: &Value| {
+                    let code = reason.get("Code").and_then(Value::as_str);
+                    matches!(code, Some("None" | "ConditionalCheckFailed"))
+                };
+                if reasons.is_some_and(|reasons| reasons.iter().all(expected)) {
+                    Ok(Answer::Cancelled)
+                } else {
+                    Err(Failure::Defect(answer.to_string()))
+                }
+            }
+            (400, answer) => Err(refusal(&answer)),
+            (status, answer) => Err(Failure::Unknown(format!("status {status}: {answer}"))),
+        }
+    }
+
+    async fn get(&self, keys: &[String], strong: bool) -> Result<Vec<Option<Item>>, Failure> {
+        if let [name] = keys {
+            let request =
+                json!({"TableName": TABLE, "Key": codec::key(name), "ConsistentRead": strong});
+            let answer = self.ask("DynamoDB_20120810.GetItem", &request).await?;
+            return Ok(vec![codec::member(&answer, "Item")?]);
+        }
+        let gets: Vec<Value> = keys
+            .iter()
+            .map(|name| json!({"Get": {"TableName": TABLE, "Key": codec::key(name)}}))
+            .collect();
+        let request = json!({"TransactItems": gets});
+        let answer = self.ask("DynamoDB_20120810.TransactGetItems", &request).await?;
+        let responses = answer.get("Responses").and_then(Value::as_array);
+        responses.into_iter().flatten().map(|response| codec::member(response, "Item")).collect()
+    }
+
+    async fn stream_arn(&self) -> Result<String, Failure> {
+        let request = json!({"TableName": TABLE});
+        let answer = self.ask("DynamoDBStreams_20120810.ListStreams", &request).await?;
+        let arn = answer.pointer("/Streams/0/StreamArn").and_then(Value::as_str);
+        arn.map(str::to_owned).ok_or_else(|| Failure::Refused("no stream yet".to_owned()))
+    }
+
+    async fn shards(&self) -> Result<Vec<Shard>, Failure> {
+        let mut request = json!({"StreamArn": self.stream_arn().await?});
+        let mut shards = Vec::new();
+        loop {
+            let answer = self.ask("DynamoDBStreams_20120810.DescribeStream", &request).await?;
+            let page = answer.pointer("/StreamDescription/Shards").and_then(Value::as_array);
+            shards.extend(page.into_iter().flatten().filter_map(codec::shard));
+            let last = answer.pointer("/StreamDescription/LastEvaluatedShardId").cloned();
+            match (last, request.as_object_mut()) {
+                (Some(last @ Value::String(_)), Some(members)) => {
+                    members.insert("ExclusiveStartShardId".to_owned(), last);
+                }
+                _ => return Ok(shards),
+            }
+        }
+    }
+
+    async fn records(&self, shard: &str, start: &Start, limit: usize) -> Result<Answer, Failure> {
+        let iterator = match start {
+            Start::Iterator(iterator) => iterator.clone(),
+            start => self.iterator(shard, start).await?,
+        };
+        let request = json!({"ShardIterator": iterator, "Limit": limit});
+        let answer = self.ask("DynamoDBStreams_20120810.GetRecords", &request).await?;
+        let page = answer.get("Records").and_then(Value::as_array);
+        let records: Result<Vec<_>, _> = page.into_iter().flatten().map(codec::record).collect();
+        let next = answer.get("NextShardIterator").and_then(Value::as_str);
+        Ok(Answer::Records(records?, next.map(|next| Start::Iterator(next.to_owned()))))
+    }
+
+    async fn iterator(&self, shard: &str, start: &Start) -> Result<String, Failure> {
+        let (kind, number) = match start {
+            Start::TrimHorizon => ("TRIM_HORIZON", None),
+            Start::Latest | Start::Iterator(_) => ("LATEST", None),
+            Start::At(number) => ("AT_SEQUENCE_NUMBER", Some(number)),
+            Start::After(number) => ("AFTER_SEQUENCE_NUMBER", Some(number)),
+        };
+        let mut request = json!({
+            "StreamArn": self.stream_arn().await?, "ShardId": shard, "ShardIteratorType": kind,
+        });
+        if let (Some(number), Some(members)) = (number, request.as_object_mut()) {
+            members.insert("SequenceNumber".to_owned(), number.as_str().into());
+        }
+        let answer = self.ask("DynamoDBStreams_20120810.GetShardIterator", &request).await?;
+        let iterator = answer.get("ShardIterator").and_then(Value::as_str).map(str::to_owned);
+        iterator.ok_or_else(|| Failure::Defect(answer.to_string()))
+    }
+
+    /// All items of the table, or of its index, as of some time: for a quiet table.
+    ///
+    /// # Errors
+    /// As for any request.
+    pub async fn scan(&self, index: Option<&str>) -> Result<Vec<Item>, Failure> {
+        let mut request = json!({"TableName": TABLE, "ConsistentRead": index.is_none()});
+        if let (Some(index), Some(members)) = (index, request.as_object_mut()) {
+            members.insert("IndexName".to_owned(), index.into());
+        }
+        let mut items = Vec::new();
+        loop {
+            let answer = self.ask("DynamoDB_20120810.Scan", &request).await?;
+            for item in answer.get("Items").and_then(Value::as_array).into_iter().flatten() {
+                items.push(codec::to_item(item)?);
+            }
+            match (answer.get("LastEvaluatedKey").cloned(), request.as_object_mut()) {
+                (Some(last), Some(members)) => {
+                    members.insert("ExclusiveStartKey".to_owned(), last);
+                }
+                _ => return Ok(items),
+            }
+        }
+    }
+}
+
+async fn exchange(stream: &mut TcpStream, target: &str, body: &Value) -> std::io::Result<String> {
+    let body = body.to_string();
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: store\r\nContent-Type: application/x-amz-json-1.0\r\nX-Amz-Target: {target}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn error_name(answer: &Value) -> &str {
+    let name = answer.get("__type").and_then(Value::as_str).unwrap_or_default();
+    name.rsplit_once('#').map_or(name, |(_, name)| name)
+}
+
+/// A request that was refused: for now, or for ever, which no request of these clients may be.
+fn refusal(answer: &Value) -> Failure {
+    match error_name(answer) {
+        "ResourceNotFoundException"
+        | "ThrottlingException"
+        | "TransactionInProgressException"
+        | "ExpiredIteratorException" => Failure::Refused(answer.to_string()),
+        _ => Failure::Defect(answer.to_string()),
+    }
+}
+
+impl Endpoint for WireEndpoint {
+    async fn call(&self, request: Request) -> Result<Answer, Failure> {
+        match request {
+            Request::Write(write) => self.change(&write).await,
+            Request::Transact(token, writes) => self.transact(token, &writes).await,
+            Request::Get { keys, strong } => self.get(&keys, strong).await.map(Answer::Items),
+            Request::Shards => self.shards().await.map(Answer::Shards),
+            Request::Records { shard, start, limit } => self.records(&shard, &start, limit).await,
+        }
+    }
+
+    fn now_seconds(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+}

@@ -1,0 +1,53 @@
+//! The simulation as a whole: many seeds without a violation, every fault really happening, and the
+//! same seed giving the same run, also in another process.
+
+use std::process::Command;
+
+use simulation::batch::{Batch, COVERING_SEEDS, run_all};
+use simulation::power_loss;
+use simulation::run::run;
+use simulation::world::plan::Plan;
+
+/// Seconds of load in a run here.
+const SECONDS: u64 = 30;
+const NODES: usize = 1;
+
+#[test]
+fn many_seeds_break_nothing_and_every_fault_happens() {
+    let batch = Batch { first: 1, seeds: COVERING_SEEDS, seconds: SECONDS, nodes: NODES, jobs: 2 };
+    let summary = run_all(&batch, &mut |_, _| {});
+    assert!(summary.is_good(), "{:#}", summary.to_json(&batch));
+    assert!(summary.histories >= 5 * COVERING_SEEDS && summary.stream_records > 10_000);
+}
+
+#[test]
+fn a_seed_is_the_same_run_each_time() {
+    for seed in [3, 1_000_003] {
+        let plan = Plan::of(seed, NODES, 10);
+        let first = run(&plan, false);
+        assert!(first.trace.1 > 500, "{:?}", first.trace);
+        assert_eq!(first, run(&plan, false));
+        assert_ne!(first.trace, run(&Plan::of(seed + 1, NODES, 10), false).trace);
+    }
+}
+
+#[test]
+fn a_seed_is_the_same_run_in_another_process() {
+    let batch = Batch { first: 77, seeds: 2, seconds: 10, nodes: NODES, jobs: 1 };
+    let here = run_all(&batch, &mut |_, _| {}).to_json(&batch);
+    let output = Command::new(env!("CARGO_BIN_EXE_simulation"))
+        .args(["--first", "77", "--seeds", "2", "--seconds", "10"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let there: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(there["trace"], here["trace"]);
+    assert_eq!(there["faults"], here["faults"]);
+    assert_eq!(there["requests"], here["requests"]);
+}
+
+#[test]
+fn log_and_state_open_again_after_power_cuts() {
+    let summary = power_loss::run_all(1, 2_000, &mut |_, _| {});
+    assert!(summary.is_good(), "{:#}", summary.to_json());
+}
