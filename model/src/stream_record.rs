@@ -59,7 +59,7 @@ pub enum StreamViewType {
 impl StreamViewType {
     /// Every view type, in the order in which DynamoDB's messages list them.
     pub const ALL: [Self; 4] =
-        [Self::NewImage, Self::OldImage, Self::NewAndOldImages, Self::KeysOnly];
+        [Self::OldImage, Self::KeysOnly, Self::NewAndOldImages, Self::NewImage];
 
     /// The name in the API.
     #[must_use]

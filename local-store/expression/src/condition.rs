@@ -122,6 +122,10 @@ pub fn parse_condition(
 }
 
 impl Condition {
+    pub(crate) fn new(test: Test, values: Vec<AttributeValue>) -> Self {
+        Self { values, test }
+    }
+
     /// Whether the condition holds for an item. For an item that does not exist, pass an item
     /// without attributes.
     #[must_use]

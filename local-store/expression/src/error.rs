@@ -60,6 +60,9 @@ pub enum UpdateError {
     /// An operand that has another type than its operator or function needs.
     #[error("An operand in the update expression has an incorrect data type")]
     IncorrectType,
+    /// The same of an action of `AttributeUpdates`.
+    #[error("Type mismatch for attribute to update")]
+    TypeMismatch,
     /// A nested path whose parent is missing, or is not a map or list as the path needs.
     #[error("The document path provided in the update expression is invalid for update")]
     InvalidPath,

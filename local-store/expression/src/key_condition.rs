@@ -74,13 +74,13 @@ pub struct KeyExpression {
 
 /// One condition on one attribute.
 #[derive(Clone, Debug, PartialEq)]
-struct Clause {
-    attribute: String,
-    range: Range,
+pub(crate) struct Clause {
+    pub(crate) attribute: String,
+    pub(crate) range: Range,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Range {
+pub(crate) enum Range {
     Compare(Comparator, AttributeValue),
     Between(AttributeValue, AttributeValue),
     BeginsWith(AttributeValue),
@@ -99,6 +99,10 @@ pub fn parse_key_condition(
 }
 
 impl KeyExpression {
+    pub(crate) fn new(clauses: Vec<Clause>) -> Self {
+        Self { clauses }
+    }
+
     /// Reads the expression and checks what needs no key schema: only `AND`, comparators but
     /// `<>`, `BETWEEN` and `begins_with`, one condition per attribute, no nested paths.
     ///

@@ -2,7 +2,7 @@
 //! expressions, from text to values that are cheap to evaluate, with DynamoDB's error texts.
 //!
 //! Pure: no clock, no disk, no network, no randomness. It knows items and key schemas; it knows
-//! nothing of tables, requests, or the legacy parameters (`Expected`, `AttributeUpdates`).
+//! nothing of tables or requests.
 //!
 //! A request is read in this order: [`Placeholders::new`], one `parse_*` per expression, and
 //! [`Placeholders::check_all_used`]. Each parser makes four passes and reports the first problem
@@ -16,6 +16,7 @@ mod check;
 mod condition;
 mod error;
 mod key_condition;
+mod legacy;
 mod parser;
 mod path;
 mod placeholders;
@@ -30,6 +31,7 @@ mod update_resolve;
 pub use condition::{Condition, parse_condition};
 pub use error::{ExpressionError, ExpressionKind, UpdateError};
 pub use key_condition::{KeyCondition, KeyExpression, SortCondition, parse_key_condition};
+pub use legacy::{LEGACY_VALUES_MAX, LegacyAction, LegacyCondition, LegacyOperator};
 pub use path::{Path, PathElement};
 pub use placeholders::Placeholders;
 pub use projection::{Projection, parse_projection};

@@ -28,6 +28,11 @@ const IN_CANDIDATES_MAX: usize = model::limits::IN_OPERANDS_MAX;
 pub(crate) struct ValueIndex(u16);
 
 impl ValueIndex {
+    /// The index of the value that stands behind so many others.
+    pub(crate) fn at(position: usize) -> Self {
+        Self(u16::try_from(position).unwrap_or(u16::MAX))
+    }
+
     /// The value. A table that lacks it can only come from a damaged log entry; reading null
     /// there keeps evaluation total.
     pub(crate) fn of(self, values: &[AttributeValue]) -> &AttributeValue {
@@ -62,7 +67,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
     }
 
     fn keep(&mut self, value: AttributeValue) -> ValueIndex {
-        let index = ValueIndex(u16::try_from(self.values.len()).unwrap_or(u16::MAX));
+        let index = ValueIndex::at(self.values.len());
         self.values.push(value);
         index
     }

@@ -22,6 +22,8 @@ use crate::resolve::ValueIndex;
 pub struct Update {
     pub(crate) values: Vec<AttributeValue>,
     pub(crate) actions: Vec<Action>,
+    /// Whether it came as `AttributeUpdates`, whose errors have other words.
+    pub(crate) is_legacy: bool,
 }
 
 /// What happens to one path. No path leads to or into another one.
@@ -76,7 +78,7 @@ impl Update {
     /// When the item does not have what the update needs, or a result is no number, too deep or
     /// certainly too large. That the whole item is at most 400 KB is checked by the caller.
     pub fn apply(&self, item: &Item) -> Result<Item, UpdateError> {
-        self.apply_to(item, true)
+        self.apply_to(item, true).map_err(|error| self.in_its_words(error))
     }
 
     /// The item that the update creates from its key attributes. The one difference: `REMOVE` of
@@ -85,7 +87,14 @@ impl Update {
     /// # Errors
     /// See [`Update::apply`].
     pub fn apply_to_missing(&self, key: &Item) -> Result<Item, UpdateError> {
-        self.apply_to(key, false)
+        self.apply_to(key, false).map_err(|error| self.in_its_words(error))
+    }
+
+    fn in_its_words(&self, error: UpdateError) -> UpdateError {
+        match error {
+            UpdateError::IncorrectType if self.is_legacy => UpdateError::TypeMismatch,
+            other => other,
+        }
     }
 
     /// Whether the update creates an item that does not exist. One that only removes does not; one
@@ -229,7 +238,7 @@ impl Update {
 /// Which of several failures the service tells; the lowest number first.
 fn precedence(error: &UpdateError) -> u8 {
     match error {
-        UpdateError::IncorrectType => 0,
+        UpdateError::IncorrectType | UpdateError::TypeMismatch => 0,
         UpdateError::InvalidPath => 1,
         UpdateError::MissingAttribute => 2,
         UpdateError::Number(_) => 3,

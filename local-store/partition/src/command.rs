@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::TableId;
 use crate::index::{IndexChange, IndexDefinition, IndexWrite};
+use crate::options::OptionChange;
 use crate::split::SplitPoint;
 use crate::table::{Billing, PartitionNumber, Table};
 
@@ -135,6 +136,8 @@ pub struct CreateTable {
     pub stream: Option<(StreamViewType, String)>,
     /// Its indexes, with names that differ.
     pub indexes: Vec<IndexDefinition>,
+    /// Its options, in this order.
+    pub options: Vec<OptionChange>,
 }
 
 /// Change a table's settings; what is `None` stays.
@@ -150,6 +153,23 @@ pub struct UpdateTable {
     pub stream: Option<Option<(StreamViewType, String)>>,
     /// Its indexes, in this order.
     pub indexes: Vec<IndexChange>,
+    /// Its options, in this order.
+    pub options: Vec<OptionChange>,
+}
+
+impl UpdateTable {
+    /// An update that changes nothing but options.
+    #[must_use]
+    pub fn of_options(table: TableId, options: Vec<OptionChange>) -> Self {
+        Self {
+            table,
+            billing: None,
+            deletion_protection: None,
+            stream: None,
+            indexes: Vec::new(),
+            options,
+        }
+    }
 }
 
 /// A new TTL setting.

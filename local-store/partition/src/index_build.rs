@@ -36,6 +36,7 @@ pub(crate) fn change_indexes(table: &mut Table, changes: Vec<IndexChange>) -> Re
             }
             IndexChange::Delete(name) => {
                 index_mut(table, &name)?.status = IndexStatus::Deleting;
+                table.options.indexes.remove(&name);
             }
             IndexChange::Throughput(name, units) => {
                 index_mut(table, &name)?.definition.throughput = Some(units);

@@ -126,6 +126,7 @@ fn change(change: IndexChange) -> Command {
         deletion_protection: None,
         stream: None,
         indexes: vec![change],
+        options: Vec::new(),
     })
 }
 
@@ -174,6 +175,7 @@ impl Replica {
             deletion_protection: false,
             stream: None,
             indexes: vec![local()],
+            options: Vec::new(),
         })]);
         replica
     }

@@ -15,6 +15,7 @@ mod machine;
 #[cfg(test)]
 mod machine_tests;
 pub mod mutation;
+mod options;
 mod read;
 mod split;
 #[cfg(test)]
@@ -41,6 +42,10 @@ pub use index::{
 pub use index_build::find_index_work;
 pub use keys::statistics::Statistics;
 pub use machine::{Catalogue, Machine};
+pub use options::{
+    ExpectedPolicy, IndexOptions, OnDemandLimit, OptionChange, POLICY_CHANGED, Recovery,
+    ResourcePolicy, TableOptions, Units,
+};
 pub use read::{
     ItemRange, SortRange, TokenRange, read_index_entries, read_index_statistics, read_item,
     read_items, read_partition_statistics, read_statistics,

@@ -15,6 +15,7 @@ use crate::index_build;
 use crate::keys::machine_state::{self, MachineState};
 use crate::keys::table as table_key;
 use crate::mutation::{self, Mutation};
+use crate::options::TableOptions;
 use crate::split;
 use crate::storage::{Batch, Overlay, ReadError, View};
 use crate::stream::{self, Sequence};
@@ -22,6 +23,9 @@ use crate::table::{Table, TableId, even_partitions, partition_count};
 use crate::time_to_live::{self, TimeToLive};
 use crate::transaction;
 use crate::write;
+
+/// A table that must not be deleted, in DynamoDB's words.
+const DELETION_PROTECTED: &str = "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first.";
 
 /// All tables, by id and by name. A shared copy never changes.
 #[derive(Clone, Debug, Default)]
@@ -232,7 +236,13 @@ impl Machine {
             time_to_live: TimeToLive::Disabled,
             next_index: u32::try_from(indexes.len()).unwrap_or(u32::MAX),
             indexes,
+            options: TableOptions::new(create.billing, self.state.now),
         };
+        for change in create.options {
+            if let Err(refusal) = table.options.apply(change, self.state.now) {
+                return Ok(Reply::Invalid(refusal));
+            }
+        }
         self.state.next_table += 1;
         if let Some((view_type, label)) = create.stream {
             stream::enable(&mut table, label, view_type, sequence, self.state.now);
@@ -258,7 +268,7 @@ impl Machine {
                 }
                 (Some(None), false) => {
                     return Err(format!(
-                        "Table already has a disabled stream: TableName: {}",
+                        "Table has no stream to disable: TableName: {}",
                         table.name
                     ));
                 }
@@ -269,7 +279,10 @@ impl Machine {
                 (None, _) => {}
             }
             index_build::change_indexes(table, update.indexes)?;
-            table.billing = update.billing.unwrap_or(table.billing);
+            update.options.into_iter().try_for_each(|change| table.options.apply(change, now))?;
+            let billing = update.billing.unwrap_or(table.billing);
+            table.options.note_billing(table.billing, billing, now);
+            table.billing = billing;
             table.deletion_protection =
                 update.deletion_protection.unwrap_or(table.deletion_protection);
             Ok(())
@@ -281,10 +294,7 @@ impl Machine {
             return Ok(Reply::TableNotFound);
         };
         if table.deletion_protection {
-            return Ok(Reply::Invalid(format!(
-                "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first. Table: {}",
-                table.name
-            )));
+            return Ok(Reply::Invalid(DELETION_PROTECTED.to_owned()));
         }
         Arc::make_mut(&mut self.catalogue).remove(id);
         table_key::delete(overlay, id);

@@ -95,6 +95,7 @@ pub(crate) fn create() -> Command {
         deletion_protection: false,
         stream: Some((StreamViewType::NewAndOldImages, "label-1".to_owned())),
         indexes: Vec::new(),
+        options: Vec::new(),
     })
 }
 
@@ -454,6 +455,7 @@ fn a_stream_that_is_enabled_again_is_another_stream() {
             deletion_protection: None,
             stream,
             indexes: Vec::new(),
+            options: Vec::new(),
         })
     };
     let enable = |label: &str| update(Some(Some((StreamViewType::KeysOnly, label.to_owned()))));

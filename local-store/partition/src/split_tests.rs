@@ -192,6 +192,7 @@ fn a_table_gets_the_partitions_that_its_throughput_asks_for() {
         deletion_protection: None,
         stream: None,
         indexes: Vec::new(),
+        options: Vec::new(),
     });
     apply(&mut replica, update);
     for _ in 0..5 {

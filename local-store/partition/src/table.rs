@@ -7,6 +7,7 @@ use model::{EpochMillis, KeySchema, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::index::{IndexKind, SecondaryIndex};
+use crate::options::TableOptions;
 use crate::read::TokenRange;
 use crate::split::Split;
 use crate::stream::{Shard, ShardNumber, Stream};
@@ -86,6 +87,8 @@ pub struct Table {
     pub indexes: Vec<SecondaryIndex>,
     /// The number that the next index gets.
     pub next_index: u32,
+    /// What it is labelled, paid and watched with.
+    pub options: TableOptions,
 }
 
 /// Partitions of a new table (design, section 3): enough for its throughput and size, and four

@@ -15,6 +15,7 @@ use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
+use super::legacy::AttributesToGet;
 use super::metering;
 use super::parameters::{self, Checked, Parameters};
 use super::tables;
@@ -26,6 +27,7 @@ struct TableRead<'j> {
     parameters: Parameters<'j>,
     keys: Option<Vec<Checked<Item>>>,
     projection: Option<&'j str>,
+    to_get: Option<Vec<&'j str>>,
     names: Option<BTreeMap<String, String>>,
     is_consistent: Option<bool>,
 }
@@ -101,6 +103,7 @@ fn read_tables(items: Parameters<'_>) -> Result<Vec<TableRead<'_>>, ApiError> {
             parameters,
             keys,
             projection: parameters.string("ProjectionExpression")?,
+            to_get: parameters.texts("AttributesToGet")?,
             names: parameters.strings("ExpressionAttributeNames")?,
             is_consistent: parameters.boolean("ConsistentRead")?,
         });
@@ -112,6 +115,8 @@ fn constrain_table(constraints: &mut Constraints, read: &TableRead<'_>) {
     batch::constrain_name(constraints, read.name);
     let at = format!("requestItems.{}.member.keys", read.name);
     constraints.required(&at, read.keys.is_some());
+    let at_names = format!("requestItems.{}.member.attributesToGet", read.name);
+    AttributesToGet::of(read.to_get.clone()).constrain(constraints, &at_names);
     if let Some(keys) = &read.keys {
         let shown = format!("[{} keys]", keys.len());
         constraints.length_at_least(&at, &shown, keys.len(), 1);
@@ -121,8 +126,13 @@ fn constrain_table(constraints: &mut Constraints, read: &TableRead<'_>) {
 
 /// The checks that come before any table is looked up.
 fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
-    let legacy = [("AttributesToGet", "use ProjectionExpression")];
-    check_combination(read.parameters, &["ProjectionExpression"], &legacy)?;
+    check_combination(read.parameters, &["ProjectionExpression"], &["AttributesToGet"])?;
+    if read.projection.is_none() {
+        let to_get = AttributesToGet::of(read.to_get.clone()).into_projection()?;
+        if to_get.is_some() {
+            return Ok(to_get);
+        }
+    }
     let mut placeholders = Substitutions::of_names(read.names.clone()).into_placeholders()?;
     let projection = expressions::projection(read.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
@@ -201,6 +211,14 @@ fn write_unprocessed(out: &mut String, read: &TableRead<'_>, keys: impl Iterator
     out.push(']');
     if let Some(projection) = read.projection {
         text_member(out, "ProjectionExpression", projection);
+    }
+    if let Some(names) = &read.to_get {
+        begin_member(out, "AttributesToGet");
+        for (position, name) in names.iter().enumerate() {
+            out.push(if position > 0 { ',' } else { '[' });
+            json::write_string(out, name);
+        }
+        out.push(']');
     }
     if let Some(names) = &read.names {
         begin_member(out, "ExpressionAttributeNames");

@@ -14,6 +14,7 @@ use super::index_parameters::{IndexLists, check_definitions_used};
 use super::key_elements::{self, Element, read_elements};
 use super::parameters::Parameters;
 use super::table_description::description_member;
+use super::table_options::OptionParameters;
 use super::table_settings::{
     TableSettings, check_supported, stream_label, throughput_missing, throughput_not_allowed,
 };
@@ -29,6 +30,7 @@ pub(super) async fn create_table(
     let key_schema = read_elements(parameters, "KeySchema", "KeyType")?;
     let indexes = IndexLists::read(parameters)?;
     let settings = TableSettings::read(parameters)?;
+    let options = OptionParameters::read(parameters)?;
 
     let Some(name) = name else {
         return Err(ApiError::validation(
@@ -43,15 +45,17 @@ pub(super) async fn create_table(
     key_elements::constrain_key_elements(&mut constraints, "keySchema", elements);
     key_elements::constrain_key_schema(&mut constraints, "keySchema", elements, false);
     indexes.constrain(&mut constraints);
+    options.constrain(&mut constraints);
     constraints.finish()?;
 
     check_supported(parameters)?;
     let billing = billing(&settings)?;
     let definitions = definitions.unwrap_or_default();
     let key_schema = check_definitions(&definitions, &key_schema.unwrap_or_default())?;
-    let indexes = indexes.check(&definitions, &key_schema, billing)?;
+    let mut options = options.check_new(store, billing)?;
+    let indexes = indexes.check(&definitions, &key_schema, billing, &mut options)?;
     check_used(&definitions, &key_schema, &indexes)?;
-    let stream = match settings.stream()?.flatten() {
+    let stream = match settings.stream(true)?.flatten() {
         Some(view_type) => Some((view_type, stream_label(store.now())?)),
         None => None,
     };
@@ -69,6 +73,7 @@ pub(super) async fn create_table(
         deletion_protection: settings.deletion_protection.unwrap_or(false),
         stream,
         indexes,
+        options,
     };
     let replies = store.submit(vec![Command::CreateTable(create)]).await?;
     match replies.into_iter().next() {
@@ -107,8 +112,8 @@ fn check_definitions(
     }
     let mut seen = BTreeSet::new();
     if let Some(twice) = definitions.iter().find(|definition| !seen.insert(definition.name)) {
-        return Err(ApiError::invalid_parameter(format!(
-            "Duplicate AttributeName in AttributeDefinitions: {}",
+        return Err(ApiError::validation(format!(
+            "Attribute Name is duplicated: {}",
             twice.name.unwrap_or_default()
         )));
     }

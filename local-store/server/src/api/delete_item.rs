@@ -18,18 +18,19 @@ pub(super) async fn delete_item(
 ) -> Result<String, ApiError> {
     let shared = WriteParameters::read(parameters)?;
     let key = parameters.item("Key")?;
-    shared.check("key", key.is_some())?;
+    shared.constrain("key", key.is_some()).finish()?;
     let (Some(table), Some(key)) = (shared.table, key) else {
         return Err(ApiError::resource_not_found());
     };
 
     check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION)?;
+    shared.expected.check_joined()?;
     let key = key.map_err(ApiError::validation)?;
     shared.check_returns_old_only()?;
     let detail = shared.capacity_detail();
     let return_old = shared.return_values == "ALL_OLD";
     let return_on_failure = shared.returns_item_on_failure();
-    let condition = only_condition(shared.condition, shared.substitutions)?;
+    let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
 
     let table = tables::find_for_items(store, table)?;
     let write = Write {

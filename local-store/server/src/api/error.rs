@@ -35,6 +35,8 @@ enum ErrorType {
     IdempotentParameterMismatch,
     ExpiredIterator,
     TrimmedDataAccess,
+    PolicyNotFound,
+    TableNotFound,
     InternalServerError,
     ServiceUnavailable,
 }
@@ -63,6 +65,8 @@ impl ErrorType {
             Self::TrimmedDataAccess => {
                 "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException"
             }
+            Self::PolicyNotFound => "com.amazonaws.dynamodb.v20120810#PolicyNotFoundException",
+            Self::TableNotFound => "com.amazonaws.dynamodb.v20120810#TableNotFoundException",
             Self::InternalServerError => "com.amazonaws.dynamodb.v20120810#InternalServerError",
             Self::ServiceUnavailable => "com.amazon.coral.service#ServiceUnavailableException",
         }
@@ -83,7 +87,9 @@ impl ErrorType {
             | Self::TransactionCanceled
             | Self::IdempotentParameterMismatch
             | Self::ExpiredIterator
-            | Self::TrimmedDataAccess => 400,
+            | Self::TrimmedDataAccess
+            | Self::PolicyNotFound
+            | Self::TableNotFound => 400,
         }
     }
 }
@@ -145,6 +151,25 @@ impl ApiError {
     pub fn table_not_found(name: &str) -> Self {
         let text = format!("Requested resource not found: Table: {name} not found");
         Self::new(ErrorType::ResourceNotFound, text)
+    }
+
+    /// `ResourceNotFoundException` with a text of its own.
+    #[must_use]
+    pub fn resource_missing(message: impl Into<String>) -> Self {
+        Self::new(ErrorType::ResourceNotFound, message)
+    }
+
+    /// `TableNotFoundException`, as the operations on backups say it.
+    #[must_use]
+    pub fn backup_table_not_found(name: &str) -> Self {
+        Self::new(ErrorType::TableNotFound, format!("Table not found: {name}"))
+    }
+
+    /// `PolicyNotFoundException`: there is no policy, or not the expected one.
+    #[must_use]
+    pub fn policy_not_found(arn: &str) -> Self {
+        let text = format!("Resource-based policy not found for the provided ResourceArn: {arn}");
+        Self::new(ErrorType::PolicyNotFound, text)
     }
 
     /// `ResourceNotFoundException` for a stream.

@@ -11,14 +11,8 @@ use model::{AttributeValue, KeySchema};
 use super::error::ApiError;
 use super::parameters::{Checked, Parameters};
 
-/// A parameter from before there were expressions, and what to use instead.
-pub(crate) type Legacy = (&'static str, &'static str);
-
 /// `Expected` and what belongs to it.
-pub(crate) const LEGACY_CONDITION: [Legacy; 2] = [
-    ("Expected", "use ConditionExpression"),
-    ("ConditionalOperator", "use AND and OR in an expression"),
-];
+pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator"];
 
 /// Placeholders as they were sent.
 #[derive(Debug)]
@@ -54,21 +48,21 @@ impl Substitutions {
     }
 }
 
-/// Checks that expressions are not mixed with the parameters from before them, which this store
-/// does not take, and that placeholders are not sent without an expression.
+/// Checks that expressions are not mixed with the parameters from before them, and that
+/// placeholders are not sent without an expression. `KeyConditions` may stand beside other
+/// expressions than its own.
 pub(crate) fn check_combination(
     parameters: Parameters<'_>,
     expressions: &[&str],
-    legacy: &[Legacy],
+    legacy: &[&str],
 ) -> Result<(), ApiError> {
-    let legacy: Vec<&Legacy> = legacy.iter().filter(|(name, _)| parameters.has(name)).collect();
     let given: Vec<&str> =
         expressions.iter().copied().filter(|name| parameters.has(name)).collect();
-    if let Some((name, instead)) = legacy.first() {
-        if given.is_empty() {
-            return Err(ApiError::unsupported(&format!("The parameter {name}"), instead));
-        }
-        let names: Vec<&str> = legacy.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = legacy.iter().copied().filter(|name| parameters.has(name)).collect();
+    let is_mixed = names
+        .iter()
+        .any(|name| *name != "KeyConditions" || parameters.has("KeyConditionExpression"));
+    if is_mixed && !given.is_empty() {
         return Err(ApiError::validation(format!(
             "Can not use both expression and non-expression parameters in the same request: \
              Non-expression parameters: {{{}}} Expression parameters: {{{}}}",
@@ -119,6 +113,19 @@ pub(crate) fn projection(
     text.map(|text| expression::parse_projection(text, placeholders))
         .transpose()
         .map_err(ApiError::from)
+}
+
+/// The same of `QueryFilter`.
+pub(crate) fn check_query_filter_leaves_keys<'a>(
+    mut attributes: impl Iterator<Item = &'a str>,
+    schema: &KeySchema,
+) -> Result<(), ApiError> {
+    match attributes.find(|attribute| schema.contains(attribute)) {
+        None => Ok(()),
+        Some(attribute) => Err(ApiError::validation(format!(
+            "QueryFilter can only contain non-primary key attributes: Primary key attribute: {attribute}"
+        ))),
+    }
 }
 
 /// A Query's filter may only look at what the key condition cannot.

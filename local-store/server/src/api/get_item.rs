@@ -9,6 +9,7 @@ use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
+use super::legacy::AttributesToGet;
 use super::metering;
 use super::parameters::Parameters;
 use super::tables;
@@ -20,22 +21,23 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     let is_consistent = parameters.boolean("ConsistentRead")?.unwrap_or(false);
     let projection = parameters.string("ProjectionExpression")?;
     let substitutions = Substitutions::read(parameters)?;
+    let to_get = AttributesToGet::read(parameters)?;
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
 
     let mut constraints = Constraints::new();
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
     constraints.table_name(table);
     constraints.required("key", key.is_some());
+    to_get.constrain(&mut constraints, "attributesToGet");
     constraints.finish()?;
     let (Some(table), Some(key)) = (table, key) else {
         return Err(ApiError::resource_not_found());
     };
 
-    let legacy = [("AttributesToGet", "use ProjectionExpression")];
-    check_combination(parameters, &["ProjectionExpression"], &legacy)?;
+    check_combination(parameters, &["ProjectionExpression"], &["AttributesToGet"])?;
     let key = key.map_err(ApiError::validation)?;
     let projection = match projection {
-        None => None,
+        None => to_get.into_projection()?,
         Some(text) => {
             let mut placeholders = substitutions.into_placeholders()?;
             let projection = expressions::projection(Some(text), &mut placeholders)?;

@@ -10,12 +10,13 @@ use model::KeySchema;
 use model::limits::{
     GLOBAL_INDEXES_MAX, LOCAL_INDEXES_MAX, NON_KEY_ATTRIBUTES_MAX, PROJECTED_ATTRIBUTES_MAX,
 };
-use partition::{Billing, IndexDefinition, IndexKind, IndexProjection};
+use partition::{Billing, IndexDefinition, IndexKind, IndexProjection, OptionChange};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::key_elements::{self, Element};
 use super::parameters::Parameters;
+use super::table_options::{Subject, ThroughputOptions};
 
 /// One index, as it was sent.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(crate) struct IndexParameters<'j> {
     key_schema: Option<Vec<Element<'j>>>,
     projection: Option<ProjectionParameters<'j>>,
     throughput: Option<ThroughputParameters>,
+    options: ThroughputOptions,
 }
 
 #[derive(Debug)]
@@ -83,7 +85,18 @@ impl<'j> IndexParameters<'j> {
             key_schema: key_elements::read_elements(parameters, "KeySchema", "KeyType")?,
             projection,
             throughput: ThroughputParameters::read(parameters)?,
+            options: ThroughputOptions::read(parameters)?,
         })
+    }
+
+    /// The options of the new index, which passed its check.
+    pub(crate) fn check_options(
+        &self,
+        index: &IndexDefinition,
+        billing: Billing,
+    ) -> Result<Vec<OptionChange>, ApiError> {
+        let units = index.throughput.unwrap_or_default();
+        self.options.check_new(Subject::Index(&index.name), billing, units)
     }
 
     pub(crate) fn name(&self) -> Option<&'j str> {
@@ -150,7 +163,7 @@ impl<'j> IndexParameters<'j> {
             (Some("INCLUDE"), Some(names)) => {
                 let mut seen = BTreeSet::new();
                 if let Some(twice) = names.iter().find(|name| !seen.insert(**name)) {
-                    return invalid(format!("Duplicate NonKeyAttributes: {twice}"));
+                    return invalid(format!("Duplicate element in NonKeyAttributes: {twice}"));
                 }
                 let names = names.iter().map(|name| (*name).to_owned()).collect();
                 Ok(IndexProjection::Include(names))
@@ -176,13 +189,15 @@ impl<'j> IndexParameters<'j> {
             (IndexKind::Local, _, _) | (_, Billing::OnDemand, None) => Ok(None),
             (_, Billing::OnDemand, Some(_)) => Err(throughput_not_allowed(name)),
             (_, Billing::Provisioned { .. }, Some(throughput)) => Ok(Some(throughput.units())),
-            (_, Billing::Provisioned { .. }, None) => Err(throughput_missing(name)),
+            (_, Billing::Provisioned { .. }, None) => Err(ApiError::invalid_parameter(format!(
+                "ProvisionedThroughput is not specified for index: {name}"
+            ))),
         }
     }
 }
 
 /// Throughput of an index belongs to one billing mode only.
-pub(crate) fn throughput_not_allowed(index: &str) -> ApiError {
+fn throughput_not_allowed(index: &str) -> ApiError {
     ApiError::invalid_parameter(format!(
         "ProvisionedThroughput should not be specified for index: {index} when BillingMode is PAY_PER_REQUEST"
     ))
@@ -253,12 +268,14 @@ impl<'j> IndexLists<'j> {
         }
     }
 
-    /// The indexes that are asked for, local ones first.
+    /// The indexes that are asked for, local ones first. What else belongs to them is added to
+    /// `options`.
     pub(crate) fn check(
         &self,
         definitions: &[Element<'_>],
         table: &KeySchema,
         billing: Billing,
+        options: &mut Vec<OptionChange>,
     ) -> Result<Vec<IndexDefinition>, ApiError> {
         let mut indexes: Vec<IndexDefinition> = Vec::new();
         let lists = [
@@ -269,8 +286,9 @@ impl<'j> IndexLists<'j> {
             if list.as_ref().is_some_and(Vec::is_empty) {
                 return Err(ApiError::invalid_parameter(is_empty));
             }
-            for index in list.iter().flatten() {
-                let index = index.check(definitions, table, billing)?;
+            for parameters in list.iter().flatten() {
+                let index = parameters.check(definitions, table, billing)?;
+                options.extend(parameters.check_options(&index, billing)?);
                 if indexes.iter().any(|earlier| earlier.name == index.name) {
                     return Err(ApiError::invalid_parameter(format!(
                         "Duplicate index name: {}",

@@ -7,68 +7,105 @@ use std::collections::BTreeSet;
 
 use model::KeySchema;
 use model::key::KeyAttribute;
+use model::limits::GLOBAL_INDEXES_MAX;
 use partition::{
-    Billing, IndexChange, IndexDefinition, IndexKind, IndexStatus, SecondaryIndex, Table,
+    Billing, IndexChange, IndexDefinition, IndexKind, IndexStatus, OptionChange, SecondaryIndex,
+    Table,
 };
 
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::index_parameters::{
-    IndexParameters, ThroughputParameters, check_counts, check_definitions_used,
-    throughput_missing, throughput_not_allowed,
+    IndexParameters, ThroughputParameters, check_counts, check_definitions_used, throughput_missing,
 };
 use super::key_elements::{self, Element};
 use super::parameters::Parameters;
+use super::table_options::{Subject, ThroughputOptions};
 
 /// One update, as it was sent.
 enum IndexUpdate<'j> {
     Create(Box<IndexParameters<'j>>),
     Delete(Option<&'j str>),
-    Throughput(Option<&'j str>, Option<ThroughputParameters>),
-    /// None of them, or several.
-    Unclear,
+    Update(IndexThroughput<'j>),
+    /// None of them.
+    Nothing,
+    /// Several of them.
+    Several,
+}
+
+/// `Update`, as it was sent.
+struct IndexThroughput<'j> {
+    name: Option<&'j str>,
+    provisioned: Option<ThroughputParameters>,
+    options: ThroughputOptions,
 }
 
 /// The updates and the definitions that belong to them, as they were sent.
 pub(crate) struct IndexUpdates<'j> {
     definitions: Option<Vec<Element<'j>>>,
-    updates: Vec<IndexUpdate<'j>>,
+    updates: Option<Vec<IndexUpdate<'j>>>,
+}
+
+/// The changes of indexes that passed their checks.
+#[derive(Default)]
+pub(crate) struct IndexChanges {
+    pub(crate) changes: Vec<IndexChange>,
+    pub(crate) options: Vec<OptionChange>,
 }
 
 impl<'j> IndexUpdates<'j> {
     pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
-        let updates = parameters.structures("GlobalSecondaryIndexUpdates")?.unwrap_or_default();
+        let updates = parameters.structures("GlobalSecondaryIndexUpdates")?;
+        let read = |updates: Vec<_>| updates.into_iter().map(read_update).collect();
         Ok(Self {
             definitions: key_elements::read_elements(
                 parameters,
                 "AttributeDefinitions",
                 "AttributeType",
             )?,
-            updates: updates.into_iter().map(read_update).collect::<Result<_, _>>()?,
+            updates: updates.map(read).transpose()?,
         })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.updates.is_empty()
+    /// Whether the list is there, even if it is empty.
+    pub(crate) fn is_given(&self) -> bool {
+        self.updates.is_some()
+    }
+
+    fn updates(&self) -> &[IndexUpdate<'j>] {
+        self.updates.as_deref().unwrap_or_default()
+    }
+
+    /// Whether an index is created.
+    pub(crate) fn creates(&self) -> bool {
+        self.updates().iter().any(|update| matches!(update, IndexUpdate::Create(_)))
+    }
+
+    /// Whether an index is created or deleted.
+    pub(crate) fn creates_or_deletes(&self) -> bool {
+        let is = |update: &IndexUpdate<'_>| {
+            matches!(update, IndexUpdate::Create(_) | IndexUpdate::Delete(_))
+        };
+        self.updates().iter().any(is)
     }
 
     pub(crate) fn constrain(&self, constraints: &mut Constraints) {
         key_elements::constrain_definitions(constraints, self.definitions.as_deref(), false);
-        for (number, update) in (1..).zip(&self.updates) {
+        for (number, update) in (1..).zip(self.updates()) {
             let at = format!("globalSecondaryIndexUpdates.{number}.member");
             match update {
                 IndexUpdate::Create(index) => index.constrain(constraints, &format!("{at}.create")),
                 IndexUpdate::Delete(name) => {
                     constrain_name(constraints, &format!("{at}.delete"), *name);
                 }
-                IndexUpdate::Throughput(name, throughput) => {
+                IndexUpdate::Update(update) => {
                     let at = format!("{at}.update");
-                    constrain_name(constraints, &at, *name);
-                    if let Some(throughput) = throughput {
+                    constrain_name(constraints, &at, update.name);
+                    if let Some(throughput) = update.provisioned {
                         throughput.constrain(constraints, &at);
                     }
                 }
-                IndexUpdate::Unclear => {}
+                IndexUpdate::Nothing | IndexUpdate::Several => {}
             }
         }
     }
@@ -76,11 +113,22 @@ impl<'j> IndexUpdates<'j> {
     /// What can be said without the table.
     pub(crate) fn check_shape(&self) -> Result<(), ApiError> {
         let mut names = BTreeSet::new();
-        for update in &self.updates {
+        if self.updates.as_ref().is_some_and(Vec::is_empty) {
+            return Err(ApiError::invalid_parameter(
+                "List of GlobalSecondaryIndexUpdates is empty",
+            ));
+        }
+        for update in self.updates() {
             let name = match update {
                 IndexUpdate::Create(index) => index.name(),
-                IndexUpdate::Delete(name) | IndexUpdate::Throughput(name, _) => *name,
-                IndexUpdate::Unclear => {
+                IndexUpdate::Delete(name) => *name,
+                IndexUpdate::Update(update) => update.name,
+                IndexUpdate::Several => {
+                    return Err(ApiError::invalid_parameter(
+                        "Only one global secondary index action is allowed per GlobalSecondaryIndexUpdate object",
+                    ));
+                }
+                IndexUpdate::Nothing => {
                     return Err(ApiError::invalid_parameter(
                         "One of GlobalSecondaryIndexUpdate.Update, GlobalSecondaryIndexUpdate.Create, GlobalSecondaryIndexUpdate.Delete must not be null",
                     ));
@@ -98,46 +146,113 @@ impl<'j> IndexUpdates<'j> {
     }
 
     /// The changes that are asked for, of a table that will have this billing mode.
-    pub(crate) fn check(
-        &self,
-        table: &Table,
-        billing: Billing,
-    ) -> Result<Vec<IndexChange>, ApiError> {
+    pub(crate) fn check(&self, table: &Table, billing: Billing) -> Result<IndexChanges, ApiError> {
         let definitions = self.definitions.as_deref().unwrap_or_default();
+        if !self.creates() {
+            return self.check_changes(table, billing);
+        }
         check_types(definitions, table)?;
         let mut created: Vec<IndexDefinition> = Vec::new();
-        let mut changes = Vec::new();
-        for update in &self.updates {
-            match update {
-                IndexUpdate::Create(index) => {
-                    let index = index.check(definitions, &table.key_schema, billing)?;
-                    check_create(table, &index.name, created.is_empty())?;
-                    created.push(index.clone());
-                    changes.push(IndexChange::Create(index));
-                }
-                IndexUpdate::Delete(name) => {
-                    let index = find(table, name.unwrap_or_default())?;
-                    changes.push(IndexChange::Delete(index.definition.name.clone()));
-                }
-                IndexUpdate::Throughput(name, throughput) => {
-                    let index = find(table, name.unwrap_or_default())?;
-                    let name = index.definition.name.clone();
-                    let throughput = throughput.ok_or_else(|| throughput_missing(&name))?;
-                    if billing == Billing::OnDemand {
-                        return Err(throughput_not_allowed(&name));
-                    }
-                    changes.push(IndexChange::Throughput(name, throughput.units()));
-                }
-                IndexUpdate::Unclear => {}
+        let mut checked = self.check_changes(table, billing)?;
+        for update in self.updates() {
+            let IndexUpdate::Create(parameters) = update else { continue };
+            if self.definitions.is_none() {
+                return Err(ApiError::invalid_parameter(format!(
+                    "AttributeDefinitions is not specified for index: {}",
+                    parameters.name().unwrap_or_default()
+                )));
             }
+            let index = parameters.check(definitions, &table.key_schema, billing)?;
+            check_create(table, &index.name, created.is_empty())?;
+            checked.options.extend(parameters.check_options(&index, billing)?);
+            checked.changes.push(IndexChange::Create(index.clone()));
+            created.push(index);
+        }
+        if table.indexes_of(IndexKind::Global).count() + created.len() > GLOBAL_INDEXES_MAX {
+            return Err(ApiError::limit_exceeded(&format!(
+                "Subscriber limit exceeded: Number of global secondary indexes exceeds per-table limit of {GLOBAL_INDEXES_MAX}"
+            )));
         }
         let all: Vec<&IndexDefinition> =
             table.indexes.iter().map(|index| &index.definition).chain(&created).collect();
         check_counts(&all)?;
         check_definitions_used(definitions, &table.key_schema, all.into_iter())?;
-        check_all_provisioned(table, billing, &changes)?;
-        Ok(changes)
+        Ok(checked)
     }
+
+    /// Everything but creating.
+    fn check_changes(&self, table: &Table, billing: Billing) -> Result<IndexChanges, ApiError> {
+        let mut checked = IndexChanges::default();
+        for update in self.updates() {
+            match update {
+                IndexUpdate::Delete(name) => {
+                    let index = find(table, name.unwrap_or_default(), "delete")?;
+                    checked.changes.push(IndexChange::Delete(index.definition.name.clone()));
+                }
+                IndexUpdate::Update(update) => {
+                    let index = find(table, update.name.unwrap_or_default(), "update")?;
+                    update.check(table, index, billing, &mut checked)?;
+                }
+                IndexUpdate::Create(_) | IndexUpdate::Nothing | IndexUpdate::Several => {}
+            }
+        }
+        check_all_provisioned(table, billing, &checked.changes)?;
+        Ok(checked)
+    }
+}
+
+impl IndexThroughput<'_> {
+    fn check(
+        &self,
+        table: &Table,
+        index: &SecondaryIndex,
+        billing: Billing,
+        checked: &mut IndexChanges,
+    ) -> Result<(), ApiError> {
+        let name = &index.definition.name;
+        let has_options = self.options.has_on_demand() || self.options.has_warm();
+        match (self.provisioned, billing) {
+            (Some(_), Billing::OnDemand) => {
+                return Err(ApiError::invalid_parameter(format!(
+                    "Neither ReadCapacityUnits nor WriteCapacityUnits can be specified for index: {name} when BillingMode is PAY_PER_REQUEST"
+                )));
+            }
+            (None, Billing::OnDemand) if !has_options => {
+                return Err(ApiError::invalid_parameter(format!(
+                    "The only Updates for index: {name} when TableThroughputMode is PAY_PER_REQUEST can be to OnDemandThroughput, WarmThroughput"
+                )));
+            }
+            (None, Billing::Provisioned { .. }) if !has_options => {
+                return Err(ApiError::invalid_parameter(format!(
+                    "Both ReadCapacityUnits and WriteCapacityUnits must be specified for index: {name}"
+                )));
+            }
+            (Some(throughput), _) => {
+                let units = throughput.units();
+                if table.billing != Billing::OnDemand && index.definition.throughput == Some(units)
+                {
+                    return Err(will_not_change(&format!("index {name}"), "index", units));
+                }
+                checked.changes.push(IndexChange::Throughput(name.clone(), units));
+            }
+            (None, _) => {}
+        }
+        let units = index.definition.throughput;
+        let current = table.options.warm_of_index(name, billing, units);
+        checked.options.extend(self.options.check_change(
+            Subject::Index(name),
+            billing,
+            current,
+        )?);
+        Ok(())
+    }
+}
+
+/// Throughput that is what it was, in the service's words.
+pub(crate) fn will_not_change(what: &str, kind: &str, (read, write): (u64, u64)) -> ApiError {
+    ApiError::validation(format!(
+        "The provisioned throughput for the {what} will not change. The requested value equals the current value. Current ReadCapacityUnits provisioned for the {kind}: {read}. Requested ReadCapacityUnits: {read}. Current WriteCapacityUnits provisioned for the {kind}: {write}. Requested WriteCapacityUnits: {write}. Refer to the Amazon DynamoDB Developer Guide for current limits and how to request higher limits."
+    ))
 }
 
 fn read_update(parameters: Parameters<'_>) -> Result<IndexUpdate<'_>, ApiError> {
@@ -149,11 +264,13 @@ fn read_update(parameters: Parameters<'_>) -> Result<IndexUpdate<'_>, ApiError> 
             IndexUpdate::Create(Box::new(IndexParameters::read(create, IndexKind::Global)?))
         }
         (None, Some(delete), None) => IndexUpdate::Delete(delete.string("IndexName")?),
-        (None, None, Some(update)) => IndexUpdate::Throughput(
-            update.string("IndexName")?,
-            ThroughputParameters::read(update)?,
-        ),
-        _ => IndexUpdate::Unclear,
+        (None, None, Some(update)) => IndexUpdate::Update(IndexThroughput {
+            name: update.string("IndexName")?,
+            provisioned: ThroughputParameters::read(update)?,
+            options: ThroughputOptions::read(update)?,
+        }),
+        (None, None, None) => IndexUpdate::Nothing,
+        _ => IndexUpdate::Several,
     })
 }
 
@@ -189,18 +306,27 @@ fn check_create(table: &Table, name: &str, is_first: bool) -> Result<(), ApiErro
     if table.index(name).is_some() {
         return Err(ApiError::validation("Attempting to create an index which already exists"));
     }
-    let is_building = |index: &SecondaryIndex| matches!(index.status, IndexStatus::Creating { .. });
+    let is_building = |index: &SecondaryIndex| index.status != IndexStatus::Active;
     if !is_first || table.indexes.iter().any(is_building) {
         return Err(ApiError::limit_exceeded(
-            "Subscriber limit exceeded: Only 1 online index can be created simultaneously per table",
+            "Subscriber limit exceeded: Only 1 online index can be created or deleted simultaneously per table",
         ));
     }
     Ok(())
 }
 
-fn find<'t>(table: &'t Table, name: &str) -> Result<&'t SecondaryIndex, ApiError> {
-    let is_global = |index: &&SecondaryIndex| index.definition.kind == IndexKind::Global;
-    let index = table.index(name).filter(is_global).ok_or_else(ApiError::resource_not_found)?;
+fn find<'t>(table: &'t Table, name: &str, verb: &str) -> Result<&'t SecondaryIndex, ApiError> {
+    let index = table.index(name).ok_or_else(|| {
+        ApiError::resource_missing(format!(
+            "Requested resource not found: Index {name} for table {}",
+            table.name
+        ))
+    })?;
+    if index.definition.kind != IndexKind::Global {
+        return Err(ApiError::validation(format!(
+            "Cannot {verb} an index that is not a GlobalSecondaryIndex: {name}"
+        )));
+    }
     if !index.is_maintained() {
         return Err(ApiError::resource_in_use(format!(
             "Attempt to change a resource which is still in use: Index is being deleted: {name}"

@@ -13,6 +13,7 @@ use super::constraints::{
 };
 use super::error::ApiError;
 use super::expressions::{self, Substitutions};
+use super::legacy::ConditionsParameters;
 use super::metering;
 use super::parameters::Parameters;
 use crate::store::Store;
@@ -21,6 +22,7 @@ use crate::store::Store;
 pub(crate) struct WriteParameters<'j> {
     pub(crate) table: Option<&'j str>,
     pub(crate) condition: Option<&'j str>,
+    pub(crate) expected: ConditionsParameters<'j>,
     pub(crate) substitutions: Substitutions,
     pub(crate) return_values: &'j str,
     return_on_failure: Option<&'j str>,
@@ -33,6 +35,7 @@ impl<'j> WriteParameters<'j> {
         Ok(Self {
             table: parameters.string("TableName")?,
             condition: parameters.string("ConditionExpression")?,
+            expected: ConditionsParameters::expected(parameters)?,
             substitutions: Substitutions::read(parameters)?,
             return_values: parameters.string("ReturnValues")?.unwrap_or("NONE"),
             return_on_failure: parameters.string("ReturnValuesOnConditionCheckFailure")?,
@@ -41,8 +44,8 @@ impl<'j> WriteParameters<'j> {
         })
     }
 
-    /// Checks the shared parameters, and that the parameter of the operation's own is there.
-    pub(crate) fn check(&self, own: &str, is_present: bool) -> Result<(), ApiError> {
+    /// The shared parameters' failures, and whether the parameter of the operation's own is there.
+    pub(crate) fn constrain(&self, own: &str, is_present: bool) -> Constraints {
         let mut constraints = Constraints::new();
         constraints.one_of("returnConsumedCapacity", self.capacity, RETURN_CONSUMED_CAPACITY);
         constraints.one_of(
@@ -58,7 +61,8 @@ impl<'j> WriteParameters<'j> {
         );
         constraints.table_name(self.table);
         constraints.required(own, is_present);
-        constraints.finish()
+        self.expected.constrain(&mut constraints);
+        constraints
     }
 
     /// Only an update has new values to return.
@@ -78,13 +82,14 @@ impl<'j> WriteParameters<'j> {
     }
 }
 
-/// Reads the only expression that a put or a delete has.
+/// Reads the only expression that a put or a delete has, or what was there before expressions.
 pub(crate) fn only_condition(
     text: Option<&str>,
     substitutions: Substitutions,
+    expected: ConditionsParameters<'_>,
 ) -> Result<Option<Condition>, ApiError> {
     if text.is_none() {
-        return Ok(None);
+        return expected.into_condition();
     }
     let mut placeholders: Placeholders = substitutions.into_placeholders()?;
     let condition = expressions::condition(text, ExpressionKind::Condition, &mut placeholders)?;

@@ -11,9 +11,11 @@ mod batch_get_item;
 mod batch_write_item;
 mod capacity;
 mod constraints;
+mod continuous_backups;
 mod create_table;
 mod delete_item;
 mod delete_table;
+pub(crate) mod describe_endpoints;
 mod describe_limits;
 mod describe_stream;
 mod describe_table;
@@ -27,6 +29,7 @@ mod index_parameters;
 mod index_updates;
 mod item_write;
 mod key_elements;
+mod legacy;
 mod list_streams;
 mod list_tables;
 mod metering;
@@ -34,12 +37,16 @@ mod page;
 mod parameters;
 mod put_item;
 mod query;
+mod resource_arn;
+mod resource_policies;
 mod scan;
 mod shard_iterator;
 mod streams;
 mod table_description;
+mod table_options;
 mod table_settings;
 mod tables;
+mod tags;
 mod time_to_live;
 mod transact_get_items;
 mod transact_write_items;
@@ -95,6 +102,22 @@ async fn call(
         Operation::BatchWriteItem => batch_write_item::batch_write_item(store, parameters).await,
         Operation::CreateTable => create_table::create_table(store, parameters).await,
         Operation::DeleteItem => delete_item::delete_item(store, parameters).await,
+        Operation::DeleteResourcePolicy => {
+            resource_policies::delete_resource_policy(store, parameters).await
+        }
+        Operation::DescribeContinuousBackups => {
+            continuous_backups::describe_continuous_backups(store, parameters)
+        }
+        Operation::GetResourcePolicy => resource_policies::get_resource_policy(store, parameters),
+        Operation::ListTagsOfResource => tags::list_tags_of_resource(store, parameters),
+        Operation::PutResourcePolicy => {
+            resource_policies::put_resource_policy(store, parameters).await
+        }
+        Operation::TagResource => tags::tag_resource(store, parameters).await,
+        Operation::UntagResource => tags::untag_resource(store, parameters).await,
+        Operation::UpdateContinuousBackups => {
+            continuous_backups::update_continuous_backups(store, parameters).await
+        }
         Operation::DeleteTable => delete_table::delete_table(store, parameters).await,
         Operation::DescribeLimits => Ok(describe_limits::describe_limits()),
         Operation::DescribeStream => describe_stream::describe_stream(store, parameters),
@@ -125,21 +148,29 @@ enum Operation {
     BatchWriteItem,
     CreateTable,
     DeleteItem,
+    DeleteResourcePolicy,
     DeleteTable,
+    DescribeContinuousBackups,
     DescribeLimits,
     DescribeStream,
     DescribeTable,
     DescribeTimeToLive,
     GetItem,
     GetRecords,
+    GetResourcePolicy,
     GetShardIterator,
     ListStreams,
     ListTables,
+    ListTagsOfResource,
     PutItem,
+    PutResourcePolicy,
     Query,
     Scan,
+    TagResource,
     TransactGetItems,
     TransactWriteItems,
+    UntagResource,
+    UpdateContinuousBackups,
     UpdateItem,
     UpdateTable,
     UpdateTimeToLive,
@@ -153,17 +184,25 @@ impl Operation {
                 "BatchWriteItem" => Self::BatchWriteItem,
                 "CreateTable" => Self::CreateTable,
                 "DeleteItem" => Self::DeleteItem,
+                "DeleteResourcePolicy" => Self::DeleteResourcePolicy,
                 "DeleteTable" => Self::DeleteTable,
+                "DescribeContinuousBackups" => Self::DescribeContinuousBackups,
                 "DescribeLimits" => Self::DescribeLimits,
                 "DescribeTable" => Self::DescribeTable,
                 "DescribeTimeToLive" => Self::DescribeTimeToLive,
                 "GetItem" => Self::GetItem,
+                "GetResourcePolicy" => Self::GetResourcePolicy,
                 "ListTables" => Self::ListTables,
+                "ListTagsOfResource" => Self::ListTagsOfResource,
                 "PutItem" => Self::PutItem,
+                "PutResourcePolicy" => Self::PutResourcePolicy,
                 "Query" => Self::Query,
                 "Scan" => Self::Scan,
+                "TagResource" => Self::TagResource,
                 "TransactGetItems" => Self::TransactGetItems,
                 "TransactWriteItems" => Self::TransactWriteItems,
+                "UntagResource" => Self::UntagResource,
+                "UpdateContinuousBackups" => Self::UpdateContinuousBackups,
                 "UpdateItem" => Self::UpdateItem,
                 "UpdateTable" => Self::UpdateTable,
                 "UpdateTimeToLive" => Self::UpdateTimeToLive,

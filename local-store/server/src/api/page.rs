@@ -15,6 +15,7 @@ use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, SELECT};
 use super::error::ApiError;
 use super::expressions::Substitutions;
 use super::index_choice::Source;
+use super::legacy::AttributesToGet;
 use super::metering;
 use super::parameters::{Checked, Parameters};
 use crate::store::Store;
@@ -26,6 +27,7 @@ pub(crate) struct PageParameters<'j> {
     pub(crate) start_key: Option<Checked<Item>>,
     pub(crate) filter: Option<&'j str>,
     pub(crate) projection: Option<&'j str>,
+    pub(crate) to_get: AttributesToGet<'j>,
     pub(crate) substitutions: Substitutions,
     pub(crate) is_consistent: bool,
     select: Option<&'j str>,
@@ -41,6 +43,7 @@ impl<'j> PageParameters<'j> {
             start_key: parameters.item("ExclusiveStartKey")?,
             filter: parameters.string("FilterExpression")?,
             projection: parameters.string("ProjectionExpression")?,
+            to_get: AttributesToGet::read(parameters)?,
             substitutions: Substitutions::read(parameters)?,
             is_consistent: parameters.boolean("ConsistentRead")?.unwrap_or(false),
             select: parameters.string("Select")?,
@@ -58,6 +61,7 @@ impl<'j> PageParameters<'j> {
         if let Some(index) = self.index {
             constraints.name("indexName", index);
         }
+        self.to_get.constrain(constraints, "attributesToGet");
     }
 
     /// Takes the starting key, whose values are checked before the table is known.
@@ -67,7 +71,12 @@ impl<'j> PageParameters<'j> {
 
     /// Checks that `Select` fits what is asked for; `doing` is `Querying` or `Scanning`.
     pub(crate) fn check_select(&self, doing: &str) -> Result<(), ApiError> {
-        match (self.select, self.projection) {
+        let projection = match (self.projection.is_some(), self.to_get.is_given()) {
+            (true, _) => Some("ProjectionExpression"),
+            (false, true) => Some("AttributesToGet"),
+            (false, false) => None,
+        };
+        match (self.select, projection) {
             (Some("ALL_PROJECTED_ATTRIBUTES"), _) if self.index.is_none() => {
                 Err(ApiError::invalid_parameter(format!(
                     "ALL_PROJECTED_ATTRIBUTES can be used only when {doing} using an IndexName"
@@ -76,10 +85,10 @@ impl<'j> PageParameters<'j> {
             (Some("SPECIFIC_ATTRIBUTES"), None) => Err(ApiError::invalid_parameter(
                 "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES",
             )),
-            (Some(select), Some(_)) if select != "SPECIFIC_ATTRIBUTES" => {
+            (Some(select), Some(projection)) if select != "SPECIFIC_ATTRIBUTES" => {
                 let what = if select == "COUNT" { "only the Count" } else { select };
                 Err(ApiError::invalid_parameter(format!(
-                    "Cannot specify the ProjectionExpression when choosing to get {what}"
+                    "Cannot specify the {projection} when choosing to get {what}"
                 )))
             }
             _ => Ok(()),

@@ -89,6 +89,21 @@ impl<'j> Parameters<'j> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
+    /// A member as it is.
+    pub(crate) fn value(self, name: &str) -> Option<&'j Json<'j>> {
+        self.get(name)
+    }
+
+    /// A list of strings.
+    pub(crate) fn texts(self, name: &str) -> Result<Option<Vec<&'j str>>, ApiError> {
+        let Some(members) = self.list(name)? else {
+            return Ok(None);
+        };
+        let text =
+            |member: &'j Json<'j>| member.as_str().ok_or_else(|| wrong_type(member, "String"));
+        members.iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
     /// An item or a key.
     pub(crate) fn item(self, name: &str) -> Result<Option<Checked<Item>>, ApiError> {
         self.get(name).map(item).transpose()

@@ -23,19 +23,20 @@ pub(super) async fn put_item(
 ) -> Result<String, ApiError> {
     let shared = WriteParameters::read(parameters)?;
     let item = parameters.item("Item")?;
-    shared.check("item", item.is_some())?;
+    shared.constrain("item", item.is_some()).finish()?;
     let (Some(table), Some(item)) = (shared.table, item) else {
         return Err(ApiError::resource_not_found());
     };
 
     check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION)?;
+    shared.expected.check_joined()?;
     let item = item.map_err(ApiError::validation)?;
     shared.check_returns_old_only()?;
     check_size(&item)?;
     let detail = shared.capacity_detail();
     let return_old = shared.return_values == "ALL_OLD";
     let return_on_failure = shared.returns_item_on_failure();
-    let condition = only_condition(shared.condition, shared.substitutions)?;
+    let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
 
     let table = tables::find_for_items(store, table)?;
     let key = table.key_schema.key_of_item(&item)?;

@@ -8,26 +8,29 @@ use partition::{IndexKey, ItemRange};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
-use super::expressions::{self, Legacy, check_combination, check_filter_leaves_keys};
+use super::expressions::{
+    self, check_combination, check_filter_leaves_keys, check_query_filter_leaves_keys,
+};
 use super::index_choice::Source;
+use super::legacy::ConditionsParameters;
 use super::page::{PageParameters, PageRequest, answer_page};
 use super::parameters::Parameters;
 use super::tables;
 use crate::store::Store;
 
-const LEGACY: [Legacy; 4] = [
-    ("AttributesToGet", "use ProjectionExpression"),
-    ("QueryFilter", "use FilterExpression"),
-    ("ConditionalOperator", "use AND and OR in an expression"),
-    ("KeyConditions", "use KeyConditionExpression"),
-];
+const LEGACY: [&str; 4] =
+    ["AttributesToGet", "QueryFilter", "ConditionalOperator", "KeyConditions"];
 
 pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
     let mut shared = PageParameters::read(parameters)?;
     let key_condition = parameters.string("KeyConditionExpression")?;
+    let key_conditions = ConditionsParameters::key_conditions(parameters)?;
+    let query_filter = ConditionsParameters::query_filter(parameters)?;
     let forward = parameters.boolean("ScanIndexForward")?.unwrap_or(true);
     let mut constraints = Constraints::new();
     shared.constrain(&mut constraints);
+    key_conditions.constrain(&mut constraints);
+    query_filter.constrain(&mut constraints);
     constraints.finish()?;
     let Some(table) = shared.table else {
         return Err(ApiError::resource_not_found());
@@ -35,31 +38,38 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
 
     let kinds = ["ProjectionExpression", "FilterExpression", "KeyConditionExpression"];
     check_combination(parameters, &kinds, &LEGACY)?;
+    query_filter.check_joined()?;
     let start_key = shared.take_start_key()?;
-    let key_condition = key_condition.ok_or_else(|| {
-        ApiError::validation(
-            "Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.",
-        )
-    })?;
+    check_some_key_condition(key_condition.is_some() || key_conditions.is_given())?;
     shared.check_select("Querying")?;
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
     let (is_consistent, shows_all) = (shared.is_consistent, shared.shows_all());
     let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
-    let key_expression = KeyExpression::parse(key_condition, &mut placeholders)?;
+    let key_expression = match key_condition {
+        Some(text) => KeyExpression::parse(text, &mut placeholders)?,
+        None => key_conditions.into_key_expression()?,
+    };
     let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
+    let filtered: Vec<&str> = query_filter.attributes().collect();
+    let legacy_filter = query_filter.into_condition()?;
+    let projection =
+        projection.map_or_else(|| shared.to_get.into_projection(), |found| Ok(Some(found)))?;
 
     let table = tables::find_for_items(store, table)?;
     let source = Source::find(&table, index, is_consistent)?;
-    let is_fetched = source.check_attributes(select, projection.as_ref(), filter.as_ref())?;
+    let filter_expression = filter;
+    let filter = filter_expression.as_ref().or(legacy_filter.as_ref());
+    let is_fetched = source.check_attributes(select, projection.as_ref(), filter)?;
     let schema = source.key_schema();
     let condition = key_expression.resolve(schema)?;
-    if let Some(filter) = &filter {
+    if let Some(filter) = &filter_expression {
         check_filter_leaves_keys(filter, schema)?;
     }
+    check_query_filter_leaves_keys(filtered.into_iter(), schema)?;
     let start_after = start_key.map(|key| start_after(&key, source, &condition)).transpose()?;
     let KeyCondition { partition, sort } = condition;
     let request = PageRequest {
@@ -69,7 +79,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         start_after,
         forward,
         limit,
-        filter,
+        filter: filter_expression.or(legacy_filter),
         projection,
         counts_only,
         shows_all,
@@ -77,6 +87,15 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         capacity_detail,
     };
     answer_page(store, &*store.view(), &request)
+}
+
+fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
+    if is_given {
+        return Ok(());
+    }
+    Err(ApiError::validation(
+        "Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.",
+    ))
 }
 
 /// The key behind which a page begins: one that the Query itself could have reached.

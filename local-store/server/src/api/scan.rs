@@ -9,36 +9,36 @@ use partition::{IndexKey, ItemRange, TokenRange};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
-use super::expressions::{self, Legacy, check_combination};
+use super::expressions::{self, check_combination};
 use super::index_choice::Source;
+use super::legacy::ConditionsParameters;
 use super::page::{PageParameters, PageRequest, answer_page, starting_key_invalid};
 use super::parameters::Parameters;
 use super::tables;
 use crate::store::Store;
 
-const LEGACY: [Legacy; 3] = [
-    ("AttributesToGet", "use ProjectionExpression"),
-    ("ScanFilter", "use FilterExpression"),
-    ("ConditionalOperator", "use AND and OR in an expression"),
-];
+const LEGACY: [&str; 3] = ["AttributesToGet", "ScanFilter", "ConditionalOperator"];
 
 /// A segment of a parallel scan: its number and how many there are.
 type Segment = (u32, u32);
 
 pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
     let mut shared = PageParameters::read(parameters)?;
+    let scan_filter = ConditionsParameters::scan_filter(parameters)?;
     let segment = parameters.integer("Segment")?;
     let total = parameters.integer("TotalSegments")?;
     let mut constraints = Constraints::new();
     shared.constrain(&mut constraints);
     constraints.range("totalSegments", total, 1, i64::from(SCAN_SEGMENTS_MAX));
     constraints.range("segment", segment, 0, i64::from(SCAN_SEGMENTS_MAX) - 1);
+    scan_filter.constrain(&mut constraints);
     constraints.finish()?;
     let Some(table) = shared.table else {
         return Err(ApiError::resource_not_found());
     };
 
     check_combination(parameters, &["ProjectionExpression", "FilterExpression"], &LEGACY)?;
+    scan_filter.check_joined()?;
     let start_key = shared.take_start_key()?;
     let segment = check_segment(segment, total)?;
     shared.check_select("Scanning")?;
@@ -50,6 +50,9 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
+    let filter = filter.map_or_else(|| scan_filter.into_condition(), |filter| Ok(Some(filter)))?;
+    let projection =
+        projection.map_or_else(|| shared.to_get.into_projection(), |found| Ok(Some(found)))?;
 
     let table = tables::find_for_items(store, table)?;
     let source = Source::find(&table, index, is_consistent)?;

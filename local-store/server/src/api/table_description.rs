@@ -4,8 +4,8 @@
 
 use model::{KeySchema, json};
 use partition::{
-    Billing, IndexKind, IndexProjection, IndexStatus, SecondaryIndex, Statistics, Table,
-    read_index_statistics,
+    Billing, IndexKind, IndexProjection, IndexStatus, OnDemandLimit, SecondaryIndex, Statistics,
+    Table, Units, read_index_statistics,
 };
 
 use super::answer::{
@@ -31,7 +31,8 @@ pub(crate) fn description_member(
     key_schema_member(out, &table.key_schema);
     text_member(out, "TableStatus", status);
     time_member(out, "CreationDateTime", table.created_at);
-    billing_members(out, table);
+    billing_members(out, store, table);
+    option_members(out, table);
     number_member(out, "TableSizeBytes", statistics.bytes);
     number_member(out, "ItemCount", statistics.items);
     text_member(out, "TableArn", &table_arn(store, &table.name).to_string());
@@ -90,6 +91,9 @@ fn index_members(
         }
         let units = definition.throughput.filter(|_| table.billing != Billing::OnDemand);
         throughput_member(out, units.unwrap_or_default());
+        let options = table.options.indexes.get(&definition.name);
+        on_demand_member(out, options.map_or_else(OnDemandLimit::default, |o| o.on_demand_limit));
+        warm_member(out, table.options.warm_of_index(&definition.name, table.billing, units));
     }
     number_member(out, "IndexSizeBytes", statistics.bytes);
     number_member(out, "ItemCount", statistics.items);
@@ -128,6 +132,30 @@ fn throughput_member(out: &mut String, (read_units, write_units): (u64, u64)) {
     out.push('}');
 }
 
+fn on_demand_member(out: &mut String, limit: OnDemandLimit) {
+    if limit == OnDemandLimit::default() {
+        return;
+    }
+    begin_member(out, "OnDemandThroughput");
+    out.push('{');
+    if let Some(read) = limit.read {
+        number_member(out, "MaxReadRequestUnits", read);
+    }
+    if let Some(write) = limit.write {
+        number_member(out, "MaxWriteRequestUnits", write);
+    }
+    out.push('}');
+}
+
+fn warm_member(out: &mut String, warm: Units) {
+    begin_member(out, "WarmThroughput");
+    out.push('{');
+    number_member(out, "ReadUnitsPerSecond", warm.read);
+    number_member(out, "WriteUnitsPerSecond", warm.write);
+    text_member(out, "Status", "ACTIVE");
+    out.push('}');
+}
+
 fn attribute_definitions_member(out: &mut String, table: &Table) {
     begin_member(out, "AttributeDefinitions");
     out.push('[');
@@ -148,18 +176,54 @@ fn attribute_definitions_member(out: &mut String, table: &Table) {
     out.push(']');
 }
 
-fn billing_members(out: &mut String, table: &Table) {
-    let units = match table.billing {
+fn billing_members(out: &mut String, store: &Store, table: &Table) {
+    let (read_units, write_units) = match table.billing {
         Billing::OnDemand => (0, 0),
         Billing::Provisioned { read_units, write_units } => (read_units, write_units),
     };
-    throughput_member(out, units);
-    if table.billing == Billing::OnDemand {
+    let options = &table.options;
+    begin_member(out, "ProvisionedThroughput");
+    out.push('{');
+    if let Some(time) = options.increased_at {
+        time_member(out, "LastIncreaseDateTime", time);
+    }
+    if let Some(time) = options.decreased_at {
+        time_member(out, "LastDecreaseDateTime", time);
+    }
+    let decreases = options.decreases_today(store.now());
+    number_member(out, "NumberOfDecreasesToday", u64::from(decreases));
+    number_member(out, "ReadCapacityUnits", read_units);
+    number_member(out, "WriteCapacityUnits", write_units);
+    out.push('}');
+    // A table that was never on-demand has no summary.
+    if let Some(time) = options.on_demand_at {
         begin_member(out, "BillingModeSummary");
         out.push('{');
-        text_member(out, "BillingMode", "PAY_PER_REQUEST");
-        // Only the creation is recorded; the table became on-demand then or later.
-        time_member(out, "LastUpdateToPayPerRequestDateTime", table.created_at);
+        let mode =
+            if table.billing == Billing::OnDemand { "PAY_PER_REQUEST" } else { "PROVISIONED" };
+        text_member(out, "BillingMode", mode);
+        time_member(out, "LastUpdateToPayPerRequestDateTime", time);
+        out.push('}');
+    }
+}
+
+fn option_members(out: &mut String, table: &Table) {
+    let options = &table.options;
+    on_demand_member(out, options.on_demand_limit);
+    warm_member(out, options.warm_of_table(table.billing));
+    if let Some(is_infrequent) = options.infrequent_access {
+        begin_member(out, "TableClassSummary");
+        out.push('{');
+        let class = if is_infrequent { "STANDARD_INFREQUENT_ACCESS" } else { "STANDARD" };
+        text_member(out, "TableClass", class);
+        out.push('}');
+    }
+    if let Some(key) = &options.encryption_key {
+        begin_member(out, "SSEDescription");
+        out.push('{');
+        text_member(out, "Status", "ENABLED");
+        text_member(out, "SSEType", "KMS");
+        text_member(out, "KMSMasterKeyArn", key);
         out.push('}');
     }
 }

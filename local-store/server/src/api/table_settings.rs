@@ -25,15 +25,12 @@ const UNSUPPORTED: [(&str, &str); 4] = [
     ("GlobalTableSettingsReplicationMode", "leave it out"),
 ];
 
-/// The shared parameters, as they were sent. What is only taken for compatibility (`Tags`,
-/// `SSESpecification`, `TableClass`, `OnDemandThroughput`, `WarmThroughput`, `ResourcePolicy`) has
-/// no effect on one machine; see `docs/differences-from-dynamodb.md`.
+/// The shared parameters, as they were sent.
 pub(crate) struct TableSettings<'j> {
     pub(crate) billing_mode: Option<&'j str>,
     pub(crate) deletion_protection: Option<bool>,
     throughput: Option<Throughput>,
     stream: Option<StreamSpecification<'j>>,
-    table_class: Option<&'j str>,
 }
 
 #[derive(Clone, Copy)]
@@ -68,7 +65,6 @@ impl<'j> TableSettings<'j> {
             deletion_protection: parameters.boolean("DeletionProtectionEnabled")?,
             throughput,
             stream,
-            table_class: parameters.string("TableClass")?,
         })
     }
 
@@ -89,8 +85,6 @@ impl<'j> TableSettings<'j> {
             let view_types = StreamViewType::ALL.map(StreamViewType::as_str);
             constraints.one_of("streamSpecification.streamViewType", stream.view_type, &view_types);
         }
-        let classes = ["STANDARD", "STANDARD_INFREQUENT_ACCESS"];
-        constraints.one_of("tableClass", self.table_class, &classes);
     }
 
     pub(crate) fn has_throughput(&self) -> bool {
@@ -120,19 +114,24 @@ impl<'j> TableSettings<'j> {
         }))
     }
 
-    /// The stream: `Some(Some(view type))` to enable one, `Some(None)` to have none.
-    pub(crate) fn stream(&self) -> Result<Option<Option<StreamViewType>>, ApiError> {
+    /// The stream: `Some(Some(view type))` to enable one, `Some(None)` to have none. The service
+    /// says it otherwise of a new table than of one that is there.
+    pub(crate) fn stream(&self, is_new: bool) -> Result<Option<Option<StreamViewType>>, ApiError> {
         let Some(stream) = &self.stream else {
             return Ok(None);
         };
         match (stream.is_enabled, stream.view_type.and_then(StreamViewType::from_text)) {
             (Some(true), Some(view_type)) => Ok(Some(Some(view_type))),
-            (Some(true), None) => Err(ApiError::invalid_parameter(
-                "StreamViewType must be specified when StreamEnabled is true",
-            )),
-            (_, Some(_)) => Err(ApiError::invalid_parameter(
-                "StreamViewType must not be specified when StreamEnabled is false",
-            )),
+            (Some(true), None) => Err(ApiError::invalid_parameter(if is_new {
+                "Table is being created with a stream enabled, UpdateViewType is required"
+            } else {
+                "If stream is being enabled then UpdateViewType is required"
+            })),
+            (_, Some(_)) => Err(ApiError::invalid_parameter(if is_new {
+                "Table is being created with a stream disabled, UpdateViewType should not be specified"
+            } else {
+                "If stream is being disabled, then UpdateViewType must not be specified"
+            })),
             (_, None) => Ok(Some(None)),
         }
     }
@@ -155,7 +154,7 @@ pub(crate) fn throughput_not_allowed() -> ApiError {
     )
 }
 
-/// See [`throughput_not_allowed`].
+/// See [`throughput_not_allowed`]; of a new table.
 pub(crate) fn throughput_missing() -> ApiError {
     ApiError::invalid_parameter(
         "ReadCapacityUnits and WriteCapacityUnits must both be specified when BillingMode is PROVISIONED",

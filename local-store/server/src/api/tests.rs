@@ -97,7 +97,11 @@ impl Player {
             }
             operation => call(&self.store, operation, rest).await,
         };
-        let mut body: Value = serde_json::from_str(&response.body).unwrap();
+        // Few operations answer without a body.
+        let mut body = match response.body.as_str() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).unwrap(),
+        };
         let mut seen = BTreeMap::new();
         self.normalise("", &mut body, &mut seen);
         self.captured.extend(seen);
@@ -150,7 +154,13 @@ impl Player {
         if name.ends_with("SequenceNumber") {
             return self.number("SEQUENCE", text);
         }
+        if name == "RevisionId" {
+            return self.number("REVISION", text);
+        }
         let mut text = text.to_owned();
+        for (position, known) in self.numbered.get("REVISION").into_iter().flatten().enumerate() {
+            text = text.replace(known, &format!("REVISION-{}", position + 1));
+        }
         for (kind, start, length) in [("LABEL", "20", 23), ("SHARD", "shardId-", 37)] {
             while let Some(at) = text.match_indices(start).map(|(at, _)| at).find(|at| {
                 text.get(*at..at + length).is_some_and(|found| {

@@ -8,8 +8,9 @@ use partition::{Write, WriteAction, Written};
 
 use super::answer::item_member;
 use super::error::ApiError;
-use super::expressions::{self, LEGACY_CONDITION, Substitutions, check_combination};
+use super::expressions::{self, Substitutions, check_combination};
 use super::item_write::{WriteParameters, submit_write, write_capacity};
+use super::legacy::AttributeUpdates;
 use super::parameters::Parameters;
 use super::tables;
 use crate::store::Store;
@@ -21,19 +22,30 @@ pub(super) async fn update_item(
     let shared = WriteParameters::read(parameters)?;
     let key = parameters.item("Key")?;
     let update = parameters.string("UpdateExpression")?;
-    shared.check("key", key.is_some())?;
+    let attribute_updates = AttributeUpdates::read(parameters)?;
+    let mut constraints = shared.constrain("key", key.is_some());
+    if let Some(updates) = &attribute_updates {
+        updates.constrain(&mut constraints);
+    }
+    constraints.finish()?;
     let (Some(table), Some(key)) = (shared.table, key) else {
         return Err(ApiError::resource_not_found());
     };
 
-    let [expected, operator] = LEGACY_CONDITION;
-    let legacy = [("AttributeUpdates", "use UpdateExpression"), expected, operator];
+    let legacy = ["AttributeUpdates", "Expected", "ConditionalOperator"];
     check_combination(parameters, &["UpdateExpression", "ConditionExpression"], &legacy)?;
+    shared.expected.check_joined()?;
     let key = key.map_err(ApiError::validation)?;
     let detail = shared.capacity_detail();
     let returned = shared.return_values;
     let return_on_failure = shared.returns_item_on_failure();
-    let (update, condition) = read_expressions(update, shared.condition, shared.substitutions)?;
+    let (update, condition) = match (update, shared.condition) {
+        (None, None) => {
+            let update = attribute_updates.map(AttributeUpdates::into_update).transpose()?;
+            (update.unwrap_or_default(), shared.expected.into_condition()?)
+        }
+        (update, condition) => read_expressions(update, condition, shared.substitutions)?,
+    };
 
     let table = tables::find_for_items(store, table)?;
     check_leaves_key(&update, &table.key_schema)?;

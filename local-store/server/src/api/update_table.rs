@@ -1,63 +1,57 @@
-//! `UpdateTable`: billing mode, throughput, stream, deletion protection and global indexes of a
-//! table.
+//! `UpdateTable`: billing mode, throughput, stream, deletion protection, options and global indexes
+//! of a table.
 //!
-//! The change is made when the answer is sent; a new index is then built step by step. Whatever else the service can change is an error.
+//! The change is made when the answer is sent; a new index is then built step by step. As with the
+//! service, few things can be changed by one request.
 
+use jiff::Timestamp;
+use model::EpochMillis;
 use partition::{Billing, Command, IndexStatus, Reply, Table, UpdateTable, read_statistics};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
-use super::index_updates::IndexUpdates;
+use super::index_updates::{IndexChanges, IndexUpdates, will_not_change};
 use super::parameters::Parameters;
 use super::table_description::description_member;
-use super::table_settings::{
-    TableSettings, check_supported, stream_label, throughput_missing, throughput_not_allowed,
-};
+use super::table_options::OptionParameters;
+use super::table_settings::{TableSettings, check_supported, stream_label, throughput_not_allowed};
 use super::tables;
 use crate::store::Store;
 
-/// Settings that are taken and have no effect here.
-const WITHOUT_EFFECT: [&str; 4] =
-    ["SSESpecification", "TableClass", "OnDemandThroughput", "WarmThroughput"];
+/// Decreases of throughput on one UTC day that need not wait for each other.
+const FREE_DECREASES: u32 = 4;
+/// Time between further decreases.
+const DECREASE_WAIT_MS: u64 = 60 * 60 * 1000;
+
+/// What a request asks for, as it was sent.
+struct Request<'j> {
+    settings: TableSettings<'j>,
+    options: OptionParameters<'j>,
+    indexes: IndexUpdates<'j>,
+}
 
 pub(super) async fn update_table(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
     let name = parameters.string("TableName")?;
-    let settings = TableSettings::read(parameters)?;
-    let indexes = IndexUpdates::read(parameters)?;
+    let request = Request {
+        settings: TableSettings::read(parameters)?,
+        options: OptionParameters::read(parameters)?,
+        indexes: IndexUpdates::read(parameters)?,
+    };
     let mut constraints = Constraints::new();
     constraints.table_name(name);
-    settings.constrain(&mut constraints);
-    indexes.constrain(&mut constraints);
+    request.settings.constrain(&mut constraints);
+    request.indexes.constrain(&mut constraints);
+    request.options.constrain(&mut constraints);
     constraints.finish()?;
 
     check_supported(parameters)?;
-    check_not_empty(parameters, &settings, &indexes)?;
-    indexes.check_shape()?;
-    if settings.billing_mode == Some("PAY_PER_REQUEST") && settings.has_throughput() {
-        return Err(throughput_not_allowed());
-    }
-    let provisioned = settings.provisioned()?;
-    let stream = settings.stream()?;
-
+    request.check_shape()?;
     let name = name.unwrap_or_default();
     let table = tables::find_for_settings(store, name)?;
-    let billing = billing(&table, settings.billing_mode, provisioned)?;
-    let indexes = indexes.check(&table, billing.unwrap_or(table.billing))?;
-    let stream = match stream {
-        None => None,
-        Some(None) => Some(None),
-        Some(Some(view_type)) => Some(Some((view_type, stream_label(store.now())?))),
-    };
-    let update = UpdateTable {
-        table: table.id,
-        billing,
-        deletion_protection: settings.deletion_protection,
-        stream,
-        indexes,
-    };
+    let update = request.check(store, &table)?;
     let replies = store.submit(vec![Command::UpdateTable(update)]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
@@ -75,23 +69,100 @@ pub(super) async fn update_table(
     }
 }
 
-fn check_not_empty(
-    parameters: Parameters<'_>,
-    settings: &TableSettings<'_>,
-    indexes: &IndexUpdates<'_>,
-) -> Result<(), ApiError> {
-    let has_change = !indexes.is_empty()
-        || settings.has_throughput()
-        || settings.has_stream()
-        || settings.billing_mode.is_some()
-        || settings.deletion_protection.is_some()
-        || WITHOUT_EFFECT.iter().any(|name| parameters.has(name));
-    if has_change {
-        return Ok(());
+impl Request<'_> {
+    /// What can be said without the table: that something is asked for, and that it may be asked
+    /// for together.
+    fn check_shape(&self) -> Result<(), ApiError> {
+        let settings = &self.settings;
+        let (has_billing, has_throughput) =
+            (settings.billing_mode.is_some(), settings.has_throughput());
+        let (has_stream, has_protection) =
+            (settings.has_stream(), settings.deletion_protection.is_some());
+        let (has_encryption, has_class) = (self.options.has_encryption(), self.options.has_class());
+        let on_demand = self.options.throughput.has_on_demand();
+        let (warm, has_indexes) = (self.options.throughput.has_warm(), self.indexes.is_given());
+        let concerns = [
+            has_billing,
+            has_throughput,
+            has_stream,
+            has_protection,
+            has_encryption,
+            has_class,
+            on_demand,
+            warm,
+            has_indexes,
+        ];
+        let count = concerns.iter().filter(|is_given| **is_given).count();
+        if count == 0 {
+            return Err(ApiError::validation(
+                "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates, SSESpecification, ReplicaUpdates, MultiAccountReplicaReady, ReplicaTransitRoleArn, MultiRegionConsistency, DeletionProtectionEnabled, OnDemandThroughput, WarmThroughput or TableClass is required",
+            ));
+        }
+        self.indexes.check_shape()?;
+        let is_alone = count == 1;
+        let moves_indexes = self.indexes.creates_or_deletes();
+        let problem = match () {
+            () if has_protection && !is_alone => {
+                "DeletionProtection modification must be the only operation in the request"
+            }
+            () if has_encryption && !is_alone => {
+                "Server-Side Encryption modification must be the only operation in the request"
+            }
+            () if has_class && !is_alone => {
+                "TableClass modification must be the only operation in the request"
+            }
+            () if warm && self.indexes.creates() => {
+                "Create global secondary index cannot be specified when updating WarmThroughput"
+            }
+            () if warm && !is_alone => "WarmThroughput must be the only operation in the request",
+            () if on_demand && (has_stream || has_indexes) => {
+                "OnDemandThroughput can only be combined with BillingMode in an UpdateTable request"
+            }
+            () if settings.billing_mode == Some("PAY_PER_REQUEST") && has_throughput => {
+                "ProvisionedThroughput cannot be specified when BillingMode is PAY_PER_REQUEST"
+            }
+            () if settings.billing_mode == Some("PROVISIONED") && !has_throughput => {
+                "ProvisionedThroughput must be specified when BillingMode is PROVISIONED"
+            }
+            () if has_throughput && has_stream => {
+                "You cannot modify stream status while updating table IOPS"
+            }
+            () if has_throughput && moves_indexes => {
+                "You cannot create or delete index while updating table IOPS"
+            }
+            () if has_stream && moves_indexes => {
+                "You cannot create or delete index while changing stream status"
+            }
+            () => return Ok(()),
+        };
+        Err(ApiError::invalid_parameter(problem))
     }
-    Err(ApiError::validation(
-        "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates or SSESpecification or ReplicaUpdates is required",
-    ))
+
+    fn check(&self, store: &Store, table: &Table) -> Result<UpdateTable, ApiError> {
+        let provisioned = self.settings.provisioned()?;
+        let stream = self.settings.stream(false)?;
+        let billing = billing(table, self.settings.billing_mode, provisioned)?;
+        if let Some(after) = billing {
+            check_decrease(table, after, store.now())?;
+        }
+        let after = billing.unwrap_or(table.billing);
+        let mut options = self.options.check_change(store, table, after)?;
+        let IndexChanges { changes, options: of_indexes } = self.indexes.check(table, after)?;
+        options.extend(of_indexes);
+        let stream = match stream {
+            None => None,
+            Some(None) => Some(None),
+            Some(Some(view_type)) => Some(Some((view_type, stream_label(store.now())?))),
+        };
+        Ok(UpdateTable {
+            table: table.id,
+            billing,
+            deletion_protection: self.settings.deletion_protection,
+            stream,
+            indexes: changes,
+            options,
+        })
+    }
 }
 
 /// The billing mode that the table gets; `None` leaves it.
@@ -102,16 +173,44 @@ fn billing(
 ) -> Result<Option<Billing>, ApiError> {
     match (mode, provisioned, table.billing) {
         (Some("PAY_PER_REQUEST"), _, _) => Ok(Some(Billing::OnDemand)),
-        (Some(_), None, Billing::OnDemand) => Err(throughput_missing()),
         (_, None, _) => Ok(None),
         (None, Some(_), Billing::OnDemand) => Err(throughput_not_allowed()),
         (_, Some(Billing::Provisioned { read_units, write_units }), current)
             if current == (Billing::Provisioned { read_units, write_units }) =>
         {
-            Err(ApiError::validation(format!(
-                "The provisioned throughput for the table will not change. The requested value equals the current value. Current ReadCapacityUnits provisioned for the table: {read_units}. Requested ReadCapacityUnits: {read_units}. Current WriteCapacityUnits provisioned for the table: {write_units}. Requested WriteCapacityUnits: {write_units}. Refer to the Amazon DynamoDB Developer Guide for current limits and how to request higher limits."
-            )))
+            Err(will_not_change("table", "table", (read_units, write_units)))
         }
         (_, Some(provisioned), _) => Ok(Some(provisioned)),
     }
+}
+
+/// Throughput may shrink four times on a UTC day, and then once an hour.
+fn check_decrease(table: &Table, after: Billing, now: EpochMillis) -> Result<(), ApiError> {
+    let (
+        Billing::Provisioned { read_units: old_read, write_units: old_write },
+        Billing::Provisioned { read_units, write_units },
+        Some(last),
+    ) = (table.billing, after, table.options.decreased_at)
+    else {
+        return Ok(());
+    };
+    let today = table.options.decreases_today(now);
+    let next = EpochMillis(last.0.saturating_add(DECREASE_WAIT_MS));
+    let shrinks = read_units < old_read || write_units < old_write;
+    if !shrinks || today < FREE_DECREASES || now >= next {
+        return Ok(());
+    }
+    Err(ApiError::limit_exceeded(&format!(
+        "Subscriber limit exceeded: Provisioned throughput decreases are limited within a given UTC day. After the first {FREE_DECREASES} decreases, each subsequent decrease in the same UTC day can be performed at most once every 3600 seconds. Number of decreases today: {today}. Last decrease at {}. Next decrease can be made at {}",
+        time_text(last),
+        time_text(next)
+    )))
+}
+
+/// A time as the service's texts show it.
+fn time_text(time: EpochMillis) -> String {
+    let time = i64::try_from(time.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    time.map_or_else(String::new, |time| {
+        time.strftime("%A, %B %-d, %Y at %-I:%M:%S %p Coordinated Universal Time").to_string()
+    })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::admin;
 use super::request_id::RequestIds;
 use crate::api;
+use crate::api::describe_endpoints;
 use crate::api::error::ApiError;
 use crate::store::Store;
 
@@ -96,6 +97,10 @@ impl Routes {
         }
         let target = head.headers.get(TARGET).and_then(|value| value.to_str().ok());
         let answer = match read_body(body).await {
+            Ok(_) if target == Some(describe_endpoints::TARGET) => {
+                let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
+                describe_endpoints::describe_endpoints(host.unwrap_or_default())
+            }
             Ok(body) => api::handle(&self.store, target.unwrap_or_default(), &body).await,
             Err(BodyError::TooLarge) => ApiError::request_too_large(BODY_BYTES_MAX).to_response(),
             Err(error) => {

@@ -147,6 +147,7 @@ fn create() -> Command {
         deletion_protection: false,
         stream: None,
         indexes: Vec::new(),
+        options: Vec::new(),
     })
 }
 

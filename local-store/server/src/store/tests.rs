@@ -52,6 +52,7 @@ fn create() -> Command {
         deletion_protection: false,
         stream: None,
         indexes: Vec::new(),
+        options: Vec::new(),
     })
 }
 

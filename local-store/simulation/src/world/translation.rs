@@ -36,6 +36,7 @@ pub fn create_table() -> Command {
         deletion_protection: false,
         stream: Some((StreamViewType::NewAndOldImages, "stream".to_owned())),
         indexes: vec![index],
+        options: Vec::new(),
     })
 }
 

@@ -215,6 +215,48 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
     assert!(too_large.contains("4 MB"), "{too_large}");
 }
 
+/// Goal: provisioned throughput shrinks four times on a day and then once an hour, as the service
+/// has it, and the refusal says when.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn throughput_shrinks_four_times_on_a_day_and_then_once_an_hour() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open_store(directory.path());
+    let day = 24 * 60 * 60 * 1000;
+    let now = store.clock().freeze();
+    // One o'clock in the morning of the next day.
+    store.clock().advance(day - now.0 % day + 60 * 60 * 1000);
+    let create = r#"{"TableName":"parts","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}],"ProvisionedThroughput":{"ReadCapacityUnits":20,"WriteCapacityUnits":20}}"#;
+    succeed(&store, "CreateTable", create).await;
+    let units = |units: u64| {
+        format!(
+            r#"{{"TableName":"parts","ProvisionedThroughput":{{"ReadCapacityUnits":{units},"WriteCapacityUnits":{units}}}}}"#
+        )
+    };
+    for (advance, to, expected) in [
+        (0, 19, "ok"),
+        (0, 18, "ok"),
+        (0, 17, "ok"),
+        (0, 16, "ok"),
+        (0, 15, "refused"),
+        (0, 30, "ok"),
+        (3_599_999, 15, "refused"),
+        (1, 15, "ok"),
+        (0, 14, "refused"),
+        (day, 14, "ok"),
+    ] {
+        store.clock().advance(advance);
+        let got = outcome(&store, "UpdateTable", &units(to)).await;
+        if expected == "ok" {
+            assert_eq!(got, "ok", "{to}");
+        } else {
+            assert!(got.starts_with("Subscriber limit exceeded: Provisioned throughput decreases are limited within a given UTC day. After the first 4 decreases, each subsequent decrease in the same UTC day can be performed at most once every 3600 seconds. Number of decreases today: "), "{got}");
+            assert!(got.ends_with(":00:00 AM Coordinated Universal Time"), "{got}");
+        }
+    }
+    let table = succeed(&store, "DescribeTable", r#"{"TableName":"parts"}"#).await;
+    assert_eq!(table["Table"]["ProvisionedThroughput"]["NumberOfDecreasesToday"], 1);
+}
+
 /// Goal: a body that is deep, huge or repetitive is answered with an error, and the store goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_bodies_are_answered() {

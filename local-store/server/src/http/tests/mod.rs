@@ -135,6 +135,17 @@ async fn answers_carry_id_checksum_and_type() {
     );
 }
 
+/// Goal: a client with endpoint discovery stays with the store that it asked, under the same name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoint_discovery_finds_the_store_itself() {
+    let server = Server::start().await;
+    let answer = server.call("DescribeEndpoints", "{}").await;
+    assert_eq!(answer.status, 200);
+    let endpoint = &answer.json()["Endpoints"][0];
+    assert_eq!(endpoint["Address"], "x");
+    assert_eq!(endpoint["CachePeriodInMinutes"], 1440);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_api_request_is_answered_too() {
     let server = Server::start().await;

@@ -1,0 +1,342 @@
+//! What a table is labelled, paid and watched with: class, encryption, tags, a resource policy,
+//! limits of throughput, point-in-time recovery, and the history of its throughput. Nothing of it
+//! changes what happens to an item.
+//!
+//! Sources: AWS, "UpdateTable", "Warm throughput", "Quotas: decreasing provisioned throughput".
+
+use std::collections::BTreeMap;
+
+use model::EpochMillis;
+use serde::{Deserialize, Serialize};
+
+use crate::table::Billing;
+
+/// Reads and writes per second that a new on-demand table sustains at once.
+const ON_DEMAND_WARM: Units = Units { read: 12_000, write: 4_000 };
+/// Milliseconds of a day; the days of throughput decreases begin at 00:00 UTC.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// A policy that is not the one that the requester expected.
+pub const POLICY_CHANGED: &str = "the resource policy is not the expected one";
+
+/// Reads and writes per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Units {
+    /// Reads.
+    pub read: u64,
+    /// Writes.
+    pub write: u64,
+}
+
+/// A limit of on-demand throughput; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnDemandLimit {
+    /// Reads per second.
+    pub read: Option<u64>,
+    /// Writes per second.
+    pub write: Option<u64>,
+}
+
+/// What an index has of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexOptions {
+    /// Its limit of on-demand throughput.
+    pub on_demand_limit: OnDemandLimit,
+    /// What it was asked to sustain; see [`TableOptions::warm`].
+    pub warm: Units,
+}
+
+/// A resource policy, which is stored and not enforced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourcePolicy {
+    /// Its JSON, as it was sent.
+    pub text: String,
+    /// Its revision, which grows with every change.
+    pub revision: u64,
+}
+
+/// Point-in-time recovery, as far as it can be switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Since when.
+    pub since: EpochMillis,
+    /// How far back, in days: 1 to 35.
+    pub days: u8,
+}
+
+/// The options of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableOptions {
+    /// `Some` once it was asked for: whether the class is for infrequent access.
+    pub infrequent_access: Option<bool>,
+    /// The ARN of the KMS key; `None` for a key that the service owns.
+    pub encryption_key: Option<String>,
+    /// The limit of on-demand throughput.
+    pub on_demand_limit: OnDemandLimit,
+    /// What the table sustains at once; it only grows.
+    pub warm: Units,
+    /// Of its global indexes, by their names.
+    pub indexes: BTreeMap<String, IndexOptions>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// Its resource policy.
+    pub policy: Option<ResourcePolicy>,
+    /// The revision of its latest policy, which may be gone.
+    pub latest_policy_revision: u64,
+    /// Point-in-time recovery, when it is on.
+    pub recovery: Option<Recovery>,
+    /// When the table was last made on-demand.
+    pub on_demand_at: Option<EpochMillis>,
+    /// When its provisioned throughput last grew.
+    pub increased_at: Option<EpochMillis>,
+    /// When its provisioned throughput last shrank.
+    pub decreased_at: Option<EpochMillis>,
+    /// How often it shrank on the day of `decreased_at`.
+    pub decreases: u32,
+}
+
+/// A change of one option.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OptionChange {
+    /// Whether the class is for infrequent access.
+    Class(bool),
+    /// The ARN of the KMS key, or none.
+    Encrypt(Option<String>),
+    /// Another limit of the table, or of an index: what is `None` stays, what is `Some(None)` ends.
+    OnDemandLimit {
+        /// The index; `None` for the table.
+        index: Option<String>,
+        /// Reads.
+        read: Option<Option<u64>>,
+        /// Writes.
+        write: Option<Option<u64>>,
+    },
+    /// More warm throughput of the table, or of an index.
+    Warm {
+        /// The index; `None` for the table.
+        index: Option<String>,
+        /// Reads.
+        read: Option<u64>,
+        /// Writes.
+        write: Option<u64>,
+    },
+    /// Tags to add, or to give another value.
+    Tag(BTreeMap<String, String>),
+    /// Tags to remove.
+    Untag(Vec<String>),
+    /// A policy in place of the expected one.
+    PutPolicy {
+        /// Its JSON.
+        text: String,
+        /// What must be there.
+        expected: ExpectedPolicy,
+    },
+    /// No policy in place of the expected one.
+    DeletePolicy {
+        /// What must be there.
+        expected: ExpectedPolicy,
+    },
+    /// Point-in-time recovery over so many days, or none.
+    Recovery(Option<u8>),
+}
+
+/// What policy a change of the policy expects to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExpectedPolicy {
+    /// Any, or none.
+    Any,
+    /// None.
+    Absent,
+    /// The one with this revision.
+    Revision(u64),
+}
+
+impl TableOptions {
+    /// The options of a new table.
+    pub(crate) fn new(billing: Billing, now: EpochMillis) -> Self {
+        let mut options = Self::default();
+        if billing == Billing::OnDemand {
+            options.on_demand_at = Some(now);
+        }
+        options
+    }
+
+    /// What a table with this billing mode sustains at once.
+    #[must_use]
+    pub fn warm_of_table(&self, billing: Billing) -> Units {
+        self.at_least(self.warm, billing, None)
+    }
+
+    /// What an index sustains at once; `units` are its provisioned ones.
+    #[must_use]
+    pub fn warm_of_index(&self, name: &str, billing: Billing, units: Option<(u64, u64)>) -> Units {
+        let asked = self.indexes.get(name).map_or_else(Units::default, |index| index.warm);
+        self.at_least(asked, billing, Some(units.unwrap_or_default()))
+    }
+
+    fn at_least(&self, asked: Units, billing: Billing, index: Option<(u64, u64)>) -> Units {
+        let least = match (billing, index) {
+            (Billing::OnDemand, _) => ON_DEMAND_WARM,
+            (Billing::Provisioned { .. }, Some((read, write))) => Units { read, write },
+            (Billing::Provisioned { read_units, write_units }, None) => {
+                // A table keeps what it had as an on-demand table.
+                let kept = self.on_demand_at.map_or_else(Units::default, |_| ON_DEMAND_WARM);
+                Units { read: read_units.max(kept.read), write: write_units.max(kept.write) }
+            }
+        };
+        Units { read: asked.read.max(least.read), write: asked.write.max(least.write) }
+    }
+
+    /// How often provisioned throughput shrank today.
+    #[must_use]
+    pub fn decreases_today(&self, now: EpochMillis) -> u32 {
+        match self.decreased_at {
+            Some(at) if at.0 / DAY_MS == now.0 / DAY_MS => self.decreases,
+            _ => 0,
+        }
+    }
+
+    /// Notes a change of throughput or billing mode.
+    pub(crate) fn note_billing(&mut self, before: Billing, after: Billing, now: EpochMillis) {
+        match (before, after) {
+            (_, Billing::OnDemand) if before != after => {
+                self.warm = self.warm_of_table(before);
+                self.on_demand_at = Some(now);
+            }
+            (
+                Billing::Provisioned { read_units: old_read, write_units: old_write },
+                Billing::Provisioned { read_units, write_units },
+            ) => {
+                self.warm = self.warm_of_table(before);
+                if read_units > old_read || write_units > old_write {
+                    self.increased_at = Some(now);
+                }
+                if read_units < old_read || write_units < old_write {
+                    self.decreases = self.decreases_today(now).saturating_add(1);
+                    self.decreased_at = Some(now);
+                }
+            }
+            _ => {}
+        }
+        if before != after && after != Billing::OnDemand {
+            self.on_demand_limit = OnDemandLimit::default();
+        }
+    }
+
+    /// Makes a change, or refuses it with [`POLICY_CHANGED`].
+    pub(crate) fn apply(&mut self, change: OptionChange, now: EpochMillis) -> Result<(), String> {
+        match change {
+            OptionChange::Class(is_infrequent) => self.infrequent_access = Some(is_infrequent),
+            OptionChange::Encrypt(key) => self.encryption_key = key,
+            OptionChange::OnDemandLimit { index, read, write } => {
+                let limit = match index {
+                    None => &mut self.on_demand_limit,
+                    Some(name) => &mut self.indexes.entry(name).or_default().on_demand_limit,
+                };
+                limit.read = read.unwrap_or(limit.read);
+                limit.write = write.unwrap_or(limit.write);
+            }
+            OptionChange::Warm { index, read, write } => {
+                let warm = match index {
+                    None => &mut self.warm,
+                    Some(name) => &mut self.indexes.entry(name).or_default().warm,
+                };
+                warm.read = warm.read.max(read.unwrap_or(0));
+                warm.write = warm.write.max(write.unwrap_or(0));
+            }
+            OptionChange::Tag(tags) => self.tags.extend(tags),
+            OptionChange::Untag(keys) => self.tags.retain(|key, _| !keys.contains(key)),
+            OptionChange::PutPolicy { text, expected } => {
+                self.check_policy(expected)?;
+                // Milliseconds are a revision as the service shows it; it grows in any case.
+                self.latest_policy_revision = now.0.max(self.latest_policy_revision + 1);
+                self.policy = Some(ResourcePolicy { text, revision: self.latest_policy_revision });
+            }
+            OptionChange::DeletePolicy { expected } => {
+                self.check_policy(expected)?;
+                self.policy = None;
+            }
+            OptionChange::Recovery(None) => self.recovery = None,
+            OptionChange::Recovery(Some(days)) => {
+                let since = self.recovery.map_or(now, |recovery| recovery.since);
+                self.recovery = Some(Recovery { since, days });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_policy(&self, expected: ExpectedPolicy) -> Result<(), String> {
+        let found = self.policy.as_ref().map(|policy| policy.revision);
+        let is_expected = match expected {
+            ExpectedPolicy::Any => true,
+            ExpectedPolicy::Absent => found.is_none(),
+            ExpectedPolicy::Revision(revision) => found == Some(revision),
+        };
+        if is_expected { Ok(()) } else { Err(POLICY_CHANGED.to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn provisioned(read_units: u64, write_units: u64) -> Billing {
+        Billing::Provisioned { read_units, write_units }
+    }
+
+    #[test]
+    fn decreases_are_counted_by_day() {
+        let mut options = TableOptions::new(provisioned(9, 9), EpochMillis(0));
+        let hour = 60 * 60 * 1000;
+        for (at, before, after, decreases) in [
+            (EpochMillis(DAY_MS - hour), (9, 9), (8, 8), 1),
+            (EpochMillis(DAY_MS - hour), (8, 8), (9, 7), 2),
+            (EpochMillis(DAY_MS - 1), (9, 7), (9, 9), 2),
+            (EpochMillis(DAY_MS), (9, 9), (9, 8), 1),
+        ] {
+            options.note_billing(
+                provisioned(before.0, before.1),
+                provisioned(after.0, after.1),
+                at,
+            );
+            assert_eq!(options.decreases_today(at), decreases, "{at:?}");
+        }
+        assert_eq!(options.decreases_today(EpochMillis(2 * DAY_MS)), 0);
+        assert_eq!(options.increased_at, Some(EpochMillis(DAY_MS - 1)));
+    }
+
+    #[test]
+    fn warm_throughput_only_grows() {
+        let mut options = TableOptions::new(provisioned(10, 2), EpochMillis(0));
+        let warm = |options: &TableOptions, billing| {
+            let Units { read, write } = options.warm_of_table(billing);
+            (read, write)
+        };
+        assert_eq!(warm(&options, provisioned(10, 2)), (10, 2));
+        options.note_billing(provisioned(10, 2), provisioned(5, 3), EpochMillis(1));
+        assert_eq!(warm(&options, provisioned(5, 3)), (10, 3));
+        let change = OptionChange::Warm { index: None, read: None, write: Some(50) };
+        options.apply(change, EpochMillis(2)).unwrap();
+        assert_eq!(warm(&options, provisioned(5, 3)), (10, 50));
+        options.note_billing(provisioned(5, 3), Billing::OnDemand, EpochMillis(3));
+        assert_eq!(warm(&options, Billing::OnDemand), (12_000, 4_000));
+        options.note_billing(Billing::OnDemand, provisioned(1, 1), EpochMillis(4));
+        assert_eq!(warm(&options, provisioned(1, 1)), (12_000, 4_000));
+    }
+
+    #[test]
+    fn a_policy_changes_only_from_the_expected_one() {
+        let mut options = TableOptions::default();
+        let put = |expected| OptionChange::PutPolicy { text: "{}".to_owned(), expected };
+        let now = EpochMillis(5);
+        assert!(options.apply(put(ExpectedPolicy::Revision(5)), now).is_err());
+        options.apply(put(ExpectedPolicy::Absent), now).unwrap();
+        assert!(options.apply(put(ExpectedPolicy::Absent), now).is_err());
+        options.apply(put(ExpectedPolicy::Revision(5)), now).unwrap();
+        assert_eq!(options.policy.as_ref().map(|policy| policy.revision), Some(6));
+        let delete = |expected| OptionChange::DeletePolicy { expected };
+        assert!(options.apply(delete(ExpectedPolicy::Revision(5)), now).is_err());
+        options.apply(delete(ExpectedPolicy::Any), now).unwrap();
+        options.apply(put(ExpectedPolicy::Any), now).unwrap();
+        assert_eq!(options.policy.map(|policy| policy.revision), Some(7));
+    }
+}

@@ -1,0 +1,418 @@
+//! The parameters from before there were expressions: `Expected`, `AttributeUpdates`,
+//! `KeyConditions`, `QueryFilter`, `ScanFilter`, `ConditionalOperator` and `AttributesToGet`.
+//!
+//! They are read and checked here, in the service's words, and become what expressions become.
+
+use std::collections::BTreeSet;
+
+use expression::{
+    Condition, KeyExpression, LEGACY_VALUES_MAX, LegacyAction, LegacyCondition, LegacyOperator,
+    Projection, Update,
+};
+use model::json::{self, DecodeError, Json};
+use model::{AttributeType, AttributeValue};
+
+use super::constraints::Constraints;
+use super::error::ApiError;
+use super::parameters::{self, Checked, Parameters};
+
+/// What the values of `ConditionalOperator` are.
+const CONDITIONAL_OPERATORS: &[&str] = &["OR", "AND"];
+/// What the values of `ComparisonOperator` are, in the order of the service's texts.
+const COMPARISON_OPERATORS: &[&str] = &[
+    "IN",
+    "NULL",
+    "BETWEEN",
+    "LT",
+    "NOT_CONTAINS",
+    "EQ",
+    "GT",
+    "NOT_NULL",
+    "NE",
+    "LE",
+    "BEGINS_WITH",
+    "GE",
+    "CONTAINS",
+];
+/// What the values of `Action` are.
+const ACTIONS: &[&str] = &["ADD", "PUT", "DELETE"];
+
+/// Types that have an order.
+const ORDERED: &[AttributeType] = &[AttributeType::S, AttributeType::N, AttributeType::B];
+/// Types that can be a part of a string, a binary, a set or a list.
+const PARTS: &[AttributeType] = &[
+    AttributeType::S,
+    AttributeType::N,
+    AttributeType::B,
+    AttributeType::Bool,
+    AttributeType::Null,
+];
+/// Types that have a beginning.
+const TEXTS: &[AttributeType] = &[AttributeType::S, AttributeType::B];
+
+/// How many values an operator has, both inclusive, and of which types.
+fn operator(name: &str) -> Option<(LegacyOperator, usize, usize, &'static [AttributeType])> {
+    let any = &AttributeType::ALL;
+    Some(match name {
+        "EQ" => (LegacyOperator::Equal, 1, 1, any),
+        "NE" => (LegacyOperator::NotEqual, 1, 1, any),
+        "LE" => (LegacyOperator::LessOrEqual, 1, 1, ORDERED),
+        "LT" => (LegacyOperator::Less, 1, 1, ORDERED),
+        "GE" => (LegacyOperator::GreaterOrEqual, 1, 1, ORDERED),
+        "GT" => (LegacyOperator::Greater, 1, 1, ORDERED),
+        "NOT_NULL" => (LegacyOperator::NotNull, 0, 0, any),
+        "NULL" => (LegacyOperator::Null, 0, 0, any),
+        "CONTAINS" => (LegacyOperator::Contains, 1, 1, PARTS),
+        "NOT_CONTAINS" => (LegacyOperator::NotContains, 1, 1, PARTS),
+        "BEGINS_WITH" => (LegacyOperator::BeginsWith, 1, 1, TEXTS),
+        "IN" => (LegacyOperator::In, 1, usize::MAX, ORDERED),
+        "BETWEEN" => (LegacyOperator::Between, 2, 2, ORDERED),
+        _ => return None,
+    })
+}
+
+/// One member of a map of conditions, as it was sent.
+#[derive(Debug)]
+struct ConditionParameters<'j> {
+    attribute: &'j str,
+    operator: Option<&'j str>,
+    values: Option<Vec<Checked<AttributeValue>>>,
+    /// `Value` and `Exists`, which only `Expected` has.
+    value: Option<Checked<AttributeValue>>,
+    exists: Option<bool>,
+}
+
+/// A map of conditions and how they are joined, as they were sent.
+#[derive(Debug)]
+pub(crate) struct ConditionsParameters<'j> {
+    /// The parameter's name, as the texts of constraints have it.
+    at: &'static str,
+    conditions: Option<Vec<ConditionParameters<'j>>>,
+    conditional_operator: Option<&'j str>,
+}
+
+impl<'j> ConditionsParameters<'j> {
+    pub(crate) fn expected(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        Self::read(parameters, "Expected", "expected")
+    }
+
+    pub(crate) fn scan_filter(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        Self::read(parameters, "ScanFilter", "scanFilter")
+    }
+
+    pub(crate) fn query_filter(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        Self::read(parameters, "QueryFilter", "queryFilter")
+    }
+
+    pub(crate) fn key_conditions(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        let mut read = Self::read(parameters, "KeyConditions", "keyConditions")?;
+        read.conditional_operator = None;
+        Ok(read)
+    }
+
+    fn read(parameters: Parameters<'j>, name: &str, at: &'static str) -> Result<Self, ApiError> {
+        let conditions = match parameters.structure(name)? {
+            None => None,
+            Some(map) => Some(
+                map.map()
+                    .map(|(attribute, json)| read_condition(attribute, json))
+                    .collect::<Result<_, _>>()?,
+            ),
+        };
+        let conditional_operator = parameters.string("ConditionalOperator")?;
+        Ok(Self { at, conditions, conditional_operator })
+    }
+
+    pub(crate) fn is_given(&self) -> bool {
+        self.conditions.is_some()
+    }
+
+    /// Adds the failures of single members.
+    pub(crate) fn constrain(&self, constraints: &mut Constraints) {
+        constraints.one_of("conditionalOperator", self.conditional_operator, CONDITIONAL_OPERATORS);
+        for condition in self.conditions.iter().flatten() {
+            let at = format!("{}.{}.member.comparisonOperator", self.at, condition.attribute);
+            if self.at != "expected" {
+                constraints.required(&at, condition.operator.is_some());
+            }
+            constraints.one_of(&at, condition.operator, COMPARISON_OPERATORS);
+        }
+    }
+
+    /// `ConditionalOperator` joins at least two conditions.
+    pub(crate) fn check_joined(&self) -> Result<(), ApiError> {
+        if self.conditional_operator.is_none() {
+            return Ok(());
+        }
+        match self.conditions.as_ref().map_or(0, Vec::len) {
+            0 => Err(ApiError::validation(
+                "ConditionalOperator cannot be used without Filter or Expected",
+            )),
+            1 => Err(ApiError::validation(
+                "ConditionalOperator can only be used when Filter or Expected has two or more elements",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The names of the attributes that have a condition.
+    pub(crate) fn attributes(&self) -> impl Iterator<Item = &'j str> {
+        self.conditions.iter().flatten().map(|condition| condition.attribute)
+    }
+
+    /// The condition that they state together, if there are any.
+    pub(crate) fn into_condition(self) -> Result<Option<Condition>, ApiError> {
+        let any = self.conditional_operator == Some("OR");
+        let conditions = self.check()?;
+        Ok(Some(conditions).filter(|c| !c.is_empty()).map(|c| Condition::of_legacy(c, any)))
+    }
+
+    /// The key conditions that they state.
+    pub(crate) fn into_key_expression(self) -> Result<KeyExpression, ApiError> {
+        let conditions = self.check()?;
+        if !(1..=2).contains(&conditions.len()) {
+            return Err(ApiError::validation("Conditions can be of length 1 or 2 only"));
+        }
+        KeyExpression::of_legacy(conditions).ok_or_else(|| {
+            ApiError::validation("Attempted conditional constraint is not an indexable operation")
+        })
+    }
+
+    fn check(self) -> Result<Vec<LegacyCondition>, ApiError> {
+        let conditions: Vec<LegacyCondition> = self
+            .conditions
+            .into_iter()
+            .flatten()
+            .map(ConditionParameters::check)
+            .collect::<Result<_, _>>()?;
+        if conditions.iter().map(|c| c.values.len()).sum::<usize>() > LEGACY_VALUES_MAX {
+            return Err(ApiError::invalid_parameter(format!(
+                "The conditions have more than {LEGACY_VALUES_MAX} values together"
+            )));
+        }
+        Ok(conditions)
+    }
+}
+
+fn read_condition<'j>(
+    attribute: &'j str,
+    json: &'j Json<'j>,
+) -> Result<ConditionParameters<'j>, ApiError> {
+    let parameters = parameters::structure(json)?;
+    let values = match parameters.list("AttributeValueList")? {
+        None => None,
+        Some(values) => Some(values.iter().map(read_value).collect::<Result<_, _>>()?),
+    };
+    Ok(ConditionParameters {
+        attribute,
+        operator: parameters.string("ComparisonOperator")?,
+        values,
+        value: parameters.value("Value").map(read_value).transpose()?,
+        exists: parameters.boolean("Exists")?,
+    })
+}
+
+fn read_value(json: &Json<'_>) -> Result<Checked<AttributeValue>, ApiError> {
+    match json::decode_attribute_value(json) {
+        Ok(value) => Ok(Ok(value)),
+        Err(DecodeError::Shape(text)) => Err(ApiError::serialization(text)),
+        Err(DecodeError::Value(text)) => Ok(Err(text)),
+    }
+}
+
+impl ConditionParameters<'_> {
+    fn check(self) -> Result<LegacyCondition, ApiError> {
+        let attribute = self.attribute;
+        let together = |one: &str, two: &str| {
+            Err(ApiError::invalid_parameter(format!(
+                "{one} and {two} cannot be used together for Attribute: {attribute}"
+            )))
+        };
+        let Some(name) = self.operator else {
+            return self.check_existence();
+        };
+        if self.exists.is_some() {
+            return together("Exists", "ComparisonOperator");
+        }
+        if self.value.is_some() && self.values.is_some() {
+            return together("Value", "AttributeValueList");
+        }
+        let values = self.values.into_iter().flatten().chain(self.value);
+        let values: Vec<AttributeValue> =
+            values.collect::<Result<_, _>>().map_err(ApiError::validation)?;
+        let Some((operator, min, max, types)) = operator(name) else {
+            return Err(ApiError::defect("a comparison operator passed its constraint"));
+        };
+        if let Some(wrong) = values.iter().find(|value| !types.contains(&value.attribute_type())) {
+            return Err(ApiError::invalid_parameter(format!(
+                "ComparisonOperator {name} is not valid for {} AttributeValue type",
+                wrong.attribute_type().descriptor()
+            )));
+        }
+        if !(min..=max).contains(&values.len()) {
+            return Err(ApiError::invalid_parameter(format!(
+                "Invalid number of argument(s) for the {name} ComparisonOperator"
+            )));
+        }
+        check_same_type(operator, &values)?;
+        Ok(LegacyCondition { attribute: attribute.to_owned(), operator, values })
+    }
+
+    /// `Exists` and `Value`: a shorter way to say `EQ` and `NULL`.
+    fn check_existence(self) -> Result<LegacyCondition, ApiError> {
+        let attribute = self.attribute;
+        let invalid = |text: &str| {
+            Err(ApiError::invalid_parameter(format!("{text} for Attribute: {attribute}")))
+        };
+        if self.values.is_some() {
+            return invalid("AttributeValueList can only be used with a ComparisonOperator");
+        }
+        let value = self.value.transpose().map_err(ApiError::validation)?;
+        let (operator, values) = match (self.exists, value) {
+            (None, None) => return invalid("Value must be provided when Exists is null"),
+            (Some(true), None) => return invalid("Value must be provided when Exists is true"),
+            (Some(false), Some(_)) => return invalid("Value cannot be used when Exists is false"),
+            (Some(false), None) => (LegacyOperator::Null, Vec::new()),
+            (_, Some(value)) => (LegacyOperator::Equal, vec![value]),
+        };
+        Ok(LegacyCondition { attribute: attribute.to_owned(), operator, values })
+    }
+}
+
+fn check_same_type(operator: LegacyOperator, values: &[AttributeValue]) -> Result<(), ApiError> {
+    if !matches!(operator, LegacyOperator::In | LegacyOperator::Between) {
+        return Ok(());
+    }
+    let types: BTreeSet<&str> =
+        values.iter().map(|value| value.attribute_type().descriptor()).collect();
+    if types.len() > 1 {
+        return Err(ApiError::invalid_parameter(
+            "AttributeValues inside AttributeValueList must be of same type",
+        ));
+    }
+    match (operator, values) {
+        (LegacyOperator::Between, [low, high])
+            if low.compare(high).is_some_and(std::cmp::Ordering::is_gt) =>
+        {
+            Err(ApiError::validation(
+                "The BETWEEN condition was provided a range where the lower bound is greater than the upper bound",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One member of `AttributeUpdates`: its attribute, its action and its value, as they were sent.
+type ActionParameters<'j> = (&'j str, Option<&'j str>, Option<Checked<AttributeValue>>);
+
+/// `AttributeUpdates`, as it was sent.
+#[derive(Debug)]
+pub(crate) struct AttributeUpdates<'j>(Vec<ActionParameters<'j>>);
+
+impl<'j> AttributeUpdates<'j> {
+    pub(crate) fn read(parameters: Parameters<'j>) -> Result<Option<Self>, ApiError> {
+        let Some(map) = parameters.structure("AttributeUpdates")? else {
+            return Ok(None);
+        };
+        let read = |(attribute, json): (&'j str, &'j Json<'j>)| {
+            let update = parameters::structure(json)?;
+            let value = update.value("Value").map(read_value).transpose()?;
+            Ok((attribute, update.string("Action")?, value))
+        };
+        map.map().map(read).collect::<Result<_, _>>().map(|updates| Some(Self(updates)))
+    }
+
+    pub(crate) fn constrain(&self, constraints: &mut Constraints) {
+        for (attribute, action, _) in &self.0 {
+            let at = format!("attributeUpdates.{attribute}.member.action");
+            constraints.one_of(&at, *action, ACTIONS);
+        }
+    }
+
+    /// The update that they state together.
+    pub(crate) fn into_update(self) -> Result<Update, ApiError> {
+        let mut updates = Vec::with_capacity(self.0.len());
+        let mut seen = BTreeSet::new();
+        for (attribute, action, value) in self.0 {
+            if attribute.is_empty() {
+                return Err(ApiError::validation("Empty attribute name"));
+            }
+            if !seen.insert(attribute) {
+                return Err(ApiError::serialization(format!("Duplicate attribute: {attribute}")));
+            }
+            let value = value.transpose().map_err(ApiError::validation)?;
+            updates.push((attribute.to_owned(), legacy_action(action.unwrap_or("PUT"), value)?));
+        }
+        if updates.len() > LEGACY_VALUES_MAX / 2 {
+            return Err(ApiError::invalid_parameter("AttributeUpdates has too many members"));
+        }
+        Ok(Update::of_legacy(updates))
+    }
+}
+
+fn legacy_action(action: &str, value: Option<AttributeValue>) -> Result<LegacyAction, ApiError> {
+    let Some(value) = value else {
+        return if action == "DELETE" {
+            Ok(LegacyAction::Delete)
+        } else {
+            Err(ApiError::invalid_parameter(
+                "Only DELETE action is allowed when no attribute value is specified",
+            ))
+        };
+    };
+    let kind = value.attribute_type();
+    let is_set = matches!(kind, AttributeType::Ss | AttributeType::Ns | AttributeType::Bs);
+    match action {
+        "ADD" if is_set || matches!(kind, AttributeType::N | AttributeType::L) => {
+            Ok(LegacyAction::Add(value))
+        }
+        "ADD" => Err(ApiError::invalid_parameter(format!(
+            "ADD action is not supported for the type {}",
+            kind.descriptor()
+        ))),
+        "DELETE" if is_set => Ok(LegacyAction::DeleteMembers(value)),
+        "DELETE" => Err(ApiError::invalid_parameter(format!(
+            "DELETE action with value is not supported for the type {}",
+            kind.descriptor()
+        ))),
+        _ => Ok(LegacyAction::Put(value)),
+    }
+}
+
+/// `AttributesToGet`, as it was sent.
+pub(crate) struct AttributesToGet<'j>(Option<Vec<&'j str>>);
+
+impl<'j> AttributesToGet<'j> {
+    pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        parameters.texts("AttributesToGet").map(Self)
+    }
+
+    /// The names as they were sent.
+    pub(crate) fn of(names: Option<Vec<&'j str>>) -> Self {
+        Self(names)
+    }
+
+    pub(crate) fn is_given(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn constrain(&self, constraints: &mut Constraints, at: &str) {
+        if let Some(names) = &self.0 {
+            constraints.length_at_least(at, &"[]", names.len(), 1);
+        }
+    }
+
+    /// The projection that it asks for, if it is there.
+    pub(crate) fn into_projection(self) -> Result<Option<Projection>, ApiError> {
+        let Some(names) = self.0 else {
+            return Ok(None);
+        };
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = names.iter().find(|name| !seen.insert(**name)) {
+            return Err(ApiError::invalid_parameter(format!(
+                "Duplicate value in attribute name: {twice}"
+            )));
+        }
+        Ok(Some(Projection::of_attributes(names)))
+    }
+}
