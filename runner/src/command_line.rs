@@ -13,6 +13,7 @@ use crate::archive::{self, ArchiveArguments};
 use crate::bench::{self, BenchArguments};
 use crate::check::{self, CheckArguments};
 use crate::clock::{self, ClockArguments, TtlArguments};
+use crate::counters::{self, CountersArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
 use crate::endpoint;
@@ -26,6 +27,7 @@ use crate::status::{self, StatusArguments};
 use crate::streams::{self, StreamsArguments};
 use crate::template::{Context, Diagnostics, Stack};
 use crate::up::{self, UpArguments};
+use crate::versions::{self, VersionsArguments};
 
 /// Runs DynamoDB stream functions on this machine as AWS runs them.
 #[derive(Debug, Parser)]
@@ -80,6 +82,10 @@ enum Verb {
     Status(StatusArguments),
     /// Read the archive: list, rows, versions of a key, DDL, completeness
     Archive(Box<ArchiveArguments>),
+    /// Read a counter in three ways, fold its slots into fewer
+    Counters(CountersArguments),
+    /// Read the versions of an item, compare and restore them, fill and check histories
+    Versions(VersionsArguments),
     /// Measure what a DynamoDB endpoint can do
     Bench(Box<BenchArguments>),
     /// Check what weir needs on this machine
@@ -146,6 +152,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Archive(arguments) => {
             archive::run(*arguments, &mut std::io::BufWriter::new(std::io::stdout())).await
         }
+        Verb::Counters(arguments) => counters::run(arguments, output).await,
+        Verb::Versions(arguments) => versions::run(arguments, output).await,
         Verb::Bench(arguments) => {
             let report = bench::run(&arguments, show).await?;
             show(&report.text);

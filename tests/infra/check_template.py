@@ -68,7 +68,7 @@ class Expansion(unittest.TestCase):
                 # A pattern only at the end, behind a name: objects below a prefix, streams of a table.
                 self.assertNotIn("*", resource.removesuffix("*"), role)
                 if service == "s3" and resource.endswith("*"):
-                    self.assertRegex(resource, r"^arn:aws:s3:::[a-z-]+/[a-z/]+/\*$")
+                    self.assertRegex(resource, r"^arn:aws:s3:::[a-z-]+/[a-z/-]+/\*$")
                 if service == "dynamodb" and resource.endswith("*"):
                     self.assertRegex(resource, r":table/[a-z-]+/stream/\*$")
 

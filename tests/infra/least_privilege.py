@@ -41,7 +41,12 @@ REASONS = {
     ("xray:PutTraceSegments", "*"): "Lambda writes the traces with the function's role",
     ("s3:PutObject", "arn:aws:s3:::failures-bucket/quarantine/archive/*"):
         "for records that Lambda delivers damaged, which the local store never makes",
+    ("dynamodb:UpdateItem", "*/movies-history"): "when KEEP_DAYS makes a version expire",
+    ("dynamodb:DeleteItem", "*/movies-history"): "when KEEP_LAST prunes a version",
+    ("dynamodb:Query", "*/movies-history"): "to find what is delivered again",
 }
+# A transaction is allowed by the actions that it is made of.
+TRANSACTED = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
 
 
 class Recorder(http.server.BaseHTTPRequestHandler):
@@ -102,10 +107,15 @@ def dynamodb_calls(_method, _path, headers, body):
     """(action, ARN, None) of a DynamoDB request."""
     action = headers["X-Amz-Target"].split(".")[1]
     request = json.loads(body)
+    for operations in request.get("TransactItems", []):
+        for kind, operation in operations.items():
+            yield f"dynamodb:{TRANSACTED[kind]}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{operation['TableName']}", None
     items = request.get("RequestItems", {})
     tables = [request["TableName"]] if "TableName" in request else list(items)
     for table in tables:
-        yield f"dynamodb:{action}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{table}", None
+        # A query of an index is allowed by the index.
+        index = f"/index/{request['IndexName']}" if "IndexName" in request else ""
+        yield f"dynamodb:{action}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{table}{index}", None
 
 
 def s3_calls(method, path, _headers, _body):
@@ -148,12 +158,20 @@ def exercise(url, used):
     for vote in range(1, 30):
         put("votes", {"slot": {"S": f"A#{vote % 5}"}, "votes": {"N": str(vote)}})
     put("votes", {"slot": {"S": "B#0"}, "votes": {"S": "not a number"}})
+    # A version of it would be too large.
+    put("movies", {"year": {"N": "1999"}, "title": {"S": "Long"}, "plot": {"S": "x" * 409_400}})
+    # A product whose lines follow, and one with a value that came through too many copies.
+    put("order-lines", {"orderID": {"N": "1"}, "productID": {"N": "7"}})
+    put("products", {"productID": {"N": "7"}, "productName": {"S": "Chai"}})
+    mark = '{"N":"1"}@/' + "0" * 40 + " 9"
+    put("products", {"productID": {"N": "8"}, "productName": {"S": "Tea"}, "_from_other": {"S": mark}})
     for minute in range(2):
         for year in range(2000, 2020):
             put("movies", {"year": {"N": str(year)}, "title": {"S": f"T{minute}"}, "expires_at": {"N": "1700000000"}})
         advance(url, 61)
         time.sleep(4)
-    wanted = [("CountersFunction", "s3:PutObject"), ("CountersFunction", "dynamodb:Scan"), ("ArchiveFunction", "s3:PutObject")]
+    wanted = [("CountersFunction", "s3:PutObject"), ("CountersFunction", "dynamodb:Scan"), ("ArchiveFunction", "s3:PutObject"), ("VersionsFunction", "dynamodb:PutItem"), ("VersionsFunction", "s3:PutObject"),
+              ("FanOutFunction", "dynamodb:UpdateItem"), ("FanOutFunction", "dynamodb:Scan"), ("FanOutFunction", "s3:PutObject")]
     deadline = time.monotonic() + 60
     while any(all(key[:2] != want for key in used) for want in wanted):
         if time.monotonic() > deadline:
@@ -169,7 +187,7 @@ def record(template):
     with tempfile.TemporaryDirectory(prefix="least-privilege-", dir=BINARIES.parent) as folder:
         path = pathlib.Path(folder)
         # Without sources beside the template, weir takes the functions from its own folder.
-        for binary in ("weir", "archive", "counters"):
+        for binary in ("weir", *(source.stem for source in (ROOT / "functions/processor/src/bin").glob("*.rs"))):
             os.link(BINARIES / binary, path / binary)
         (path / "template.yaml").write_text(with_proxies(TEMPLATE.read_text(), proxies))
         with open(path / "weir.log", "w") as log:

@@ -1,8 +1,10 @@
 """Real votes: loads every point given at Eurovision 2016-2021 into sharded counters while each batch is
-delivered twice and the function is killed, and compares the totals with the published results."""
+delivered twice and the function is killed, and compares the totals with the published results. A third is
+counted into 5 slots, then slots grow to 20, and are folded back to 5 while the last third is counted."""
 
 import collections
 import csv
+import json
 import subprocess
 import time
 
@@ -36,31 +38,75 @@ def differences(expected, found):
     return {key: (points, found.get(key)) for key, points in expected.items() if found.get(key, 0) != points}
 
 
+def thirds(folder):
+    """The points in three files, each with the header."""
+    header, *lines = POINTS.read_text(encoding="utf-8").splitlines(keepends=True)
+    size = -(-len(lines) // 3)
+    for number in range(3):
+        path = folder / f"points-{number}.csv"
+        path.write_text(header + "".join(lines[number * size:(number + 1) * size]), encoding="utf-8")
+        yield path
+
+
+def higher_slots(weir):
+    """Slots from number 5 on."""
+    for page in weir.dynamodb.get_paginator("scan").paginate(TableName="votes", ConsistentRead=True):
+        for item in page["Items"]:
+            if int(item["slot"]["S"].rsplit("#", 1)[1]) >= 5:
+                yield item["slot"]["S"]
+
+
+def fold(weir):
+    """`weir counters fold --to 5`; gives how many slots were moved."""
+    done = subprocess.run(
+        [WEIR, "counters", "fold", "--to", "5", "--endpoint", weir.dynamodb_url, "--output", "json"],
+        cwd=weir.path, capture_output=True, text=True,
+    )
+    assert done.returncode in (0, 3), done.stderr
+    return json.loads(done.stdout)[0]["folded"]
+
+
 def main():
     expected = published()
     with Running("--duplicate-deliveries") as weir:
         started = time.monotonic()
-        load = subprocess.Popen(
-            [WEIR, "load", "--endpoint", weir.dynamodb_url, "--table", "votes", "--format", "csv", POINTS,
-             "--count-into", "{year}#{round}#{kind}#{contestant}", "--voter", "voter", "--amount", "points"],
-            cwd=weir.path,
-        )
-        kills = 0
-        while load.poll() is None:
-            time.sleep(0.7)
-            kills += weir.kill_function("counters")
-        assert load.returncode == 0, f"weir load ended with {load.returncode}"
+        kills, folded, most = 0, 0, 0
+        for part, slots in zip(thirds(weir.path), (5, 20, 20)):
+            load = subprocess.Popen(
+                [WEIR, "load", "--endpoint", weir.dynamodb_url, "--table", "votes", "--format", "csv", part,
+                 "--count-into", "{year}#{round}#{kind}#{contestant}", "--voter", "voter", "--amount", "points",
+                 "--slots", str(slots)],
+                cwd=weir.path,
+            )
+            last = part.name == "points-2.csv"
+            while load.poll() is None:
+                time.sleep(0.7)
+                kills += weir.kill_function("counters")
+                folded += fold(weir) if last else 0
+            assert load.returncode == 0, f"weir load ended with {load.returncode}"
+            most = max(most, len(list(higher_slots(weir))))
+        assert most > 0, "no slot was ever added"
+        while list(higher_slots(weir)):
+            folded += fold(weir)
         loaded = time.monotonic()
         assert kills > 0, "the function was never running while the votes were loaded"
         weir.wait_until(lambda: not differences(expected, totals(weir)), 120, "the totals to equal the results")
         settled = time.monotonic()
+        [counter] = [f"{y}#{r}#{k}#{c}" for (y, r, k, c) in sorted(expected) if k != "total" and expected[y, r, k, c]][:1]
+        reads = {
+            how: json.loads(subprocess.run(
+                [WEIR, "counters", "read", counter, "--how", how, "--endpoint", weir.dynamodb_url, "--output", "json"],
+                cwd=weir.path, capture_output=True, text=True, check=True,
+            ).stdout)[0]["total"] for how in ("rolled-up", "exact", "fresh")
+        }
+        assert set(reads.values()) == {str(expected[tuple(counter.split("#"))])}, reads
         # Nothing that is still on its way may change them again.
         time.sleep(3)
         left = differences(expected, totals(weir))
         assert not left, left
         print(
             f"eurovision: 17,490 rows loaded in {loaded - started:.1f} s, {len(expected)} published results equal "
-            f"{settled - loaded:.1f} s later; each batch delivered twice, {kills} function processes killed"
+            f"{settled - loaded:.1f} s later; slots grown from 5 to 20 and {folded} folded back while voting; each batch delivered twice, {kills} function processes killed"
         )
 
 

@@ -1,4 +1,4 @@
-//! The two functions as Lambda runs them: start-up, one invocation, the log.
+//! The functions as Lambda runs them: start-up, one invocation, the log.
 //!
 //! A function that cannot start says why and exits with 1 before it asks for its first event, so
 //! that Lambda reports a failed initialization. What is done with a batch is the frame's business.
@@ -13,23 +13,27 @@ use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use rules::Rule;
 use rules::archive::Archive;
 use rules::counters::Counters;
+use rules::fan_out::FanOut;
+use rules::versions::Versions;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tracing::{error, info};
 
 use crate::archive_sink::ArchiveSink;
 use crate::back_off::{Deadline, RetryPolicy};
+use crate::copies::{Copies, DynamoDbCopies, SelfCheckReport};
 use crate::event::{self, BatchResponse, Delivered, Event};
 use crate::failure::Failure;
 use crate::frame::{Executor, Frame, Summary};
+use crate::histories::{DynamoDbHistories, Histories};
 use crate::metrics::{self, Metrics};
 use crate::object_store::ObjectStore;
 use crate::object_store::s3::S3ObjectStore;
 use crate::quarantine::Quarantine;
 use crate::reconcile::{ReconcileReport, Reconciler};
 use crate::settings::{
-    ARCHIVE_BUCKET, ArchiveSettings, CountersSettings, Place, QUARANTINE_BUCKET, SLOTS_TABLE,
-    TOTALS_TABLE,
+    ARCHIVE_BUCKET, ArchiveSettings, CountersSettings, FanOutSettings, HISTORY_TABLE, Place,
+    QUARANTINE_BUCKET, SLOTS_TABLE, TOTALS_TABLE, VersionsSettings,
 };
 use crate::tables::dynamodb::DynamoDbTable;
 use crate::totals::Totals;
@@ -44,6 +48,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 type ArchiveFunction = Frame<Archive, ArchiveSink<S3ObjectStore>, S3ObjectStore>;
+type FanOutFunction = Frame<FanOut, Copies<DynamoDbCopies>, S3ObjectStore>;
+type VersionsFunction = Frame<Versions, Histories<DynamoDbHistories>, S3ObjectStore>;
 type CountersFunction = Frame<Counters, Totals<DynamoDbTable>, S3ObjectStore>;
 
 /// What `counters` answers: to a batch as Lambda wants it, to a schedule what was reconciled.
@@ -56,6 +62,19 @@ pub enum CountersResponse {
     Reconciled {
         /// What was found and done.
         reconciled: ReconcileReport,
+    },
+}
+
+/// What `fan-out` answers: to a batch as Lambda wants it, to a schedule what was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum FanOutResponse {
+    /// To a batch.
+    Batch(BatchResponse),
+    /// To anything else.
+    Checked {
+        /// What was found and done.
+        checked: SelfCheckReport,
     },
 }
 
@@ -78,12 +97,95 @@ pub async fn run_archive() -> ExitCode {
         let deadline = deadline_of(event.context.deadline());
         match event::decode(event.payload.get())? {
             Event::Batch(batch) => process(function, "archive", &batch, deadline).await,
-            Event::Other => Err(Diagnostic::from(Failure::Fatal(
-                "the event has no `Records`; invoke this function by an event source mapping of a DynamoDB stream".to_owned(),
-            ))),
+            Event::Other => Err(no_records()),
         }
     });
     finish(lambda_runtime::run(handler).await)
+}
+
+/// Runs the function `versions` until Lambda ends the process.
+pub async fn run_versions() -> ExitCode {
+    start_log();
+    let settings = match VersionsSettings::read(&environment_variable) {
+        Ok(settings) => settings,
+        Err(error) => return refuse_to_start(&error),
+    };
+    let config = sdk_config().await;
+    let dynamodb = aws_sdk_dynamodb::Client::new(&config);
+    let function: &VersionsFunction = &Frame {
+        rule: settings.rule,
+        executor: Histories {
+            table: DynamoDbHistories::new(dynamodb, settings.history_table, HISTORY_TABLE),
+            retention: settings.retention,
+            retry: RetryPolicy::CONTENDED,
+        },
+        quarantine: quarantine(aws_sdk_s3::Client::new(&config), settings.quarantine, "versions"),
+    };
+    let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
+        let deadline = deadline_of(event.context.deadline());
+        match event::decode(event.payload.get())? {
+            Event::Batch(batch) => process(function, "versions", &batch, deadline).await,
+            Event::Other => Err(no_records()),
+        }
+    });
+    finish(lambda_runtime::run(handler).await)
+}
+
+/// Runs the function `fan-out` until Lambda ends the process.
+pub async fn run_fan_out() -> ExitCode {
+    start_log();
+    let settings = match FanOutSettings::read(&environment_variable) {
+        Ok(settings) => settings,
+        Err(error) => return refuse_to_start(&error),
+    };
+    let config = sdk_config().await;
+    let dynamodb = aws_sdk_dynamodb::Client::new(&config);
+    let tables = match DynamoDbCopies::open(dynamodb, &settings.rule).await {
+        Ok(tables) => tables,
+        Err(error) => return refuse_to_start(&error),
+    };
+    let function: &FanOutFunction = &Frame {
+        rule: settings.rule.clone(),
+        executor: Copies { tables, rule: settings.rule, retry: RetryPolicy::CONTENDED },
+        quarantine: quarantine(aws_sdk_s3::Client::new(&config), settings.quarantine, "fan-out"),
+    };
+    let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
+        let deadline = deadline_of(event.context.deadline());
+        match event::decode(event.payload.get())? {
+            Event::Batch(batch) => {
+                process(function, "fan-out", &batch, deadline).await.map(FanOutResponse::Batch)
+            }
+            Event::Other => {
+                let started = Instant::now();
+                // Which part is looked at may be anything, as long as it is another one each time.
+                let draw = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                let draw = draw.map_or(0, |since| since.as_secs() / 60);
+                let checked = function.executor.check_sample(draw, deadline).await?;
+                log_self_check(&checked);
+                Metrics::of_self_check(&checked, started.elapsed())
+                    .write(&name_on_aws("fan-out"), SystemTime::now());
+                Ok::<_, Diagnostic>(FanOutResponse::Checked { checked })
+            }
+        }
+    });
+    finish(lambda_runtime::run(handler).await)
+}
+
+fn log_self_check(report: &SelfCheckReport) {
+    info!(
+        function = "fan-out",
+        rules = report.rules,
+        copies = report.copies,
+        repaired = report.repaired,
+        postponed = report.postponed,
+        "checked"
+    );
+}
+
+fn no_records() -> Diagnostic {
+    Diagnostic::from(Failure::Fatal(
+        "the event has no `Records`; invoke this function by an event source mapping of a DynamoDB stream".to_owned(),
+    ))
 }
 
 /// Runs the function `counters` until Lambda ends the process.

@@ -6,9 +6,11 @@
 
 pub mod archive_sink;
 pub mod back_off;
+pub mod copies;
 pub mod event;
 pub mod failure;
 pub mod frame;
+pub mod histories;
 pub mod lambda;
 pub mod metrics;
 pub mod object_store;

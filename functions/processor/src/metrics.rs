@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
+use crate::copies::SelfCheckReport;
 use crate::event::Delivered;
 use crate::frame::Summary;
 use crate::reconcile::ReconcileReport;
@@ -72,6 +73,18 @@ impl Metrics {
             count("SlotsUnreadable", report.unreadable_slots),
             count("ReconciliationsIncomplete", usize::from(!report.complete)),
             milliseconds("ReconciliationDuration", duration),
+        ];
+        Self { values }
+    }
+
+    /// What a self-check of copies found and did.
+    #[must_use]
+    pub fn of_self_check(report: &SelfCheckReport, duration: Duration) -> Self {
+        let values = vec![
+            count("CopiesChecked", report.copies),
+            count("CopiesRepaired", report.repaired),
+            count("CopiesPostponed", report.postponed),
+            milliseconds("SelfCheckDuration", duration),
         ];
         Self { values }
     }

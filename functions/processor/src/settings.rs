@@ -8,6 +8,8 @@ use std::fmt;
 use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 use rules::archive::{Archive, parse_columns};
 use rules::counters::{Counters, SLOT_COUNT_MAX, TOTAL_ATTRIBUTES};
+use rules::fan_out::{FanOut, parse_and_check};
+use rules::versions::{Retention, VERSION_NUMBER_MAX, Versions};
 use thiserror::Error;
 
 /// The environment variable of the archive's bucket.
@@ -18,6 +20,18 @@ pub const QUARANTINE_BUCKET: &str = "QUARANTINE_BUCKET";
 pub const SLOTS_TABLE: &str = "SLOTS_TABLE";
 /// The environment variable of the totals table.
 pub const TOTALS_TABLE: &str = "TOTALS_TABLE";
+/// The environment variable of the table whose items get versions.
+pub const VERSIONED_TABLE: &str = "VERSIONED_TABLE";
+/// The environment variable of the table of histories.
+pub const HISTORY_TABLE: &str = "HISTORY_TABLE";
+
+/// The environment variable of the rules of fan-out.
+pub const FAN_OUT_RULES: &str = "FAN_OUT_RULES";
+/// The environment variable of the table of jobs.
+pub const JOBS_TABLE: &str = "JOBS_TABLE";
+
+/// Days that versions are kept at most: a hundred years.
+const KEEP_DAYS_MAX: u32 = 36_500;
 
 /// A place in S3.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +64,28 @@ pub struct CountersSettings {
     pub totals_table: String,
     /// `TOTAL_KEY`: the partition key attribute of the totals table.
     pub total_key: String,
+    /// `QUARANTINE_BUCKET` and `QUARANTINE_PREFIX` (default: `quarantine/`).
+    pub quarantine: Place,
+}
+
+/// Settings of the function `versions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionsSettings {
+    /// `VERSIONED_TABLE`.
+    pub rule: Versions,
+    /// `HISTORY_TABLE`.
+    pub history_table: String,
+    /// `KEEP_LAST` (default: all versions, or 1 with `KEEP_DAYS`) and `KEEP_DAYS` (default: 0).
+    pub retention: Retention,
+    /// `QUARANTINE_BUCKET` and `QUARANTINE_PREFIX` (default: `quarantine/`).
+    pub quarantine: Place,
+}
+
+/// Settings of the function `fan-out`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FanOutSettings {
+    /// `FAN_OUT_RULES` and `JOBS_TABLE`.
+    pub rule: FanOut,
     /// `QUARANTINE_BUCKET` and `QUARANTINE_PREFIX` (default: `quarantine/`).
     pub quarantine: Place,
 }
@@ -123,6 +159,58 @@ impl CountersSettings {
     }
 }
 
+impl VersionsSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
+        let mut reader = Reader { lookup, problems: Vec::new() };
+        let keep_days = reader.count("KEEP_DAYS", u64::from(KEEP_DAYS_MAX));
+        let keep_days = keep_days.and_then(|days| u32::try_from(days).ok()).unwrap_or(0);
+        // Zero stands for what is not set, so that a template's parameter can say so.
+        let keep_last = reader.count("KEEP_LAST", VERSION_NUMBER_MAX).filter(|last| *last > 0);
+        let keep_last = keep_last.or((keep_days > 0).then_some(1));
+        let settings = Self {
+            rule: Versions { table: reader.table(VERSIONED_TABLE) },
+            history_table: reader.table(HISTORY_TABLE),
+            retention: Retention { keep_last, keep_days },
+            quarantine: reader.quarantine(),
+        };
+        if settings.rule.table == settings.history_table && !settings.history_table.is_empty() {
+            reader.problems.push(format!(
+                "HISTORY_TABLE=`{}` is also VERSIONED_TABLE: each version would get versions; use two tables",
+                settings.history_table
+            ));
+        }
+        reader.finish(settings)
+    }
+}
+
+impl FanOutSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
+        let mut reader = Reader { lookup, problems: Vec::new() };
+        // Not trimmed: places in it are told by line and column.
+        let text = (reader.lookup)(FAN_OUT_RULES).unwrap_or_default();
+        let rules = parse_and_check(&text).unwrap_or_else(|error| {
+            reader.problems.push(format!("{FAN_OUT_RULES}: {error}"));
+            Vec::new()
+        });
+        let jobs_table = reader.table(JOBS_TABLE);
+        if rules.iter().any(|rule| rule.origin == jobs_table || rule.target == jobs_table) {
+            reader.problems.push(format!(
+                "JOBS_TABLE=`{jobs_table}` is also a table of a rule; use a table of its own"
+            ));
+        }
+        let settings = Self { rule: FanOut { rules, jobs_table }, quarantine: reader.quarantine() };
+        reader.finish(settings)
+    }
+}
+
 struct Reader<'l> {
     lookup: Lookup<'l>,
     problems: Vec<String>,
@@ -151,6 +239,18 @@ impl Reader<'_> {
             ));
         }
         table
+    }
+
+    /// A number from 0 to `max`, inclusive; `None` when it is not set.
+    fn count(&mut self, name: &str, max: u64) -> Option<u64> {
+        let text = self.optional(name)?;
+        let count = text.parse().ok().filter(|count| *count <= max);
+        if count.is_none() {
+            self.problems.push(format!(
+                "{name}=`{text}` is out of range; write a number from 0 to {max}, 0 for no limit"
+            ));
+        }
+        count
     }
 
     fn slot_count(&mut self) -> u32 {
@@ -216,6 +316,77 @@ mod tests {
         ("TOTAL_KEY", "counter"),
         ("QUARANTINE_BUCKET", "weir-archive"),
     ];
+
+    const VERSIONS: &[(&str, &str)] = &[
+        ("VERSIONED_TABLE", "movies"),
+        ("HISTORY_TABLE", "movies-history"),
+        ("QUARANTINE_BUCKET", "weir-archive"),
+    ];
+
+    #[test]
+    fn versions_are_kept_as_long_as_the_settings_say() {
+        for (last, days, expected) in [
+            ("", "", (None, 0)),
+            ("0", "0", (None, 0)),
+            ("5", "", (Some(5), 0)),
+            ("", "30", (Some(1), 30)),
+            ("3", "7", (Some(3), 7)),
+        ] {
+            let changes = [("KEEP_LAST", last), ("KEEP_DAYS", days)];
+            let settings = read(VERSIONS, &changes, VersionsSettings::read).unwrap();
+            let (keep_last, keep_days) = expected;
+            assert_eq!(settings.retention, Retention { keep_last, keep_days });
+        }
+        for (change, expected) in [
+            (
+                ("KEEP_LAST", "few"),
+                "KEEP_LAST=`few` is out of range; write a number from 0 to 9999999999, 0 for no limit",
+            ),
+            (
+                ("KEEP_DAYS", "40000"),
+                "KEEP_DAYS=`40000` is out of range; write a number from 0 to 36500, 0 for no limit",
+            ),
+            (
+                ("HISTORY_TABLE", "movies"),
+                "HISTORY_TABLE=`movies` is also VERSIONED_TABLE: each version would get versions; use two tables",
+            ),
+        ] {
+            let message = read(VERSIONS, &[change], VersionsSettings::read).unwrap_err();
+            assert_eq!(message, format!("wrong environment variables: {expected}"));
+        }
+    }
+
+    #[test]
+    fn rules_of_fan_out_are_read_and_checked() {
+        let rules = "- {name: x, from: aaa, to: bbb, index: i, key: {b: a}, attributes: {n: n}, on-delete: keep}";
+        let base: &[(&str, &str)] = &[
+            ("FAN_OUT_RULES", rules),
+            ("JOBS_TABLE", "jobs"),
+            ("QUARANTINE_BUCKET", "weir-archive"),
+        ];
+        let settings = read(base, &[], FanOutSettings::read).unwrap();
+        assert_eq!((settings.rule.rules.len(), settings.rule.jobs_table.as_str()), (1, "jobs"));
+        let loop_back = rules.replace("to: bbb", "to: aaa");
+        for (change, expected) in [
+            (
+                ("JOBS_TABLE", "aaa"),
+                "JOBS_TABLE=`aaa` is also a table of a rule; use a table of its own".to_owned(),
+            ),
+            (
+                ("FAN_OUT_RULES", ""),
+                "FAN_OUT_RULES: line 1, column 1: there are no rules (in ``)".to_owned(),
+            ),
+            (
+                ("FAN_OUT_RULES", loop_back.as_str()),
+                format!(
+                    "FAN_OUT_RULES: line 1, column 3: the rules feed each other: aaa.n -> aaa.n; break the loop (in `{loop_back}`)"
+                ),
+            ),
+        ] {
+            let message = read(base, &[change], FanOutSettings::read).unwrap_err();
+            assert_eq!(message, format!("wrong environment variables: {expected}"));
+        }
+    }
 
     fn read<T>(
         base: &[(&str, &str)],

@@ -105,18 +105,18 @@ impl<T: Table> Totals<T> {
 
 impl<T: Table> Executor for Totals<T> {
     async fn load(&self, needs: Needs) -> Result<Found, Failure> {
-        Ok(Found { totals: self.load_items(needs.totals).await? })
+        Ok(Found { totals: self.load_items(needs.totals).await?, ..Found::default() })
     }
 
-    async fn apply(&self, folded: Folded, found: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
-        let unknown = folded.rows.into_iter().map(|(bucket, joined)| TargetOutcome {
-            target: bucket.to_string(),
-            records: joined.records,
-            result: Err(Failure::Fatal("this function has no archive".to_owned())),
-        });
-        let mut outcomes: Vec<TargetOutcome> = unknown.collect();
-        let joins: Vec<_> = folded
-            .cells
+    async fn apply(
+        &self,
+        mut folded: Folded,
+        found: &Found,
+        deadline: Deadline,
+    ) -> Vec<TargetOutcome> {
+        let cells = std::mem::take(&mut folded.cells);
+        let mut outcomes = TargetOutcome::unknown(folded);
+        let joins: Vec<_> = cells
             .into_iter()
             .map(async |(counter, joined)| {
                 let work = self.join(&counter, &joined.value, found.totals.get(&counter));

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use crate::archive::{Bucket, Rows};
 use crate::counters::Cells;
+use crate::fan_out::{Copy, Latest, Origin, Revision};
+use crate::versions::Changes;
 
 /// Two statements about one target become one that says what both say.
 ///
@@ -34,6 +36,32 @@ pub enum Effect {
         /// Its rows.
         rows: Rows,
     },
+    /// The history of an item knows at least these changes.
+    Changes {
+        /// The item's key as text.
+        item: String,
+        /// Its changes.
+        changes: Changes,
+    },
+    /// Every copy of an origin holds what this says, or something later.
+    Origin {
+        /// The origin.
+        origin: Origin,
+        /// The last that is known of it.
+        state: Latest,
+    },
+    /// The job of an origin goes on, if it is still at this revision.
+    Continue {
+        /// The origin.
+        origin: Origin,
+        /// The job's revision.
+        revision: Revision,
+    },
+    /// A copy holds what its origin says now.
+    Look {
+        /// The copy.
+        copy: Copy,
+    },
 }
 
 /// What a batch says about one target, and which of its records say so.
@@ -53,6 +81,14 @@ pub struct Folded {
     pub cells: BTreeMap<String, Joined<Cells>>,
     /// By bucket.
     pub rows: BTreeMap<Bucket, Joined<Rows>>,
+    /// By item.
+    pub changes: BTreeMap<String, Joined<Changes>>,
+    /// By origin.
+    pub origins: BTreeMap<Origin, Joined<Latest>>,
+    /// By origin whose job goes on.
+    pub jobs: BTreeMap<Origin, Joined<Revision>>,
+    /// By copy that must be looked at.
+    pub looks: BTreeMap<Copy, Joined<Revision>>,
 }
 
 /// Joins the effects of a batch, each given with the position of its record in the batch.
@@ -65,9 +101,33 @@ pub fn fold(effects: impl IntoIterator<Item = (usize, Effect)>) -> Folded {
                 insert(&mut folded.cells, counter, cells, position);
             }
             Effect::Rows { bucket, rows } => insert(&mut folded.rows, bucket, rows, position),
+            Effect::Changes { item, changes } => {
+                insert(&mut folded.changes, item, changes, position);
+            }
+            Effect::Origin { origin, state } => {
+                insert(&mut folded.origins, origin, state, position);
+            }
+            Effect::Continue { origin, revision } => {
+                insert(&mut folded.jobs, origin, revision, position);
+            }
+            Effect::Look { copy } => insert(&mut folded.looks, copy, Revision(0), position),
         }
     }
     folded
+}
+
+impl Folded {
+    /// Every target as text with the records behind it, for an executor that knows none of them.
+    pub fn into_targets(self) -> impl Iterator<Item = (String, Vec<usize>)> {
+        let cells = self.cells.into_iter().map(|(counter, joined)| (counter, joined.records));
+        let rows =
+            self.rows.into_iter().map(|(bucket, joined)| (bucket.to_string(), joined.records));
+        let changes = self.changes.into_iter().map(|(item, joined)| (item, joined.records));
+        let origins = self.origins.into_iter().map(|(o, joined)| (o.job_key(), joined.records));
+        let jobs = self.jobs.into_iter().map(|(o, joined)| (o.job_key(), joined.records));
+        let looks = self.looks.into_iter().map(|(copy, joined)| (copy.key, joined.records));
+        cells.chain(rows).chain(changes).chain(origins).chain(jobs).chain(looks)
+    }
 }
 
 fn insert<K: Ord, T: Join + Default>(

@@ -7,8 +7,10 @@
 pub mod archive;
 pub mod counters;
 pub mod effect;
+pub mod fan_out;
 pub mod rule;
 pub mod stamp;
+pub mod versions;
 
 pub use effect::{Effect, Folded, Join, Joined, fold};
 pub use rule::{Found, Needs, Refusal, Rule};

@@ -16,6 +16,8 @@ use crate::effect::Effect;
 pub struct Needs {
     /// Counters whose total items are needed.
     pub totals: BTreeSet<String>,
+    /// Items, by their keys as text, whose histories' heads are needed.
+    pub heads: BTreeSet<String>,
 }
 
 /// What was found of the [`Needs`]. What is not there was not found.
@@ -23,6 +25,8 @@ pub struct Needs {
 pub struct Found {
     /// Total items by counter.
     pub totals: BTreeMap<String, Item>,
+    /// Heads of histories by the item's key as text.
+    pub heads: BTreeMap<String, Item>,
 }
 
 /// Why a stream record can never be processed, however often it is retried. It is quarantined and
@@ -90,6 +94,43 @@ pub(crate) mod testing {
                 let _ = write!(text, "total {counter}:");
                 for (slot, cell) in cells.iter() {
                     let _ = write!(text, " {slot}={} as of {}", cell.value, cell.stamp);
+                }
+            }
+            Effect::Origin { origin, state } => {
+                let _ = write!(text, "origin {}", origin.job_key());
+                if let Some(state) = &state.0 {
+                    let _ = write!(text, " as of {} hops {}", state.stamp, state.hops);
+                    for (name, value) in state.values.iter().flatten() {
+                        let value = value.as_ref().map(crate::fan_out::value_text);
+                        let _ = write!(text, "\n{name} {}", value.as_deref().unwrap_or("-"));
+                    }
+                    if state.values.is_none() {
+                        text.push_str("\ndeleted");
+                    }
+                }
+            }
+            Effect::Continue { origin, revision } => {
+                let _ = write!(text, "continue {} at {}", origin.job_key(), revision.0);
+            }
+            Effect::Look { copy } => {
+                let _ = write!(text, "look {} {}", copy.rule, copy.key);
+            }
+            Effect::Changes { item, changes } => {
+                let _ = write!(text, "history {item}");
+                for (stamp, change) in changes.iter() {
+                    let image = |image: &Option<model::Item>| {
+                        image.as_ref().map_or_else(|| "-".to_owned(), json::item_to_string)
+                    };
+                    let _ = write!(
+                        text,
+                        "\n{} as of {stamp} at {:?}{} {}\nfrom {}\nto {}",
+                        change.event.as_str(),
+                        change.at_seconds,
+                        if change.by_ttl { " by TTL" } else { "" },
+                        change.event_id,
+                        image(&change.before),
+                        image(&change.image),
+                    );
                 }
             }
             Effect::Rows { bucket, rows } => {

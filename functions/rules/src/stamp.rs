@@ -49,6 +49,18 @@ impl Stamp {
         Self(format!("{base}+{revision:0>REVISION_DIGITS$}"))
     }
 
+    /// The stamp of the record that a reconciler's stamp lies over; any other stamp itself.
+    #[must_use]
+    pub fn base(&self) -> Self {
+        Self(self.0.get(..self.base_length()).unwrap_or(&self.0).to_owned())
+    }
+
+    /// The revision at the end of a reconciler's stamp; 0 for any other.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.0.get(self.base_length() + 1..).and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -116,6 +128,8 @@ mod tests {
         for stamp in in_order {
             assert_eq!(stamp.as_str().parse(), Ok(stamp.clone()));
         }
+        assert_eq!((nine.reconciled(7).base(), nine.reconciled(7).revision()), (nine.clone(), 7));
+        assert_eq!((nine.base(), nine.revision()), (nine, 0));
     }
 
     #[test]

@@ -15,6 +15,9 @@ use proptest::sample::Index;
 use rules::archive::{Archive, Bucket, Rows, parse_columns};
 use rules::counters::reconcile;
 use rules::counters::{Cells, Counters, Total};
+use rules::versions::{
+    Changes, Head, Retention, Version, VersionEvent, Versions, Write, missing, plan,
+};
 use rules::{Found, Join, Rule, fold};
 
 const SLOT_COUNT: u32 = 4;
@@ -25,6 +28,39 @@ const LABELS: [&str; 2] = ["2026-11-21T02:30:00.000", "2026-11-21T09:00:00.000"]
 struct Tables {
     totals: BTreeMap<String, Item>,
     archive: BTreeMap<Bucket, Rows>,
+    histories: BTreeMap<String, History>,
+}
+
+/// A history of one item.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct History {
+    head: Option<Head>,
+    versions: BTreeMap<u64, Version>,
+}
+
+impl History {
+    fn add(&mut self, changes: &Changes) {
+        let tail: Vec<Version> = self.versions.values().cloned().collect();
+        let needed = self.head.as_ref().is_some_and(|head| head.needs_tail(changes));
+        let tail = if needed { tail } else { Vec::new() };
+        let missing = missing(self.head.as_ref(), &tail, changes);
+        if missing.is_empty() {
+            return;
+        }
+        let plan = plan(self.head.as_ref(), &tail, &missing, Retention::default()).unwrap();
+        for write in plan.writes {
+            match write {
+                Write::Put(version) => {
+                    self.versions.insert(version.number, version);
+                }
+                Write::Delete(number) => {
+                    self.versions.remove(&number);
+                }
+                Write::Expire { .. } => unreachable!("everything is kept"),
+            }
+        }
+        self.head = Some(plan.head);
+    }
 }
 
 impl Tables {
@@ -34,7 +70,7 @@ impl Tables {
             .totals
             .into_iter()
             .filter_map(|counter| Some((counter.clone(), self.totals.get(&counter)?.clone())));
-        let found = Found { totals: found.collect() };
+        let found = Found { totals: found.collect(), ..Found::default() };
         let effects = batch.iter().enumerate().flat_map(|(position, record)| {
             let effects = rule.decide(record, &found).unwrap();
             effects.into_iter().map(move |effect| (position, effect))
@@ -45,6 +81,9 @@ impl Tables {
         }
         for (bucket, joined) in folded.rows {
             self.archive.entry(bucket).or_default().join(joined.value);
+        }
+        for (item, joined) in folded.changes {
+            self.histories.entry(item).or_default().add(&joined.value);
         }
     }
 
@@ -58,15 +97,20 @@ impl Tables {
         }
     }
 
-    /// What must be equal: all but how often a total was written.
-    fn contents(&self) -> (BTreeMap<String, Item>, BTreeMap<Bucket, Rows>) {
-        let mut totals = self.totals.clone();
+    /// What must be equal: all but how often a total or a history was written.
+    fn contents(&self) -> Contents {
+        let (mut totals, mut histories) = (self.totals.clone(), self.histories.clone());
         totals.values_mut().for_each(|item| {
             item.remove("revision");
         });
-        (totals, self.archive.clone())
+        for head in histories.values_mut().filter_map(|history| history.head.as_mut()) {
+            head.revision = 1;
+        }
+        (totals, self.archive.clone(), histories)
     }
 }
+
+type Contents = (BTreeMap<String, Item>, BTreeMap<Bucket, Rows>, BTreeMap<String, History>);
 
 /// One thing that happens to a table of slots or of items that expire.
 #[derive(Clone, Debug)]
@@ -190,6 +234,33 @@ fn archive() -> Archive {
     Archive { columns: parse_columns("votes:bigint").unwrap(), ttl_attribute: None }
 }
 
+fn versions() -> Versions {
+    Versions { table: "slots".to_owned() }
+}
+
+/// Each history is its item's records, in order, and ends with the item as it is.
+fn check_histories(tables: &Tables, records: &[LambdaRecord]) {
+    let mut expected: BTreeMap<String, Vec<&StreamRecord>> = BTreeMap::new();
+    for record in records {
+        let key = rules::versions::history_key(&record.record.keys);
+        expected.entry(key).or_default().push(&record.record);
+    }
+    assert!(tables.histories.keys().eq(expected.keys()));
+    for (item, records) in expected {
+        let history = &tables.histories[&item];
+        let versions: Vec<&Version> = history.versions.values().collect();
+        let numbers: Vec<u64> = versions.iter().map(|version| version.number).collect();
+        assert_eq!(numbers, (1..=records.len() as u64).collect::<Vec<_>>(), "{item}");
+        for (version, record) in versions.iter().zip(&records) {
+            assert_eq!(version.event, VersionEvent::of_record(record.event_name), "{item}");
+            assert_eq!(version.image, record.new_image, "{item}");
+            assert_eq!(version.event_id, record.event_id, "{item}");
+            assert_eq!(version.by_ttl, record.user_identity.is_some(), "{item}");
+        }
+        assert_eq!(history.head.as_ref().unwrap().latest, records.len() as u64, "{item}");
+    }
+}
+
 fn sums(table: &BTreeMap<u8, i8>) -> BTreeMap<String, Number> {
     let mut sums: BTreeMap<String, i64> = BTreeMap::new();
     for (key, value) in table {
@@ -209,13 +280,18 @@ fn check_totals(tables: &Tables, table: &BTreeMap<u8, i8>) {
     }
 }
 
+/// Histories of each property; `HISTORIES=10000` checks as many.
+fn cases() -> u32 {
+    std::env::var("HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(512)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn tables_converge(changes in changes(), first in deliveries(), second in deliveries()) {
         let (table, records) = history(&changes);
-        let rules: [&dyn Rule; 2] = [&counters(), &archive()];
+        let rules: [&dyn Rule; 3] = [&counters(), &archive(), &versions()];
         let mut in_order = Tables::default();
         let mut delivered = Tables::default();
         for rule in rules {
@@ -228,18 +304,20 @@ proptest! {
         }
         prop_assert_eq!(delivered.contents(), in_order.contents());
 
-        // Once more: nothing changes, not even how often a total was written.
-        let totals = delivered.totals.clone();
+        // Once more: nothing changes, not even how often something was written.
+        let (totals, histories) = (delivered.totals.clone(), delivered.histories.clone());
         for rule in rules {
             for batch in deliver(&records, &second) {
                 delivered.apply(rule, &batch);
             }
         }
         prop_assert_eq!(&delivered.totals, &totals);
+        prop_assert_eq!(&delivered.histories, &histories);
         prop_assert_eq!(delivered.contents(), in_order.contents());
 
         // And what they converge to is the truth, counted without any rule.
         check_totals(&delivered, &table);
+        check_histories(&delivered, &records);
         let expired = records.iter().filter(|r| r.record.user_identity.is_some());
         let expired: BTreeSet<&str> = expired.map(|r| r.record.event_id.as_str()).collect();
         let rows: Vec<&str> = delivered.archive.values().flat_map(Rows::event_ids).collect();

@@ -159,7 +159,7 @@ pub(super) fn time_text(millis: i64) -> String {
 ///
 /// # Errors
 /// Text that is none of these.
-pub(super) fn parse_time(text: &str) -> Result<i64, String> {
+pub(crate) fn parse_time(text: &str) -> Result<i64, String> {
     if let Ok(seconds) = text.parse::<i64>() {
         return seconds.checked_mul(1000).ok_or_else(|| format!("`{text}` is not a time"));
     }

@@ -3,7 +3,7 @@
 //! Its verbs list it, show rows, find the versions of a key, write DDL, and compare it with the
 //! stream. Nothing here writes to the archive or to a table.
 
-mod cell;
+pub(crate) mod cell;
 mod completeness;
 mod condition;
 mod ddl;
@@ -16,7 +16,7 @@ mod schema;
 mod source;
 #[cfg(test)]
 mod tests;
-mod versions;
+pub(crate) mod versions;
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -18,7 +18,7 @@ const VERSIONS_MAX: usize = 10_000;
 ///
 /// # Errors
 /// Text that is neither, or has other than one or two attributes of types S, N, B.
-pub(super) fn parse_key(text: &str) -> Result<Item, String> {
+pub(crate) fn parse_key(text: &str) -> Result<Item, String> {
     let wrong = |reason: String| {
         format!(
             "--key `{text}`: {reason}; write {{\"year\":2013,\"title\":\"Rush\"}} or DynamoDB JSON"

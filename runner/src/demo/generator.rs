@@ -110,6 +110,20 @@ pub(crate) fn film(generator: &mut Generator, number: u64, now: u64, soon: u64) 
     (item, fate)
 }
 
+/// The next edit of a film: what it becomes, or `None` when it is deleted. It always differs from
+/// what the film was, because the number of the edit is in it.
+pub(crate) fn edit(generator: &mut Generator, key: &Item, number: u64) -> Option<Item> {
+    if generator.below(12) == 0 {
+        return None;
+    }
+    let info = BTreeMap::from([
+        ("edit".to_owned(), AttributeValue::N(Number::from(number))),
+        ("rank".to_owned(), AttributeValue::N(Number::from(generator.below(5000)))),
+        ("plot".to_owned(), AttributeValue::S("Everything is different. ".repeat(2))),
+    ]);
+    Some(key.clone().with("info", AttributeValue::M(info)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

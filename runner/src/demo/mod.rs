@@ -5,6 +5,8 @@
 //! Writes only below its own folder, which it empties first.
 
 mod archive_check;
+mod copies;
+mod edits;
 mod films;
 mod generator;
 mod votes;
@@ -32,6 +34,12 @@ pub struct DemoArguments {
     /// Films to write, four in ten of which expire
     #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub films: u64,
+    /// Edits of films, each of which becomes a version
+    #[arg(long, default_value_t = 1_500, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    pub edits: u64,
+    /// Order lines that carry the names of products
+    #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(600..=1_000_000))]
+    pub lines: u64,
     /// Where the demonstration keeps its data; emptied first
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/demo")]
     pub directory: PathBuf,
@@ -87,24 +95,34 @@ pub async fn run(
     };
     let system = System::start(stack, options).await?;
     let progress = Progress::new();
-    let outcome = both(&system, arguments, &progress).await;
+    let outcome = all(&system, arguments, &progress).await;
     progress.0.finish_and_clear();
     system.shutdown().await;
-    let (votes, films) = outcome?;
+    let outcome = outcome?;
     Ok(match output {
-        Output::Json | Output::Ndjson => json_report(&votes, &films, started.elapsed()),
-        Output::Table => text_report(&votes, &films, &arguments.directory, started.elapsed()),
+        Output::Json | Output::Ndjson => json_report(&outcome, started.elapsed()),
+        Output::Table => text_report(&outcome, &arguments.directory, started.elapsed()),
     })
 }
 
-async fn both(
+/// What each part found.
+struct Outcome {
+    votes: votes::Outcome,
+    films: films::Outcome,
+    edits: edits::Outcome,
+    copies: copies::Outcome,
+}
+
+async fn all(
     system: &System,
     arguments: &DemoArguments,
     progress: &Progress,
-) -> Result<(votes::Outcome, films::Outcome), String> {
+) -> Result<Outcome, String> {
     let votes = votes::run(system, arguments.votes, progress).await?;
     let films = films::run(system, arguments.films, progress).await?;
-    Ok((votes, films))
+    let edits = edits::run(system, arguments.edits, progress).await?;
+    let copies = copies::run(system, arguments.lines, progress).await?;
+    Ok(Outcome { votes, films, edits, copies })
 }
 
 /// Empties the demonstration's own folder; refuses any other one.
@@ -126,8 +144,7 @@ fn empty(directory: &Path) -> Result<(), String> {
 }
 
 fn text_report(
-    votes: &votes::Outcome,
-    films: &films::Outcome,
+    Outcome { votes, films, edits, copies }: &Outcome,
     directory: &Path,
     took: Duration,
 ) -> String {
@@ -135,7 +152,7 @@ fn text_report(
     let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
     let _ = writeln!(
         out,
-        " [1/2] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} instance killed at work, {} partitions split\n       \
+        " [1/4] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} instance killed at work, {} partitions split\n       \
          every total equals its own count; sum {}, {:.1} s behind the last vote",
         votes.votes,
         votes.counters,
@@ -147,7 +164,7 @@ fn text_report(
     );
     let _ = writeln!(
         out,
-        " [2/2] archive   {} films, clock +{} h: {} expired and stand in the archive once each, {} deleted by hand do not\n       \
+        " [2/4] archive   {} films, clock +{} h: {} expired and stand in the archive once each, {} deleted by hand do not\n       \
          {} Parquet files, {:.1} s behind the clock, every `_item` equal to what was written",
         films.films,
         films::HOURS,
@@ -156,7 +173,28 @@ fn text_report(
         films.files,
         films.lag.as_secs_f64(),
     );
-    let _ = writeln!(out, " ✔ both pipelines verified in {:.1} s", took.as_secs_f64());
+    let _ = writeln!(
+        out,
+        " [3/4] versions  {} edits of {} films, {} instance killed at work: one version each, no gap, in order\n       \
+         {} versions of {} films checked, {:.1} s behind the last edit; version 1 of a film restored",
+        edits.edits,
+        edits.films,
+        edits.kills,
+        edits.checked_versions,
+        edits.checked_histories,
+        edits.lag.as_secs_f64(),
+    );
+    let _ = writeln!(
+        out,
+        " [4/4] fan-out   {} renames of {} products while {} order lines are created, {} instance killed at work\n       \
+         no line carries an old name, {:.1} s behind the last write",
+        copies.renames,
+        copies.products,
+        copies.lines,
+        copies.kills,
+        copies.lag.as_secs_f64(),
+    );
+    let _ = writeln!(out, " ✔ all four pipelines verified in {:.1} s", took.as_secs_f64());
     let _ = writeln!(
         out,
         "\n Written to {}: state/ (tables), s3/ (objects), logs/ (functions)",
@@ -175,7 +213,7 @@ fn text_report(
     out
 }
 
-fn json_report(votes: &votes::Outcome, films: &films::Outcome, took: Duration) -> String {
+fn json_report(Outcome { votes, films, edits, copies }: &Outcome, took: Duration) -> String {
     let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     let report = serde_json::json!({
         "schema": "weir.demo/v1",
@@ -189,6 +227,15 @@ fn json_report(votes: &votes::Outcome, films: &films::Outcome, took: Duration) -
         "archive": {
             "films": films.films, "archived": films.archived, "deleted_by_hand": films.deleted_by_hand,
             "files": films.files, "lag_ms": millis(films.lag), "folder": films.folder,
+        },
+        "versions": {
+            "edits": edits.edits, "films": edits.films, "checked_versions": edits.checked_versions,
+            "checked_histories": edits.checked_histories, "lag_ms": millis(edits.lag),
+            "instances_killed": edits.kills,
+        },
+        "fan_out": {
+            "renames": copies.renames, "products": copies.products, "lines": copies.lines,
+            "stale": 0, "lag_ms": millis(copies.lag), "instances_killed": copies.kills,
         },
     });
     format!("{report}\n")

@@ -171,8 +171,13 @@ async fn compile(
     // Under `cargo run` this names the cargo that runs.
     let cargo = env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let no_cargo = |source| Error::NoCargo { cargo: cargo.clone(), source };
+    // cargo reads its configuration from the folder it runs in: with another one, everything would
+    // be compiled once more.
+    let manifest = &std::path::absolute(manifest).unwrap_or_else(|_| manifest.to_owned());
+    let folder = manifest.parent().unwrap_or(Path::new("."));
     let mut child = Command::new(&cargo)
         .args(arguments(manifest, names, origin))
+        .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

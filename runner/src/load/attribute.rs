@@ -1,4 +1,4 @@
-//! From our attribute values to the DynamoDB SDK's.
+//! From our attribute values to the DynamoDB SDK's, and back.
 //!
 //! The SDK's value types know no JSON; `model` does.
 
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
-use model::{AttributeValue, Item};
+use model::{AttributeValue, Item, Number};
 
 /// The item as the SDK takes it.
 pub(crate) fn to_sdk_item(item: &Item) -> HashMap<String, SdkValue> {
@@ -33,4 +33,39 @@ pub(crate) fn to_sdk_value(value: &AttributeValue) -> SdkValue {
             SdkValue::Bs(members.iter().map(|bytes| Blob::new(bytes.clone())).collect())
         }
     }
+}
+
+/// The item that the SDK gave.
+///
+/// # Errors
+/// A value of a kind that is not known here, or a number that is none.
+pub(crate) fn from_sdk_item(item: HashMap<String, SdkValue>) -> Result<Item, String> {
+    let members = item.into_iter().map(|(name, value)| Ok((name, from_sdk_value(value)?)));
+    members.collect()
+}
+
+fn from_sdk_value(value: SdkValue) -> Result<AttributeValue, String> {
+    Ok(match value {
+        SdkValue::S(text) => AttributeValue::S(text),
+        SdkValue::N(text) => AttributeValue::N(number(&text)?),
+        SdkValue::B(blob) => AttributeValue::B(blob.into_inner()),
+        SdkValue::Bool(flag) => AttributeValue::Bool(flag),
+        SdkValue::Null(_) => AttributeValue::Null,
+        SdkValue::M(members) => AttributeValue::M(from_sdk_item(members)?.0),
+        SdkValue::L(members) => {
+            AttributeValue::L(members.into_iter().map(from_sdk_value).collect::<Result<_, _>>()?)
+        }
+        SdkValue::Ss(members) => AttributeValue::Ss(members.into_iter().collect()),
+        SdkValue::Ns(members) => AttributeValue::Ns(
+            members.iter().map(|text| number(text)).collect::<Result<_, String>>()?,
+        ),
+        SdkValue::Bs(members) => {
+            AttributeValue::Bs(members.into_iter().map(Blob::into_inner).collect())
+        }
+        other => return Err(format!("an unknown kind of attribute value: {other:?}")),
+    })
+}
+
+fn number(text: &str) -> Result<Number, String> {
+    text.parse().map_err(|error| format!("the table answered a number=`{text}`: {error}"))
 }

@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use model::{AttributeType, KeyAttributeType};
 use serde_json::json;
 
-pub(crate) use attribute::to_sdk_item;
+pub(crate) use attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use counting::Counting;
 use source::Source;
 
@@ -114,7 +114,7 @@ pub async fn load(
     client: Client,
     now_seconds: i64,
 ) -> Result<LoadReport, String> {
-    let keys = key_types(&client, &arguments.table).await?;
+    let keys = key_attributes(&client, &arguments.table).await?;
     // A slot's key is made from other columns; an item's key has to be in the file.
     let key_columns = if arguments.count_into.is_some() { &[] } else { keys.as_slice() };
     let types = declared_types(&arguments.types, key_columns)?;
@@ -138,8 +138,11 @@ pub async fn load(
     Ok(LoadReport { loaded, put_aside: aside.finish()? })
 }
 
-/// The key attributes of the table, by name: the partition key first.
-async fn key_types(
+/// The key attributes of a table and their types, partition key first.
+///
+/// # Errors
+/// When the table cannot be described.
+pub(crate) async fn key_attributes(
     client: &Client,
     table: &str,
 ) -> Result<Vec<(String, KeyAttributeType)>, String> {

@@ -89,11 +89,14 @@ fn the_projects_own_template_gives_its_stack() {
 
     let stack = read("template.yaml", &text, &Context::default()).unwrap();
     let tables: Vec<&str> = stack.tables.iter().map(|table| table.name.as_str()).collect();
-    assert_eq!(tables, ["movies", "votes", "totals"]);
+    assert_eq!(
+        tables,
+        ["movies", "votes", "totals", "movies-history", "products", "order-lines", "fan-out-jobs"]
+    );
     for function in &stack.functions {
-        // One name everywhere: `archive` is the binary, `ArchiveFunction` the resource.
-        let from_id = function.logical_id.strip_suffix("Function").unwrap().to_lowercase();
-        assert_eq!(function.binary, from_id);
+        // One name everywhere: `fan-out` is the binary, `FanOutFunction` the resource.
+        let words = function.binary.split('-').map(|word| word[..1].to_uppercase() + &word[1..]);
+        assert_eq!(function.logical_id, words.collect::<String>() + "Function");
     }
     for mapping in &stack.mappings {
         assert!(mapping.report_batch_item_failures, "{}", mapping.logical_id);

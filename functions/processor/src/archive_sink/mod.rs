@@ -171,18 +171,13 @@ impl<O: ObjectStore> Executor for ArchiveSink<O> {
 
     async fn apply(
         &self,
-        folded: Folded,
+        mut folded: Folded,
         _found: &Found,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
-        let unknown = folded.cells.into_iter().map(|(counter, joined)| TargetOutcome {
-            target: counter,
-            records: joined.records,
-            result: Err(Failure::Fatal("this function has no table of totals".to_owned())),
-        });
-        let mut outcomes: Vec<TargetOutcome> = unknown.collect();
-        let joins: Vec<_> = folded
-            .rows
+        let rows = std::mem::take(&mut folded.rows);
+        let mut outcomes = TargetOutcome::unknown(folded);
+        let joins: Vec<_> = rows
             .into_iter()
             .map(async |(bucket, joined)| {
                 let result = deadline.limit(self.join(&bucket, joined.value)).await;

@@ -31,3 +31,16 @@ pub struct TargetOutcome {
     /// How many of these records changed the target; the others found it so already.
     pub result: Result<usize, Failure>,
 }
+
+impl TargetOutcome {
+    /// The outcomes of effects on targets that an executor does not have.
+    #[must_use]
+    pub fn unknown(folded: Folded) -> Vec<Self> {
+        let outcome = |(target, records)| Self {
+            target,
+            records,
+            result: Err(Failure::Fatal("this function has no such target".to_owned())),
+        };
+        folded.into_targets().map(outcome).collect()
+    }
+}

@@ -11,12 +11,12 @@ use model::{AttributeValue, Item, Number};
 use crate::failure::Failure;
 
 /// An item for the SDK.
-pub(super) fn to_sdk_item(item: &Item) -> HashMap<String, SdkValue> {
+pub(crate) fn to_sdk_item(item: &Item) -> HashMap<String, SdkValue> {
     item.iter().map(|(name, value)| (name.clone(), to_sdk(value))).collect()
 }
 
 /// A value for the SDK.
-pub(super) fn to_sdk(value: &AttributeValue) -> SdkValue {
+pub(crate) fn to_sdk(value: &AttributeValue) -> SdkValue {
     match value {
         AttributeValue::S(text) => SdkValue::S(text.clone()),
         AttributeValue::N(number) => SdkValue::N(number.to_string()),
@@ -38,13 +38,13 @@ pub(super) fn to_sdk(value: &AttributeValue) -> SdkValue {
 }
 
 /// An item from the SDK.
-pub(super) fn from_sdk_item(item: HashMap<String, SdkValue>) -> Result<Item, Failure> {
+pub(crate) fn from_sdk_item(item: HashMap<String, SdkValue>) -> Result<Item, Failure> {
     let members = item.into_iter().map(|(name, value)| Ok((name, from_sdk(value)?)));
     Ok(Item(members.collect::<Result<_, Failure>>()?))
 }
 
 /// A value from the SDK.
-pub(super) fn from_sdk(value: SdkValue) -> Result<AttributeValue, Failure> {
+pub(crate) fn from_sdk(value: SdkValue) -> Result<AttributeValue, Failure> {
     Ok(match value {
         SdkValue::S(text) => AttributeValue::S(text),
         SdkValue::N(text) => AttributeValue::N(number(&text)?),

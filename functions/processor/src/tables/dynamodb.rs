@@ -22,6 +22,47 @@ pub struct DynamoDbTable {
     setting: &'static str,
 }
 
+/// A table's name, and the environment variable that it is from.
+#[derive(Clone, Debug)]
+pub(crate) struct TableName {
+    pub(crate) name: String,
+    pub(crate) setting: &'static str,
+}
+
+/// What an error of a table means; `key` says which key the table must have.
+pub(crate) fn failure_of<E>(
+    table: &TableName,
+    doing: &str,
+    key: &str,
+    error: &SdkError<E>,
+) -> Failure
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    let TableName { name, setting } = table;
+    let service = error.as_service_error();
+    let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
+    match service.and_then(ProvideErrorMetadata::code) {
+        Some("ResourceNotFoundException") => Failure::Fatal(format!(
+            "table=`{name}` does not exist; create it, or correct {setting}"
+        )),
+        Some(
+            code @ ("AccessDeniedException"
+            | "UnrecognizedClientException"
+            | "InvalidSignatureException"),
+        ) => Failure::Fatal(format!(
+            "{doing} on table=`{name}` ({setting}) is not allowed: {code}; check the function's role and its region"
+        )),
+        Some("ValidationException") => Failure::Fatal(format!(
+            "{doing} on table=`{name}` ({setting}) was refused: {message}; the table must have {key}"
+        )),
+        _ => Failure::Retry(format!(
+            "{doing} on table=`{name}` failed: {}",
+            DisplayErrorContext(error)
+        )),
+    }
+}
+
 impl DynamoDbTable {
     /// The table `name`, which the environment variable `setting` names; `key_attribute` is its
     /// partition key, of type string.
@@ -34,28 +75,9 @@ impl DynamoDbTable {
     where
         E: ProvideErrorMetadata + std::error::Error + 'static,
     {
-        let (table, setting, key) = (&self.name, self.setting, &self.key_attribute);
-        let service = error.as_service_error();
-        let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
-        match service.and_then(ProvideErrorMetadata::code) {
-            Some("ResourceNotFoundException") => Failure::Fatal(format!(
-                "table=`{table}` does not exist; create it, or correct {setting}"
-            )),
-            Some(
-                code @ ("AccessDeniedException"
-                | "UnrecognizedClientException"
-                | "InvalidSignatureException"),
-            ) => Failure::Fatal(format!(
-                "{doing} on table=`{table}` ({setting}) is not allowed: {code}; check the function's role and its region"
-            )),
-            Some("ValidationException") => Failure::Fatal(format!(
-                "{doing} on table=`{table}` ({setting}) was refused: {message}; the table must have the string partition key `{key}` and no sort key"
-            )),
-            _ => Failure::Retry(format!(
-                "{doing} on table=`{table}` failed: {}",
-                DisplayErrorContext(error)
-            )),
-        }
+        let key = format!("the string partition key `{}` and no sort key", self.key_attribute);
+        let table = TableName { name: self.name.clone(), setting: self.setting };
+        failure_of(&table, doing, &key, error)
     }
 
     fn key(&self, text: &str) -> HashMap<String, SdkValue> {

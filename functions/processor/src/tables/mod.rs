@@ -2,7 +2,7 @@
 //!
 //! Every write is guarded; there is no other. What items mean is not known here.
 
-mod attribute_value;
+pub(crate) mod attribute_value;
 pub mod dynamodb;
 #[cfg(test)]
 pub(crate) mod in_memory;

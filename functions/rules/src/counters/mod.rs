@@ -127,7 +127,7 @@ impl Rule for Counters {
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let counters: BTreeSet<&str> =
             records.iter().filter_map(|record| Some(self.slot_of(record).ok()?.0)).collect();
-        Needs { totals: counters.into_iter().map(str::to_owned).collect() }
+        Needs { totals: counters.into_iter().map(str::to_owned).collect(), ..Needs::default() }
     }
 
     fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
@@ -168,7 +168,7 @@ mod tests {
             slot_value: "votes".to_owned(),
         };
         let damaged = item_from_str(r#"{"counter":{"S":"bad"},"total":{"N":"1"}}"#).unwrap();
-        let found = Found { totals: [("bad".to_owned(), damaged)].into() };
+        let found = Found { totals: [("bad".to_owned(), damaged)].into(), ..Found::default() };
         check_decisions(&rule, &found, include_str!("../../testdata/counters.txt"));
     }
 }

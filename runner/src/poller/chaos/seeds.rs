@@ -1,5 +1,5 @@
 //! Many seeds: the pure mapping and the real rules, with every fault of the plan, on a random
-//! history of a table. Whatever happens, totals and archive end as the truth says.
+//! history of a table. Whatever happens, totals, archive and histories end as the truth says.
 //!
 //! No process, socket or clock: hundreds of seeds take seconds. `SEEDS=1000` runs as many;
 //! `FIRST_SEED=17 SEEDS=1` runs one again.
@@ -11,6 +11,7 @@ use model::stream_record::{LambdaRecord, decode_lambda_record};
 use model::{AttributeValue, Item, Number};
 use rules::archive::{Archive, Bucket, Rows, parse_columns};
 use rules::counters::{Counters, Total};
+use rules::versions::{Head, Retention, Version, Versions, Write, history_key, missing, plan};
 use rules::{Found, Join as _, Rule, fold};
 use serde_json::{Value, json};
 
@@ -48,6 +49,8 @@ struct History {
     /// The table in the end: the value of each slot.
     slots: BTreeMap<String, u64>,
     expired: BTreeSet<String>,
+    /// What each slot became, change by change.
+    changes: BTreeMap<String, Vec<Option<u64>>>,
 }
 
 #[derive(Default)]
@@ -83,6 +86,7 @@ impl History {
                 Some(value) => history.slots.insert(name.clone(), value),
                 None => history.slots.remove(&name),
             };
+            history.changes.entry(name.clone()).or_default().push(after);
             let event = event_of(&name, before, after, by_ttl, number);
             if after.is_none() && by_ttl {
                 history.expired.insert(event["eventID"].as_str().unwrap().to_owned());
@@ -157,6 +161,7 @@ fn event_of(
 struct Tables {
     totals: BTreeMap<String, Item>,
     archive: BTreeMap<Bucket, Rows>,
+    histories: BTreeMap<String, (Option<Head>, BTreeMap<u64, Version>)>,
 }
 
 impl Tables {
@@ -169,7 +174,7 @@ impl Tables {
         let totals = needs
             .into_iter()
             .filter_map(|counter| Some((counter.clone(), self.totals.get(&counter)?.clone())));
-        let found = Found { totals: totals.collect() };
+        let found = Found { totals: totals.collect(), ..Found::default() };
         let effects = records.iter().enumerate().flat_map(|(position, record)| {
             let effects = rule.decide(record, &found).unwrap();
             effects.into_iter().map(move |effect| (position, effect))
@@ -185,6 +190,30 @@ impl Tables {
         for (bucket, joined) in folded.rows {
             self.archive.entry(bucket).or_default().join(joined.value);
         }
+        for (item, joined) in folded.changes {
+            self.add(item, &joined.value);
+        }
+    }
+
+    fn add(&mut self, item: String, changes: &rules::versions::Changes) {
+        let (head, versions) = self.histories.entry(item).or_default();
+        let tail: Vec<Version> = match head {
+            Some(head) if head.needs_tail(changes) => versions.values().cloned().collect(),
+            _ => Vec::new(),
+        };
+        let missing = missing(head.as_ref(), &tail, changes);
+        if missing.is_empty() {
+            return;
+        }
+        let plan = plan(head.as_ref(), &tail, &missing, Retention::default()).unwrap();
+        for write in plan.writes {
+            match write {
+                Write::Put(version) => drop(versions.insert(version.number, version)),
+                Write::Delete(number) => drop(versions.remove(&number)),
+                Write::Expire { .. } => panic!("everything is kept"),
+            }
+        }
+        *head = Some(plan.head);
     }
 }
 
@@ -386,7 +415,10 @@ fn run(seed: u64) -> BTreeMap<&'static str, u64> {
     let archive = Archive { columns, ttl_attribute: None };
     let mut tables = Tables::default();
     let mut faults = BTreeMap::new();
-    for (name, rule) in [("counters", &counters as &dyn Rule), ("archive", &archive)] {
+    let versions = Versions { table: "slots".to_owned() };
+    let rules: [(&str, &dyn Rule); 3] =
+        [("counters", &counters), ("archive", &archive), ("versions", &versions)];
+    for (name, rule) in rules {
         let settings = settings(name, &mut draws);
         let world = World {
             history: &mut history,
@@ -428,6 +460,23 @@ fn check(seed: u64, history: &History, tables: &Tables) {
     assert_eq!(rows.len(), history.expired.len(), "seed {seed}: rows of the archive");
     let rows: BTreeSet<String> = rows.into_iter().map(str::to_owned).collect();
     assert_eq!(rows, history.expired, "seed {seed}");
+    check_histories(seed, history, tables);
+}
+
+/// Every change is one version, numbered without a gap, in the order in which they were made.
+fn check_histories(seed: u64, history: &History, tables: &Tables) {
+    let slots = tables.histories.len();
+    assert_eq!(slots, history.changes.len(), "seed {seed}: histories");
+    for (slot, changes) in &history.changes {
+        let key = Item::new().with("slot", slot.as_str());
+        let (head, versions) = &tables.histories[&history_key(&key)];
+        let votes = |version: &Version| version.image.as_ref()?.get("votes")?.as_number()?.to_u64();
+        let found: Vec<Option<u64>> = versions.values().map(votes).collect();
+        assert_eq!(&found, changes, "seed {seed}: history of {slot}");
+        let count = changes.len() as u64;
+        assert!(versions.keys().copied().eq(1..=count), "seed {seed}: numbers of {slot}");
+        assert_eq!(head.as_ref().map(|head| head.latest), Some(count), "seed {seed}: {slot}");
+    }
 }
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -435,7 +484,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn totals_and_archive_are_the_truth_under_every_seed() {
+fn every_table_is_the_truth_under_every_seed() {
     let (first, seeds) = (number("FIRST_SEED", 0), number("SEEDS", 200));
     let mut faults: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in first..first + seeds {

@@ -1,0 +1,261 @@
+//! Origins, copies and jobs in memory, for tests: with an index that lags behind, requests that
+//! fail or answer too late, and a stream of every change.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use model::stream_record::LambdaRecord;
+use model::{AttributeValue, EventName, Item, StreamRecord, StreamViewType, json};
+use rules::fan_out::{CopyRule, JOB_KEY, JOB_REVISION, Mark, Origin, Update, mark_attribute};
+
+use super::{CopyGuard, CopyPage, CopyTables};
+use crate::failure::Failure;
+use crate::tables::WriteOutcome;
+use crate::tables::in_memory::Faults;
+
+/// Copies in a page: few, so that several are needed.
+const PAGE: usize = 3;
+pub(crate) const ORIGINS: &str = "products";
+pub(crate) const COPIES: &str = "order-lines";
+pub(crate) const JOBS: &str = "jobs";
+
+type Table = BTreeMap<String, Item>;
+
+#[derive(Debug, Default)]
+struct State {
+    tables: BTreeMap<&'static str, Table>,
+    records: Vec<LambdaRecord>,
+    sequence: u64,
+    random: u64,
+}
+
+/// The tables.
+#[derive(Debug, Default)]
+pub(crate) struct InMemoryCopies {
+    state: Mutex<State>,
+    faults: Faults,
+}
+
+fn key_name(table: &str) -> &'static str {
+    match table {
+        ORIGINS => "productID",
+        COPIES => "line",
+        _ => JOB_KEY,
+    }
+}
+
+impl State {
+    fn set(&mut self, table: &'static str, key: &str, new: Option<Item>) {
+        let items = self.tables.entry(table).or_default();
+        let old = match &new {
+            Some(item) => items.insert(key.to_owned(), item.clone()),
+            None => items.remove(key),
+        };
+        if old == new {
+            return;
+        }
+        self.sequence += 1;
+        let event_name = match (&old, &new) {
+            (None, _) => EventName::Insert,
+            (_, None) => EventName::Remove,
+            _ => EventName::Modify,
+        };
+        let name = key_name(table);
+        let image = new.as_ref().or(old.as_ref()).unwrap();
+        let keys = Item::new().with(name, image[name].clone());
+        self.records.push(LambdaRecord {
+            record: StreamRecord {
+                event_id: format!("{}", self.sequence),
+                event_name,
+                user_identity: None,
+                approximate_creation_seconds: Some(1_795_228_140),
+                keys,
+                old_image: old,
+                new_image: new,
+                sequence_number: self.sequence.to_string().parse().unwrap(),
+                size_bytes: 1,
+                view_type: StreamViewType::NewAndOldImages,
+            },
+            event_source_arn: format!("arn:aws:dynamodb:r:a:table/{table}/stream/2026"),
+        });
+    }
+}
+
+impl InMemoryCopies {
+    pub(crate) fn with_faults(seed: u64, faults: Faults) -> Self {
+        let state = State { random: seed, ..State::default() };
+        Self { state: Mutex::new(state), faults }
+    }
+
+    /// Puts or deletes an item as a user does.
+    pub(crate) fn set(&self, table: &'static str, key: &str, new: Option<Item>) {
+        self.state.lock().unwrap().set(table, key, new);
+    }
+
+    pub(crate) fn items(&self, table: &str) -> Table {
+        self.state.lock().unwrap().tables.get(table).cloned().unwrap_or_default()
+    }
+
+    /// Takes the records that were written since.
+    pub(crate) fn take_records(&self) -> Vec<LambdaRecord> {
+        std::mem::take(&mut self.state.lock().unwrap().records)
+    }
+
+    fn random(&self) -> u64 {
+        let mut state = self.state.lock().unwrap();
+        state.random = state
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state.random >> 33
+    }
+
+    async fn request(&self) -> Result<u64, Failure> {
+        for _ in 0..self.random() % 4 {
+            tokio::task::yield_now().await;
+        }
+        let fate = self.random() % 100;
+        if fate < self.faults.lost {
+            return Err(Failure::Retry("throttled".to_owned()));
+        }
+        Ok(fate - self.faults.lost)
+    }
+
+    fn answer(&self, fate: u64, outcome: WriteOutcome) -> Result<WriteOutcome, Failure> {
+        if fate < self.faults.unanswered {
+            return Err(Failure::Retry("timed out".to_owned()));
+        }
+        Ok(outcome)
+    }
+}
+
+fn text(value: &AttributeValue) -> String {
+    rules::fan_out::value_text(value)
+}
+
+fn holds(rule: &CopyRule, copy: &Item, mark: &Mark, guard: &CopyGuard) -> bool {
+    let found = copy.get(&mark_attribute(&rule.name));
+    let is_its_copy = copy.get(&rule.index_key).map(text).as_deref() == Some(&mark.origin);
+    let found_text = found.and_then(AttributeValue::as_str);
+    is_its_copy
+        && match guard {
+            CopyGuard::Older => found_text.is_none_or(|found| {
+                !found.starts_with(&Mark::prefix(&mark.origin)) || found < mark.text().as_str()
+            }),
+            CopyGuard::Seen(seen) => found == seen.as_ref(),
+        }
+}
+
+impl CopyTables for std::sync::Arc<InMemoryCopies> {
+    async fn job(&self, origin: &Origin) -> Result<Option<Item>, Failure> {
+        self.request().await?;
+        Ok(self.items(JOBS).get(&origin.job_key()).cloned())
+    }
+
+    async fn put_job(&self, job: &Item, found: u64) -> Result<WriteOutcome, Failure> {
+        let fate = self.request().await?;
+        let key = job[JOB_KEY].as_str().unwrap();
+        let outcome = {
+            let mut state = self.state.lock().unwrap();
+            let there = state.tables.get(JOBS).and_then(|jobs| jobs.get(key));
+            let revision =
+                there.map_or(0, |j| j[JOB_REVISION].as_number().unwrap().to_u64().unwrap());
+            if revision == found {
+                state.set(JOBS, key, Some(job.clone()));
+                WriteOutcome::Written
+            } else {
+                WriteOutcome::GuardFailed
+            }
+        };
+        self.answer(fate, outcome)
+    }
+
+    async fn page(
+        &self,
+        rule: &CopyRule,
+        origin: &AttributeValue,
+        after: Option<&Item>,
+    ) -> Result<CopyPage, Failure> {
+        self.request().await?;
+        let after = after.map_or("", |after| after["line"].as_str().unwrap());
+        let copies = self.items(COPIES);
+        let mut keys = copies
+            .iter()
+            .filter(|(key, copy)| key.as_str() > after && copy.get(&rule.index_key) == Some(origin))
+            .map(|(key, _)| Item::new().with("line", key.as_str()));
+        let page: Vec<Item> = keys.by_ref().take(PAGE).collect();
+        let next = keys.next().and_then(|_| page.last().cloned());
+        Ok(CopyPage { keys: page, next })
+    }
+
+    async fn origin(&self, _: &CopyRule, key: &AttributeValue) -> Result<Option<Item>, Failure> {
+        self.request().await?;
+        Ok(self.items(ORIGINS).get(&text(key)).cloned())
+    }
+
+    async fn copy(&self, _: &CopyRule, key: &Item) -> Result<Option<Item>, Failure> {
+        self.request().await?;
+        Ok(self.items(COPIES).get(key["line"].as_str().unwrap()).cloned())
+    }
+
+    async fn write(
+        &self,
+        rule: &CopyRule,
+        key: &Item,
+        update: &Update,
+        guard: &CopyGuard,
+    ) -> Result<WriteOutcome, Failure> {
+        let fate = self.request().await?;
+        let key = key["line"].as_str().unwrap();
+        let outcome = {
+            let mut state = self.state.lock().unwrap();
+            let copy = state.tables.get(COPIES).and_then(|copies| copies.get(key)).cloned();
+            let (Update::Set { mark, .. } | Update::Delete { mark }) = update;
+            match copy.filter(|copy| holds(rule, copy, mark, guard)) {
+                None => WriteOutcome::GuardFailed,
+                Some(mut copy) => {
+                    let new = match update {
+                        Update::Delete { .. } => None,
+                        Update::Set { values, mark } => {
+                            for (name, value) in values {
+                                match value {
+                                    Some(value) => copy.insert(name.clone(), value.clone()),
+                                    None => copy.remove(name),
+                                };
+                            }
+                            Some(copy.with(&mark_attribute(&rule.name), mark.text()))
+                        }
+                    };
+                    state.set(COPIES, key, new);
+                    WriteOutcome::Written
+                }
+            }
+        };
+        self.answer(fate, outcome)
+    }
+
+    async fn sample(&self, _: &CopyRule, _: u64) -> Result<Vec<Item>, Failure> {
+        self.request().await?;
+        let keys = self.items(COPIES).into_keys();
+        Ok(keys.map(|key| Item::new().with("line", key)).collect())
+    }
+}
+
+/// The key of an origin, as the tables above have it.
+pub(crate) fn origin_key(number: u64) -> String {
+    text(&AttributeValue::N(model::Number::from(number)))
+}
+
+/// An origin.
+pub(crate) fn product(number: u64, name: &str) -> Item {
+    json::item_from_str(&format!(
+        r#"{{"productID":{{"N":"{number}"}},"productName":{{"S":"{name}"}}}}"#
+    ))
+    .unwrap()
+}
+
+/// A copy, as a user creates it.
+pub(crate) fn line(key: &str, product: u64) -> Item {
+    json::item_from_str(&format!(r#"{{"line":{{"S":"{key}"}},"productID":{{"N":"{product}"}}}}"#))
+        .unwrap()
+}

@@ -1,0 +1,133 @@
+//! Jobs: the last that is known of an origin, and how far its copies have been visited.
+//!
+//! Reading and writing the item of a job. What is done with it is not known here.
+
+use std::collections::BTreeMap;
+
+use model::{AttributeValue, Item, Number};
+use rules::fan_out::{JOB_DONE, JOB_KEY, JOB_REVISION, Origin, OriginState};
+
+use crate::failure::Failure;
+
+const STAMP: &str = "stamp";
+const HOPS: &str = "hops";
+const VALUES: &str = "values";
+const ABSENT: &str = "absent";
+const DELETED: &str = "deleted";
+const CURSOR: &str = "cursor";
+const COPIES: &str = "copies";
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// What the copies must hold.
+    pub state: OriginState,
+    /// After which copy the next page of the index begins; `None`: with the first one.
+    pub cursor: Option<Item>,
+    /// Whether every copy was visited.
+    pub done: bool,
+    /// Copies that were written so far.
+    pub copies: u64,
+    /// How often the job was written. The guard of the next write.
+    pub revision: u64,
+}
+
+impl Job {
+    /// The job that begins with what is said of an origin, over the one that was there before.
+    pub(super) fn begin(state: OriginState, before: Option<&Self>) -> Self {
+        let revision = before.map_or(0, |job| job.revision) + 1;
+        Self { state, cursor: None, done: false, copies: 0, revision }
+    }
+
+    /// The job's item.
+    #[must_use]
+    pub fn to_item(&self, origin: &Origin) -> Item {
+        let mut item = Item::new()
+            .with(JOB_KEY, origin.job_key())
+            .with(JOB_REVISION, Number::from(self.revision))
+            .with(STAMP, self.state.stamp.as_str())
+            .with(HOPS, Number::from(u64::from(self.state.hops)))
+            .with(COPIES, Number::from(self.copies));
+        item.insert(JOB_DONE.to_owned(), AttributeValue::Bool(self.done));
+        item.insert(DELETED.to_owned(), AttributeValue::Bool(self.state.values.is_none()));
+        let (mut values, mut absent) = (BTreeMap::new(), Vec::new());
+        for (name, value) in self.state.values.iter().flatten() {
+            match value {
+                Some(value) => drop(values.insert(name.clone(), value.clone())),
+                None => absent.push(AttributeValue::from(name.as_str())),
+            }
+        }
+        item.insert(VALUES.to_owned(), AttributeValue::M(values));
+        item.insert(ABSENT.to_owned(), AttributeValue::L(absent));
+        if let Some(cursor) = &self.cursor {
+            item.insert(CURSOR.to_owned(), AttributeValue::M(cursor.0.clone()));
+        }
+        item
+    }
+
+    /// Reads what [`Job::to_item`] wrote.
+    ///
+    /// # Errors
+    /// When it was not written there; somebody must look at it.
+    pub fn from_item(item: &Item) -> Result<Self, Failure> {
+        let damaged = |what: &str| {
+            let key = item.get(JOB_KEY).and_then(AttributeValue::as_str).unwrap_or_default();
+            Failure::Retry(format!(
+                "damaged job `{key}`: {what}; delete it, and touch the origin so that its copies are written again"
+            ))
+        };
+        let number = |name: &str| item.get(name)?.as_number()?.to_u64();
+        let flag = |name: &str| match item.get(name) {
+            Some(AttributeValue::Bool(flag)) => Ok(*flag),
+            _ => Err(damaged(name)),
+        };
+        let stamp = item.get(STAMP).and_then(AttributeValue::as_str);
+        let stamp = stamp.and_then(|text| text.parse().ok()).ok_or_else(|| damaged(STAMP))?;
+        let hops = number(HOPS).and_then(|hops| u32::try_from(hops).ok());
+        let values = item.get(VALUES).and_then(AttributeValue::as_map);
+        let values = values.ok_or_else(|| damaged(VALUES))?;
+        let mut values: BTreeMap<String, Option<AttributeValue>> =
+            values.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
+        match item.get(ABSENT) {
+            Some(AttributeValue::L(names)) => values
+                .extend(names.iter().filter_map(|name| Some((name.as_str()?.to_owned(), None)))),
+            _ => return Err(damaged(ABSENT)),
+        }
+        let cursor = item.get(CURSOR).map(|cursor| cursor.as_map().ok_or_else(|| damaged(CURSOR)));
+        Ok(Self {
+            state: OriginState {
+                stamp,
+                hops: hops.ok_or_else(|| damaged(HOPS))?,
+                values: (!flag(DELETED)?).then_some(values),
+            },
+            cursor: cursor.transpose()?.map(|cursor| Item(cursor.clone())),
+            done: flag(JOB_DONE)?,
+            copies: number(COPIES).ok_or_else(|| damaged(COPIES))?,
+            revision: number(JOB_REVISION).ok_or_else(|| damaged(JOB_REVISION))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rules::Stamp;
+
+    use super::*;
+
+    #[test]
+    fn items_round_trip() {
+        let origin = Origin { rule: "r".to_owned(), key: r#"{"S":"a#b"}"#.to_owned() };
+        let values =
+            BTreeMap::from([("a".to_owned(), Some(AttributeValue::Null)), ("b".to_owned(), None)]);
+        let state = OriginState { stamp: Stamp::lowest(), hops: 2, values: Some(values) };
+        let mut job = Job::begin(state.clone(), None);
+        job.cursor = Some(Item::new().with("k", "v"));
+        assert_eq!(Job::from_item(&job.to_item(&origin)), Ok(job.clone()));
+        let gone = OriginState { values: None, ..state };
+        let gone = Job::begin(gone, Some(&job));
+        assert_eq!(gone.revision, 2);
+        assert_eq!(Job::from_item(&gone.to_item(&origin)), Ok(gone));
+        assert!(Job::from_item(&Item::new().with(JOB_KEY, "x")).is_err());
+        assert_eq!(Origin::from_job_key(&origin.job_key()), Some(origin));
+    }
+}

@@ -1,0 +1,424 @@
+//! The executor of fan-out: keeps one job for each origin, works through it page by page, and looks
+//! at single copies.
+//!
+//! What is said of an origin goes into its job first; the first page of copies follows at once, so
+//! small fans are done with the batch. A larger job goes on through the stream of the jobs' table:
+//! each page moves the job's cursor, which is a change, whose record invokes the function again. So
+//! a stream of origins never waits for a large fan, and a job goes on after a crash. What copies
+//! must hold is the rule's business.
+
+mod dynamodb;
+#[cfg(test)]
+mod in_memory;
+mod job;
+mod self_check;
+#[cfg(test)]
+mod tests;
+
+pub use dynamodb::DynamoDbCopies;
+pub use job::Job;
+pub use self_check::SelfCheckReport;
+
+use futures::{StreamExt, stream};
+use model::{AttributeValue, Item, json};
+use rules::fan_out::{
+    Copy, CopyRule, FanOut, Latest, Look, Origin, OriginState, Update, look, mark_attribute,
+    update_of,
+};
+use rules::{Folded, Found, Needs};
+
+use crate::back_off::{Attempts, Deadline, RetryPolicy};
+use crate::failure::Failure;
+use crate::frame::{Executor, TargetOutcome};
+use crate::tables::WriteOutcome;
+
+/// Copies that are written at the same time: enough to hide the latency of one write.
+const WRITES_AT_ONCE: usize = 64;
+/// Origins, jobs or looks of a batch that are worked on at the same time.
+const TARGETS_AT_ONCE: usize = 16;
+/// Pages that are visited at once when an origin changed; the others follow by the job's stream.
+const PAGES_AT_ONCE: usize = 1;
+
+/// Some copies of an origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyPage {
+    /// Their primary keys.
+    pub keys: Vec<Item>,
+    /// After which one the next page begins; `None` on the last page.
+    pub next: Option<Item>,
+}
+
+/// When a copy still may be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyGuard {
+    /// It is a copy of the mark's origin, and its mark is older or of another origin.
+    Older,
+    /// It is a copy of the mark's origin, and its mark is this one.
+    Seen(Option<AttributeValue>),
+}
+
+/// The tables of origins, copies and jobs. Single reads are strongly consistent, the index's are not.
+pub trait CopyTables: Send + Sync {
+    /// Reads a job.
+    fn job(&self, origin: &Origin) -> impl Future<Output = Result<Option<Item>, Failure>> + Send;
+
+    /// Writes a job if it still has the revision `found`; 0: there is none.
+    fn put_job(
+        &self,
+        job: &Item,
+        found: u64,
+    ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
+
+    /// Reads a page of the copies of an origin from the rule's index.
+    fn page(
+        &self,
+        rule: &CopyRule,
+        origin: &AttributeValue,
+        after: Option<&Item>,
+    ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
+
+    /// Reads an origin.
+    fn origin(
+        &self,
+        rule: &CopyRule,
+        key: &AttributeValue,
+    ) -> impl Future<Output = Result<Option<Item>, Failure>> + Send;
+
+    /// Reads a copy.
+    fn copy(
+        &self,
+        rule: &CopyRule,
+        key: &Item,
+    ) -> impl Future<Output = Result<Option<Item>, Failure>> + Send;
+
+    /// Writes a copy if the guard holds.
+    fn write(
+        &self,
+        rule: &CopyRule,
+        key: &Item,
+        update: &Update,
+        guard: &CopyGuard,
+    ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
+
+    /// Reads the keys of some copies of a rule, others with each `draw`.
+    fn sample(
+        &self,
+        rule: &CopyRule,
+        draw: u64,
+    ) -> impl Future<Output = Result<Vec<Item>, Failure>> + Send;
+}
+
+/// The copies of some rules.
+#[derive(Clone, Debug)]
+pub struct Copies<T> {
+    /// The tables.
+    pub tables: T,
+    /// What is copied where.
+    pub rule: FanOut,
+    /// For what others hold up.
+    pub retry: RetryPolicy,
+}
+
+/// Attempts at one piece of work, and why the last one failed.
+struct Trying {
+    attempts: Attempts,
+    failure: String,
+}
+
+impl Trying {
+    async fn next(&mut self) -> bool {
+        self.attempts.next().await
+    }
+
+    /// What was done, or `None` when another attempt may help.
+    fn note<R>(&mut self, outcome: Result<Option<R>, Failure>) -> Result<Option<R>, Failure> {
+        match outcome {
+            Err(Failure::Retry(reason)) => {
+                self.failure = reason;
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    fn give_up(self) -> Failure {
+        Failure::Retry(self.failure)
+    }
+}
+
+fn unknown_rule(name: &str) -> Failure {
+    // A job or a mark of a rule that was removed since: nobody can help it.
+    Failure::Retry(format!("there is no rule `{name}`; was it removed while it had work to do?"))
+}
+
+fn parsed<T, E: std::fmt::Display>(parsed: Result<T, E>, text: &str) -> Result<T, Failure> {
+    parsed.map_err(|error| Failure::Retry(format!("`{text}` is not a key: {error}")))
+}
+
+impl<T: CopyTables> Copies<T> {
+    fn copy_rule(&self, name: &str) -> Result<&CopyRule, Failure> {
+        self.rule.rule(name).ok_or_else(|| unknown_rule(name))
+    }
+
+    fn trying(&self, what: &str) -> Trying {
+        Trying {
+            attempts: self.retry.attempts(),
+            failure: format!("others write this {what} all the time"),
+        }
+    }
+
+    /// Makes the origin's job know what is said of it, and visits the first copies. Answers whether
+    /// the job did not know it.
+    async fn begin(
+        &self,
+        origin: &Origin,
+        latest: &Latest,
+        deadline: Deadline,
+    ) -> Result<usize, Failure> {
+        let Some(state) = &latest.0 else { return Ok(0) };
+        let rule = self.copy_rule(&origin.rule)?;
+        let mut trying = self.trying("job");
+        let (applied, job) = loop {
+            if !trying.next().await {
+                return Err(trying.give_up());
+            }
+            if let Some(begun) = trying.note(self.try_to_begin(origin, state).await)? {
+                break begun;
+            }
+        };
+        if let Some(job) = job {
+            self.work(rule, origin, job, PAGES_AT_ONCE, deadline).await?;
+        }
+        Ok(applied)
+    }
+
+    /// The job that knows the state, if there is something to do, and whether it did not know it.
+    async fn try_to_begin(
+        &self,
+        origin: &Origin,
+        state: &OriginState,
+    ) -> Result<Option<(usize, Option<Job>)>, Failure> {
+        let found = self.tables.job(origin).await?;
+        let found = found.as_ref().map(Job::from_item).transpose()?;
+        if let Some(job) = &found
+            && job.state.stamp >= state.stamp
+        {
+            // The same again goes on where it stopped; what is newer has its own way.
+            let is_same = job.state.stamp == state.stamp;
+            return Ok(Some((0, is_same.then(|| job.clone()))));
+        }
+        let job = Job::begin(state.clone(), found.as_ref());
+        let revision = found.map_or(0, |job| job.revision);
+        Ok(match self.tables.put_job(&job.to_item(origin), revision).await? {
+            WriteOutcome::Written => Some((1, Some(job))),
+            WriteOutcome::GuardFailed => None,
+        })
+    }
+
+    /// Goes on with a job, if it is still at a revision, for half of the time that is left.
+    async fn go_on(
+        &self,
+        origin: &Origin,
+        revision: u64,
+        deadline: Deadline,
+    ) -> Result<usize, Failure> {
+        let rule = self.copy_rule(&origin.rule)?;
+        let mut trying = self.trying("job");
+        let found = loop {
+            if !trying.next().await {
+                return Err(trying.give_up());
+            }
+            if let Some(found) = trying.note(self.tables.job(origin).await.map(Some))? {
+                break found;
+            }
+        };
+        let Some(job) = found.as_ref().map(Job::from_item).transpose()? else { return Ok(0) };
+        if job.revision != revision || job.done {
+            // Every write of the job has a record of its own, so somebody else goes on.
+            return Ok(0);
+        }
+        self.work(rule, origin, job, usize::MAX, deadline.half_way()).await?;
+        Ok(1)
+    }
+
+    /// Visits copies page by page until all are, or the pages or the time are used up, or the job is
+    /// somebody else's.
+    async fn work(
+        &self,
+        rule: &CopyRule,
+        origin: &Origin,
+        mut job: Job,
+        pages_max: usize,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let key = parsed(json::attribute_value_from_str(&origin.key), &origin.key)?;
+        let update = update_of(rule, origin, &job.state);
+        for _ in 0..pages_max {
+            if job.done {
+                break;
+            }
+            let page = match &update {
+                Some(_) => self.read_page(rule, &key, job.cursor.as_ref()).await?,
+                None => CopyPage::default(),
+            };
+            if let Some(update) = &update {
+                job.copies += self.write_all(rule, page.keys, update).await?;
+            }
+            job.done = page.next.is_none();
+            job.cursor = page.next;
+            job.revision += 1;
+            let found = job.revision - 1;
+            if self.tables.put_job(&job.to_item(origin), found).await? == WriteOutcome::GuardFailed
+            {
+                // A newer change of the origin, or another executor at the same job.
+                break;
+            }
+            if deadline.is_over() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_page(
+        &self,
+        rule: &CopyRule,
+        origin: &AttributeValue,
+        after: Option<&Item>,
+    ) -> Result<CopyPage, Failure> {
+        let mut trying = self.trying("index");
+        while trying.next().await {
+            if let Some(page) =
+                trying.note(self.tables.page(rule, origin, after).await.map(Some))?
+            {
+                return Ok(page);
+            }
+        }
+        Err(trying.give_up())
+    }
+
+    async fn write_older(
+        &self,
+        rule: &CopyRule,
+        key: Item,
+        update: &Update,
+    ) -> Result<WriteOutcome, Failure> {
+        let mut trying = self.trying("copy");
+        while trying.next().await {
+            let written = self.tables.write(rule, &key, update, &CopyGuard::Older).await;
+            if let Some(outcome) = trying.note(written.map(Some))? {
+                return Ok(outcome);
+            }
+        }
+        Err(trying.give_up())
+    }
+
+    /// Writes copies; gives how many were older.
+    async fn write_all(
+        &self,
+        rule: &CopyRule,
+        keys: Vec<Item>,
+        update: &Update,
+    ) -> Result<u64, Failure> {
+        let writes: Vec<_> =
+            keys.into_iter().map(|key| self.write_older(rule, key, update)).collect();
+        let mut writes = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
+        let (mut written, mut failed) = (0, None);
+        // All of them are tried: what is written needs not be written again.
+        while let Some(outcome) = writes.next().await {
+            match outcome {
+                Ok(outcome) => written += u64::from(outcome == WriteOutcome::Written),
+                Err(failure) => failed = Some(failure),
+            }
+        }
+        failed.map_or(Ok(written), Err)
+    }
+
+    /// Looks at a copy and writes what it must hold. Answers whether it was written.
+    pub(crate) async fn look_at(&self, rule: &CopyRule, key: &Item) -> Result<usize, Failure> {
+        let mut trying = self.trying("copy");
+        while trying.next().await {
+            if let Some(written) = trying.note(self.try_to_look(rule, key).await)? {
+                return Ok(written);
+            }
+        }
+        Err(trying.give_up())
+    }
+
+    /// One look; `None` asks for another one.
+    async fn try_to_look(&self, rule: &CopyRule, key: &Item) -> Result<Option<usize>, Failure> {
+        // The origin is known from the copy, and the copy must be read after the origin: twice.
+        let Some(before) = self.tables.copy(rule, key).await? else { return Ok(Some(0)) };
+        let Some(value) = before.get(&rule.index_key) else { return Ok(Some(0)) };
+        let is_key =
+            matches!(value, AttributeValue::S(_) | AttributeValue::N(_) | AttributeValue::B(_));
+        if !is_key {
+            return Ok(Some(0));
+        }
+        let origin = Origin { rule: rule.name.clone(), key: rules::fan_out::value_text(value) };
+        let job = self.tables.job(&origin).await?;
+        let job = job.as_ref().map(Job::from_item).transpose()?;
+        let source = self.tables.origin(rule, value).await?;
+        let Some(copy) = self.tables.copy(rule, key).await? else { return Ok(Some(0)) };
+        if copy.get(&rule.index_key) != Some(value) {
+            return Ok(None);
+        }
+        match look(rule, job.as_ref().map(|job| &job.state), source.as_ref(), &copy) {
+            Look::InOrder => Ok(Some(0)),
+            Look::Again => Ok(None),
+            Look::Write(update) => {
+                let seen = CopyGuard::Seen(copy.get(&mark_attribute(&rule.name)).cloned());
+                let written = self.tables.write(rule, key, &update, &seen).await?;
+                Ok((written == WriteOutcome::Written).then_some(1))
+            }
+        }
+    }
+
+    async fn look_at_copy(&self, copy: &Copy) -> Result<usize, Failure> {
+        let rule = self.copy_rule(&copy.rule)?;
+        let key = parsed(json::item_from_str(&copy.key), &copy.key)?;
+        self.look_at(rule, &key).await
+    }
+}
+
+async fn all<F: Future<Output = TargetOutcome>>(work: Vec<F>, outcomes: &mut Vec<TargetOutcome>) {
+    let mut work = stream::iter(work).buffer_unordered(TARGETS_AT_ONCE);
+    while let Some(outcome) = work.next().await {
+        outcomes.push(outcome);
+    }
+}
+
+impl<T: CopyTables> Executor for Copies<T> {
+    async fn load(&self, _needs: Needs) -> Result<Found, Failure> {
+        Ok(Found::default())
+    }
+
+    async fn apply(
+        &self,
+        mut folded: Folded,
+        _found: &Found,
+        deadline: Deadline,
+    ) -> Vec<TargetOutcome> {
+        let origins = std::mem::take(&mut folded.origins);
+        let looks = std::mem::take(&mut folded.looks);
+        let jobs = std::mem::take(&mut folded.jobs);
+        let mut outcomes = TargetOutcome::unknown(folded);
+        let origins = origins.into_iter().map(async |(origin, joined)| {
+            let result = deadline.limit(self.begin(&origin, &joined.value, deadline)).await;
+            TargetOutcome { target: origin.job_key(), records: joined.records, result }
+        });
+        all(origins.collect(), &mut outcomes).await;
+        let looks = looks.into_iter().map(async |(copy, joined)| {
+            let result = deadline.limit(self.look_at_copy(&copy)).await;
+            TargetOutcome { target: copy.key, records: joined.records, result }
+        });
+        all(looks.collect(), &mut outcomes).await;
+        // Jobs last: they take what time is left.
+        let jobs = jobs.into_iter().map(async |(origin, joined)| {
+            let result = deadline.limit(self.go_on(&origin, joined.value.0, deadline)).await;
+            TargetOutcome { target: origin.job_key(), records: joined.records, result }
+        });
+        all(jobs.collect(), &mut outcomes).await;
+        outcomes
+    }
+}

@@ -1,0 +1,106 @@
+//! A table of histories in memory, for tests: it fails, answers too late and lets others overtake,
+//! as a seed says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use model::Item;
+use rules::versions::{Head, Plan, Version, Write};
+
+use super::HistoryTable;
+use crate::failure::Failure;
+use crate::tables::in_memory::Faults;
+use crate::tables::{Loaded, WriteOutcome};
+
+/// Versions in a page: few, so that several are needed.
+const PAGE: usize = 3;
+
+type Versions = BTreeMap<u64, Version>;
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct InMemoryHistories {
+    items: Mutex<BTreeMap<String, (Option<Head>, Versions)>>,
+    random: Mutex<u64>,
+    faults: Faults,
+}
+
+impl InMemoryHistories {
+    pub(crate) fn with_faults(seed: u64, faults: Faults) -> Self {
+        Self { random: Mutex::new(seed), faults, ..Self::default() }
+    }
+
+    pub(crate) fn histories(&self) -> BTreeMap<String, (Option<Head>, Versions)> {
+        self.items.lock().unwrap().clone()
+    }
+
+    fn random(&self) -> u64 {
+        let mut random = self.random.lock().unwrap();
+        *random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *random >> 33
+    }
+
+    async fn request(&self) -> Result<u64, Failure> {
+        for _ in 0..self.random() % 4 {
+            tokio::task::yield_now().await;
+        }
+        let fate = self.random() % 100;
+        if fate < self.faults.lost {
+            return Err(Failure::Retry("throttled".to_owned()));
+        }
+        Ok(fate - self.faults.lost)
+    }
+}
+
+impl HistoryTable for InMemoryHistories {
+    async fn load_heads(&self, items: &BTreeSet<String>) -> Result<Loaded, Failure> {
+        assert!(items.len() <= 100);
+        self.request().await?;
+        let mut loaded = Loaded::default();
+        for item in items {
+            if self.random() % 100 < self.faults.unprocessed {
+                loaded.unprocessed.insert(item.clone());
+            } else if let Some((Some(head), _)) = self.items.lock().unwrap().get(item) {
+                loaded.items.insert(item.clone(), head.to_item(item));
+            }
+        }
+        Ok(loaded)
+    }
+
+    async fn versions_below(&self, item: &str, below: u64) -> Result<Vec<Item>, Failure> {
+        self.request().await?;
+        let items = self.items.lock().unwrap();
+        let Some((_, versions)) = items.get(item) else { return Ok(Vec::new()) };
+        let page = versions.range(..below).rev().take(PAGE);
+        Ok(page.map(|(_, version)| version.to_item(item)).collect())
+    }
+
+    async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<WriteOutcome, Failure> {
+        assert!(plan.writes.len() < 100);
+        let fate = self.request().await?;
+        let outcome = {
+            let mut items = self.items.lock().unwrap();
+            let (head, versions) = items.entry(item.to_owned()).or_default();
+            if head.as_ref().map_or(0, |head| head.revision) == found {
+                *head = Some(plan.head.clone());
+                for write in plan.writes.clone() {
+                    match write {
+                        Write::Put(version) => drop(versions.insert(version.number, version)),
+                        Write::Delete(number) => drop(versions.remove(&number)),
+                        Write::Expire { number, at_seconds } => {
+                            versions.get_mut(&number).unwrap().expires_at = Some(at_seconds);
+                        }
+                    }
+                }
+                WriteOutcome::Written
+            } else {
+                WriteOutcome::GuardFailed
+            }
+        };
+        if fate < self.faults.unanswered {
+            return Err(Failure::Retry("timed out".to_owned()));
+        }
+        Ok(outcome)
+    }
+}

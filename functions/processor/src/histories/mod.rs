@@ -1,0 +1,252 @@
+//! The executor of versions: what a batch says about an item's changes goes into its history, each
+//! plan in one transaction that is guarded by the head's revision.
+//!
+//! Which versions there must be is the rule's business; what changed the items is not known here.
+
+mod dynamodb;
+#[cfg(test)]
+pub(crate) mod in_memory;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use model::Item;
+use model::limits::BATCH_GET_KEYS_MAX;
+use rules::versions::{
+    CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, Retention, Version, missing, plan,
+};
+use rules::{Folded, Found, Needs};
+
+use crate::back_off::{Deadline, RetryPolicy};
+use crate::failure::Failure;
+use crate::frame::{Executor, TargetOutcome};
+use crate::tables::{Loaded, WriteOutcome};
+
+pub use dynamodb::DynamoDbHistories;
+
+/// Histories that are written at the same time: enough to hide the latency of one transaction.
+const WRITES_AT_ONCE: usize = 16;
+/// Requests for heads that one invocation has under way at once.
+const LOADS_AT_ONCE: usize = 4;
+/// Versions in one page of a history.
+pub(crate) const PAGE_VERSIONS: usize = 100;
+
+/// A table of histories.
+pub trait HistoryTable: Send + Sync {
+    /// Reads up to 100 heads, strongly consistent, by the items' keys as text.
+    fn load_heads(
+        &self,
+        items: &BTreeSet<String>,
+    ) -> impl Future<Output = Result<Loaded, Failure>> + Send;
+
+    /// Reads a page of the versions of an item, strongly consistent, latest first, beginning below
+    /// the version number `below`. Empty when there is none left.
+    fn versions_below(
+        &self,
+        item: &str,
+        below: u64,
+    ) -> impl Future<Output = Result<Vec<Item>, Failure>> + Send;
+
+    /// Carries a plan out as a whole if the head still has the revision `found`; 0: there is none.
+    fn write(
+        &self,
+        item: &str,
+        plan: &Plan,
+        found: u64,
+    ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
+}
+
+/// The histories.
+#[derive(Clone, Debug)]
+pub struct Histories<T> {
+    /// Their table.
+    pub table: T,
+    /// How long versions are kept.
+    pub retention: Retention,
+    /// For writes that others hold up.
+    pub retry: RetryPolicy,
+}
+
+impl<T: HistoryTable> Histories<T> {
+    /// Makes the history of `item` know `changes`; gives how many it did not know.
+    async fn join(
+        &self,
+        item: &str,
+        changes: &Changes,
+        found: Option<&Item>,
+    ) -> Result<usize, Failure> {
+        let mut found = found.cloned();
+        let (mut changes, mut written) = (changes.clone(), 0);
+        let mut failure = "others write this history all the time".to_owned();
+        let mut attempts = self.retry.attempts();
+        let mut is_known = true;
+        while attempts.next().await {
+            if !is_known {
+                found = match self.load([item.to_owned()].into()).await {
+                    Ok(mut heads) => heads.remove(item),
+                    Err(Failure::Retry(reason)) => {
+                        failure = reason;
+                        continue;
+                    }
+                    Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+                };
+                is_known = true;
+            }
+            // Damaged since it was loaded: the next delivery refuses its records.
+            let head = found.as_ref().map(Head::from_item).transpose();
+            let head = head.map_err(|error| Failure::Retry(error.to_string()))?;
+            match self.add_some(item, head.as_ref(), &changes).await {
+                Ok(Added::Nothing) => return Ok(written),
+                Ok(Added::Some { these, head }) => {
+                    written += these.len();
+                    changes = changes.without(&these);
+                    if changes.is_empty() {
+                        return Ok(written);
+                    }
+                    found = Some(head.to_item(item));
+                    // Each restart leaves fewer changes, so there are as many as changes at most.
+                    attempts.restart();
+                }
+                Ok(Added::Overtaken) => is_known = false,
+                Err(Failure::Retry(reason)) => {
+                    is_known = false;
+                    failure = reason;
+                }
+                Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+            }
+        }
+        Err(Failure::Retry(failure))
+    }
+
+    /// Adds the first of the changes that the history does not know.
+    async fn add_some(
+        &self,
+        item: &str,
+        head: Option<&Head>,
+        changes: &Changes,
+    ) -> Result<Added, Failure> {
+        let tail = match head {
+            Some(head) if head.needs_tail(changes) => self.load_tail(item, head, changes).await?,
+            _ => Vec::new(),
+        };
+        let these = missing(head, &tail, changes).first(CHANGES_MAX, IMAGE_BYTES_MAX);
+        if these.is_empty() {
+            return Ok(Added::Nothing);
+        }
+        // What came late cannot be helped here; when its last attempt failed it is put aside by Lambda.
+        let plan = plan(head, &tail, &these, self.retention)
+            .map_err(|late| Failure::Retry(late.to_string()))?;
+        let revision = head.map_or(0, |head| head.revision);
+        Ok(match self.table.write(item, &plan, revision).await? {
+            WriteOutcome::Written => Added::Some { these, head: plan.head },
+            WriteOutcome::GuardFailed => Added::Overtaken,
+        })
+    }
+
+    /// The last versions of a history, by number, from before the earliest change on.
+    async fn load_tail(
+        &self,
+        item: &str,
+        head: &Head,
+        changes: &Changes,
+    ) -> Result<Vec<Version>, Failure> {
+        let mut tail: Vec<Version> = Vec::new();
+        let mut below = head.latest + 1;
+        // Bounded by the number of versions: each page begins below the last one.
+        loop {
+            let page = self.table.versions_below(item, below).await?;
+            let versions = page.iter().map(Version::from_item).collect::<Result<Vec<_>, _>>();
+            tail.extend(versions.map_err(|error| Failure::Retry(error.to_string()))?);
+            let Some(last) = tail.last().filter(|_| !page.is_empty()) else { break };
+            below = last.number;
+            if changes.earliest().is_none_or(|earliest| last.stamp < *earliest) && below > 2 {
+                break;
+            }
+            if below == 1 {
+                break;
+            }
+        }
+        tail.reverse();
+        Ok(tail)
+    }
+
+    async fn load(&self, items: BTreeSet<String>) -> Result<BTreeMap<String, Item>, Failure> {
+        let items: Vec<String> = items.into_iter().collect();
+        let chunks = items.chunks(BATCH_GET_KEYS_MAX);
+        let chunks: Vec<BTreeSet<String>> = chunks.map(|c| c.iter().cloned().collect()).collect();
+        stream::iter(chunks.into_iter().map(|chunk| self.load_chunk(chunk)))
+            .buffer_unordered(LOADS_AT_ONCE)
+            .try_fold(BTreeMap::new(), async |mut all, some| {
+                all.extend(some);
+                Ok(all)
+            })
+            .await
+    }
+
+    async fn load_chunk(
+        &self,
+        mut missing: BTreeSet<String>,
+    ) -> Result<BTreeMap<String, Item>, Failure> {
+        let mut heads = BTreeMap::new();
+        let mut attempts = self.retry.attempts();
+        let mut failure = "keys stay unprocessed, the table is throttled".to_owned();
+        while attempts.next().await {
+            match self.table.load_heads(&missing).await {
+                Ok(loaded) => {
+                    heads.extend(loaded.items);
+                    if loaded.unprocessed.is_empty() {
+                        return Ok(heads);
+                    }
+                    if loaded.unprocessed.len() < missing.len() {
+                        attempts.restart();
+                    }
+                    missing = loaded.unprocessed;
+                }
+                Err(Failure::Retry(reason)) => failure = reason,
+                Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+            }
+        }
+        Err(Failure::Retry(failure))
+    }
+}
+
+/// What became of an attempt.
+enum Added {
+    /// All changes were known.
+    Nothing,
+    /// These changes are in the history now, whose head is this one.
+    Some { these: Changes, head: Head },
+    /// Somebody else wrote the history in between.
+    Overtaken,
+}
+
+impl<T: HistoryTable> Executor for Histories<T> {
+    async fn load(&self, needs: Needs) -> Result<Found, Failure> {
+        Ok(Found { heads: self.load(needs.heads).await?, ..Found::default() })
+    }
+
+    async fn apply(
+        &self,
+        mut folded: Folded,
+        found: &Found,
+        deadline: Deadline,
+    ) -> Vec<TargetOutcome> {
+        let changes = std::mem::take(&mut folded.changes);
+        let mut outcomes = TargetOutcome::unknown(folded);
+        let joins: Vec<_> = changes
+            .into_iter()
+            .map(async |(item, joined)| {
+                let work = self.join(&item, &joined.value, found.heads.get(&item));
+                let result = deadline.limit(work).await;
+                TargetOutcome { target: item, records: joined.records, result }
+            })
+            .collect();
+        let mut joins = stream::iter(joins).buffer_unordered(WRITES_AT_ONCE);
+        while let Some(outcome) = joins.next().await {
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+}

@@ -1,0 +1,149 @@
+//! Histories in memory: several executors at once, faults, batches that come again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use model::stream_record::{LambdaRecord, decode_lambda_record};
+use model::{AttributeValue, json};
+use rules::versions::Versions;
+use rules::{Rule, fold};
+
+use super::in_memory::InMemoryHistories;
+use super::*;
+use crate::tables::in_memory::{AT_ONCE, Faults};
+
+impl<T: HistoryTable> HistoryTable for Arc<T> {
+    async fn load_heads(&self, items: &BTreeSet<String>) -> Result<Loaded, Failure> {
+        self.as_ref().load_heads(items).await
+    }
+
+    async fn versions_below(&self, item: &str, below: u64) -> Result<Vec<Item>, Failure> {
+        self.as_ref().versions_below(item, below).await
+    }
+
+    async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<WriteOutcome, Failure> {
+        self.as_ref().write(item, plan, found).await
+    }
+}
+
+fn histories(
+    table: &Arc<InMemoryHistories>,
+    retention: Retention,
+) -> Histories<Arc<InMemoryHistories>> {
+    Histories { table: Arc::clone(table), retention, retry: AT_ONCE }
+}
+
+/// The change with a number of one of three items.
+fn record(number: u64) -> LambdaRecord {
+    let item = number % 3;
+    let image = |value: u64| format!(r#"{{"id":{{"S":"{item}"}},"v":{{"N":"{value}"}}}}"#);
+    let before = number.checked_sub(3).map(|before| format!(r#""OldImage":{},"#, image(before)));
+    let event = if before.is_some() { "MODIFY" } else { "INSERT" };
+    let text = format!(
+        r#"{{"eventID":"e{number}","eventName":"{event}","dynamodb":{{"ApproximateCreationDateTime":{},"Keys":{{"id":{{"S":"{item}"}}}},{}"NewImage":{},"SequenceNumber":"{}","SizeBytes":1,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/movies/stream/2026"}}"#,
+        1000 + number,
+        before.unwrap_or_default(),
+        image(number),
+        number + 1,
+    );
+    decode_lambda_record(&json::parse(text.as_bytes()).unwrap()).unwrap()
+}
+
+/// Applies records `from` to `to`, exclusive; gives how many of them changed a history.
+async fn apply(
+    histories: &Histories<Arc<InMemoryHistories>>,
+    from: u64,
+    to: u64,
+) -> Result<usize, Failure> {
+    let rule = Versions { table: "movies".to_owned() };
+    let records: Vec<LambdaRecord> = (from..to).map(record).collect();
+    let needs = rule.needs(&records.iter().collect::<Vec<_>>());
+    let found = Executor::load(histories, needs).await?;
+    let effects = records.iter().enumerate().flat_map(|(position, record)| {
+        let effects = rule.decide(record, &found).unwrap();
+        effects.into_iter().map(move |effect| (position, effect))
+    });
+    let deadline = Deadline::after(Duration::from_secs(3600));
+    let outcomes = histories.apply(fold(effects), &found, deadline).await;
+    outcomes.into_iter().map(|outcome| outcome.result).sum()
+}
+
+fn check(table: &InMemoryHistories, count: u64) {
+    for (item, (head, versions)) in table.histories() {
+        let number: u64 =
+            item.chars().find(char::is_ascii_digit).unwrap().to_string().parse().unwrap();
+        let values: Vec<u64> = versions
+            .values()
+            .map(|v| v.image.as_ref().unwrap()["v"].as_number().unwrap().to_u64().unwrap())
+            .collect();
+        let expected: Vec<u64> = (0..count).filter(|value| value % 3 == number).collect();
+        assert_eq!(values, expected, "{item}");
+        assert!(versions.keys().copied().eq(1..=expected.len() as u64));
+        assert_eq!(head.unwrap().latest, expected.len() as u64);
+    }
+}
+
+#[tokio::test]
+async fn batches_that_come_again_add_nothing() {
+    let table = Arc::new(InMemoryHistories::default());
+    let histories = histories(&table, Retention::default());
+    assert_eq!(apply(&histories, 0, 200).await, Ok(200));
+    check(&table, 200);
+    let before = table.histories();
+    for (from, to) in [(0, 200), (150, 200), (0, 1), (77, 99)] {
+        assert_eq!(apply(&histories, from, to).await, Ok(0));
+    }
+    assert_eq!(table.histories(), before);
+    assert_eq!(apply(&histories, 190, 230).await, Ok(30));
+    check(&table, 230);
+}
+
+#[tokio::test]
+async fn executors_at_the_same_time_number_each_change_once() {
+    for seed in 0..64 {
+        let faults = Faults { lost: 10, unanswered: 10, unprocessed: 20 };
+        let table = Arc::new(InMemoryHistories::with_faults(seed, faults));
+        let histories = histories(&table, Retention::default());
+        // The records of a stream in order, by three executors that are at different places.
+        let executors = (0..3u64).map(|executor| {
+            let histories = &histories;
+            async move {
+                let mut done = 0;
+                while done < 60 {
+                    let to = (done + 3 + (seed + executor) % 5).min(60);
+                    // What fails is delivered again with other boundaries.
+                    if apply(histories, done.saturating_sub(executor), to).await.is_ok() {
+                        done = to;
+                    }
+                }
+            }
+        });
+        join_all(executors).await;
+        check(&table, 60);
+    }
+}
+
+#[tokio::test]
+async fn pruned_versions_do_not_come_back() {
+    let table = Arc::new(InMemoryHistories::default());
+    let histories = histories(&table, Retention { keep_last: Some(4), keep_days: 0 });
+    apply(&histories, 0, 90).await.unwrap();
+    apply(&histories, 90, 99).await.unwrap();
+    assert_eq!(apply(&histories, 0, 99).await, Ok(0));
+    for (head, versions) in table.histories().into_values() {
+        assert!(versions.keys().copied().eq(30..=33), "{versions:?}");
+        assert_eq!(head.map(|head| (head.first, head.latest)), Some((30, 33)));
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_history_is_not_written() {
+    let table = Arc::new(InMemoryHistories::default());
+    let histories = histories(&table, Retention::default());
+    apply(&histories, 0, 3).await.unwrap();
+    let damaged = Item::new().with("item", AttributeValue::from("x"));
+    let changes = Changes::default();
+    let joined = histories.join("x", &changes, Some(&damaged)).await;
+    assert!(matches!(joined, Err(Failure::Retry(_))), "{joined:?}");
+}

@@ -1,0 +1,146 @@
+//! What is wrong with rules taken together: names that are taken twice, attributes that two rules
+//! write, and rules that feed each other.
+//!
+//! Whether tables and indexes exist is not known here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::declaration::CopyRule;
+
+/// What is wrong, and with which rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The number of the rule, from 0.
+    pub rule: usize,
+    /// What is wrong and what to write instead.
+    pub text: String,
+}
+
+type Place<'r> = (&'r str, &'r str);
+
+/// Everything that is wrong.
+#[must_use]
+pub fn check(rules: &[CopyRule]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let (mut names, mut written) = (BTreeSet::new(), BTreeMap::new());
+    for (number, rule) in rules.iter().enumerate() {
+        let mut problem = |text: String| problems.push(Problem { rule: number, text });
+        if !names.insert(&rule.name) {
+            problem(format!("the name `{}` is taken; names of rules are different", rule.name));
+        }
+        for to in rule.attributes.keys() {
+            if *to == rule.index_key {
+                problem(format!(
+                    "`{to}` says which origin a copy has, so it cannot be copied from there"
+                ));
+            }
+            if let Some(other) = written.insert((rule.target.as_str(), to.as_str()), &rule.name) {
+                problem(format!(
+                    "rule `{other}` writes `{to}` of table `{}` as well; an attribute has one origin",
+                    rule.target
+                ));
+            }
+        }
+    }
+    problems.extend(cycle(rules));
+    problems
+}
+
+/// The first cycle over attributes: an attribute that is copied, through any number of rules, into
+/// itself. An attribute that says which origin a copy has counts too: it decides what is copied.
+fn cycle(rules: &[CopyRule]) -> Option<Problem> {
+    let mut edges: BTreeMap<Place<'_>, Vec<(Place<'_>, usize)>> = BTreeMap::new();
+    for (number, rule) in rules.iter().enumerate() {
+        for (to, from) in &rule.attributes {
+            let target = (rule.target.as_str(), to.as_str());
+            let sources = [
+                (rule.origin.as_str(), from.as_str()),
+                (rule.target.as_str(), rule.index_key.as_str()),
+            ];
+            for source in sources {
+                edges.entry(source).or_default().push((target, number));
+            }
+        }
+    }
+    let mut done = BTreeSet::new();
+    for start in edges.keys() {
+        // Places on the way from the start, each with the edges that are left to follow.
+        let mut path = vec![(*start, 0)];
+        while let Some((place, next)) = path.last_mut() {
+            let Some((target, rule)) = edges.get(place).and_then(|edges| edges.get(*next)) else {
+                done.insert(*place);
+                path.pop();
+                continue;
+            };
+            *next += 1;
+            if let Some(begin) = path.iter().position(|(place, _)| place == target) {
+                let names =
+                    path.iter().skip(begin).map(|((table, name), _)| format!("{table}.{name}"));
+                let way = names.chain([format!("{}.{}", target.0, target.1)]).collect::<Vec<_>>();
+                let text =
+                    format!("the rules feed each other: {}; break the loop", way.join(" -> "));
+                return Some(Problem { rule: *rule, text });
+            }
+            if !done.contains(target) {
+                path.push((*target, 0));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_rules;
+    use super::*;
+
+    fn problems(rules: &[(&str, &str, &str, &str)]) -> Vec<String> {
+        let text: String = rules
+            .iter()
+            .map(|(name, from, to, attributes)| {
+                format!("- {{name: {name}, from: {from}, to: {to}, index: i, key: {{oid: id}}, attributes: {{{attributes}}}, on-delete: keep}}\n")
+            })
+            .collect();
+        check(&parse_rules(&text).unwrap())
+            .into_iter()
+            .map(|p| format!("{}: {}", p.rule, p.text))
+            .collect()
+    }
+
+    #[test]
+    fn rules_that_feed_each_other_are_found() {
+        assert!(
+            problems(&[
+                ("x", "aaa", "bbb", "n: n"),
+                ("y", "bbb", "ccc", "n: n"),
+                ("z", "ccc", "aaa", "m: other")
+            ])
+            .is_empty()
+        );
+        assert_eq!(
+            problems(&[
+                ("x", "aaa", "bbb", "n: n"),
+                ("y", "bbb", "ccc", "n: n"),
+                ("z", "ccc", "aaa", "n: n")
+            ]),
+            ["2: the rules feed each other: aaa.n -> bbb.n -> ccc.n -> aaa.n; break the loop"]
+        );
+        assert_eq!(
+            problems(&[("x", "aaa", "aaa", "n: n")]),
+            ["0: the rules feed each other: aaa.n -> aaa.n; break the loop"]
+        );
+    }
+
+    #[test]
+    fn one_attribute_has_one_origin() {
+        assert_eq!(
+            problems(&[("x", "aaa", "bbb", "n: n"), ("x", "ccc", "bbb", "n: m, oid: id")]),
+            [
+                "1: the name `x` is taken; names of rules are different",
+                "1: rule `x` writes `n` of table `bbb` as well; an attribute has one origin",
+                "1: `oid` says which origin a copy has, so it cannot be copied from there",
+                "1: the rules feed each other: bbb.oid -> bbb.oid; break the loop",
+            ]
+        );
+    }
+}

@@ -1,0 +1,378 @@
+//! Rules as they are written: YAML, read with the place of everything that is wrong.
+//!
+//! What the rules mean together is checked in `check`. Nothing but plain YAML is taken: no aliases,
+//! no tags.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
+use saphyr_parser::{Event, Parser, Span};
+
+use super::check::check;
+use super::mark::MARK_PREFIX;
+
+/// Bytes of a declaration at most: an environment variable has 4 KB together with the others.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
+/// Lists and mappings inside each other at most; rules have three.
+const DEPTH_MAX: usize = 8;
+/// What a rule has.
+const FIELDS: [&str; 7] = ["name", "from", "to", "index", "key", "attributes", "on-delete"];
+
+/// What becomes of the copies when their origin is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDelete {
+    /// They are deleted.
+    Cascade,
+    /// What was copied is removed from them.
+    Clear,
+    /// They stay as they are.
+    Keep,
+}
+
+/// What is copied from one table into another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyRule {
+    /// Its name: 1 to 32 of a-z, 0-9 and `-`. Marks and jobs have it.
+    pub name: String,
+    /// The table of the origins.
+    pub origin: String,
+    /// The partition key attribute of the origins; they have no sort key.
+    pub origin_key: String,
+    /// The table of the copies.
+    pub target: String,
+    /// The index of the copies by origin.
+    pub index: String,
+    /// The attribute of a copy that holds its origin's key: the index's partition key.
+    pub index_key: String,
+    /// By attribute of the copy, the attribute of the origin.
+    pub attributes: BTreeMap<String, String>,
+    /// What happens when the origin is deleted.
+    pub on_delete: OnDelete,
+}
+
+/// What is wrong with a declaration, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclarationError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The line itself.
+    pub source_line: String,
+    /// What is wrong and what to write instead.
+    pub message: String,
+}
+
+impl std::error::Error for DeclarationError {}
+
+impl fmt::Display for DeclarationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, column, source_line, message } = self;
+        write!(f, "line {line}, column {column}: {message} (in `{}`)", source_line.trim())
+    }
+}
+
+/// A place of the text and what stands there.
+#[derive(Clone, Debug)]
+struct Node {
+    at: (usize, usize),
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Node, Node)>),
+}
+
+type Failed = ((usize, usize), String);
+
+/// Reads rules: a list of mappings.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn parse_rules(text: &str) -> Result<Vec<CopyRule>, DeclarationError> {
+    read(text).map_err(|((line, column), message)| DeclarationError {
+        line,
+        column,
+        source_line: text.lines().nth(line.saturating_sub(1)).unwrap_or_default().to_owned(),
+        message,
+    })
+}
+
+fn read(text: &str) -> Result<Vec<CopyRule>, Failed> {
+    let root = tree(text)?;
+    let Kind::List(nodes) = &root.kind else {
+        return Err((root.at, "rules are a list; begin each rule with `- `".to_owned()));
+    };
+    let rules = nodes.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+    if rules.is_empty() {
+        return Err((root.at, "there is no rule".to_owned()));
+    }
+    Ok(rules)
+}
+
+/// Reads rules and checks them together, as a function does when it starts.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn parse_and_check(text: &str) -> Result<Vec<CopyRule>, DeclarationError> {
+    let rules = parse_rules(text)?;
+    let Some(problem) = check(&rules).into_iter().next() else { return Ok(rules) };
+    let at = match tree(text).map(|root| root.kind) {
+        Ok(Kind::List(nodes)) => nodes.get(problem.rule).map(|node| node.at),
+        _ => None,
+    };
+    let (line, column) = at.unwrap_or((1, 1));
+    let source_line = text.lines().nth(line.saturating_sub(1)).unwrap_or_default().to_owned();
+    Err(DeclarationError { line, column, source_line, message: problem.text })
+}
+
+/// A list or mapping that is not closed yet.
+enum Open {
+    List((usize, usize), Vec<Node>),
+    Map((usize, usize), Vec<(Node, Node)>, Option<Node>),
+}
+
+fn place(span: Span) -> (usize, usize) {
+    (span.start.line(), span.start.col() + 1)
+}
+
+fn tree(text: &str) -> Result<Node, Failed> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(((1, 1), format!("the rules have more than {TEXT_BYTES_MAX} bytes")));
+    }
+    let mut open: Vec<Open> = Vec::new();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| {
+            let at = error.marker();
+            ((at.line(), at.col() + 1), format!("this is not YAML: {}", error.info()))
+        })?;
+        let at = place(span);
+        let node = match event {
+            Event::SequenceStart(_, None) => {
+                open.push(Open::List(at, Vec::new()));
+                None
+            }
+            Event::MappingStart(_, None) => {
+                open.push(Open::Map(at, Vec::new(), None));
+                None
+            }
+            Event::SequenceEnd | Event::MappingEnd => open.pop().map(|open| match open {
+                Open::List(at, nodes) => Node { at, kind: Kind::List(nodes) },
+                Open::Map(at, entries, _) => Node { at, kind: Kind::Map(entries) },
+            }),
+            Event::Scalar(text, _, _, None) => {
+                Some(Node { at, kind: Kind::Text(text.into_owned()) })
+            }
+            Event::SequenceStart(..)
+            | Event::MappingStart(..)
+            | Event::Scalar(..)
+            | Event::Alias(_) => {
+                return Err((at, "aliases and tags are not taken; write it out".to_owned()));
+            }
+            _ => None,
+        };
+        if open.len() > DEPTH_MAX {
+            return Err((at, "this is nested too deep for a rule".to_owned()));
+        }
+        let Some(node) = node else { continue };
+        match open.last_mut() {
+            None => return Ok(node),
+            Some(Open::List(_, nodes)) => nodes.push(node),
+            Some(Open::Map(_, entries, key)) => match key.take() {
+                None => *key = Some(node),
+                Some(key) => entries.push((key, node)),
+            },
+        }
+    }
+    Err(((1, 1), "there are no rules".to_owned()))
+}
+
+fn text_of(node: &Node, what: &str) -> Result<String, Failed> {
+    match &node.kind {
+        Kind::Text(text) if !text.is_empty() => Ok(text.clone()),
+        _ => Err((node.at, format!("{what} is a text"))),
+    }
+}
+
+fn rule(node: &Node) -> Result<CopyRule, Failed> {
+    let Kind::Map(entries) = &node.kind else {
+        return Err((node.at, format!("a rule is a mapping with {}", FIELDS.join(", "))));
+    };
+    let mut fields: BTreeMap<String, &Node> = BTreeMap::new();
+    for (key, value) in entries {
+        let name = text_of(key, "a name")?;
+        if !FIELDS.contains(&name.as_str()) {
+            return Err((key.at, format!("a rule has no `{name}`; it has {}", FIELDS.join(", "))));
+        }
+        if fields.insert(name.clone(), value).is_some() {
+            return Err((key.at, format!("`{name}` stands here twice")));
+        }
+    }
+    let field = |name: &str| {
+        fields.get(name).copied().ok_or_else(|| (node.at, format!("the rule has no `{name}`")))
+    };
+    let name = text_of(field("name")?, "`name`")?;
+    let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if name.len() > 32 || !name.bytes().all(is_name) {
+        return Err((
+            field("name")?.at,
+            format!("`{name}` is not a name: write 1 to 32 of a-z, 0-9 and `-`"),
+        ));
+    }
+    let (index_key, origin_key) = one_pair(field("key")?)?;
+    let on_delete = field("on-delete")?;
+    let on_delete = match text_of(on_delete, "`on-delete`")?.as_str() {
+        "cascade" => OnDelete::Cascade,
+        "clear" => OnDelete::Clear,
+        "keep" => OnDelete::Keep,
+        other => {
+            return Err((
+                on_delete.at,
+                format!("`{other}` is unknown; write cascade, clear or keep"),
+            ));
+        }
+    };
+    Ok(CopyRule {
+        name,
+        origin: table(field("from")?)?,
+        origin_key,
+        target: table(field("to")?)?,
+        index: text_of(field("index")?, "`index`")?,
+        index_key,
+        attributes: attributes(field("attributes")?)?,
+        on_delete,
+    })
+}
+
+fn table(node: &Node) -> Result<String, Failed> {
+    let name = text_of(node, "the name of a table")?;
+    let is_name = (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+    if is_name {
+        Ok(name)
+    } else {
+        Err((
+            node.at,
+            format!(
+                "`{name}` is not a table name; write 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.`"
+            ),
+        ))
+    }
+}
+
+fn pairs(node: &Node, what: &str) -> Result<Vec<(Node, String, String)>, Failed> {
+    let Kind::Map(entries) = &node.kind else { return Err((node.at, what.to_owned())) };
+    let pair = |(to, from): &(Node, Node)| {
+        Ok((to.clone(), text_of(to, "an attribute")?, text_of(from, "an attribute")?))
+    };
+    entries.iter().map(pair).collect()
+}
+
+fn one_pair(node: &Node) -> Result<(String, String), Failed> {
+    let what = "`key` is one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}`";
+    match pairs(node, what)?.as_slice() {
+        [(_, to, from)] => Ok((to.clone(), from.clone())),
+        _ => Err((node.at, what.to_owned())),
+    }
+}
+
+fn attributes(node: &Node) -> Result<BTreeMap<String, String>, Failed> {
+    let what = "`attributes` are pairs: the attribute of the copy, and the origin's, such as `{productName: productName}`";
+    let mut attributes = BTreeMap::new();
+    for (at, to, from) in pairs(node, what)? {
+        if to.starts_with(MARK_PREFIX) {
+            return Err((at.at, format!("attributes that begin with `{MARK_PREFIX}` are marks")));
+        }
+        if attributes.insert(to.clone(), from).is_some() {
+            return Err((at.at, format!("`{to}` stands here twice")));
+        }
+    }
+    if attributes.is_empty() { Err((node.at, what.to_owned())) } else { Ok(attributes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: &str = "- name: products\n  from: products\n  to: order-lines\n  index: by-product\n  key: {productID: id}\n  attributes:\n    productName: name\n    unit: quantityPerUnit\n  on-delete: cascade\n";
+
+    #[test]
+    fn a_rule_is_read() {
+        let rules = parse_and_check(RULE).unwrap();
+        let expected = CopyRule {
+            name: "products".to_owned(),
+            origin: "products".to_owned(),
+            origin_key: "id".to_owned(),
+            target: "order-lines".to_owned(),
+            index: "by-product".to_owned(),
+            index_key: "productID".to_owned(),
+            attributes: [("productName", "name"), ("unit", "quantityPerUnit")]
+                .map(|(to, from)| (to.to_owned(), from.to_owned()))
+                .into(),
+            on_delete: OnDelete::Cascade,
+        };
+        assert_eq!(rules, [expected]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (from, to, expected) in [
+            (
+                "cascade",
+                "drop",
+                "line 9, column 14: `drop` is unknown; write cascade, clear or keep (in `on-delete: drop`)",
+            ),
+            (
+                "to: order-lines\n  ",
+                "",
+                "line 1, column 3: the rule has no `to` (in `- name: products`)",
+            ),
+            (
+                "index:",
+                "indx:",
+                "line 4, column 3: a rule has no `indx`; it has name, from, to, index, key, attributes, on-delete (in `indx: by-product`)",
+            ),
+            (
+                "{productID: id}",
+                "{a: b, c: d}",
+                "line 5, column 8: `key` is one pair: the attribute of the copy, and the origin's key, such as `{productID: productID}` (in `key: {a: b, c: d}`)",
+            ),
+            (
+                "unit:",
+                "productName:",
+                "line 8, column 5: `productName` stands here twice (in `productName: quantityPerUnit`)",
+            ),
+            (
+                "unit:",
+                "_from_x:",
+                "line 8, column 5: attributes that begin with `_from_` are marks (in `_from_x: quantityPerUnit`)",
+            ),
+            (
+                "name: products",
+                "name: A B",
+                "line 1, column 9: `A B` is not a name: write 1 to 32 of a-z, 0-9 and `-` (in `- name: A B`)",
+            ),
+            (
+                "from: products",
+                "from: p",
+                "line 2, column 9: `p` is not a table name; write 3 to 255 of a-z, A-Z, 0-9, `_`, `-` and `.` (in `from: p`)",
+            ),
+            (
+                "unit:",
+                "productID:",
+                "line 1, column 3: `productID` says which origin a copy has, so it cannot be copied from there (in `- name: products`)",
+            ),
+        ] {
+            let text = RULE.replacen(from, to, 1);
+            let error = parse_and_check(&text).map(drop).unwrap_err().to_string();
+            assert_eq!(error, expected);
+        }
+        for text in ["", "x", "[]", "- x", "a: [", "- - - - - - - - - - x"] {
+            assert!(parse_rules(text).is_err(), "{text}");
+        }
+    }
+}

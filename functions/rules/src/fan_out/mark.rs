@@ -1,0 +1,78 @@
+//! Marks: what a copy says about where its values are from.
+//!
+//! A mark is one string, so that one condition of a write compares it: marks of one origin sort by
+//! stamp. A mark of another origin is not compared at all.
+
+use crate::stamp::Stamp;
+
+/// What the attribute of every mark begins with.
+pub const MARK_PREFIX: &str = "_from_";
+
+/// Where the values of a copy are from: `<origin>@<stamp> <hops>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The origin's key value in DynamoDB JSON.
+    pub origin: String,
+    /// As of when.
+    pub stamp: Stamp,
+    /// Through how many copies the values came.
+    pub hops: u32,
+}
+
+/// The attribute that holds the mark of a rule.
+#[must_use]
+pub fn mark_attribute(rule: &str) -> String {
+    format!("{MARK_PREFIX}{rule}")
+}
+
+impl Mark {
+    /// What every mark of the same origin begins with, and no mark of another one: an origin's text
+    /// is JSON, which ends where `@` stands.
+    #[must_use]
+    pub fn prefix(origin: &str) -> String {
+        format!("{origin}@")
+    }
+
+    /// The text. The space before the hops sorts before the `+` of a stamp, so a longer stamp is a
+    /// later mark.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{}{} {}", Self::prefix(&self.origin), self.stamp, self.hops)
+    }
+
+    /// Reads what [`Mark::text`] wrote; `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (rest, hops) = text.rsplit_once(' ')?;
+        let (origin, stamp) = rest.rsplit_once('@')?;
+        Some(Self {
+            origin: origin.to_owned(),
+            stamp: stamp.parse().ok()?,
+            hops: hops.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_one_origin_sort_by_stamp() {
+        let stamp = |sequence: &str| Stamp::of_record("2026", &sequence.parse().unwrap());
+        let mark = |stamp: Stamp, hops| Mark { origin: r#"{"S":"a @b"}"#.to_owned(), stamp, hops };
+        let in_order = [
+            mark(Stamp::lowest(), 3),
+            mark(Stamp::lowest().reconciled(1), 1),
+            mark(stamp("9"), 4),
+            mark(stamp("9").reconciled(1), 1),
+            mark(stamp("9").reconciled(2), 1),
+            mark(stamp("10"), 1),
+        ];
+        assert!(in_order.iter().map(Mark::text).is_sorted());
+        for mark in in_order {
+            assert_eq!(Mark::parse(&mark.text()), Some(mark));
+        }
+        assert_eq!(Mark::parse("{\"S\":\"a\"}@x 1"), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! Fan-out: when named attributes of an origin change, every copy of them follows.
+//!
+//! A record of an origin says what its copies must hold, as of its stamp; the latest such statement
+//! of an origin is its **job**, which is worked through page by page. A record of a copy may ask
+//! for a look at that copy: it is new, it moved to another origin, or somebody else wrote what is
+//! copied. Tables are not read or written here.
+//!
+//! **Why it ends.** A copy is written only if that changes it, and then its mark changes with it; a
+//! record whose mark changed asks for no look. Rules that feed each other are refused at the start
+//! ([`check`]); rules of other deployments are not known here, so each mark counts how many copies
+//! the value came through, and after [`HOPS_MAX`] the record is refused.
+
+mod check;
+mod copy;
+mod declaration;
+mod mark;
+
+pub use check::{Problem, check};
+pub use copy::{Look, OriginState, Update, is_as_wanted, look, update_of};
+pub use declaration::{CopyRule, DeclarationError, OnDelete, parse_and_check, parse_rules};
+pub use mark::{MARK_PREFIX, Mark, mark_attribute};
+
+use model::stream_record::LambdaRecord;
+use model::{AttributeValue, EventName, Item, json};
+
+use crate::effect::{Effect, Join};
+use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
+use crate::stamp::Stamp;
+
+/// Copies of copies that a value may come through, inclusive.
+pub const HOPS_MAX: u32 = 5;
+/// The attribute of a job that says how often it was written; the guard of its next write.
+pub const JOB_REVISION: &str = "revision";
+/// The partition key attribute of the table of jobs.
+pub const JOB_KEY: &str = "job";
+/// The attribute of a job that says that every copy was visited.
+pub const JOB_DONE: &str = "done";
+
+/// The fan-out rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FanOut {
+    /// What is copied where.
+    pub rules: Vec<CopyRule>,
+    /// The table of jobs.
+    pub jobs_table: String,
+}
+
+/// An origin for one rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    /// The rule's name.
+    pub rule: String,
+    /// The origin's key value in DynamoDB JSON, such as `{"N":"17"}`.
+    pub key: String,
+}
+
+/// A copy for one rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Copy {
+    /// The rule's name.
+    pub rule: String,
+    /// The copy's primary key in DynamoDB JSON.
+    pub key: String,
+}
+
+/// The last thing that was said about an origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latest(pub Option<OriginState>);
+
+impl Join for Latest {
+    fn join(&mut self, other: Self) {
+        let stamp = |latest: &Self| latest.0.as_ref().map(|state| state.stamp.clone());
+        if stamp(self) < stamp(&other) {
+            *self = other;
+        }
+    }
+}
+
+/// That somebody should look: at a copy, or at a job as of a revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Revision(pub u64);
+
+impl Join for Revision {
+    fn join(&mut self, other: Self) {
+        self.0 = self.0.max(other.0);
+    }
+}
+
+impl Origin {
+    /// The key of the origin's job.
+    #[must_use]
+    pub fn job_key(&self) -> String {
+        format!("{}#{}", self.rule, self.key)
+    }
+
+    /// Reads what [`Origin::job_key`] wrote.
+    #[must_use]
+    pub fn from_job_key(text: &str) -> Option<Self> {
+        let (rule, key) = text.split_once('#')?;
+        Some(Self { rule: rule.to_owned(), key: key.to_owned() })
+    }
+}
+
+/// A value in DynamoDB JSON.
+#[must_use]
+pub fn value_text(value: &AttributeValue) -> String {
+    let mut text = String::new();
+    json::write_attribute_value(&mut text, value);
+    text
+}
+
+/// Whether a value can be a key.
+fn is_key(value: &AttributeValue) -> bool {
+    matches!(value, AttributeValue::S(_) | AttributeValue::N(_) | AttributeValue::B(_))
+}
+
+impl FanOut {
+    /// The rule with a name.
+    #[must_use]
+    pub fn rule(&self, name: &str) -> Option<&CopyRule> {
+        self.rules.iter().find(|rule| rule.name == name)
+    }
+
+    fn of_origin(
+        rule: &CopyRule,
+        record: &LambdaRecord,
+        stamp: &Stamp,
+    ) -> Result<Option<Effect>, Refusal> {
+        let change = &record.record;
+        let key = change.keys.get(&rule.origin_key).ok_or_else(|| {
+            Refusal(format!(
+                "rule `{}`: the records of table `{}` have no key `{}`",
+                rule.name, rule.origin, rule.origin_key
+            ))
+        })?;
+        let values = match (change.event_name, &change.new_image) {
+            (EventName::Remove, _) => None,
+            (_, Some(image)) => Some(rule.values_of(image)),
+            (_, None) => return Err(no_images(change.view_type.as_str())),
+        };
+        if change.event_name == EventName::Modify {
+            let old = change.old_image.as_ref();
+            let old = old.ok_or_else(|| no_images(change.view_type.as_str()))?;
+            if values.as_ref() == Some(&rule.values_of(old)) {
+                return Ok(None);
+            }
+        }
+        let hops = hops_of(change.old_image.as_ref(), change.new_image.as_ref()) + 1;
+        if hops > HOPS_MAX {
+            return Err(Refusal(format!(
+                "rule `{}`: the change came through {hops} copies, so copies feed each other; look for a loop over the rules of all deployments",
+                rule.name
+            )));
+        }
+        let origin = Origin { rule: rule.name.clone(), key: value_text(key) };
+        let state = OriginState { stamp: stamp.clone(), hops, values };
+        Ok(Some(Effect::Origin { origin, state: Latest(Some(state)) }))
+    }
+
+    fn of_copy(rule: &CopyRule, record: &LambdaRecord) -> Result<Option<Effect>, Refusal> {
+        let change = &record.record;
+        if change.event_name == EventName::Remove {
+            return Ok(None);
+        }
+        let Some(image) = &change.new_image else {
+            return Err(no_images(change.view_type.as_str()));
+        };
+        let wants = image.get(&rule.index_key).is_some_and(is_key)
+            && rule.wants_look(change.old_image.as_ref(), image);
+        let copy = Copy { rule: rule.name.clone(), key: json::item_to_string(&change.keys) };
+        Ok(wants.then_some(Effect::Look { copy }))
+    }
+
+    fn of_job(record: &LambdaRecord) -> Option<Effect> {
+        let image = record.record.new_image.as_ref()?;
+        if image.get(JOB_DONE) == Some(&AttributeValue::Bool(true)) {
+            return None;
+        }
+        let origin = Origin::from_job_key(image.get(JOB_KEY)?.as_str()?)?;
+        let revision = Revision(image.get(JOB_REVISION)?.as_number()?.to_u64()?);
+        Some(Effect::Continue { origin, revision })
+    }
+}
+
+fn no_images(view_type: &str) -> Refusal {
+    Refusal(format!("the stream's view type is {view_type}, fan-out needs NEW_AND_OLD_IMAGES"))
+}
+
+/// Through how many copies a change came: the most that a mark says that changed with it.
+fn hops_of(old: Option<&Item>, new: Option<&Item>) -> u32 {
+    let marks = new.into_iter().flatten().filter(|(name, _)| name.starts_with(MARK_PREFIX));
+    marks
+        .filter(|(name, value)| old.and_then(|old| old.get(*name)) != Some(*value))
+        .filter_map(|(_, value)| Some(Mark::parse(value.as_str()?)?.hops))
+        .max()
+        .unwrap_or(0)
+}
+
+impl Rule for FanOut {
+    fn needs(&self, _records: &[&LambdaRecord]) -> Needs {
+        Needs::default()
+    }
+
+    fn decide(&self, record: &LambdaRecord, _found: &Found) -> Result<Vec<Effect>, Refusal> {
+        let stream = stream_of(record)?;
+        let table = &stream.table.table;
+        if *table == self.jobs_table {
+            return Ok(Self::of_job(record).into_iter().collect());
+        }
+        let stamp = Stamp::of_record(&stream.label, &record.record.sequence_number);
+        let mut effects = Vec::new();
+        for rule in &self.rules {
+            if rule.origin == *table {
+                effects.extend(Self::of_origin(rule, record, &stamp)?);
+            }
+            if rule.target == *table {
+                effects.extend(Self::of_copy(rule, record)?);
+            }
+        }
+        Ok(effects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::testing::check_decisions;
+
+    #[test]
+    fn decisions() {
+        let rules = parse_rules(
+            "- name: products\n  from: products\n  to: order-lines\n  index: by-product\n  key: {productID: productID}\n  attributes: {productName: productName}\n  on-delete: clear\n",
+        )
+        .unwrap();
+        let rule = FanOut { rules, jobs_table: "jobs".to_owned() };
+        check_decisions(&rule, &Found::default(), include_str!("../../testdata/fan-out.txt"));
+    }
+
+    #[test]
+    fn the_latest_statement_wins() {
+        let state = |sequence: u64| {
+            let stamp = Stamp::of_record("l", &sequence.to_string().parse().unwrap());
+            Latest(Some(OriginState { stamp, hops: 1, values: None }))
+        };
+        let mut latest = Latest::default();
+        for sequence in [2, 9, 10, 3] {
+            latest.join(state(sequence));
+        }
+        assert_eq!(latest, state(10));
+    }
+}

@@ -1,0 +1,336 @@
+//! A history as it stands in its table: the head, version `v0`, and the versions below it.
+//!
+//! Reading and writing the two kinds of item. Which versions there must be is in `plan`.
+
+use std::collections::BTreeMap;
+
+use model::{AttributeValue, EventName, Item, Number};
+use thiserror::Error;
+
+use crate::stamp::Stamp;
+
+/// The partition key attribute of a table of histories: the item's key as text.
+pub const ITEM_ATTRIBUTE: &str = "item";
+/// Its sort key attribute: `v0` for the head, `v` and ten digits for a version.
+pub const VERSION_ATTRIBUTE: &str = "version";
+/// The sort key of a head. It sorts before every version.
+pub const HEAD_VERSION: &str = "v0";
+/// The attribute that guards the writes of a history: a number of the head that each write raises.
+pub const REVISION_ATTRIBUTE: &str = "revision";
+/// The highest version number: ten digits.
+pub const VERSION_NUMBER_MAX: u64 = 9_999_999_999;
+
+const LATEST: &str = "latest";
+const FIRST: &str = "first";
+const STAMP: &str = "stamp";
+const EVENT: &str = "event";
+const IMAGE: &str = "image";
+const AT: &str = "at";
+const BY: &str = "by";
+const EVENT_ID: &str = "event_id";
+const EXPIRES_AT: &str = "expires_at";
+const TTL: &str = "ttl";
+
+/// How a version came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionEvent {
+    /// The item as it was before the first change that is known, or when the table was back-filled.
+    Base,
+    /// The item was created.
+    Insert,
+    /// It was changed.
+    Modify,
+    /// It was deleted.
+    Remove,
+}
+
+impl VersionEvent {
+    /// Of a stream record.
+    #[must_use]
+    pub fn of_record(event: EventName) -> Self {
+        match event {
+            EventName::Insert => Self::Insert,
+            EventName::Modify => Self::Modify,
+            EventName::Remove => Self::Remove,
+        }
+    }
+
+    /// The word in a version item.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Base => "BASE",
+            Self::Insert => "INSERT",
+            Self::Modify => "MODIFY",
+            Self::Remove => "REMOVE",
+        }
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        [Self::Base, Self::Insert, Self::Modify, Self::Remove]
+            .into_iter()
+            .find(|event| event.as_str() == text)
+    }
+}
+
+/// One version of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Its number, from 1.
+    pub number: u64,
+    /// As of when. [`Stamp::lowest`] for a base, which comes before every change.
+    pub stamp: Stamp,
+    /// How it came to be.
+    pub event: VersionEvent,
+    /// The item; `None` when it was deleted.
+    pub image: Option<Item>,
+    /// When it came to be, in epoch seconds; `None` for a base and when the record did not say.
+    pub at_seconds: Option<u64>,
+    /// Whether TTL deleted the item.
+    pub by_ttl: bool,
+    /// The stream record's id; empty for a base.
+    pub event_id: String,
+    /// When it is no longer kept, in epoch seconds; TTL deletes it after that.
+    pub expires_at: Option<u64>,
+}
+
+/// What a history says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The number of the current version, from 1.
+    pub latest: u64,
+    /// The number of the first version that was not pruned because of newer ones.
+    pub first: u64,
+    /// The stamp of the current version.
+    pub stamp: Stamp,
+    /// How often the history was written, from 1. The guard of the next write.
+    pub revision: u64,
+}
+
+/// An item of a table of histories that was not written by this function.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "damaged history: {0}; restore the history item from a backup, or delete the whole history"
+)]
+pub struct DamagedHistory(String);
+
+fn damaged(what: impl Into<String>) -> DamagedHistory {
+    DamagedHistory(what.into())
+}
+
+/// The sort key of a version.
+#[must_use]
+pub fn version_text(number: u64) -> String {
+    format!("v{number:010}")
+}
+
+/// The number in a version's sort key; `None` for the head and for anything else.
+#[must_use]
+pub fn number_of_version(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('v').filter(|digits| digits.len() == 10)?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// The last of some versions, ordered by number, that came to be at or before a time in epoch
+/// seconds. A version without a time came to be with the one before it.
+#[must_use]
+pub fn as_of(versions: &[Version], seconds: u64) -> Option<&Version> {
+    versions.iter().take_while(|version| version.at_seconds.is_none_or(|at| at <= seconds)).last()
+}
+
+fn number(item: &BTreeMap<String, AttributeValue>, name: &str) -> Result<u64, DamagedHistory> {
+    let number = item.get(name).and_then(AttributeValue::as_number);
+    let number = number.and_then(|number| number.to_u64());
+    number
+        .filter(|number| (1..=VERSION_NUMBER_MAX).contains(number))
+        .ok_or_else(|| damaged(format!("`{name}` is not a number from 1 to {VERSION_NUMBER_MAX}")))
+}
+
+fn stamp(item: &Item) -> Result<Stamp, DamagedHistory> {
+    let text = item.get(STAMP).and_then(AttributeValue::as_str);
+    let text = text.ok_or_else(|| damaged("`stamp` is missing"))?;
+    text.parse().map_err(|error| damaged(format!("`stamp`: {error}")))
+}
+
+fn seconds(item: &Item, name: &str) -> Result<Option<u64>, DamagedHistory> {
+    let Some(value) = item.get(name) else { return Ok(None) };
+    let seconds = value.as_number().and_then(|number| number.to_u64());
+    seconds.map(Some).ok_or_else(|| damaged(format!("`{name}` is not a time in seconds")))
+}
+
+impl Head {
+    /// The head's item in the history of `item`.
+    #[must_use]
+    pub fn to_item(&self, item: &str) -> Item {
+        Item::new()
+            .with(ITEM_ATTRIBUTE, item)
+            .with(VERSION_ATTRIBUTE, HEAD_VERSION)
+            .with(LATEST, Number::from(self.latest))
+            .with(FIRST, Number::from(self.first))
+            .with(STAMP, self.stamp.as_str())
+            .with(REVISION_ATTRIBUTE, Number::from(self.revision))
+    }
+
+    /// Reads what [`Head::to_item`] wrote.
+    ///
+    /// # Errors
+    /// When it was not written there.
+    pub fn from_item(item: &Item) -> Result<Self, DamagedHistory> {
+        Ok(Self {
+            latest: number(item, LATEST)?,
+            first: number(item, FIRST)?,
+            stamp: stamp(item)?,
+            revision: number(item, REVISION_ATTRIBUTE)?,
+        })
+    }
+}
+
+impl Version {
+    /// A base: the item as it was before anything that is known.
+    #[must_use]
+    pub fn base(image: Item) -> Self {
+        Self {
+            number: 1,
+            stamp: Stamp::lowest(),
+            event: VersionEvent::Base,
+            image: Some(image),
+            at_seconds: None,
+            by_ttl: false,
+            event_id: String::new(),
+            expires_at: None,
+        }
+    }
+
+    /// The version's item in the history of `item`.
+    #[must_use]
+    pub fn to_item(&self, item: &str) -> Item {
+        let mut written = Item::new()
+            .with(ITEM_ATTRIBUTE, item)
+            .with(VERSION_ATTRIBUTE, version_text(self.number))
+            .with(STAMP, self.stamp.as_str())
+            .with(EVENT, self.event.as_str());
+        if let Some(image) = &self.image {
+            written.insert(IMAGE.to_owned(), AttributeValue::M(image.0.clone()));
+        }
+        if let Some(at) = self.at_seconds {
+            written.insert(AT.to_owned(), AttributeValue::N(Number::from(at)));
+        }
+        if self.by_ttl {
+            written.insert(BY.to_owned(), AttributeValue::from(TTL));
+        }
+        if !self.event_id.is_empty() {
+            written.insert(EVENT_ID.to_owned(), AttributeValue::from(self.event_id.as_str()));
+        }
+        if let Some(at) = self.expires_at {
+            written.insert(EXPIRES_AT.to_owned(), AttributeValue::N(Number::from(at)));
+        }
+        written
+    }
+
+    /// Reads what [`Version::to_item`] wrote.
+    ///
+    /// # Errors
+    /// When it was not written there.
+    pub fn from_item(item: &Item) -> Result<Self, DamagedHistory> {
+        let text = |name: &str| item.get(name).and_then(AttributeValue::as_str);
+        let number = text(VERSION_ATTRIBUTE).and_then(number_of_version);
+        let number = number.filter(|number| *number > 0);
+        let image = match item.get(IMAGE) {
+            None => None,
+            Some(AttributeValue::M(image)) => Some(Item(image.clone())),
+            Some(_) => return Err(damaged("`image` is not a map")),
+        };
+        let event = text(EVENT).and_then(VersionEvent::from_text);
+        let event = event.ok_or_else(|| damaged("`event` is missing or unknown"))?;
+        if image.is_some() == (event == VersionEvent::Remove) {
+            return Err(damaged("only what is not deleted has an `image`"));
+        }
+        Ok(Self {
+            number: number.ok_or_else(|| damaged("`version` is not `v` and ten digits"))?,
+            stamp: stamp(item)?,
+            event,
+            image,
+            at_seconds: seconds(item, AT)?,
+            by_ttl: text(BY) == Some(TTL),
+            event_id: text(EVENT_ID).unwrap_or_default().to_owned(),
+            expires_at: seconds(item, EXPIRES_AT)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::item_from_str;
+
+    use super::*;
+
+    #[test]
+    fn items_round_trip() {
+        let head = Head { latest: 12, first: 3, stamp: Stamp::lowest(), revision: 10 };
+        assert_eq!(Head::from_item(&head.to_item("k")), Ok(head));
+        let mut version = Version::base(Item::new().with("a", Number::from(1u64)));
+        assert_eq!(Version::from_item(&version.to_item("k")), Ok(version.clone()));
+        version.event = VersionEvent::Remove;
+        version.image = None;
+        version.by_ttl = true;
+        version.at_seconds = Some(7);
+        version.expires_at = Some(8);
+        version.event_id = "e".to_owned();
+        assert_eq!(Version::from_item(&version.to_item("k")), Ok(version));
+    }
+
+    #[test]
+    fn foreign_items_are_damaged_histories() {
+        for text in [
+            r"{}",
+            r#"{"latest":{"N":"1"},"first":{"N":"1"},"revision":{"N":"1"}}"#,
+            r#"{"latest":{"N":"0"},"first":{"N":"1"},"revision":{"N":"1"},"stamp":{"S":"/0000000000000000000000000000000000000000"}}"#,
+        ] {
+            assert!(Head::from_item(&item_from_str(text).unwrap()).is_err(), "{text}");
+        }
+        let zeros = "0".repeat(40);
+        for (version, event, image) in [
+            ("v1", "INSERT", true),
+            ("v0000000000", "INSERT", true),
+            ("v0000000001", "X", true),
+            ("v0000000001", "REMOVE", true),
+            ("v0000000001", "BASE", false),
+        ] {
+            let image = if image { r#","image":{"M":{}}"# } else { "" };
+            let text = format!(
+                r#"{{"version":{{"S":"{version}"}},"event":{{"S":"{event}"}},"stamp":{{"S":"/{zeros}"}}{image}}}"#
+            );
+            assert!(Version::from_item(&item_from_str(&text).unwrap()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn version_texts_sort_by_number_behind_the_head() {
+        let texts = [
+            HEAD_VERSION.to_owned(),
+            version_text(2),
+            version_text(10),
+            version_text(VERSION_NUMBER_MAX),
+        ];
+        assert!(texts.is_sorted());
+        assert_eq!(
+            texts.map(|text| number_of_version(&text)),
+            [None, Some(2), Some(10), Some(VERSION_NUMBER_MAX)]
+        );
+    }
+
+    #[test]
+    fn as_of_is_the_last_version_until_then() {
+        let version = |number: u64, at: Option<u64>| Version {
+            number,
+            at_seconds: at,
+            ..Version::base(Item::new())
+        };
+        let versions =
+            [version(1, None), version(2, Some(10)), version(3, Some(10)), version(4, Some(12))];
+        for (seconds, expected) in [(9, 1), (10, 3), (11, 3), (12, 4), (99, 4)] {
+            assert_eq!(as_of(&versions, seconds).map(|v| v.number), Some(expected));
+        }
+        assert_eq!(as_of(&versions[1..], 9), None);
+    }
+}

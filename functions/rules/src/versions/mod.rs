@@ -1,0 +1,161 @@
+//! Versions: every change of an item becomes one numbered version below the item's key.
+//!
+//! A record says what the item became, as of its stamp. Version *n* is the *n*-th change of the
+//! item in stream order, so what a history says depends on which changes are known and not on how
+//! often or in which order they came. Numbers are given by [`plan`], which sees the history's head;
+//! nothing is read or written here, and the table of the histories is not known.
+
+mod change;
+mod history;
+mod plan;
+
+pub use change::{Change, Changes};
+pub use history::{
+    DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, REVISION_ATTRIBUTE, VERSION_ATTRIBUTE,
+    VERSION_NUMBER_MAX, Version, VersionEvent, as_of, number_of_version, version_text,
+};
+pub use plan::{
+    CHANGES_MAX, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, TooLate, Write, missing, plan,
+};
+
+use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX, PARTITION_KEY_BYTES_MAX};
+use model::stream_record::LambdaRecord;
+use model::{AttributeValue, EventName, Item, json};
+
+use crate::effect::Effect;
+use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
+use crate::stamp::Stamp;
+
+/// Bytes of a version item beside its key and its image: names, stamp, event, times.
+const VERSION_OVERHEAD_BYTES: usize = 400;
+
+/// The versions rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// The table whose changes become versions. Records of another one are refused, because their
+    /// keys could be the same.
+    pub table: String,
+}
+
+/// The text under which an item's history stands: its key in DynamoDB JSON, names in order.
+#[must_use]
+pub fn history_key(key: &Item) -> String {
+    json::item_to_string(key)
+}
+
+impl Versions {
+    fn change_of(&self, record: &LambdaRecord) -> Result<(String, Stamp, Change), Refusal> {
+        let stream = stream_of(record)?;
+        let change = &record.record;
+        if stream.table.table != self.table {
+            return Err(Refusal(format!(
+                "the record is of table `{}`, the versions are of `{}`; deploy the function once for each table",
+                stream.table.table, self.table
+            )));
+        }
+        if !(change.view_type.has_new_image() && change.view_type.has_old_image()) {
+            return Err(Refusal(format!(
+                "the stream's view type is {}, versions need NEW_AND_OLD_IMAGES",
+                change.view_type.as_str()
+            )));
+        }
+        let image = match change.event_name {
+            EventName::Remove => None,
+            _ => Some(change.new_image.clone().ok_or_else(|| {
+                Refusal("the record has no new image although the item is there".to_owned())
+            })?),
+        };
+        let key = history_key(&change.keys);
+        check_that_it_fits(&key, image.as_ref())?;
+        let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
+        let change = Change {
+            event: VersionEvent::of_record(change.event_name),
+            image,
+            before: change.old_image.clone().filter(|_| change.event_name != EventName::Insert),
+            // Some senders write 0 where they do not know the time.
+            at_seconds: change.approximate_creation_seconds.filter(|seconds| *seconds > 0),
+            by_ttl: change.is_time_to_live(),
+            event_id: change.event_id.clone(),
+        };
+        Ok((key, stamp, change))
+    }
+}
+
+/// What a version holds beside the image must fit into an item too.
+fn check_that_it_fits(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
+    if key.len() > PARTITION_KEY_BYTES_MAX {
+        return Err(Refusal(format!(
+            "the item's key takes {} bytes as text; a history's key has at most {PARTITION_KEY_BYTES_MAX}",
+            key.len()
+        )));
+    }
+    let Some(image) = image else { return Ok(()) };
+    let size = key.len() + image.size() + VERSION_OVERHEAD_BYTES;
+    if size > ITEM_BYTES_MAX {
+        return Err(Refusal(format!(
+            "the item takes {} bytes; with its key and stamp a version of it would take {size}, more than {ITEM_BYTES_MAX}",
+            image.size()
+        )));
+    }
+    // The image is a map in the version, one level deeper than the item was.
+    let levels = image.values().map(AttributeValue::nesting_levels).max().unwrap_or(0);
+    if levels >= NESTING_LEVELS_MAX {
+        return Err(Refusal(format!(
+            "the item is nested {levels} levels deep; a version of it would be deeper than {NESTING_LEVELS_MAX}"
+        )));
+    }
+    Ok(())
+}
+
+impl Rule for Versions {
+    fn needs(&self, records: &[&LambdaRecord]) -> Needs {
+        let heads = records.iter().map(|record| history_key(&record.record.keys)).collect();
+        Needs { heads, ..Needs::default() }
+    }
+
+    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+        let (item, stamp, change) = self.change_of(record)?;
+        if let Some(head) = found.heads.get(&item) {
+            Head::from_item(head).map_err(|error| Refusal(error.to_string()))?;
+        }
+        Ok(vec![Effect::Changes { item, changes: Changes::from([(stamp, change)]) }])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::item_from_str;
+
+    use super::*;
+    use crate::rule::testing::check_decisions;
+
+    #[test]
+    fn decisions() {
+        let rule = Versions { table: "movies".to_owned() };
+        let damaged = item_from_str(r#"{"item":{"S":"bad"},"latest":{"N":"-1"}}"#).unwrap();
+        let found = Found {
+            heads: [(r#"{"id":{"S":"bad"}}"#.to_owned(), damaged)].into(),
+            ..Found::default()
+        };
+        check_decisions(&rule, &found, include_str!("../../testdata/versions.txt"));
+    }
+
+    #[test]
+    fn what_does_not_fit_into_a_version_is_refused() {
+        let image = |bytes: usize| Item::new().with("x", "a".repeat(bytes));
+        assert!(check_that_it_fits("k", Some(&image(409_000))).is_ok());
+        assert!(check_that_it_fits("k", Some(&image(409_300))).is_err());
+        assert!(check_that_it_fits(&"k".repeat(2048), None).is_ok());
+        assert!(check_that_it_fits(&"k".repeat(2049), None).is_err());
+        // A scalar is a level of its own.
+        let nested = |levels: usize| {
+            let mut value = AttributeValue::Null;
+            for _ in 0..levels {
+                value = AttributeValue::L(vec![value]);
+            }
+            Item::new().with("x", value)
+        };
+        assert!(check_that_it_fits("k", Some(&nested(30))).is_ok());
+        assert!(check_that_it_fits("k", Some(&nested(31))).is_err());
+    }
+}

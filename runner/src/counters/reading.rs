@@ -1,0 +1,177 @@
+//! Three reads of one counter: what each costs, and what it promises.
+//!
+//! Nothing is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aws_sdk_dynamodb::types::{
+    AttributeValue as SdkValue, Get, KeysAndAttributes, TransactGetItem,
+};
+use model::limits::{BATCH_GET_KEYS_MAX, TRANSACTION_OPERATIONS_MAX};
+use model::{Item, Number};
+use rules::counters::reconcile::{decide, slots_needed};
+use rules::counters::{Counters, Total};
+
+use super::{How, Place};
+use crate::load::{error_text, from_sdk_item};
+
+/// Rounds in which a throttled table is asked for what it left out.
+const ROUNDS_MAX: u32 = 10;
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) total: Number,
+    /// Slots that have a value.
+    pub(super) slots: usize,
+    /// The stamp of the last stream record that is in it; `None` when slots were read.
+    pub(super) as_of: Option<String>,
+}
+
+/// Reads a counter.
+///
+/// # Errors
+/// When a table cannot be read, or holds what is no counter.
+pub(super) async fn read(place: &Place, counter: &str, how: How) -> Result<Reading, String> {
+    match how {
+        How::RolledUp => {
+            let total = total_of(place, counter).await?;
+            Ok(Reading {
+                total: total.cells.sum(),
+                slots: total.cells.len(),
+                as_of: total.cells.as_of().map(ToString::to_string),
+            })
+        }
+        How::Exact => {
+            let slots = (0..place.rule.slot_count).collect();
+            let values = at_one_moment(place, counter, slots).await?;
+            Ok(Reading { total: sum(values.values())?, slots: values.len(), as_of: None })
+        }
+        How::Fresh => {
+            // The total first: what the slots say then is at least as new as what the total knows.
+            let total = total_of(place, counter).await?;
+            let slots = slots_needed(&total, place.rule.slot_count);
+            let values = each(place, counter, slots).await?;
+            let cells = decide(&total, &values, &BTreeSet::new());
+            let total = total.joined(&cells).unwrap_or(total);
+            Ok(Reading { total: total.cells.sum(), slots: values.len(), as_of: None })
+        }
+    }
+}
+
+fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
+    let mut sum = Number::ZERO;
+    for value in values {
+        sum = sum.checked_add(*value).map_err(|error| format!("the sum of the slots: {error}"))?;
+    }
+    Ok(sum)
+}
+
+async fn total_of(place: &Place, counter: &str) -> Result<Total, String> {
+    let request = place.client.get_item().table_name(&place.totals_table).consistent_read(true);
+    let answer = request.key(&place.total_key, SdkValue::S(counter.to_owned())).send().await;
+    let failed = |reason: String| format!("cannot read the total of `{counter}`: {reason}");
+    let item = answer.map_err(|error| failed(error_text(&error)))?.item;
+    let Some(item) = item else { return Ok(Total::default()) };
+    Total::from_item(&from_sdk_item(item)?).map_err(|error| failed(error.to_string()))
+}
+
+fn value(place: &Place, key: &str, item: &Item) -> Result<Number, String> {
+    place.rule.value_of_slot(item).map_err(|refusal| format!("slot `{key}`: {refusal}"))
+}
+
+/// All slots in one transaction: the value that they had together at one moment.
+async fn at_one_moment(
+    place: &Place,
+    counter: &str,
+    slots: BTreeSet<u32>,
+) -> Result<BTreeMap<u32, Number>, String> {
+    if slots.len() > TRANSACTION_OPERATIONS_MAX {
+        return Err(format!(
+            "an exact read takes up to {TRANSACTION_OPERATIONS_MAX} slots; use --how fresh"
+        ));
+    }
+    let mut request = place.client.transact_get_items();
+    for slot in &slots {
+        let key = SdkValue::S(Counters::slot_key_text(counter, *slot));
+        let get = Get::builder().table_name(&place.slots_table).key(&place.rule.slot_key, key);
+        let get = get.build().map_err(|error| error.to_string())?;
+        request = request.transact_items(TransactGetItem::builder().get(get).build());
+    }
+    let answer = request.send().await;
+    let answer =
+        answer.map_err(|error| format!("cannot read the slots: {}", error_text(&error)))?;
+    let mut values = BTreeMap::new();
+    for (slot, response) in slots.into_iter().zip(answer.responses.unwrap_or_default()) {
+        if let Some(item) = response.item.filter(|item| !item.is_empty()) {
+            let key = Counters::slot_key_text(counter, slot);
+            values.insert(slot, value(place, &key, &from_sdk_item(item)?)?);
+        }
+    }
+    Ok(values)
+}
+
+/// All slots, each strongly consistent, not at one moment.
+async fn each(
+    place: &Place,
+    counter: &str,
+    slots: BTreeSet<u32>,
+) -> Result<BTreeMap<u32, Number>, String> {
+    let by_key: BTreeMap<String, u32> =
+        slots.into_iter().map(|slot| (Counters::slot_key_text(counter, slot), slot)).collect();
+    let mut wanted: Vec<String> = by_key.keys().cloned().collect();
+    let mut values = BTreeMap::new();
+    let mut rounds = 0;
+    while !wanted.is_empty() {
+        let rest = wanted.split_off(wanted.len().min(BATCH_GET_KEYS_MAX));
+        let (found, left) = some(place, &wanted).await?;
+        for (key, item) in found {
+            let Some(slot) = by_key.get(&key) else { continue };
+            values.insert(*slot, value(place, &key, &item)?);
+        }
+        if !left.is_empty() {
+            rounds += 1;
+            if rounds > ROUNDS_MAX {
+                return Err("the slots stay unprocessed: the table is throttled".to_owned());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20) * 2u32.pow(rounds)).await;
+        }
+        wanted = left.into_iter().chain(rest).collect();
+    }
+    Ok(values)
+}
+
+async fn some(
+    place: &Place,
+    keys: &[String],
+) -> Result<(Vec<(String, Item)>, Vec<String>), String> {
+    let name = &place.rule.slot_key;
+    let requests = keys.iter().map(|key| [(name.clone(), SdkValue::S(key.clone()))].into());
+    let request = KeysAndAttributes::builder().set_keys(Some(requests.collect()));
+    let request = request.consistent_read(true).build().map_err(|error| error.to_string())?;
+    let answer = place.client.batch_get_item().request_items(&place.slots_table, request).send();
+    let answer =
+        answer.await.map_err(|error| format!("cannot read the slots: {}", error_text(&error)))?;
+    let key_of = |item: &std::collections::HashMap<String, SdkValue>| {
+        item.get(name).and_then(|key| key.as_s().ok()).cloned().unwrap_or_default()
+    };
+    let found = answer.responses.into_iter().flatten().flat_map(|(_, items)| items);
+    let found = found.map(|item| Ok((key_of(&item), from_sdk_item(item)?)));
+    let left = answer.unprocessed_keys.into_iter().flatten().flat_map(|(_, keys)| keys.keys);
+    Ok((found.collect::<Result<_, String>>()?, left.map(|key| key_of(&key)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_exact() {
+        let values: Vec<Number> = ["0.1", "0.2", "-7", "12345678901234567890"]
+            .iter()
+            .map(|n| n.parse().unwrap())
+            .collect();
+        assert_eq!(sum(values.iter()), Ok("12345678901234567883.3".parse().unwrap()));
+        assert_eq!(sum([].iter()), Ok(Number::ZERO));
+    }
+}

@@ -1,0 +1,212 @@
+//! Edits into versions: changes, deletes and re-creates films while the function is killed, and
+//! compares every history with the edits, one by one. Then restores a version.
+//!
+//! The edits are kept here while they are made, apart from everything that Weir does with them.
+
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::Client;
+use futures::{StreamExt, TryStreamExt, stream};
+use model::{Item, Number};
+use rules::versions::{Version, history_key};
+
+use super::Progress;
+use super::generator::{Generator, edit};
+use crate::load::{error_text, to_sdk_item};
+use crate::system::System;
+use crate::versions::{Place, check, reading};
+
+/// Films that are edited; each of them one edit after the other.
+const FILMS: u64 = 40;
+/// How long the histories may lag behind the last edit before the demonstration fails.
+const LAG_MAX: Duration = Duration::from_secs(60);
+/// The function that writes the versions.
+const FUNCTION: &str = "VersionsFunction";
+
+/// What was edited and checked.
+pub(crate) struct Outcome {
+    pub(crate) edits: u64,
+    pub(crate) films: u64,
+    pub(crate) checked_versions: u64,
+    pub(crate) checked_histories: u64,
+    pub(crate) kills: u32,
+    pub(crate) lag: Duration,
+}
+
+/// A film and what it became, edit by edit.
+struct Film {
+    key: Item,
+    states: Vec<Option<Item>>,
+}
+
+/// Edits films, kills the function once in the middle, and verifies the histories.
+pub(crate) async fn run(
+    system: &System,
+    edits: u64,
+    progress: &Progress,
+) -> Result<Outcome, String> {
+    let place = Place {
+        client: system.dynamodb().clone(),
+        endpoint: system.dynamodb_url().to_owned(),
+        table: system.table_name("MoviesTable")?,
+        history: system.table_name("HistoryTable")?,
+    };
+    let films = films(edits);
+    let (mut written, mut kills) = (0u64, 0);
+    let (done, mut steps) = tokio::sync::mpsc::unbounded_channel();
+    let editing = stream::iter(&films)
+        .map(|film| edit_film(&place, film, done.clone()))
+        .buffer_unordered(films.len().max(1))
+        .try_collect::<Vec<()>>();
+    let watching = async {
+        while steps.recv().await.is_some() {
+            written += 1;
+            progress.step("edits", written, edits);
+            if kills == 0 && written > edits / 3 {
+                kills += u32::from(system.kill_working_instance(FUNCTION));
+            }
+            if written == edits {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        edited = async { tokio::join!(editing, watching).0 } => edited?,
+        () = tokio::time::sleep(Duration::from_secs(600)) => return Err("the edits hang".to_owned()),
+    };
+    let started = Instant::now();
+    wait_for_histories(&place, &films, progress).await?;
+    let lag = started.elapsed();
+    restore(&place, &films).await?;
+    system.wait_until_drained(LAG_MAX).await?;
+    let report = check::run(&place, 5).await?;
+    if let Some((item, what)) = report.wrong.first_key_value() {
+        return Err(format!(
+            "{} histories are wrong, among them {item}: {what}",
+            report.wrong.len()
+        ));
+    }
+    Ok(Outcome {
+        edits,
+        films: FILMS,
+        checked_versions: report.versions,
+        checked_histories: report.histories,
+        kills,
+        lag,
+    })
+}
+
+/// The films, and what becomes of each of them. Deleting what is not there would change nothing, so
+/// a film that was deleted is created again next.
+fn films(edits: u64) -> Vec<Film> {
+    let mut generator = Generator::new(1888);
+    let mut films: Vec<Film> = (0..FILMS)
+        .map(|number| Film {
+            key: Item::new()
+                .with("year", Number::from(2027u64))
+                .with("title", format!("Edited {number}")),
+            states: Vec::new(),
+        })
+        .collect();
+    for number in 0..edits {
+        let film = usize::try_from(number % FILMS).ok().and_then(|index| films.get_mut(index));
+        let Some(film) = film else { continue };
+        let is_there = film.states.last().is_some_and(Option::is_some);
+        let mut state = edit(&mut generator, &film.key, number);
+        while state.is_none() && !is_there {
+            state = edit(&mut generator, &film.key, number);
+        }
+        film.states.push(state);
+    }
+    films
+}
+
+async fn edit_film(
+    place: &Place,
+    film: &Film,
+    done: tokio::sync::mpsc::UnboundedSender<()>,
+) -> Result<(), String> {
+    for state in &film.states {
+        write(&place.client, &place.table, &film.key, state.as_ref()).await?;
+        // Nobody listens when the demonstration has failed already.
+        let _ = done.send(());
+    }
+    Ok(())
+}
+
+async fn write(
+    client: &Client,
+    table: &str,
+    key: &Item,
+    state: Option<&Item>,
+) -> Result<(), String> {
+    let failed = |reason: String| format!("an edit was refused: {reason}");
+    match state {
+        Some(item) => {
+            let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
+            request.send().await.map(drop).map_err(|error| failed(error_text(&error)))
+        }
+        None => {
+            let request = client.delete_item().table_name(table).set_key(Some(to_sdk_item(key)));
+            request.send().await.map(drop).map_err(|error| failed(error_text(&error)))
+        }
+    }
+}
+
+/// Waits until each history is its film's edits, and nothing else.
+async fn wait_for_histories(
+    place: &Place,
+    films: &[Film],
+    progress: &Progress,
+) -> Result<(), String> {
+    let started = Instant::now();
+    for (number, film) in films.iter().enumerate() {
+        let item = history_key(&film.key);
+        loop {
+            let versions = reading::versions_of(place, &item).await?;
+            if is_history_of(film, &versions) {
+                break;
+            }
+            if versions.len() > film.states.len() || started.elapsed() > LAG_MAX {
+                return Err(format!(
+                    "the history of {item} has {} versions {} s after {} edits, or other ones",
+                    versions.len(),
+                    started.elapsed().as_secs(),
+                    film.states.len()
+                ));
+            }
+            progress.note("edits: waiting for the versions");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        progress.step("histories", number as u64, FILMS);
+    }
+    Ok(())
+}
+
+fn is_history_of(film: &Film, versions: &[Version]) -> bool {
+    versions.iter().map(|version| &version.image).eq(film.states.iter())
+        && versions.iter().map(|version| version.number).eq(1..=film.states.len() as u64)
+}
+
+/// Restores version 1 of the first film by an ordinary write, as `weir versions restore` does.
+async fn restore(place: &Place, films: &[Film]) -> Result<(), String> {
+    let Some(film) = films.first() else { return Ok(()) };
+    let versions = reading::versions_of(place, &history_key(&film.key)).await?;
+    let first = versions.first().and_then(|version| version.image.as_ref());
+    write(&place.client, &place.table, &film.key, first).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_edit_changes_something() {
+        let films = films(2_000);
+        assert_eq!(films.iter().map(|film| film.states.len()).sum::<usize>(), 2_000);
+        for film in films {
+            assert!(film.states.first().is_some_and(Option::is_some));
+            assert!(film.states.windows(2).all(|pair| pair[0] != pair[1]));
+        }
+    }
+}

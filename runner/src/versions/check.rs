@@ -1,0 +1,193 @@
+//! `weir versions check`: compares every history with its item.
+//!
+//! A history is right when its versions have no gap, its head names the last one, and that one is
+//! the item, or says that it was deleted. What differs is looked at again after a grace, because
+//! the function may be a moment behind. Nothing is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use model::{Item, json};
+use rules::versions::{Head, history_key};
+use serde_json::json;
+
+use super::Place;
+use super::reading::{Entry, each_entry};
+use crate::load::{error_text, from_sdk_item, key_attributes};
+use crate::output::Output;
+
+/// Histories that are compared at most: about 200 bytes of each are held.
+const HISTORIES_MAX: usize = 5_000_000;
+/// Differences that are named at most.
+const NAMED_MAX: usize = 10;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) items: u64,
+    pub(crate) histories: u64,
+    pub(crate) versions: u64,
+    /// What is wrong, by item.
+    pub(crate) wrong: BTreeMap<String, &'static str>,
+}
+
+impl Report {
+    /// Whether nothing differs.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.wrong.is_empty()
+    }
+
+    pub(super) fn text(&self, output: Output) -> String {
+        if output != Output::Table {
+            let named: BTreeMap<_, _> = self.wrong.iter().take(NAMED_MAX).collect();
+            return format!(
+                "{}\n",
+                json!({
+                    "schema": "weir.versions.check/v1", "items": self.items, "histories": self.histories,
+                    "versions": self.versions, "wrong": self.wrong.len(), "samples": named,
+                })
+            );
+        }
+        let mut text = format!(
+            "{} items, {} histories with {} versions, {} wrong\n",
+            self.items,
+            self.histories,
+            self.versions,
+            self.wrong.len()
+        );
+        for (item, what) in self.wrong.iter().take(NAMED_MAX) {
+            text.push_str(&format!("  {item}: {what}\n"));
+        }
+        text
+    }
+}
+
+/// What is known of one history.
+#[derive(Debug, Default)]
+struct History {
+    head: Option<Head>,
+    lowest: u64,
+    highest: u64,
+    count: u64,
+    /// The hash of the image of the highest version; `None` when it says deleted.
+    image: Option<u64>,
+}
+
+/// Compares, and once more after the grace if something differs.
+///
+/// # Errors
+/// When a table cannot be read.
+pub(crate) async fn run(place: &Place, grace_seconds: u64) -> Result<Report, String> {
+    let report = look(place).await?;
+    if report.is_clean() {
+        return Ok(report);
+    }
+    tracing::info!("{} differ; looking again in {grace_seconds} s", report.wrong.len());
+    tokio::time::sleep(Duration::from_secs(grace_seconds)).await;
+    let mut again = look(place).await?;
+    // What changes all the time is different each time; only what was wrong twice is wrong.
+    again.wrong.retain(|item, _| report.wrong.contains_key(item));
+    Ok(again)
+}
+
+fn hash(item: &Item) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    json::item_to_string(item).hash(&mut hasher);
+    hasher.finish()
+}
+
+async fn look(place: &Place) -> Result<Report, String> {
+    let mut histories: BTreeMap<String, History> = BTreeMap::new();
+    let mut report = Report::default();
+    each_entry(place, |entry| {
+        match entry {
+            Entry::Head(item, head) => histories.entry(item).or_default().head = Some(head),
+            Entry::Version(item, version) => {
+                report.versions += 1;
+                let history = histories.entry(item).or_default();
+                history.count += 1;
+                let is_first = history.count == 1;
+                history.lowest =
+                    if is_first { version.number } else { history.lowest.min(version.number) };
+                if version.number > history.highest {
+                    history.highest = version.number;
+                    history.image = version.image.as_ref().map(hash);
+                }
+            }
+        }
+        histories.len() < HISTORIES_MAX
+    })
+    .await?;
+    report.histories = histories.len() as u64;
+    for (item, history) in &histories {
+        if let Some(what) = gap(history) {
+            report.wrong.insert(item.clone(), what);
+        }
+    }
+    let keys = key_attributes(&place.client, &place.table).await?;
+    let mut seen = BTreeSet::new();
+    let scan = place.client.scan().table_name(&place.table).consistent_read(true);
+    let mut items = scan.into_paginator().items().send();
+    while let Some(item) = items.next().await {
+        let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
+        let item = item.map_err(|error| format!("cannot read table `{}`: {error}", place.table))?;
+        report.items += 1;
+        let key: Item = keys
+            .iter()
+            .filter_map(|(name, _)| Some((name.clone(), item.get(name)?.clone())))
+            .collect();
+        let text = history_key(&key);
+        let what = match histories.get(&text) {
+            None => Some("has no history"),
+            Some(history) if history.image != Some(hash(&item)) => {
+                Some("is not its current version")
+            }
+            Some(_) => None,
+        };
+        if let Some(what) = what {
+            report.wrong.insert(text.clone(), what);
+        }
+        seen.insert(text);
+    }
+    for (item, history) in histories {
+        if history.image.is_some() && !seen.contains(&item) {
+            report.wrong.insert(item, "is gone, and its history does not say so");
+        }
+    }
+    Ok(report)
+}
+
+/// What is wrong with a history in itself.
+fn gap(history: &History) -> Option<&'static str> {
+    let Some(head) = &history.head else { return Some("has versions and no head") };
+    if history.count == 0 || history.highest != head.latest {
+        return Some("has a head that does not name the last version");
+    }
+    (history.highest - history.lowest + 1 != history.count)
+        .then_some("has a gap between two versions")
+}
+
+#[cfg(test)]
+mod tests {
+    use rules::Stamp;
+
+    use super::*;
+
+    #[test]
+    fn gaps_are_found() {
+        let head = |latest| Some(Head { latest, first: 1, stamp: Stamp::lowest(), revision: 1 });
+        let history =
+            |head, lowest, highest, count| History { head, lowest, highest, count, image: None };
+        for (history, expected) in [
+            (history(head(3), 1, 3, 3), None),
+            (history(head(9), 7, 9, 3), None),
+            (history(head(3), 1, 3, 2), Some("has a gap between two versions")),
+            (history(head(4), 1, 3, 3), Some("has a head that does not name the last version")),
+            (history(head(1), 0, 0, 0), Some("has a head that does not name the last version")),
+            (history(None, 1, 3, 3), Some("has versions and no head")),
+        ] {
+            assert_eq!(gap(&history), expected, "{history:?}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! `weir versions`: reads the histories that the function `versions` writes; compares, restores,
+//! back-fills and checks them.
+//!
+//! Works against any DynamoDB endpoint. Which versions there are, `rules::versions` decides.
+
+mod backfill;
+pub(crate) mod check;
+mod difference;
+pub(crate) mod reading;
+mod restore;
+
+use aws_sdk_dynamodb::Client;
+use clap::{Args, Subcommand};
+use model::{Item, json};
+use rules::versions::{Version, as_of, history_key};
+use serde_json::{Value, json};
+
+use crate::archive::cell::parse_time;
+use crate::archive::versions::parse_key;
+use crate::endpoint;
+use crate::exit::Exit;
+use crate::output::{self, Output, show};
+
+/// Histories that `ls` shows at most when no key is named.
+const HISTORIES_SHOWN_MAX: usize = 100;
+
+/// What to do with versions, and whose.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, 4 refused: the item changes at this moment"
+)]
+pub struct VersionsArguments {
+    #[command(subcommand)]
+    verb: VersionsVerb,
+    /// The table whose items have versions
+    #[arg(long, global = true, value_name = "TABLE")]
+    table: Option<String>,
+    /// The table of the histories [default: TABLE-history]
+    #[arg(long, global = true, value_name = "TABLE")]
+    history: Option<String>,
+    /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
+    #[arg(long, global = true, value_name = "URL")]
+    endpoint: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum VersionsVerb {
+    /// List the versions of an item, or the items that have a history
+    Ls {
+        /// The item's key in plain or DynamoDB JSON
+        #[arg(long, value_name = "JSON")]
+        key: Option<String>,
+    },
+    /// Write an item as it was, in DynamoDB JSON
+    Get {
+        /// The item's key in plain or DynamoDB JSON
+        #[arg(long, value_name = "JSON")]
+        key: String,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Show what changed between two versions
+    Diff {
+        /// The item's key in plain or DynamoDB JSON
+        #[arg(long, value_name = "JSON")]
+        key: String,
+        /// The number of the earlier version
+        from: u64,
+        /// The number of the later version [default: the current one]
+        to: Option<u64>,
+    },
+    /// Make an item be what it was; this is a change, and so the next version
+    Restore {
+        /// The item's key in plain or DynamoDB JSON
+        #[arg(long, value_name = "JSON")]
+        key: String,
+        #[command(flatten)]
+        which: Which,
+        /// Leave an attribute out, such as a time of expiry that is over
+        #[arg(long, value_name = "ATTRIBUTE")]
+        without: Vec<String>,
+        /// Show what would be written, and write nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Give every item without a history its first version, as it is now
+    Backfill {
+        /// Count them, and write nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Compare every history with its item: no gaps, and the current version is the item
+    Check {
+        /// Seconds that the function may be behind before a difference counts
+        #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+        grace: u64,
+    },
+}
+
+/// One version of an item.
+#[derive(Clone, Debug, Args)]
+struct Which {
+    /// The version with this number [default: the current one]
+    #[arg(long, value_name = "N", conflicts_with = "as_of")]
+    number: Option<u64>,
+    /// The last version until this time: RFC 3339, a day, or seconds since 1970
+    #[arg(long, value_name = "TIME")]
+    as_of: Option<String>,
+}
+
+/// The two tables, and how to reach them.
+pub(crate) struct Place {
+    pub(crate) client: Client,
+    pub(crate) endpoint: String,
+    pub(crate) table: String,
+    pub(crate) history: String,
+}
+
+/// Does what the flags ask for.
+///
+/// # Errors
+/// What could not be read or written, and what to do about it.
+pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    let table =
+        arguments.table.ok_or("--table is missing: name the table whose items are meant")?;
+    let history = arguments.history.unwrap_or_else(|| format!("{table}-history"));
+    let place = Place { client: endpoint::client(&endpoint), endpoint, table, history };
+    match arguments.verb {
+        VersionsVerb::Ls { key: None } => list_histories(&place, output).await?,
+        VersionsVerb::Ls { key: Some(key) } => {
+            let versions = kept(&place, &parse_key(&key)?).await?;
+            output::rows(
+                output,
+                &["version", "event", "at", "by", "bytes", "stamp"],
+                &versions.iter().map(row).collect::<Vec<_>>(),
+            );
+        }
+        VersionsVerb::Get { key, which } => {
+            let versions = kept(&place, &parse_key(&key)?).await?;
+            let version = choose(&versions, &which)?;
+            let image = version.image.as_ref().ok_or_else(|| {
+                format!("version {} says that the item was deleted", version.number)
+            })?;
+            show(&format!("{}\n", json::item_to_string(image)));
+        }
+        VersionsVerb::Diff { key, from, to } => {
+            let versions = kept(&place, &parse_key(&key)?).await?;
+            let earlier = numbered(&versions, Some(from))?;
+            let later = numbered(&versions, to)?;
+            let differences = difference::between(earlier.image.as_ref(), later.image.as_ref());
+            let rows: Vec<_> = differences.iter().map(difference::Difference::row).collect();
+            output::rows(output, &["attribute", "change", "from", "to"], &rows);
+        }
+        VersionsVerb::Restore { key, which, without, dry_run } => {
+            let key = parse_key(&key)?;
+            let versions = kept(&place, &key).await?;
+            let version = choose(&versions, &which)?;
+            return restore::run(&place, &key, &versions, version, &without, dry_run).await;
+        }
+        VersionsVerb::Backfill { dry_run } => {
+            let report = backfill::run(&place, dry_run).await?;
+            show(&report.text(output, dry_run));
+        }
+        VersionsVerb::Check { grace } => {
+            let report = check::run(&place, grace).await?;
+            show(&report.text(output));
+            return Ok(if report.is_clean() { Exit::Done } else { Exit::Differences });
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The versions of a key that are kept still: TTL may be late to delete the others.
+async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
+    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+    let mut versions = reading::versions_of(place, &history_key(key)).await?;
+    versions.retain(|version| version.expires_at.is_none_or(|at| at > now));
+    if versions.is_empty() {
+        return Err(format!(
+            "table `{}` has no history of the item {}; `weir versions backfill` begins one",
+            place.history,
+            history_key(key)
+        ));
+    }
+    Ok(versions)
+}
+
+fn numbered(versions: &[Version], number: Option<u64>) -> Result<&Version, String> {
+    let (first, last) = (versions.first(), versions.last());
+    let wanted = number.or(last.map(|version| version.number)).unwrap_or(0);
+    versions.iter().find(|version| version.number == wanted).ok_or_else(|| {
+        let number = |version: Option<&Version>| version.map_or(0, |version| version.number);
+        format!("there is no version {wanted}; there are {} to {}", number(first), number(last))
+    })
+}
+
+fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, String> {
+    let Some(text) = &which.as_of else { return numbered(versions, which.number) };
+    // Records have whole seconds: as of a time within a second is as of that second.
+    let seconds = u64::try_from(parse_time(text)?.div_euclid(1000)).unwrap_or(0);
+    as_of(versions, seconds).ok_or_else(|| {
+        format!(
+            "the history begins after {text}; the first version that is kept is from {}",
+            at(versions.first())
+        )
+    })
+}
+
+fn at(version: Option<&Version>) -> Value {
+    let seconds = version.and_then(|version| version.at_seconds);
+    let time =
+        seconds.and_then(|seconds| jiff::Timestamp::from_second(i64::try_from(seconds).ok()?).ok());
+    time.map_or(Value::Null, |time| json!(time.to_string()))
+}
+
+fn row(version: &Version) -> Vec<Value> {
+    vec![
+        json!(version.number),
+        json!(version.event.as_str()),
+        at(Some(version)),
+        if version.by_ttl { json!("ttl") } else { Value::Null },
+        json!(version.image.as_ref().map_or(0, Item::size)),
+        json!(version.stamp.as_str()),
+    ]
+}
+
+async fn list_histories(place: &Place, output: Output) -> Result<(), String> {
+    let mut rows = Vec::new();
+    let mut more = false;
+    reading::each_head(place, |item, head| {
+        more = rows.len() >= HISTORIES_SHOWN_MAX;
+        if !more {
+            rows.push(vec![json!(item), json!(head.first), json!(head.latest)]);
+        }
+        !more
+    })
+    .await?;
+    output::rows(output, &["item", "first", "latest"], &rows);
+    if more {
+        tracing::info!("only {HISTORIES_SHOWN_MAX} histories are shown; name one with --key");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions() -> Vec<Version> {
+        let version = |number: u64| Version {
+            number,
+            at_seconds: Some(1_700_000_000 + number),
+            ..Version::base(Item::new())
+        };
+        (3..6).map(version).collect()
+    }
+
+    #[test]
+    fn a_version_is_chosen_by_number_or_time() {
+        let versions = versions();
+        let choose = |number: Option<u64>, time: Option<&str>| {
+            let which = Which { number, as_of: time.map(str::to_owned) };
+            choose(&versions, &which).map(|version| version.number)
+        };
+        assert_eq!(choose(None, None), Ok(5));
+        assert_eq!(choose(Some(4), None), Ok(4));
+        assert_eq!(
+            choose(Some(2), None),
+            Err("there is no version 2; there are 3 to 5".to_owned())
+        );
+        assert_eq!(choose(None, Some("1700000004")), Ok(4));
+        assert_eq!(choose(None, Some("2023-11-14T22:13:25.900Z")), Ok(5));
+        assert_eq!(
+            choose(None, Some("1700000002")),
+            Err("the history begins after 1700000002; the first version that is kept is from \"2023-11-14T22:13:23Z\"".to_owned())
+        );
+        assert!(choose(None, Some("yesterday")).is_err());
+    }
+}

@@ -1,0 +1,127 @@
+//! Reading a table of histories: one history, all heads, or everything.
+//!
+//! Reads are strongly consistent; nothing is written.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use model::{AttributeValue, Item};
+use rules::versions::{
+    HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, Version, version_text,
+};
+
+use super::Place;
+use crate::load::{error_text, from_sdk_item};
+
+/// Bytes of images of one history that are held at most.
+const HISTORY_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// An entry of a table of histories.
+pub(crate) enum Entry {
+    /// The head of an item's history.
+    Head(String, Head),
+    /// One of its versions.
+    Version(String, Version),
+}
+
+/// All versions of an item, by number.
+///
+/// # Errors
+/// When they cannot be read, or are more than fit into memory.
+pub(crate) async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, String> {
+    let mut pages = place
+        .client
+        .query()
+        .table_name(&place.history)
+        .key_condition_expression("#item = :item AND #version >= :first")
+        .expression_attribute_names("#item", ITEM_ATTRIBUTE)
+        .expression_attribute_names("#version", VERSION_ATTRIBUTE)
+        .expression_attribute_values(":item", SdkValue::S(item.to_owned()))
+        .expression_attribute_values(":first", SdkValue::S(version_text(0)))
+        .consistent_read(true)
+        .into_paginator()
+        .items()
+        .send();
+    let (mut versions, mut bytes) = (Vec::new(), 0);
+    while let Some(item) = pages.next().await {
+        let item = from_sdk_item(item.map_err(|error| failed(place, &error_text(&error)))?)?;
+        bytes += item.size();
+        if bytes > HISTORY_BYTES_MAX {
+            return Err(format!("the history has more than {HISTORY_BYTES_MAX} bytes"));
+        }
+        // What TTL deleted before it was told to expire leaves a stub without a stamp.
+        if item.contains_key("stamp") {
+            versions.push(
+                Version::from_item(&item).map_err(|error| failed(place, &error.to_string()))?,
+            );
+        }
+    }
+    Ok(versions)
+}
+
+/// Shows every entry of the table to `visit`, in no particular order, until it answers `false`.
+///
+/// # Errors
+/// When the table cannot be read.
+pub(crate) async fn each_entry(
+    place: &Place,
+    mut visit: impl FnMut(Entry) -> bool,
+) -> Result<(), String> {
+    let scan = place.client.scan().table_name(&place.history).consistent_read(true);
+    let mut items = scan.into_paginator().items().send();
+    while let Some(item) = items.next().await {
+        let entry = entry_of(item.map_err(|error| failed(place, &error_text(&error)))?)
+            .map_err(|error| failed(place, &error))?;
+        if let Some(entry) = entry
+            && !visit(entry)
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Shows every head to `visit` until it answers `false`.
+///
+/// # Errors
+/// When the table cannot be read.
+pub(crate) async fn each_head(
+    place: &Place,
+    mut visit: impl FnMut(String, Head) -> bool,
+) -> Result<(), String> {
+    let scan = place
+        .client
+        .scan()
+        .table_name(&place.history)
+        .filter_expression("#version = :head")
+        .expression_attribute_names("#version", VERSION_ATTRIBUTE)
+        .expression_attribute_values(":head", SdkValue::S(HEAD_VERSION.to_owned()));
+    let mut items = scan.into_paginator().items().send();
+    while let Some(item) = items.next().await {
+        let item = item.map_err(|error| failed(place, &error_text(&error)))?;
+        if let Some(Entry::Head(item, head)) = entry_of(item).map_err(|e| failed(place, &e))?
+            && !visit(item, head)
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
+    let item: Item = from_sdk_item(item)?;
+    let text = |name: &str| item.get(name).and_then(AttributeValue::as_str).map(str::to_owned);
+    let key = text(ITEM_ATTRIBUTE).ok_or("an entry has no key `item`")?;
+    if !item.contains_key("stamp") {
+        return Ok(None);
+    }
+    Ok(Some(if text(VERSION_ATTRIBUTE).as_deref() == Some(HEAD_VERSION) {
+        Entry::Head(key, Head::from_item(&item).map_err(|error| error.to_string())?)
+    } else {
+        Entry::Version(key, Version::from_item(&item).map_err(|error| error.to_string())?)
+    }))
+}
+
+pub(super) fn failed(place: &Place, reason: &str) -> String {
+    format!("cannot read the histories in table `{}`: {reason}", place.history)
+}
