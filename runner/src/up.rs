@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use server::traffic::Throughput;
 
 use crate::endpoint::{RUNNING_FILE, Running};
 use crate::output;
@@ -41,10 +40,6 @@ pub struct UpArguments {
     /// crashes before the checkpoint, expired iterators, slow and throttled functions
     #[arg(long, value_name = "SEED")]
     pub chaos: Option<u64>,
-    /// Whether requests beyond the throughput of their table are only counted, or throttled as
-    /// DynamoDB throttles them
-    #[arg(long, value_enum, default_value_t = Throughput::Count)]
-    pub throughput: Throughput,
 }
 
 /// Runs until the process is asked to end.
@@ -70,7 +65,6 @@ pub async fn run(
         template_folder: template_folder.to_owned(),
     };
     let system = System::start(stack, options).await?;
-    system.store().traffic().set_throughput(arguments.throughput);
     write_running(&system, &arguments.directory)?;
     tracing::info!("running; Ctrl-C ends it. In another terminal:");
     tracing::info!(

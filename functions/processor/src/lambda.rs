@@ -20,20 +20,23 @@ use serde_json::value::RawValue;
 use tracing::{error, info};
 
 use crate::archive_sink::ArchiveSink;
+use crate::archive_sink::compaction::Compactor;
+use crate::archive_sink::erasure::Eraser;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::copies::{Copies, DynamoDbCopies, SelfCheckReport};
 use crate::event::{self, BatchResponse, Delivered, Event};
 use crate::failure::Failure;
 use crate::frame::{Executor, Frame, Summary};
 use crate::histories::{DynamoDbHistories, Histories};
+use crate::maintenance;
 use crate::metrics::{self, Metrics};
 use crate::object_store::ObjectStore;
 use crate::object_store::s3::S3ObjectStore;
 use crate::quarantine::Quarantine;
 use crate::reconcile::{ReconcileReport, Reconciler};
 use crate::settings::{
-    ARCHIVE_BUCKET, ArchiveSettings, CountersSettings, FanOutSettings, HISTORY_TABLE, Place,
-    QUARANTINE_BUCKET, SLOTS_TABLE, TOTALS_TABLE, VersionsSettings,
+    ARCHIVE_BUCKET, ArchiveSettings, CountersSettings, FanOutSettings, HISTORY_TABLE,
+    MaintenanceSettings, Place, QUARANTINE_BUCKET, SLOTS_TABLE, TOTALS_TABLE, VersionsSettings,
 };
 use crate::tables::dynamodb::DynamoDbTable;
 use crate::totals::Totals;
@@ -186,6 +189,30 @@ fn no_records() -> Diagnostic {
     Diagnostic::from(Failure::Fatal(
         "the event has no `Records`; invoke this function by an event source mapping of a DynamoDB stream".to_owned(),
     ))
+}
+
+/// Runs the function `archive-maintenance` until Lambda ends the process.
+pub async fn run_archive_maintenance() -> ExitCode {
+    start_log();
+    let settings = match MaintenanceSettings::read(&environment_variable) {
+        Ok(settings) => settings,
+        Err(error) => return refuse_to_start(&error),
+    };
+    let s3 = aws_sdk_s3::Client::new(&sdk_config().await);
+    let store = S3ObjectStore::new(s3, settings.archive.bucket, ARCHIVE_BUCKET);
+    let (prefix, retry) = (settings.archive.prefix, RetryPolicy::CONTENDED);
+    let compactor = &Compactor { store: store.clone(), prefix: prefix.clone(), retry };
+    let eraser = &Eraser { store, prefix, receipts_prefix: settings.receipts_prefix, retry };
+    let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
+        let deadline = deadline_of(event.context.deadline());
+        let request = maintenance::decode(event.payload.get())?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let answer =
+            maintenance::carry_out(request, compactor, eraser, now.as_secs(), deadline).await?;
+        info!(function = "archive-maintenance", answer = ?answer, "done");
+        Ok::<_, Diagnostic>(answer)
+    });
+    finish(lambda_runtime::run(handler).await)
 }
 
 /// Runs the function `counters` until Lambda ends the process.

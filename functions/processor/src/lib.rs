@@ -12,6 +12,7 @@ pub mod failure;
 pub mod frame;
 pub mod histories;
 pub mod lambda;
+pub mod maintenance;
 pub mod metrics;
 pub mod object_store;
 pub mod quarantine;

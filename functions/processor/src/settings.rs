@@ -6,7 +6,7 @@
 use std::fmt;
 
 use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
-use rules::archive::{Archive, parse_columns};
+use rules::archive::{Archive, Deletes, parse_columns};
 use rules::counters::{Counters, SLOT_COUNT_MAX, TOTAL_ATTRIBUTES};
 use rules::fan_out::{FanOut, parse_and_check};
 use rules::versions::{Retention, VERSION_NUMBER_MAX, Versions};
@@ -45,12 +45,22 @@ pub struct Place {
 /// Settings of the function `archive`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveSettings {
-    /// `ARCHIVE_COLUMNS` (default: none) and `ARCHIVE_TTL_ATTRIBUTE` (default: none).
+    /// `ARCHIVE_COLUMNS` (default: none), `ARCHIVE_TTL_ATTRIBUTE` (default: none) and
+    /// `ARCHIVE_DELETES` (`ttl`, `expired` or `all`; default: `ttl`).
     pub rule: Archive,
     /// `ARCHIVE_BUCKET` and `ARCHIVE_PREFIX` (default: `archive/`).
     pub archive: Place,
     /// `QUARANTINE_BUCKET` and `QUARANTINE_PREFIX` (default: `quarantine/`).
     pub quarantine: Place,
+}
+
+/// Settings of the function `archive-maintenance`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MaintenanceSettings {
+    /// `ARCHIVE_BUCKET` and `ARCHIVE_PREFIX` (default: `archive/`).
+    pub archive: Place,
+    /// `ERASURES_PREFIX` (default: `erasures/`): receipts, in the same bucket.
+    pub receipts_prefix: String,
 }
 
 /// Settings of the function `counters`.
@@ -116,10 +126,35 @@ impl ArchiveSettings {
             Vec::new()
         });
         let settings = Self {
-            rule: Archive { columns, ttl_attribute: reader.optional("ARCHIVE_TTL_ATTRIBUTE") },
+            rule: Archive {
+                columns,
+                ttl_attribute: reader.optional("ARCHIVE_TTL_ATTRIBUTE"),
+                deletes: reader.deletes(),
+            },
             archive: reader.place(ARCHIVE_BUCKET, "ARCHIVE_PREFIX", "archive/"),
             quarantine: reader.quarantine(),
         };
+        reader.finish(settings)
+    }
+}
+
+impl MaintenanceSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
+        let mut reader = Reader { lookup, problems: Vec::new() };
+        let settings = Self {
+            archive: reader.place(ARCHIVE_BUCKET, "ARCHIVE_PREFIX", "archive/"),
+            receipts_prefix: reader.prefix("ERASURES_PREFIX", "erasures/"),
+        };
+        if settings.receipts_prefix.starts_with(&settings.archive.prefix) {
+            reader.problems.push(format!(
+                "ERASURES_PREFIX=`{}` is inside of the archive; readers of the archive would find receipts there: write a prefix beside `{}`",
+                settings.receipts_prefix, settings.archive.prefix
+            ));
+        }
         reader.finish(settings)
     }
 }
@@ -253,6 +288,20 @@ impl Reader<'_> {
         count
     }
 
+    fn deletes(&mut self) -> Deletes {
+        match self.optional("ARCHIVE_DELETES").as_deref() {
+            None | Some("ttl") => Deletes::TimeToLive,
+            Some("expired") => Deletes::Expired,
+            Some("all") => Deletes::All,
+            Some(other) => {
+                self.problems.push(format!(
+                    "ARCHIVE_DELETES=`{other}` is none of ttl, expired and all; write `ttl` to keep only what TTL deletes"
+                ));
+                Deletes::TimeToLive
+            }
+        }
+    }
+
     fn slot_count(&mut self) -> u32 {
         let text = self.required("SLOT_COUNT", "the number of slots of each counter");
         match text.parse() {
@@ -283,6 +332,11 @@ impl Reader<'_> {
                 "{bucket_name}=`{bucket}` is not a bucket name; write the name alone, 3 to 63 of a-z, 0-9, `-` and `.`"
             ));
         }
+        let prefix = self.prefix(prefix_name, prefix_default);
+        Place { bucket, prefix }
+    }
+
+    fn prefix(&mut self, prefix_name: &str, prefix_default: &str) -> String {
         let prefix = self.optional(prefix_name).unwrap_or_else(|| prefix_default.to_owned());
         // Empty names and dots between slashes are no places for files.
         let is_prefix = prefix
@@ -293,7 +347,7 @@ impl Reader<'_> {
                 "{prefix_name}=`{prefix}` is not a prefix; write names that each end in `/`, such as `{prefix_default}`"
             ));
         }
-        Place { bucket, prefix }
+        prefix
     }
 
     fn finish<T>(self, settings: T) -> Result<T, SettingsError> {
@@ -456,6 +510,11 @@ mod tests {
             let message = read(COUNTERS, changes, CountersSettings::read).unwrap_err();
             assert_eq!(message, format!("wrong environment variables: {expected}"));
         }
+        assert_eq!(
+            read(ARCHIVE, &[("ERASURES_PREFIX", "archive/erasures/")], MaintenanceSettings::read)
+                .unwrap_err(),
+            "wrong environment variables: ERASURES_PREFIX=`archive/erasures/` is inside of the archive; readers of the archive would find receipts there: write a prefix beside `archive/`"
+        );
         for (changes, expected) in [
             (
                 ("ARCHIVE_BUCKET", "s3://b/x"),

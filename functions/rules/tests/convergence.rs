@@ -231,7 +231,7 @@ fn counters() -> Counters {
 }
 
 fn archive() -> Archive {
-    Archive { columns: parse_columns("votes:bigint").unwrap(), ttl_attribute: None }
+    Archive { columns: parse_columns("votes:bigint").unwrap(), ..Archive::default() }
 }
 
 fn versions() -> Versions {

@@ -5,7 +5,7 @@
 //! command is applied (a condition, the type of an operand) comes back as a reply.
 
 use expression::{Condition, Update};
-use model::{EpochMillis, Item, KeySchema, KeyValue, PrimaryKey, StreamViewType};
+use model::{EpochMillis, Item, KeySchema, PrimaryKey, StreamViewType};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -96,11 +96,6 @@ pub enum Command {
     StepSplits {
         /// Which table.
         table: TableId,
-    },
-    /// Change how many bytes an item collection may have.
-    LimitItemCollections {
-        /// Inclusive.
-        bytes_max: u64,
     },
 }
 
@@ -233,8 +228,6 @@ pub enum Reply {
     /// The write would give the key of an index an empty value; nothing changed. DynamoDB's own
     /// words.
     EmptyIndexKey(String),
-    /// The item collection would become too large; nothing changed.
-    ItemCollectionTooLarge,
     /// The table as it is now.
     Table(Box<Table>),
     /// There is no such table (any more).
@@ -271,25 +264,6 @@ pub enum CancellationReason {
     },
     /// It cannot be made on this item. DynamoDB's own words.
     Invalid(String),
-    /// Its item collection would become too large.
-    ItemCollectionTooLarge,
-    /// It was not even tried, because it is beyond the throughput of its table. The machine never
-    /// says so: throughput is not its business.
-    Throttled {
-        /// Whether the table's throughput is provisioned.
-        is_provisioned: bool,
-        /// DynamoDB's own words.
-        text: String,
-    },
-}
-
-/// All items with one partition key, of a table with local indexes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ItemCollection {
-    /// The partition key.
-    pub partition: KeyValue,
-    /// Bytes of the items and of their entries in local indexes.
-    pub bytes: u64,
 }
 
 /// What a write did.
@@ -303,8 +277,6 @@ pub struct Written {
     pub old_bytes: usize,
     /// Size of the item as it is, in bytes; 0 when it is not there.
     pub new_bytes: usize,
-    /// The item collection as it is, in a table with local indexes.
-    pub collection: Option<ItemCollection>,
     /// The entries of secondary indexes that it changed.
     pub index_writes: Vec<IndexWrite>,
 }

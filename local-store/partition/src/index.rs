@@ -7,7 +7,7 @@
 //! Building an index of a table that has items already is in `index_build`.
 
 use model::limits::{ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
-use model::{AttributeValue, Item, KeyAttribute, KeySchema, KeyValue, PrimaryKey, Token};
+use model::{AttributeValue, Item, KeyAttribute, KeySchema, KeyValue, PrimaryKey};
 use serde::{Deserialize, Serialize};
 
 use crate::keys::index_entry;
@@ -98,8 +98,6 @@ pub enum IndexChange {
 pub struct IndexWrite {
     /// Of which index.
     pub index: IndexNumber,
-    /// Where on the index's ring.
-    pub token: Token,
     /// Size of the entry as it was, in bytes; 0 when it was not there.
     pub old_bytes: usize,
     /// Size of the entry as it is, in bytes; 0 when it is not there.
@@ -257,21 +255,6 @@ impl SecondaryIndex {
     }
 }
 
-/// Where an item stands on the rings of the table's global indexes that it is in.
-#[must_use]
-pub fn global_index_tokens(
-    table: &Table,
-    primary: &PrimaryKey,
-    item: &Item,
-) -> Vec<(IndexNumber, Token)> {
-    let global = table.indexes_of(IndexKind::Global).filter(|index| index.is_maintained());
-    let token = |index: &SecondaryIndex| {
-        let entry = index.entry_of(table, primary, item)?;
-        Some((index.number, index_entry::token_of(&entry.key)))
-    };
-    global.filter_map(token).collect()
-}
-
 /// Refuses an item that is to be put, in DynamoDB's words, when one of its values cannot be the
 /// key of an index.
 ///
@@ -412,22 +395,17 @@ pub(crate) fn replace_entry(
         bytes: (statistics.bytes + bytes(new_bytes)).saturating_sub(bytes(old_bytes)),
     };
     index_statistics::write(overlay, table.id, index.number, &statistics)?;
-    let write = |entry: &IndexEntry, old_bytes, new_bytes| IndexWrite {
-        index: index.number,
-        token: index_entry::token_of(&entry.key),
-        old_bytes,
-        new_bytes,
-    };
+    let write = |old_bytes, new_bytes| IndexWrite { index: index.number, old_bytes, new_bytes };
     let stays = match (&before, &after) {
         (Some(before), Some(after)) => before.key == after.key,
         _ => false,
     };
     let mut writes = Vec::new();
     if stays {
-        writes.extend(after.iter().map(|entry| write(entry, old_bytes, new_bytes)));
+        writes.push(write(old_bytes, new_bytes));
     } else {
-        writes.extend(before.iter().map(|entry| write(entry, old_bytes, 0)));
-        writes.extend(after.iter().map(|entry| write(entry, 0, new_bytes)));
+        writes.extend(before.iter().map(|_| write(old_bytes, 0)));
+        writes.extend(after.iter().map(|_| write(0, new_bytes)));
     }
     if let Some(before) = before
         && !stays

@@ -10,7 +10,6 @@ mod index;
 mod index_build;
 #[cfg(test)]
 mod index_tests;
-mod item_collection;
 mod keys;
 mod machine;
 #[cfg(test)]
@@ -31,14 +30,14 @@ mod transaction_tests;
 mod write;
 
 pub use command::{
-    CancellationReason, Command, CreateTable, Entry, EntryEncoder, EntryError, ItemCollection,
-    Reply, TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction, Written, decode_entry,
+    CancellationReason, Command, CreateTable, Entry, EntryEncoder, EntryError, Reply,
+    TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction, Written, decode_entry,
     encode_entry,
 };
 pub use deletion::find_deleted_table;
 pub use index::{
     IndexChange, IndexDefinition, IndexKey, IndexKind, IndexNumber, IndexProjection, IndexStatus,
-    IndexWrite, ItemRefusal, SecondaryIndex, check_put, global_index_tokens,
+    IndexWrite, ItemRefusal, SecondaryIndex, check_put,
 };
 pub use index_build::find_index_work;
 pub use keys::statistics::Statistics;

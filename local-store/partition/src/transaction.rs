@@ -79,7 +79,6 @@ fn attempt_all(
             }
             Reply::ConditionFailed { item } => CancellationReason::ConditionFailed { item },
             Reply::Invalid(text) => CancellationReason::Invalid(text),
-            Reply::ItemCollectionTooLarge => CancellationReason::ItemCollectionTooLarge,
             Reply::EmptyIndexKey(text) => return Ok(Err(Reply::Invalid(text))),
             other => return Ok(Err(other)),
         };

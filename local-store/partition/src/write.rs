@@ -7,9 +7,8 @@ use expression::{Condition, Update};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EpochMillis, Item, PrimaryKey};
 
-use crate::command::{ItemCollection, Reply, Write, WriteAction, Written};
+use crate::command::{Reply, Write, WriteAction, Written};
 use crate::index::{self, ItemRefusal};
-use crate::item_collection::{self, Collection};
 use crate::keys::item;
 use crate::keys::statistics::{self, Statistics};
 use crate::mutation::{self, Mutation};
@@ -49,20 +48,11 @@ pub(crate) fn apply_write(
             Err(refusal) => return Ok(refused(refusal)),
         },
     };
-    let (before, after) = (old.as_ref(), new.as_ref());
-    let collection = match item_collection::count(overlay, table, &write.key, before, after)? {
-        Collection::None => None,
-        Collection::Bytes(bytes) => {
-            Some(ItemCollection { partition: write.key.partition.clone(), bytes })
-        }
-        Collection::TooLarge => return Ok(Reply::ItemCollectionTooLarge),
-    };
     let sizes =
         replace(overlay, table, sequence, now, &write.key, old.as_ref(), new.as_ref(), false)?;
     Ok(Reply::Written(Written {
         old: old.filter(|_| write.return_old),
         new: new.filter(|_| write.return_new),
-        collection,
         ..sizes
     }))
 }
@@ -87,7 +77,6 @@ pub(crate) fn apply_expire(
     if let Some(old) = old.filter(still)
         && time_to_live::is_expired(expires_at, now)
     {
-        item_collection::count(overlay, table, key, Some(&old), None)?;
         replace(overlay, table, sequence, now, key, Some(&old), None, true)?;
     }
     Ok(Reply::Done { more: false })

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use crate::store::{Config, Store};
-use crate::traffic::Throughput;
 use crate::{http, listener};
 
 /// A replicated partition store that speaks DynamoDB's protocol.
@@ -39,14 +38,6 @@ pub struct Arguments {
     /// The account in ARNs: twelve digits
     #[arg(long, default_value = "000000000000")]
     account: String,
-    /// Whether requests beyond the throughput of their table are only counted, or throttled as
-    /// DynamoDB throttles them
-    #[arg(long, value_enum, default_value_t = Throughput::Count, env = "LOCAL_STORE_THROUGHPUT")]
-    throughput: Throughput,
-    /// How large an item collection may become in a table with local indexes; the store keeps it
-    /// [default: as before, and 10 GiB at first]
-    #[arg(long, value_name = "BYTES")]
-    item_collection_bytes: Option<u64>,
 }
 
 /// Runs the store until it is interrupted.
@@ -65,11 +56,6 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     let address = SocketAddr::new(arguments.host, arguments.port);
     let listener = listener::bind(address).await?;
     let store = Store::open(config, Box::new(end_process)).map_err(|error| error.to_string())?;
-    store.traffic().set_throughput(arguments.throughput);
-    if let Some(bytes_max) = arguments.item_collection_bytes {
-        let limit = partition::Command::LimitItemCollections { bytes_max };
-        store.submit(vec![limit]).await.map_err(|error| error.to_string())?;
-    }
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     tracing::info!("listening on http://{address}");
     http::serve(listener, store, interrupted()).await;

@@ -1,7 +1,8 @@
 //! `weir archive`: reads the archive for people who work with data.
 //!
-//! Its verbs list it, show rows, find the versions of a key, write DDL, and compare it with the
-//! stream. Nothing here writes to the archive or to a table.
+//! Its verbs list it, show rows, find the versions of a key, write DDL, compare it with the stream,
+//! and restore items into a table. What changes the archive itself, compaction and erasure, is done
+//! by the function `archive-maintenance`, which two of the verbs invoke.
 
 pub(crate) mod cell;
 mod completeness;
@@ -9,8 +10,10 @@ mod condition;
 mod ddl;
 mod deletes;
 mod listing;
+mod maintenance;
 mod output;
 mod place;
+mod restore;
 mod scan;
 mod schema;
 mod source;
@@ -27,8 +30,10 @@ use self::cell::{parse_time, rows_of};
 use self::completeness::{Archived, Window};
 use self::ddl::{Engine, Target};
 use self::listing::ListingFormat;
+use self::maintenance::{CompactArguments, EraseArguments};
 use self::output::Output;
 use self::place::PlaceArguments;
+use self::restore::RestoreArguments;
 use self::schema::Union;
 use self::source::{Part, Source};
 use crate::endpoint;
@@ -43,7 +48,7 @@ const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 /// What to do with the archive, and which one.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check"
+    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":{\"S\":\"Rush\"}}'"
 )]
 pub struct ArchiveArguments {
     #[command(subcommand)]
@@ -110,6 +115,12 @@ enum ArchiveVerb {
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
         grace: u32,
     },
+    /// Put archived items back into a table, where nothing newer stands
+    Restore(Box<RestoreArguments>),
+    /// Make a few larger objects of many small parts, by the function `archive-maintenance`
+    Compact(CompactArguments),
+    /// Erase the rows of a key or a tenant, with a receipt, by the function `archive-maintenance`
+    Erase(EraseArguments),
     /// Write the rows that meet all conditions as NDJSON; for SQL it shows the DuckDB command
     Query {
         /// The table; not needed if there is only one
@@ -129,6 +140,17 @@ enum ArchiveVerb {
 /// # Errors
 /// What cannot be read and what to do about it.
 pub async fn run(arguments: ArchiveArguments, writer: &mut dyn Write) -> Result<Exit, String> {
+    let request = match &arguments.verb {
+        ArchiveVerb::Compact(compact) => Some(compact.request()),
+        ArchiveVerb::Erase(erase) => Some(erase.request()?),
+        _ => None,
+    };
+    if let Some(request) = request {
+        let mut output = Output::new(writer);
+        output.line(&maintenance::ask(request).await?)?;
+        output.flush()?;
+        return Ok(Exit::Done);
+    }
     let source = arguments.place.find().await?;
     let mut output = Output::new(writer);
     let code = carry_out(arguments.verb, &source, &mut output).await?;
@@ -169,6 +191,12 @@ async fn carry_out(
             let parts = one_table(source, table.as_deref()).await?;
             output.line(&write_ddl(source, &parts, engine, location, key_columns).await?)?;
         }
+        ArchiveVerb::Restore(arguments) => {
+            let parts = one_table(source, arguments.table.as_deref()).await?;
+            output.line(&restore::restore(source, &parts, &arguments).await?)?;
+        }
+        // Done before the archive is looked for.
+        ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) => {}
         ArchiveVerb::Check { table, endpoint, grace } => {
             return check(source, table, endpoint.as_deref(), grace, output).await;
         }

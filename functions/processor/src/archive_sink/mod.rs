@@ -8,11 +8,16 @@
 //! comes again, with whatever boundaries, adds only what is missing. A writer that died after its
 //! put finds its own part and is done.
 //!
-//! This holds as long as nobody removes parts while their records may still be delivered (the
-//! stream's 24 hours). Which rows there are to write is not decided here.
+//! Compaction ([`compaction`]) moves the rows of an hour's parts into larger objects, which say
+//! whose rows they took and up to which number: a writer leaves out what those hold as well, and
+//! never takes a number again. Which rows there are to write is not decided here.
 
+pub mod compaction;
+pub mod erasure;
 mod known_parts;
+mod part_content;
 mod part_format;
+mod rewrite;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,11 +27,12 @@ use rules::archive::{Bucket, PART_NUMBER_MAX, Row, Rows, Schema};
 use rules::{Folded, Found, Needs};
 
 use self::known_parts::KnownParts;
-use self::part_format::{read_event_ids, write_part};
+use self::part_content::PartContent;
+use self::part_format::write_part;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
-use crate::object_store::{ObjectStore, PutOutcome};
+use crate::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 
 /// Buckets that are written at the same time. A batch seldom spans more minutes than this.
 const BUCKETS_AT_ONCE: usize = 4;
@@ -92,7 +98,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
                     event_ids.iter().for_each(|id| missing.remove(id));
                     *written += event_ids.len();
                     if let Some(entity_tag) = entity_tag {
-                        self.remember(name, entity_tag, event_ids);
+                        self.remember(name, entity_tag, PartContent::of_event_ids(event_ids));
                     }
                     number += 1;
                 }
@@ -103,54 +109,72 @@ impl<O: ObjectStore> ArchiveSink<O> {
         Ok(())
     }
 
-    /// Removes from `missing` what the bucket's parts hold. Answers the highest part's number.
+    /// Removes from `missing` what the bucket's parts hold, and the compacted objects of its hour.
+    /// Answers the highest number that a part has, or had.
+    ///
+    /// The compacted objects are listed after the parts were read: a part that compaction removes
+    /// meanwhile is in an object that is there by then.
     async fn leave_out_known(&self, bucket: &Bucket, missing: &mut Rows) -> Result<u32, Failure> {
         let listing = self.store.list(&bucket.prefix(&self.prefix)).await?;
         let parts = listing.into_iter().filter_map(|entry| {
             let number = bucket.part_number(&self.prefix, &entry.name)?;
-            Some((number, entry.name, entry.entity_tag))
+            Some((number, entry))
         });
-        let parts: Vec<_> = parts.collect();
-        let highest = parts.iter().map(|(number, _, _)| *number).max().unwrap_or(0);
-        let reads: Vec<_> =
-            parts.into_iter().map(|(_, name, tag)| self.event_ids_of(name, tag)).collect();
-        let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
-        while let Some(event_ids) = reads.next().await {
-            event_ids?.iter().for_each(|id| missing.remove(id));
+        let (numbers, parts): (Vec<u32>, Vec<ObjectEntry>) = parts.unzip();
+        let mut highest = numbers.into_iter().max().unwrap_or(0);
+        self.leave_out(parts, missing).await?;
+        let hour = bucket.hour();
+        let mut compacted = self.store.list(&hour.compacted_prefix(&self.prefix)).await?;
+        compacted.retain(|entry| hour.compacted_number(&self.prefix, &entry.name).is_some());
+        for content in self.leave_out(compacted, missing).await? {
+            highest = highest.max(content.replaced_of(bucket));
         }
         Ok(highest)
     }
 
-    async fn event_ids_of(
+    async fn leave_out(
         &self,
-        name: String,
-        entity_tag: String,
-    ) -> Result<Arc<[String]>, Failure> {
-        let known = {
-            let parts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.get(&name, &entity_tag)
-        };
-        if let Some(event_ids) = known {
-            return Ok(event_ids);
+        objects: Vec<ObjectEntry>,
+        missing: &mut Rows,
+    ) -> Result<Vec<PartContent>, Failure> {
+        let reads: Vec<_> = objects.into_iter().map(|entry| self.content_of(entry)).collect();
+        let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
+        let mut contents = Vec::new();
+        while let Some(content) = reads.next().await {
+            let content = content?;
+            content.event_ids.iter().for_each(|id| missing.remove(id));
+            contents.push(content);
         }
-        let Some(part) = self.store.get(&name).await? else {
-            return Ok(Arc::new([]));
-        };
-        let event_ids: Arc<[String]> = read_event_ids(part)
-            .map_err(|error| {
-                Failure::Fatal(format!(
-                    "archive object `{name}` is not a part of the archive: {error}; move it away from the archive's prefix"
-                ))
-            })?
-            .into();
-        self.remember(name, entity_tag, Arc::clone(&event_ids));
-        Ok(event_ids)
+        Ok(contents)
     }
 
-    fn remember(&self, name: String, entity_tag: String, event_ids: Arc<[String]>) {
-        let mut parts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.insert(name, entity_tag, event_ids);
+    async fn content_of(&self, entry: ObjectEntry) -> Result<PartContent, Failure> {
+        let known = {
+            let parts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.get(&entry.name, &entry.entity_tag)
+        };
+        if let Some(content) = known {
+            return Ok(content);
+        }
+        let Some(object) = self.store.get(&entry.name).await? else {
+            return Ok(PartContent::default());
+        };
+        let content =
+            PartContent::read(object).map_err(|error| not_of_the_archive(&entry.name, &error))?;
+        self.remember(entry.name, entry.entity_tag, content.clone());
+        Ok(content)
     }
+
+    fn remember(&self, name: String, entity_tag: String, content: PartContent) {
+        let mut parts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.insert(name, entity_tag, content);
+    }
+}
+
+fn not_of_the_archive(name: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::Fatal(format!(
+        "archive object `{name}` is not a part of the archive: {error}; move it away from the archive's prefix"
+    ))
 }
 
 /// Rows that go into one part: they have the same columns. All rows of a stream do, as long as the

@@ -1,4 +1,4 @@
-//! An archive part as Parquet: from rows to a file's bytes, and from the bytes back to event ids.
+//! An archive part as Parquet: from rows to a file's bytes.
 //!
 //! The same rows give the same bytes. Where parts are kept is not known here. The columns are drawn
 //! in `rules::archive`; any Parquet reader can read them.
@@ -13,8 +13,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema as ArrowSchema, TimeUnit};
 use bytes::Bytes;
 use model::json::write_string;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -22,7 +21,8 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use rules::archive::{ColumnType, ColumnValue, Row, SCHEMA_VERSION, Schema};
 
-const EVENT_ID: &str = "_event_id";
+use super::part_content::EVENT_ID;
+
 const UTC: &str = "UTC";
 /// zstd's fastest regular level: on archive rows higher ones cost time and save nothing.
 const ZSTD_LEVEL: i32 = 1;
@@ -46,29 +46,11 @@ pub(super) fn write_part(schema: &Schema, rows: &[Row]) -> Result<Bytes, Parquet
         columns.push(array);
     }
     let batch = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?;
-    let properties = writer_properties(schema, rows)?;
+    let columns = schema.columns().map(|column| (column.name.as_str(), column.column_type));
+    let properties = writer_properties(columns, metadata(schema, rows))?;
     let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties))?;
     writer.write(&batch)?;
     Ok(writer.into_inner()?.into())
-}
-
-/// Reads the event ids of a part, and no other column.
-///
-/// # Errors
-/// When the bytes are not a Parquet file with a string column `_event_id`.
-pub(super) fn read_event_ids(part: Bytes) -> Result<Vec<String>, ParquetError> {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(part)?;
-    let projection = ProjectionMask::columns(builder.parquet_schema(), [EVENT_ID]);
-    let mut event_ids = Vec::new();
-    for batch in builder.with_projection(projection).build()? {
-        let batch = batch?;
-        let column = batch
-            .column_by_name(EVENT_ID)
-            .and_then(|column| column.as_any().downcast_ref::<StringArray>())
-            .ok_or_else(|| ParquetError::General(format!("no string column `{EVENT_ID}`")))?;
-        event_ids.extend(column.iter().flatten().map(str::to_owned));
-    }
-    Ok(event_ids)
 }
 
 fn typed_array<'v>(
@@ -161,13 +143,16 @@ fn system_arrays(rows: &[Row]) -> [(&'static str, ArrayRef, bool); 12] {
 
 /// Texts that differ from row to row get no dictionary, and integers that grow get differences;
 /// repeated texts keep their dictionary. `_item` has no statistics: nobody filters by it.
-fn writer_properties(schema: &Schema, rows: &[Row]) -> Result<WriterProperties, ParquetError> {
+pub(super) fn writer_properties<'c>(
+    columns: impl Iterator<Item = (&'c str, ColumnType)>,
+    metadata: Vec<KeyValue>,
+) -> Result<WriterProperties, ParquetError> {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?);
     let mut properties = WriterProperties::builder()
         .set_compression(zstd)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_column_statistics_enabled(ColumnPath::from("_item"), EnabledStatistics::None)
-        .set_key_value_metadata(Some(metadata(schema, rows)));
+        .set_key_value_metadata(Some(metadata));
     let system = [
         ("_item", Encoding::DELTA_LENGTH_BYTE_ARRAY),
         (EVENT_ID, Encoding::DELTA_LENGTH_BYTE_ARRAY),
@@ -176,13 +161,13 @@ fn writer_properties(schema: &Schema, rows: &[Row]) -> Result<WriterProperties, 
         ("_expires_at", Encoding::DELTA_BINARY_PACKED),
         ("_ttl_raw", Encoding::DELTA_BINARY_PACKED),
     ];
-    let typed = schema.columns().filter_map(|column| {
-        let encoding = match column.column_type {
+    let typed = columns.filter_map(|(name, column_type)| {
+        let encoding = match column_type {
             ColumnType::Bigint => Encoding::DELTA_BINARY_PACKED,
             ColumnType::Json => Encoding::DELTA_LENGTH_BYTE_ARRAY,
             _ => return None,
         };
-        Some((column.name.as_str(), encoding))
+        Some((name, encoding))
     });
     for (name, encoding) in system.into_iter().chain(typed) {
         // Not `ColumnPath::from`, which would split a name at its dots.
@@ -229,10 +214,12 @@ mod tests {
     use model::json::item_from_str;
     use model::stream_record::LambdaRecord;
     use model::{EventName, StreamRecord, StreamViewType, UserIdentity};
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use rules::archive::{Archive, SYSTEM_COLUMNS, parse_columns};
     use rules::{Effect, Found, Rule};
 
     use super::*;
+    use crate::archive_sink::part_content::PartContent;
 
     const NINES: &str = "99999999999999999999999999999999999999";
 
@@ -240,6 +227,7 @@ mod tests {
         let rule = Archive {
             columns: parse_columns(columns).unwrap(),
             ttl_attribute: Some("expires".to_owned()),
+            ..Archive::default()
         };
         let decided = items.iter().enumerate().flat_map(|(position, text)| {
             let item = item_from_str(text).unwrap();
@@ -332,7 +320,7 @@ mod tests {
         let part = write_part(&rows[0].schema, &rows).unwrap();
         assert_eq!(part, write_part(&rows[0].schema, &rows).unwrap());
         assert_eq!(
-            read_event_ids(part.clone()).unwrap(),
+            *PartContent::read(part.clone()).unwrap().event_ids,
             [format!("{:032x}", 0), format!("{:032x}", 1)]
         );
         let builder = ParquetRecordBatchReaderBuilder::try_new(part).unwrap();
@@ -358,7 +346,7 @@ mod tests {
 
     #[test]
     fn other_bytes_are_not_a_part() {
-        assert!(read_event_ids(Bytes::from_static(b"PAR1")).is_err());
-        assert!(read_event_ids(Bytes::new()).is_err());
+        assert!(PartContent::read(Bytes::from_static(b"PAR1")).is_err());
+        assert!(PartContent::read(Bytes::new()).is_err());
     }
 }

@@ -21,7 +21,7 @@ use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
 use crate::tables::in_memory::AT_ONCE;
 
 /// A TTL delete in one of three minutes; some of their buckets are shared by many records.
-fn effect(number: usize) -> Effect {
+pub(super) fn effect(number: usize) -> Effect {
     let item = item_from_str(&format!(r#"{{"id":{{"S":"k{number}"}},"n":{{"N":"1"}}}}"#)).unwrap();
     let record = LambdaRecord {
         record: StreamRecord {
@@ -40,15 +40,15 @@ fn effect(number: usize) -> Effect {
     };
     // Every fourth record was decided by a function with other columns.
     let declared = if number.is_multiple_of(4) { "n:bigint" } else { "" };
-    let rule = Archive { columns: parse_columns(declared).unwrap(), ttl_attribute: None };
+    let rule = Archive { columns: parse_columns(declared).unwrap(), ..Archive::default() };
     rule.decide(&record, &Found::default()).unwrap().remove(0)
 }
 
-fn folded(numbers: std::ops::Range<usize>) -> Folded {
+pub(super) fn folded(numbers: std::ops::Range<usize>) -> Folded {
     fold(numbers.enumerate().map(|(position, number)| (position, effect(number))))
 }
 
-fn sink(
+pub(super) fn sink(
     store: &Arc<InMemoryObjectStore>,
     attempts_max: u32,
 ) -> ArchiveSink<Arc<InMemoryObjectStore>> {
@@ -56,12 +56,14 @@ fn sink(
     ArchiveSink::new(Arc::clone(store), "archive/".to_owned(), policy)
 }
 
-fn hour() -> Deadline {
+pub(super) fn hour() -> Deadline {
     Deadline::after(Duration::from_secs(3600))
 }
 
 /// The items in the archive by event id, with the objects they stand in.
-fn contents(objects: &BTreeMap<String, Bytes>) -> BTreeMap<String, Vec<(String, String)>> {
+pub(super) fn contents(
+    objects: &BTreeMap<String, Bytes>,
+) -> BTreeMap<String, Vec<(String, String)>> {
     let mut found: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     for (name, part) in objects {
         let reader = ParquetRecordBatchReaderBuilder::try_new(part.clone()).unwrap();
@@ -94,7 +96,7 @@ fn check_exactly_once(store: &InMemoryObjectStore, count: usize) {
 
 /// One poller: batches of changing sizes, from the first failed record again, now and then from an
 /// earlier one; a process that died comes back without its memory.
-async fn poll(store: Arc<InMemoryObjectStore>, count: usize, choices: Vec<u8>) {
+pub(super) async fn poll(store: Arc<InMemoryObjectStore>, count: usize, choices: Vec<u8>) {
     let mut choices = choices.into_iter().cycle();
     let mut choice = |below: usize| usize::from(choices.next().unwrap()) % below;
     let attempts_max = 1 + u32::try_from(choice(4)).unwrap();
@@ -122,7 +124,7 @@ async fn poll(store: Arc<InMemoryObjectStore>, count: usize, choices: Vec<u8>) {
     }
 }
 
-fn block_on<F: Future>(work: F) -> F::Output {
+pub(super) fn block_on<F: Future>(work: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
 }
 

@@ -2,12 +2,12 @@
 //!
 //! For tests: what it may do to a writer is what S3 may do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use bytes::Bytes;
 
-use super::{ObjectEntry, ObjectStore, PutOutcome};
+use super::{ChangeOutcome, ObjectEntry, ObjectMaintenance, ObjectStore, PutOutcome};
 use crate::failure::Failure;
 
 /// Out of 100 requests, how many have which fate.
@@ -21,9 +21,17 @@ pub(crate) struct Faults {
     pub(crate) contended: u64,
 }
 
+#[derive(Debug)]
+struct Object {
+    content: Bytes,
+    tag: u64,
+    written_seconds: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    objects: BTreeMap<String, (Bytes, u64)>,
+    objects: BTreeMap<String, Object>,
+    now_seconds: u64,
     random: u64,
     missing_bucket: bool,
 }
@@ -43,7 +51,17 @@ impl InMemoryObjectStore {
 
     pub(crate) fn objects(&self) -> BTreeMap<String, Bytes> {
         let state = self.state.lock().unwrap();
-        state.objects.iter().map(|(name, (content, _))| (name.clone(), content.clone())).collect()
+        let objects = state.objects.iter();
+        objects.map(|(name, object)| (name.clone(), object.content.clone())).collect()
+    }
+
+    /// The time of the store's clock, in seconds since 1970.
+    pub(crate) fn now_seconds(&self) -> u64 {
+        self.state.lock().unwrap().now_seconds
+    }
+
+    pub(crate) fn pass_seconds(&self, seconds: u64) {
+        self.state.lock().unwrap().now_seconds += seconds;
     }
 
     pub(crate) fn lose_bucket(&self) {
@@ -75,19 +93,90 @@ impl InMemoryObjectStore {
     }
 }
 
+impl State {
+    fn put(&mut self, name: &str, content: Bytes) -> u64 {
+        let tag = self.random;
+        let object = Object { content, tag, written_seconds: self.now_seconds };
+        self.objects.insert(name.to_owned(), object);
+        tag
+    }
+
+    fn is(&self, name: &str, entity_tag: &str) -> bool {
+        self.objects.get(name).is_some_and(|object| object.tag.to_string() == entity_tag)
+    }
+}
+
+impl ObjectMaintenance for InMemoryObjectStore {
+    async fn replace(
+        &self,
+        name: &str,
+        entity_tag: &str,
+        content: Bytes,
+        _content_type: &str,
+    ) -> Result<ChangeOutcome, Failure> {
+        let fate = self.request().await?;
+        {
+            let mut state = self.state.lock().unwrap();
+            if !state.is(name, entity_tag) {
+                return Ok(ChangeOutcome::Stale);
+            }
+            state.put(name, content);
+        }
+        if fate < self.faults.unanswered {
+            return Err(Failure::Retry("timed out".to_owned()));
+        }
+        Ok(ChangeOutcome::Made)
+    }
+
+    async fn remove(&self, name: &str, entity_tag: &str) -> Result<ChangeOutcome, Failure> {
+        let fate = self.request().await?;
+        {
+            let mut state = self.state.lock().unwrap();
+            if !state.is(name, entity_tag) {
+                return Ok(ChangeOutcome::Stale);
+            }
+            state.objects.remove(name);
+        }
+        if fate < self.faults.unanswered {
+            return Err(Failure::Retry("timed out".to_owned()));
+        }
+        Ok(ChangeOutcome::Made)
+    }
+
+    async fn forget_earlier(&self, _name: &str) -> Result<usize, Failure> {
+        self.request().await?;
+        Ok(0)
+    }
+}
+
 impl ObjectStore for InMemoryObjectStore {
     async fn list(&self, prefix: &str) -> Result<Vec<ObjectEntry>, Failure> {
         self.request().await?;
         let state = self.state.lock().unwrap();
         let named = state.objects.iter().filter(|(name, _)| name.starts_with(prefix));
         Ok(named
-            .map(|(name, (_, tag))| ObjectEntry { name: name.clone(), entity_tag: tag.to_string() })
+            .map(|(name, object)| ObjectEntry {
+                name: name.clone(),
+                entity_tag: object.tag.to_string(),
+                bytes: object.content.len() as u64,
+                written_seconds: object.written_seconds,
+            })
             .collect())
+    }
+
+    async fn folders(&self, prefix: &str) -> Result<Vec<String>, Failure> {
+        self.request().await?;
+        let state = self.state.lock().unwrap();
+        let folders = state.objects.keys().filter_map(|name| {
+            let (folder, _) = name.strip_prefix(prefix)?.split_once('/')?;
+            Some(format!("{folder}/"))
+        });
+        Ok(folders.collect::<BTreeSet<String>>().into_iter().collect())
     }
 
     async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
         self.request().await?;
-        Ok(self.state.lock().unwrap().objects.get(name).map(|(content, _)| content.clone()))
+        Ok(self.state.lock().unwrap().objects.get(name).map(|object| object.content.clone()))
     }
 
     async fn put_if_absent(
@@ -106,8 +195,7 @@ impl ObjectStore for InMemoryObjectStore {
             {
                 PutOutcome::Contended
             } else {
-                let tag = state.random;
-                state.objects.insert(name.to_owned(), (content, tag));
+                let tag = state.put(name, content);
                 PutOutcome::Created { entity_tag: Some(tag.to_string()) }
             }
         };

@@ -16,7 +16,7 @@ pub const PART_NUMBER_MAX: u32 = 99_999;
 /// Seconds from 1970 to the end of the year 9999, exclusive: dates have four digits of year.
 const SECONDS_END: u64 = 253_402_300_800;
 /// End of an archive object's name.
-const EXTENSION: &str = ".parquet";
+pub(super) const EXTENSION: &str = ".parquet";
 
 /// A minute of UTC since 1970, before the year 10000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,9 +25,9 @@ pub struct UtcMinute(u64);
 /// A place in the archive: all rows of one stream from one minute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
-    table: String,
-    label: String,
-    minute: UtcMinute,
+    pub(super) table: String,
+    pub(super) label: String,
+    pub(super) minute: UtcMinute,
 }
 
 impl UtcMinute {
@@ -71,6 +71,35 @@ impl UtcMinute {
         let minute = self.0 % (24 * 60);
         format!("{year:04}{month:02}{day:02}T{:02}{:02}", minute / 60, minute % 60)
     }
+
+    /// `20261121T02`.
+    pub(super) fn compact_hour_text(self) -> String {
+        let mut text = self.compact_text();
+        text.truncate(text.len() - "30".len());
+        text
+    }
+
+    /// The minute that [`UtcMinute::compact_text`] says; `None` for other text.
+    #[must_use]
+    pub fn of_compact_text(text: &str) -> Option<Self> {
+        let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u64>().ok();
+        let (year, month, day) = (number(0..4)?, number(4..6)?, number(6..8)?);
+        let (hour, minute) = (number(9..11)?, number(11..13)?);
+        // The inverse of `date`, with the same calendar of years that begin in March.
+        let months_from_march = (month + 9) % 12;
+        let year = year.checked_sub(u64::from(month <= 2))?;
+        let (era, year) = (year / 400, year % 400);
+        let day_of_year = (153 * months_from_march + 2) / 5 + day.checked_sub(1)?;
+        let day_of_era = year * 365 + year / 4 - year / 100 + day_of_year;
+        let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
+        let found = Self(days * 24 * 60 + hour * 60 + minute);
+        (Self::of_seconds(found.0 * 60)?.compact_text() == text).then_some(found)
+    }
+
+    /// The first minute of its hour.
+    pub(super) fn start_of_hour(self) -> Self {
+        Self(self.0 / 60 * 60)
+    }
 }
 
 impl Bucket {
@@ -95,6 +124,12 @@ impl Bucket {
     #[must_use]
     pub fn table(&self) -> &str {
         &self.table
+    }
+
+    /// The minute.
+    #[must_use]
+    pub fn minute(&self) -> UtcMinute {
+        self.minute
     }
 
     /// What the names of all parts of this bucket begin with:

@@ -182,6 +182,12 @@ impl ColumnType {
         }
     }
 
+    /// The type that a text such as `decimal(4,1)` says; `None` for other text.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::parse(text).ok()
+    }
+
     /// The type of a key attribute's column that nobody declared.
     fn of_key(attribute_type: AttributeType) -> Self {
         match attribute_type {

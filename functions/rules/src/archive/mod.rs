@@ -1,24 +1,29 @@
 //! The archive: what TTL deletes becomes rows, each standing in the archive exactly once.
 //!
-//! Only a REMOVE record that carries TTL's `userIdentity` gives a row; what users delete gives
-//! none. Whether an item had expired is never guessed here. Files and their format are not known
-//! here; the place of a row in time is: its [`Bucket`].
+//! A REMOVE record that carries TTL's `userIdentity` gives a row. Other deletes give one only when
+//! the rule is told to keep them, and then say so: `inferred` when the item had expired, as where a
+//! global table copies TTL's deletes without saying whose they are, and `user` otherwise. An item
+//! that was restored from the archive and not changed since gives none: the archive has it. Files
+//! and their format are not known here; the place of a row in time is: its [`Bucket`].
 
 mod bucket;
 mod column;
+mod hour;
 mod plain_json;
+pub mod restored;
 mod row;
 
 pub use bucket::{Bucket, PART_NUMBER_MAX, UtcMinute};
 pub use column::{
     Column, ColumnType, ColumnsError, PATH_COLUMNS, Path, SYSTEM_COLUMNS, Schema, parse_columns,
 };
+pub use hour::Hour;
 pub use row::{ColumnValue, DeletedBy, Row, Rows, SCHEMA_VERSION};
 
 use std::sync::Arc;
 
 use model::stream_record::LambdaRecord;
-use model::{AttributeValue, EventName, json};
+use model::{EventName, Item, json};
 
 use crate::effect::Effect;
 use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
@@ -30,6 +35,20 @@ pub struct Archive {
     pub columns: Vec<Column>,
     /// The attribute that holds the time of expiry in seconds, if rows shall tell it.
     pub ttl_attribute: Option<String>,
+    /// Whose deletes are kept.
+    pub deletes: Deletes,
+}
+
+/// Whose deletes the archive keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deletes {
+    /// Those of TTL, as the records say.
+    #[default]
+    TimeToLive,
+    /// Those of TTL, and of items that had expired when they were deleted.
+    Expired,
+    /// All.
+    All,
 }
 
 impl Rule for Archive {
@@ -38,16 +57,48 @@ impl Rule for Archive {
     }
 
     fn decide(&self, record: &LambdaRecord, _found: &Found) -> Result<Vec<Effect>, Refusal> {
-        if !record.record.is_time_to_live() {
+        let Some(deleted_by) = self.deleted_by(record) else {
+            return Ok(Vec::new());
+        };
+        if record.record.old_image.as_ref().is_some_and(restored::is_as_restored) {
             return Ok(Vec::new());
         }
-        let (bucket, row) = self.row_of(record)?;
+        let (bucket, row) = self.row_of(record, deleted_by)?;
         Ok(vec![Effect::Rows { bucket, rows: Rows::from([row]) }])
     }
 }
 
 impl Archive {
-    fn row_of(&self, record: &LambdaRecord) -> Result<(Bucket, Row), Refusal> {
+    /// Who deleted the item; `None` if nothing was deleted, or nothing that is kept.
+    fn deleted_by(&self, record: &LambdaRecord) -> Option<DeletedBy> {
+        let change = &record.record;
+        if change.is_time_to_live() {
+            return Some(DeletedBy::TimeToLive);
+        }
+        if change.event_name != EventName::Remove || self.deletes == Deletes::TimeToLive {
+            return None;
+        }
+        let expired_at = change.old_image.as_ref().and_then(|item| self.ttl_of(item));
+        let deleted_at =
+            change.approximate_creation_seconds.and_then(|seconds| i64::try_from(seconds).ok());
+        match (expired_at, deleted_at) {
+            (Some(expired_at), Some(deleted_at)) if expired_at <= deleted_at => {
+                Some(DeletedBy::Inferred)
+            }
+            _ => (self.deletes == Deletes::All).then_some(DeletedBy::User),
+        }
+    }
+
+    fn ttl_of(&self, item: &Item) -> Option<i64> {
+        let value = item.get(self.ttl_attribute.as_ref()?)?;
+        value.as_number().and_then(|number| number.to_i64())
+    }
+
+    fn row_of(
+        &self,
+        record: &LambdaRecord,
+        deleted_by: DeletedBy,
+    ) -> Result<(Bucket, Row), Refusal> {
         let stream = stream_of(record)?;
         let change = &record.record;
         let item = change.old_image.as_ref().ok_or_else(|| {
@@ -70,17 +121,12 @@ impl Archive {
         let schema = Schema::of(&change.keys, &self.columns);
         let mut coercions = Vec::new();
         let values = schema.columns().map(|column| column.value_in(item, &mut coercions)).collect();
-        let ttl_raw = self
-            .ttl_attribute
-            .as_ref()
-            .and_then(|name| item.get(name))
-            .and_then(AttributeValue::as_number)
-            .and_then(|number| number.to_i64());
+        let ttl_raw = self.ttl_of(item);
         let row = Row {
             sequence_number: change.sequence_number.padded(),
             event_id: change.event_id.clone(),
             event_name: EventName::Remove.as_str(),
-            deleted_by: DeletedBy::TimeToLive,
+            deleted_by,
             deleted_at_ms: minute.millis_of_second(seconds),
             expires_at_ms: ttl_raw.and_then(|seconds| seconds.checked_mul(1000)),
             ttl_raw,
@@ -105,7 +151,49 @@ mod tests {
         let rule = Archive {
             columns: parse_columns("info.rating:decimal(3,1),title:string,info:json").unwrap(),
             ttl_attribute: Some("expires".to_owned()),
+            deletes: Deletes::TimeToLive,
         };
         check_decisions(&rule, &Found::default(), include_str!("../../testdata/archive.txt"));
+    }
+
+    #[test]
+    fn other_deletes_are_kept_when_that_is_asked_for() {
+        let record = |ttl: bool, expires: &str| {
+            let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
+            let mut record =
+                model::stream_record::decode_lambda_record(&json::parse(text.as_bytes()).unwrap())
+                    .unwrap();
+            if !ttl {
+                record.record.user_identity = None;
+            }
+            let image = record.record.old_image.as_mut().unwrap();
+            image.insert("expires".to_owned(), model::AttributeValue::N(expires.parse().unwrap()));
+            record
+        };
+        // The record is of second 1795228199.
+        for (deletes, ttl, expires, expected) in [
+            (Deletes::TimeToLive, true, "1795228100", Some("ttl")),
+            (Deletes::TimeToLive, false, "1795228100", None),
+            (Deletes::Expired, true, "1795228100", Some("ttl")),
+            (Deletes::Expired, false, "1795228199", Some("inferred")),
+            (Deletes::Expired, false, "1795228200", None),
+            (Deletes::All, false, "1795228199", Some("inferred")),
+            (Deletes::All, false, "1795228200", Some("user")),
+        ] {
+            let rule =
+                Archive { columns: Vec::new(), ttl_attribute: Some("expires".to_owned()), deletes };
+            let mut record = record(ttl, expires);
+            let found = rule.decide(&record, &Found::default()).unwrap();
+            let kept = found.first().map(|effect| match effect {
+                Effect::Rows { rows, .. } => rows.iter().next().unwrap().deleted_by.as_str(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(kept, expected, "{deletes:?} {ttl} {expires}");
+
+            let image = record.record.old_image.as_mut().unwrap();
+            let mark = restored::mark(image, "e", "s", Some("expires"));
+            image.insert(restored::RESTORED.to_owned(), mark);
+            assert_eq!(rule.decide(&record, &Found::default()), Ok(Vec::new()));
+        }
     }
 }

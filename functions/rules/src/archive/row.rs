@@ -17,6 +17,10 @@ pub const SCHEMA_VERSION: i32 = 1;
 pub enum DeletedBy {
     /// TTL, says the record's `userIdentity`.
     TimeToLive,
+    /// TTL probably: the item had expired, but the record does not say who deleted it.
+    Inferred,
+    /// Somebody else.
+    User,
 }
 
 impl DeletedBy {
@@ -25,6 +29,8 @@ impl DeletedBy {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TimeToLive => "ttl",
+            Self::Inferred => "inferred",
+            Self::User => "user",
         }
     }
 }

@@ -40,9 +40,15 @@ pub fn decide(total: &Total, slots: &BTreeMap<u32, Number>, unreadable: &BTreeSe
     every
         .difference(unreadable)
         .filter_map(|slot| {
-            let value = slots.get(slot).copied().unwrap_or(Number::ZERO);
+            let found = slots.get(slot).copied();
+            let value = found.unwrap_or(Number::ZERO);
             let cell = total.cells.get(*slot);
-            if cell.map_or(Number::ZERO, |cell| cell.value) == value {
+            // A slot that holds 0 and is not known yet still makes its counter have a total.
+            let is_known = match cell {
+                Some(cell) => cell.value == value,
+                None => found.is_none(),
+            };
+            if is_known {
                 return None;
             }
             let base = cell.map_or_else(Stamp::lowest, |cell| cell.stamp.clone());
@@ -95,6 +101,15 @@ mod tests {
             repaired.joined(&Cells::from([(1, cell("3", 10))])).unwrap().cells.get(1),
             Some(&cell("3", 10))
         );
+    }
+
+    #[test]
+    fn a_slot_of_zero_has_a_total_too() {
+        let slots = BTreeMap::from([(0, Number::ZERO)]);
+        let cells = decide(&Total::default(), &slots, &BTreeSet::new());
+        assert_eq!(cells.get(0).map(|cell| cell.value), Some(Number::ZERO));
+        let total = Total::default().joined(&cells).unwrap();
+        assert!(decide(&total, &slots, &BTreeSet::new()).is_empty());
     }
 
     #[test]

@@ -7,7 +7,6 @@ pub(crate) mod expiry;
 pub(crate) mod index_entry;
 pub(crate) mod index_statistics;
 pub(crate) mod item;
-pub(crate) mod item_collection;
 pub(crate) mod machine_state;
 pub(crate) mod request_token;
 pub(crate) mod statistics;
@@ -37,10 +36,6 @@ pub(crate) enum Family {
     RequestToken = 10,
     /// Client request tokens by the time at which they are forgotten. See [`request_token`].
     RequestTokenExpiry = 11,
-    /// Bytes of item collections of tables with local indexes. See [`item_collection`].
-    ItemCollection = 12,
-    /// How large an item collection may be. See [`item_collection`].
-    ItemCollectionLimit = 13,
     /// Entries of secondary indexes by table, index, token and keys. See [`index_entry`].
     IndexEntry = 8,
     /// Entry count and bytes by table and index. See [`index_statistics`].

@@ -10,14 +10,12 @@ use model::limits::BATCH_WRITE_ITEMS_MAX;
 use model::{Item, KeyValue, PrimaryKey};
 use partition::{Command, Table, TableId, Write, WriteAction, check_put};
 
-use super::answer::{begin_member, item_member};
 use super::batch;
 use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
 use super::error::ApiError;
-use super::item_collections;
 use super::item_write::written;
-use super::metering::{self, Admitted};
+use super::metering;
 use super::parameters::{self, Checked, Parameters};
 use super::put_item::check_size;
 use super::tables;
@@ -69,102 +67,26 @@ pub(super) async fn batch_write_item(
         return Err(ApiError::validation("Too many items requested for the BatchWriteItem call"));
     }
 
-    let Admission { plan: Plan { commands, tables }, admitted, unprocessed } =
-        admit(store, plan(store, writes)?)?;
+    let Plan { commands, tables } = plan(store, writes)?;
     let partitions: Vec<KeyValue> = commands.iter().filter_map(partition_key).collect();
-    let mut written_keys = partitions.iter().zip(admitted);
+    let mut written_keys = partitions.iter();
     let mut replies = store.submit(commands).await?.into_iter();
     let mut capacities = Vec::with_capacity(tables.len());
-    let mut done = Vec::new();
     for (name, table, count) in tables {
         let mut consumption = Consumption::default();
         for _ in 0..count {
             let written = written(replies.next())?;
-            if let Some((key, admitted)) = written_keys.next() {
-                metering::record_write(store, &table, key, &written, 1, admitted);
+            if let Some(key) = written_keys.next() {
+                metering::record_write(store, &table, key, &written);
             }
             consumption = consumption.plus(Consumption::of_write(&table, &written));
-            done.push((name, Arc::clone(&table), written));
         }
         capacities.push((name, consumption));
     }
-    let mut out = format!("{{\"UnprocessedItems\":{unprocessed}}}");
+    let mut out = String::from("{\"UnprocessedItems\":{}");
     CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
-    if item_collections::are_asked_for(metrics) {
-        let done = done.iter().map(|(name, table, written)| (*name, &**table, written));
-        item_collections::write_map_member(&mut out, done);
-    }
     out.push('}');
     Ok(out)
-}
-
-/// What throughput lets through of a batch.
-struct Admission<'j> {
-    plan: Plan<'j>,
-    admitted: Vec<Admitted>,
-    /// The rest, as it was sent, to be sent again.
-    unprocessed: String,
-}
-
-/// Hands back what is beyond the throughput of its table; when that is everything, the batch is
-/// refused.
-fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
-    let mut admission = Admission {
-        plan: Plan { commands: Vec::with_capacity(plan.commands.len()), tables: Vec::new() },
-        admitted: Vec::with_capacity(plan.commands.len()),
-        unprocessed: String::from("{"),
-    };
-    let mut refusal = None;
-    let mut commands = plan.commands.into_iter();
-    for (name, table, count) in plan.tables {
-        let before = admission.admitted.len();
-        let mut left = Vec::new();
-        for command in commands.by_ref().take(count) {
-            let Command::Write(write) = &command else { continue };
-            match metering::admit_write(store, &table, write, 1) {
-                Ok(admitted) => {
-                    admission.admitted.push(admitted);
-                    admission.plan.commands.push(command);
-                }
-                Err(error) => {
-                    refusal = Some(error);
-                    left.push(command);
-                }
-            }
-        }
-        write_unprocessed(&mut admission.unprocessed, name, &table, &left);
-        admission.plan.tables.push((name, table, admission.admitted.len() - before));
-    }
-    match refusal {
-        Some(error) if admission.admitted.is_empty() => Err(error),
-        _ => Ok(admission),
-    }
-}
-
-fn write_unprocessed(out: &mut String, name: &str, table: &Table, left: &[Command]) {
-    if left.is_empty() {
-        return;
-    }
-    begin_member(out, name);
-    out.push('[');
-    for command in left {
-        let Command::Write(write) = command else { continue };
-        out.push_str(if out.ends_with('[') { "{" } else { ",{" });
-        match &write.action {
-            WriteAction::Put(item) => {
-                begin_member(out, "PutRequest");
-                out.push('{');
-                item_member(out, "Item", item);
-            }
-            _ => {
-                begin_member(out, "DeleteRequest");
-                out.push('{');
-                item_member(out, "Key", &write.key.to_item(&table.key_schema));
-            }
-        }
-        out.push_str("}}");
-    }
-    out.push(']');
 }
 
 fn partition_key(command: &Command) -> Option<KeyValue> {

@@ -48,12 +48,11 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
 
     let table = tables::find_for_items(store, table)?;
     let key = table.key_schema.key_of_parameter(&key)?;
-    let admitted = metering::admit_read(store, &table, &key, is_consistent, 1)?;
     let found = read_item(&*store.view(), &table, &key)?;
 
     let size = found.as_ref().map_or(0, model::Item::size);
     let capacity = Capacity::of_read(size, is_consistent);
-    metering::record_read(store, &table, &key.partition, capacity, admitted);
+    metering::record_read(store, &table, &key.partition, capacity);
     let mut out = String::with_capacity(64 + 2 * size);
     out.push('{');
     if let Some(item) = found {

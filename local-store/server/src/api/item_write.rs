@@ -13,7 +13,6 @@ use super::constraints::{
 };
 use super::error::ApiError;
 use super::expressions::{self, Substitutions};
-use super::item_collections;
 use super::legacy::ConditionsParameters;
 use super::metering;
 use super::parameters::Parameters;
@@ -78,19 +77,9 @@ impl<'j> WriteParameters<'j> {
         self.return_on_failure == Some("ALL_OLD")
     }
 
-    pub(crate) fn capacity_detail(&self) -> AnswerDetail {
-        AnswerDetail {
-            capacity: CapacityDetail::from_parameter(self.capacity),
-            metrics: item_collections::are_asked_for(self.metrics),
-        }
+    pub(crate) fn capacity_detail(&self) -> CapacityDetail {
+        CapacityDetail::from_parameter(self.capacity)
     }
-}
-
-/// What an answer tells beside what was done.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AnswerDetail {
-    capacity: CapacityDetail,
-    metrics: bool,
 }
 
 /// Reads the only expression that a put or a delete has, or what was there before expressions.
@@ -114,16 +103,13 @@ pub(crate) async fn submit_write(
     table: &Table,
     write: Write,
 ) -> Result<Written, ApiError> {
-    let admitted = metering::admit_write(store, table, &write, 1)?;
     let partition = write.key.partition.clone();
     let replies = store.submit(vec![Command::Write(Box::new(write))]).await?;
     let reply = replies.into_iter().next();
     match &reply {
-        Some(Reply::Written(written)) => {
-            metering::record_write(store, table, &partition, written, 1, admitted);
-        }
+        Some(Reply::Written(written)) => metering::record_write(store, table, &partition, written),
         Some(Reply::ConditionFailed { .. }) => {
-            metering::record_refused_write(store, table, &partition, admitted);
+            metering::record_refused_write(store, table, &partition);
         }
         _ => {}
     }
@@ -136,21 +122,17 @@ pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
         Some(Reply::Written(written)) => Ok(written),
         Some(Reply::ConditionFailed { item }) => Err(ApiError::condition_failed(item)),
         Some(Reply::Invalid(text) | Reply::EmptyIndexKey(text)) => Err(ApiError::validation(text)),
-        Some(Reply::ItemCollectionTooLarge) => Err(ApiError::item_collection_too_large()),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
         Some(_) | None => Err(ApiError::defect("a write was not answered as a write")),
     }
 }
 
-/// Appends `ConsumedCapacity` and `ItemCollectionMetrics`, if they were asked for.
+/// Appends `ConsumedCapacity`, if it was asked for.
 pub(crate) fn write_capacity(
     out: &mut String,
-    detail: AnswerDetail,
+    detail: CapacityDetail,
     table: &Table,
     written: &Written,
 ) {
-    detail.capacity.write_member(out, &table.name, Consumption::of_write(table, written));
-    if detail.metrics {
-        item_collections::write_member(out, table, written);
-    }
+    detail.write_member(out, &table.name, Consumption::of_write(table, written));
 }

@@ -170,7 +170,6 @@ pub(crate) fn answer_page(
     view: &dyn View,
     request: &PageRequest<'_>,
 ) -> Result<String, ApiError> {
-    let admitted = metering::admit_page(store, request)?;
     let mut out = String::with_capacity(ANSWER_BYTES_EXPECTED);
     out.push('{');
     if !request.counts_only {
@@ -186,7 +185,7 @@ pub(crate) fn answer_page(
     number_member(&mut out, "ScannedCount", u64::try_from(progress.scanned).unwrap_or(u64::MAX));
     let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
     let last_read = progress.last_read.as_ref();
-    metering::record_page(store, request.source, &request.range, last_read, capacity, admitted);
+    metering::record_page(store, request.source, &request.range, last_read, capacity);
     if let Some(last) = progress.last_read.filter(|_| progress.is_cut) {
         item_member(&mut out, "LastEvaluatedKey", &request.source.key_attributes(last));
     }

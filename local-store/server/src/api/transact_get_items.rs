@@ -64,31 +64,16 @@ pub(super) fn transact_get_items(
     constraints.finish()?;
 
     let reads = plan(store, gets.into_iter().flatten().collect())?;
-    let mut admitted = Vec::with_capacity(reads.len());
-    let mut reasons = Vec::with_capacity(reads.len());
-    for read in &reads {
-        match metering::admit_read(store, &read.table, &read.key, true, 2) {
-            Ok(taken) => {
-                admitted.push(taken);
-                reasons.push(CancellationReason::None);
-            }
-            Err(error) => reasons.push(error.into_reason()),
-        }
-    }
-    if admitted.len() < reasons.len() {
-        return Err(ApiError::transaction_cancelled(reasons));
-    }
     let view = store.view();
     let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
     let mut out = String::from("{\"Responses\":[");
-    for (position, (read, admitted)) in reads.iter().zip(admitted).enumerate() {
+    for (position, read) in reads.iter().enumerate() {
         out.push_str(if position > 0 { ",{" } else { "{" });
         let found = read_item(&*view, &read.table, &read.key)?;
         let size = found.as_ref().map_or(0, Item::size);
         bytes += size;
         let capacity = Capacity::of_read(size, true);
-        let twice = capacity.plus(capacity);
-        metering::record_read(store, &read.table, &read.key.partition, twice, admitted);
+        metering::record_read(store, &read.table, &read.key.partition, capacity.plus(capacity));
         consumed.push((read.name, capacity.into()));
         match (found, &read.projection) {
             (Some(item), Some(projection)) => {

@@ -21,8 +21,7 @@ use super::constraints::{
 };
 use super::error::ApiError;
 use super::expressions::{Substitutions, check_combination};
-use super::item_collections;
-use super::metering::{self, Admitted};
+use super::metering;
 use super::parameters::{Checked, Parameters};
 use super::put_item::check_size;
 use super::tables;
@@ -112,16 +111,15 @@ pub(super) async fn transact_write_items(
     let Plan { writes, tables } = plan(store, checked)?;
     let partitions: Vec<KeyValue> =
         writes.iter().map(|write| write.key.partition.clone()).collect();
-    let admitted = admit(store, &writes, &tables)?;
     let transaction = Transaction { token: token.map(str::to_owned), operations: writes };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let (writes, repeated) = transacted(replies.into_iter().next())?;
 
     if !repeated {
-        let done = partitions.iter().zip(&tables).zip(&writes).zip(admitted);
-        for (((key, (_, table)), written), admitted) in done {
+        for ((key, (_, table)), written) in partitions.iter().zip(&tables).zip(&writes) {
             // A transaction costs twice as much as its writes alone.
-            metering::record_write(store, table, key, written, 2, admitted);
+            metering::record_write(store, table, key, written);
+            metering::record_write(store, table, key, written);
         }
     }
     let mut out = String::from("{");
@@ -139,36 +137,8 @@ pub(super) async fn transact_write_items(
         units,
         consumed.collect(),
     );
-    if item_collections::are_asked_for(metrics) {
-        let done = tables.iter().zip(&writes);
-        let done = done.map(|((name, table), written)| (*name, &**table, written));
-        item_collections::write_map_member(&mut out, done);
-    }
     out.push('}');
     Ok(out)
-}
-
-/// One operation beyond the throughput of its table cancels the transaction.
-fn admit(
-    store: &Store,
-    writes: &[Write],
-    tables: &[(&str, Arc<Table>)],
-) -> Result<Vec<Admitted>, ApiError> {
-    let mut admitted = Vec::with_capacity(writes.len());
-    let mut reasons = Vec::with_capacity(writes.len());
-    for (write, (_, table)) in writes.iter().zip(tables) {
-        match metering::admit_write(store, table, write, 2) {
-            Ok(taken) => {
-                admitted.push(taken);
-                reasons.push(CancellationReason::None);
-            }
-            Err(error) => reasons.push(error.into_reason()),
-        }
-    }
-    if admitted.len() < reasons.len() {
-        return Err(ApiError::transaction_cancelled(reasons));
-    }
-    Ok(admitted)
 }
 
 /// A list of 1 to 100 operations.

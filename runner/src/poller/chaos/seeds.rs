@@ -412,7 +412,7 @@ fn run(seed: u64) -> BTreeMap<&'static str, u64> {
         slot_value: "votes".to_owned(),
     };
     let columns = parse_columns("votes:bigint").unwrap();
-    let archive = Archive { columns, ttl_attribute: None };
+    let archive = Archive { columns, ..Archive::default() };
     let mut tables = Tables::default();
     let mut faults = BTreeMap::new();
     let versions = Versions { table: "slots".to_owned() };

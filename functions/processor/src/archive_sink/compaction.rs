@@ -1,0 +1,339 @@
+//! Compaction: makes a few larger objects of the many small parts of an hour.
+//!
+//! An hour's compacted objects are a log, as the parts of a bucket are: number *n* is created only
+//! if it is not there, after all before it were read, and holds no row that they hold. It says up
+//! to which number it took over the parts of each minute. Only then are those parts removed, each
+//! only if it is still the object that was read. So a run that dies anywhere, runs at the same time
+//! as another, or is repeated, leaves each row where the next run, and every reader that goes by
+//! event id, finds it once. Between the two steps a row stands in two objects; the views that
+//! `weir archive ddl` makes show it once.
+//!
+//! A part is taken only when it is older than the longest run of the function `archive`: a writer
+//! that listed the bucket before the part was there has given up by then, so nobody can put another
+//! part under a number that was removed. A later writer reads the compacted objects and goes on
+//! after the numbers that they name.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use parquet::errors::ParquetError;
+use rules::archive::{Bucket, Hour, PART_NUMBER_MAX};
+use serde::Serialize;
+use tracing::warn;
+
+use super::part_content::{EVENT_ID, PartContent, Replaced};
+use super::rewrite::{Lineage, ObjectReader, ObjectWriter, event_ids, keep};
+use super::{PARQUET, not_of_the_archive};
+use crate::back_off::{Deadline, RetryPolicy};
+use crate::failure::Failure;
+use crate::object_store::{ObjectEntry, ObjectMaintenance, PutOutcome};
+
+/// Bytes of parts that go into one object at most, unless one part alone has more. They are in
+/// memory at the same time as the object that is made of them.
+const CHUNK_BYTES_MAX: u64 = 16 << 20;
+/// Objects that one run makes of one hour at most; more are left to the next run.
+const CHUNKS_MAX: usize = 1_000;
+/// Nobody may take parts of which a writer could not know. Lambda's longest time-out is 15 minutes.
+pub const AGE_SECONDS_MIN: u64 = 900;
+/// The default age of a part that is compacted: no record of its minute is in the stream any more,
+/// so the hour is complete and becomes one object.
+pub const AGE_SECONDS_DEFAULT: u64 = 26 * 3600;
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CompactionReport {
+    /// Hours with parts that are old enough.
+    pub hours: usize,
+    /// Objects written.
+    pub objects_written: usize,
+    /// Parts whose rows stand in those objects.
+    pub parts_replaced: usize,
+    /// Rows in those objects.
+    pub rows: usize,
+    /// Bytes of those parts.
+    pub bytes_before: u64,
+    /// Bytes of those objects.
+    pub bytes_after: u64,
+    /// Parts of earlier runs that were still there and are removed now.
+    pub leftovers_removed: usize,
+    /// Hours that are left to the next run: others changed them, or the store did not answer.
+    pub postponed_hours: usize,
+    /// Whether everything was looked at. If not, give the function more time, or run it again.
+    pub complete: bool,
+}
+
+/// The compaction of one archive.
+#[derive(Clone, Debug)]
+pub struct Compactor<O> {
+    /// Where the archive is.
+    pub store: O,
+    /// What the names of all objects of the archive begin with.
+    pub prefix: String,
+    /// For hours that are changed by others at the same time.
+    pub retry: RetryPolicy,
+}
+
+/// What to compact.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Only this table.
+    pub table: Option<String>,
+    /// The time now, in seconds since 1970.
+    pub now_seconds: u64,
+    /// Age of a part, since it was written, that is taken at least.
+    pub age_seconds: u64,
+}
+
+struct Part {
+    bucket: Bucket,
+    number: u32,
+    entry: ObjectEntry,
+}
+
+/// What an hour's compacted objects hold.
+#[derive(Default)]
+struct Compacted {
+    number_last: u32,
+    event_ids: HashSet<String>,
+    replaced: Replaced,
+}
+
+struct Chunk {
+    writer: ObjectWriter,
+    parts: Vec<ObjectEntry>,
+}
+
+impl<O: ObjectMaintenance> Compactor<O> {
+    /// Compacts all hours, as far as the time allows.
+    ///
+    /// # Errors
+    /// When the archive cannot be listed, or an object in it is not of an archive.
+    pub async fn run(
+        &self,
+        selection: &Selection,
+        deadline: Deadline,
+    ) -> Result<CompactionReport, Failure> {
+        let mut report = CompactionReport { complete: true, ..CompactionReport::default() };
+        for table in self.store.folders(&self.prefix).await? {
+            let Some(name) = table.strip_prefix("table=").and_then(|name| name.strip_suffix('/'))
+            else {
+                continue;
+            };
+            if selection.table.as_ref().is_some_and(|wanted| wanted != name) {
+                continue;
+            }
+            let folder = format!("{}{table}", self.prefix);
+            for day in self.store.folders(&folder).await? {
+                if deadline.is_over() {
+                    report.complete = false;
+                    return Ok(report);
+                }
+                let hours = self.hours_of(&format!("{folder}{day}"), selection).await?;
+                for hour in hours {
+                    report.hours += 1;
+                    self.compact_hour(&hour, selection, deadline, &mut report).await?;
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    async fn hours_of(&self, day: &str, selection: &Selection) -> Result<BTreeSet<Hour>, Failure> {
+        let parts = self.parts_under(day, selection).await?;
+        Ok(parts.into_iter().map(|part| part.bucket.hour()).collect())
+    }
+
+    /// The parts that are old enough, by minute and number.
+    async fn parts_under(&self, prefix: &str, selection: &Selection) -> Result<Vec<Part>, Failure> {
+        let listing = self.store.list(prefix).await?;
+        let is_old = |entry: &ObjectEntry| {
+            entry.written_seconds.saturating_add(selection.age_seconds) <= selection.now_seconds
+        };
+        let old = listing.into_iter().filter(is_old);
+        let mut parts: Vec<Part> = old
+            .filter_map(|entry| {
+                let (bucket, number) = Bucket::of_part(&self.prefix, &entry.name)?;
+                Some(Part { bucket, number, entry })
+            })
+            .collect();
+        parts.sort_by(|a, b| (&a.bucket, a.number).cmp(&(&b.bucket, b.number)));
+        Ok(parts)
+    }
+
+    async fn compact_hour(
+        &self,
+        hour: &Hour,
+        selection: &Selection,
+        deadline: Deadline,
+        report: &mut CompactionReport,
+    ) -> Result<(), Failure> {
+        let mut chunks = 0;
+        let mut attempts = self.retry.attempts();
+        while attempts.next().await {
+            loop {
+                if chunks == CHUNKS_MAX || deadline.is_over() {
+                    report.complete = false;
+                    return Ok(());
+                }
+                chunks += 1;
+                match deadline.limit(self.compact_chunk(hour, selection, report)).await {
+                    Ok(ChunkOutcome::Done) => return Ok(()),
+                    Ok(ChunkOutcome::More) => {}
+                    Ok(ChunkOutcome::Disturbed) => break,
+                    Err(Failure::Retry(reason)) => {
+                        warn!(%hour, reason, "compaction is disturbed");
+                        break;
+                    }
+                    Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+                }
+            }
+        }
+        report.postponed_hours += 1;
+        Ok(())
+    }
+
+    /// Makes one object of some parts and removes those.
+    async fn compact_chunk(
+        &self,
+        hour: &Hour,
+        selection: &Selection,
+        report: &mut CompactionReport,
+    ) -> Result<ChunkOutcome, Failure> {
+        let parts = self.parts_under(&hour.parts_prefix(&self.prefix), selection).await?;
+        let mut known = self.compacted(hour).await?;
+        let (leftovers, parts): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| {
+            let minute = part.bucket.minute().compact_text();
+            known.replaced.get(&minute).is_some_and(|highest| part.number <= *highest)
+        });
+        for leftover in leftovers {
+            self.store.remove(&leftover.entry.name, &leftover.entry.entity_tag).await?;
+            report.leftovers_removed += 1;
+        }
+        // One object is not made smaller by writing it again.
+        if parts.len() < 2 {
+            return Ok(ChunkOutcome::Done);
+        }
+        let Some(chunk) = self.gather(parts, &mut known).await? else {
+            return Ok(ChunkOutcome::Disturbed);
+        };
+        let number = known.number_last + 1;
+        if number > PART_NUMBER_MAX {
+            return Err(Failure::Fatal(format!(
+                "hour `{hour}` of the archive has {PART_NUMBER_MAX} compacted objects"
+            )));
+        }
+        let name = hour.compacted_name(&self.prefix, number);
+        let rows = chunk.writer.rows;
+        let object = chunk.writer.finish().map_err(|error| unwritable(&name, &error))?;
+        let bytes_after = object.len() as u64;
+        let PutOutcome::Created { entity_tag } =
+            self.store.put_if_absent(&name, object, PARQUET).await?
+        else {
+            return Ok(ChunkOutcome::Disturbed);
+        };
+        if !self.are_unchanged(hour, &chunk.parts).await? {
+            // Rows were erased from a part meanwhile: what was just made of it must not stay.
+            if let Some(entity_tag) = entity_tag {
+                self.store.remove(&name, &entity_tag).await?;
+            }
+            return Ok(ChunkOutcome::Disturbed);
+        }
+        report.objects_written += 1;
+        report.rows += rows;
+        report.bytes_after += bytes_after;
+        for part in chunk.parts {
+            report.parts_replaced += 1;
+            report.bytes_before += part.bytes;
+            self.store.remove(&part.name, &part.entity_tag).await?;
+        }
+        Ok(ChunkOutcome::More)
+    }
+
+    async fn compacted(&self, hour: &Hour) -> Result<Compacted, Failure> {
+        let mut compacted = Compacted::default();
+        for entry in self.store.list(&hour.compacted_prefix(&self.prefix)).await? {
+            let Some(number) = hour.compacted_number(&self.prefix, &entry.name) else { continue };
+            let Some(object) = self.store.get(&entry.name).await? else {
+                return Err(Failure::Retry(format!("object `{}` was removed", entry.name)));
+            };
+            let content = PartContent::read(object)
+                .map_err(|error| not_of_the_archive(&entry.name, &error))?;
+            compacted.number_last = compacted.number_last.max(number);
+            compacted.event_ids.extend(content.event_ids.iter().cloned());
+            for (minute, highest) in content.replaced.iter() {
+                let known = compacted.replaced.entry(minute.clone()).or_default();
+                *known = (*known).max(*highest);
+            }
+        }
+        Ok(compacted)
+    }
+
+    /// Reads parts, in order, until there are enough bytes or one has other columns. `None` if a
+    /// part is gone.
+    async fn gather(
+        &self,
+        parts: Vec<Part>,
+        known: &mut Compacted,
+    ) -> Result<Option<Chunk>, Failure> {
+        let mut readers: Vec<(ObjectReader, Part)> = Vec::new();
+        let mut lineage = Lineage::default();
+        let mut bytes = 0;
+        for part in parts {
+            bytes += part.entry.bytes;
+            if bytes > CHUNK_BYTES_MAX && !readers.is_empty() {
+                break;
+            }
+            let Some(object) = self.store.get(&part.entry.name).await? else { return Ok(None) };
+            let failed = |error: ParquetError| not_of_the_archive(&part.entry.name, &error);
+            let reader = ObjectReader::open(object).map_err(failed)?;
+            if readers.first().is_some_and(|(first, _)| !reader.has_columns_of(first)) {
+                break;
+            }
+            lineage.add(&reader).map_err(failed)?;
+            lineage.replaced.insert(part.bucket.minute().compact_text(), part.number);
+            readers.push((reader, part));
+        }
+        let Some((first, part)) = readers.first() else { return Ok(None) };
+        let mut writer = ObjectWriter::begin(&first.schema, lineage)
+            .map_err(|error| not_of_the_archive(&part.entry.name, &error))?;
+        let mut taken = Vec::new();
+        for (mut reader, part) in readers {
+            let failed = |error: ParquetError| not_of_the_archive(&part.entry.name, &error);
+            for batch in reader.batches() {
+                let batch = batch.map_err(failed)?;
+                let ids = event_ids(&batch).map_err(failed)?;
+                let fresh = |row| known.event_ids.insert(ids.value(row).to_owned());
+                writer.add(&keep(&batch, fresh).map_err(failed)?).map_err(failed)?;
+            }
+            taken.push(part.entry);
+        }
+        Ok(Some(Chunk { writer, parts: taken }))
+    }
+
+    /// Whether no part has other content by now. One that is gone has lost nothing: its rows are in
+    /// the object that was just made of it.
+    async fn are_unchanged(&self, hour: &Hour, parts: &[ObjectEntry]) -> Result<bool, Failure> {
+        let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
+        let tags: BTreeMap<&str, &str> =
+            listing.iter().map(|entry| (entry.name.as_str(), entry.entity_tag.as_str())).collect();
+        Ok(parts.iter().all(|part| {
+            tags.get(part.name.as_str()).is_none_or(|tag| *tag == part.entity_tag.as_str())
+        }))
+    }
+}
+
+enum ChunkOutcome {
+    /// There is nothing left to do.
+    Done,
+    /// An object was written; there may be more.
+    More,
+    /// Somebody else was there: look again.
+    Disturbed,
+}
+
+fn unwritable(name: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::Fatal(format!("object `{name}` cannot be built ({EVENT_ID}): {error}"))
+}
+
+#[cfg(test)]
+mod tests;

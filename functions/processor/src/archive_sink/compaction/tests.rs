@@ -1,0 +1,175 @@
+//! Compaction and erasure at the same time as archiving, over a store that loses, delays and
+//! repeats: each row stands in the archive once, or is erased for good.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use model::json::item_from_str;
+use proptest::prelude::*;
+
+use super::super::erasure::{Eraser, Subject};
+use super::super::tests::{block_on, contents, effect, folded, hour, poll, sink};
+use super::*;
+use crate::frame::Executor;
+use crate::object_store::ObjectStore as _;
+use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
+use crate::tables::in_memory::AT_ONCE;
+use rules::{Effect, Found};
+
+type Store = Arc<InMemoryObjectStore>;
+
+fn compactor(store: &Store) -> Compactor<Store> {
+    Compactor { store: Arc::clone(store), prefix: "archive/".to_owned(), retry: AT_ONCE }
+}
+
+fn eraser(store: &Store) -> Eraser<Store> {
+    Eraser {
+        store: Arc::clone(store),
+        prefix: "archive/".to_owned(),
+        receipts_prefix: "erasures/".to_owned(),
+        retry: RetryPolicy { attempts_max: 50, ..AT_ONCE },
+    }
+}
+
+async fn compact(store: &Store) -> Result<CompactionReport, Failure> {
+    let now_seconds = store.now_seconds();
+    let selection = Selection { table: None, now_seconds, age_seconds: AGE_SECONDS_MIN };
+    compactor(store).run(&selection, Deadline::after(Duration::from_secs(3600))).await
+}
+
+fn item_of(number: usize) -> String {
+    let Effect::Rows { rows, .. } = effect(number) else { panic!("rows") };
+    rows.into_rows().next().unwrap().item
+}
+
+/// Every row once, in whatever object.
+fn check_each_once(store: &Store, expected: impl Iterator<Item = usize>) {
+    let objects = store.objects().into_iter().filter(|(name, _)| name.ends_with(".parquet"));
+    let found = contents(&objects.collect());
+    let expected: BTreeMap<String, String> =
+        expected.map(|number| (format!("{number:032x}"), item_of(number))).collect();
+    for (id, item) in &expected {
+        let places = found.get(id).unwrap_or_else(|| panic!("{id} is lost"));
+        assert_eq!(places.len(), 1, "{id} stands in {places:?}");
+        assert_eq!(places[0].1, *item);
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
+#[test]
+fn parts_become_one_object_for_each_set_of_columns_and_a_second_run_finds_nothing() {
+    block_on(async {
+        let store = Store::default();
+        let writer = sink(&store, 5);
+        for from in (0..24).step_by(3) {
+            writer.apply(folded(from..from + 3), &Found::default(), hour()).await;
+        }
+        let young = compact(&store).await.unwrap();
+        assert_eq!((young.hours, young.objects_written), (0, 0));
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let before = store.objects().len();
+        let report = compact(&store).await.unwrap();
+        assert!(report.complete && report.postponed_hours == 0, "{report:?}");
+        assert!(report.objects_written > 0 && report.parts_replaced > report.objects_written);
+        assert!(store.objects().len() < before);
+        check_each_once(&store, 0..24);
+        let again = compact(&store).await.unwrap();
+        assert_eq!((again.objects_written, again.leftovers_removed), (0, 0));
+
+        // A mapping that was made anew delivers everything once more, to a new process.
+        sink(&store, 5).apply(folded(0..26), &Found::default(), hour()).await;
+        check_each_once(&store, 0..26);
+    });
+}
+
+#[test]
+fn what_a_run_that_died_left_behind_is_removed() {
+    block_on(async {
+        let store = Store::default();
+        sink(&store, 5).apply(folded(0..9), &Found::default(), hour()).await;
+        sink(&store, 5).apply(folded(9..15), &Found::default(), hour()).await;
+        let parts = store.objects();
+        store.pass_seconds(AGE_SECONDS_MIN);
+        compact(&store).await.unwrap();
+        // As if the process had died before it removed them.
+        for (name, content) in parts {
+            store.put_if_absent(&name, content, PARQUET).await.unwrap();
+        }
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let report = compact(&store).await.unwrap();
+        assert!(report.leftovers_removed > 0 && report.objects_written == 0, "{report:?}");
+        check_each_once(&store, 0..15);
+    });
+}
+
+#[test]
+fn what_is_erased_does_not_come_back() {
+    block_on(async {
+        let store = Store::default();
+        sink(&store, 5).apply(folded(0..12), &Found::default(), hour()).await;
+        let subject = Subject {
+            equals: item_from_str(r#"{"id":{"S":"k5"}}"#).unwrap(),
+            begins_with: vec![("id".to_owned(), "k".to_owned())],
+        };
+        let receipt = eraser(&store).erase("things", &subject, 60, hour()).await.unwrap();
+        assert_eq!(receipt.event_ids, BTreeSet::from([format!("{:032x}", 5)]));
+        assert_eq!((receipt.objects_replaced, receipt.passes), (1, 2));
+        check_each_once(&store, (0..12).filter(|number| *number != 5));
+
+        sink(&store, 5).apply(folded(0..12), &Found::default(), hour()).await;
+        check_each_once(&store, (0..12).filter(|number| *number != 5));
+        store.pass_seconds(AGE_SECONDS_MIN);
+        sink(&store, 5).apply(folded(10..14), &Found::default(), hour()).await;
+        store.pass_seconds(AGE_SECONDS_MIN);
+        assert!(compact(&store).await.unwrap().objects_written > 0);
+        sink(&store, 5).apply(folded(0..14), &Found::default(), hour()).await;
+        check_each_once(&store, (0..14).filter(|number| *number != 5));
+        let receipts = store.objects().into_keys().filter(|name| name.starts_with("erasures/"));
+        assert_eq!(receipts.count(), 1);
+
+        let everything = eraser(&store).erase("things", &Subject::default(), 60, hour()).await;
+        assert!(matches!(everything, Err(Failure::Fatal(_))));
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Writers come again with other boundaries and other processes while two compactions run;
+    /// between the rounds the parts become old enough.
+    #[test]
+    fn each_row_stands_once_whatever_is_compacted(
+        counts in prop::collection::vec(1..12_usize, 1..4),
+        seed in any::<u64>(),
+        choices in prop::collection::vec(any::<u8>(), 1..30),
+        faulty in any::<bool>(),
+    ) {
+        let faults = if faulty { Faults { lost: 8, unanswered: 12, contended: 8 } } else { Faults::default() };
+        let store = Arc::new(InMemoryObjectStore::with_faults(seed, faults));
+        let mut total = 0;
+        for count in counts {
+            total = total.max(count);
+            block_on(async {
+                let run = async || { let _ = compact(&store).await; };
+                let write = poll(Arc::clone(&store), total, choices.clone());
+                futures::join!(run(), write, run());
+            });
+            store.pass_seconds(AGE_SECONDS_MIN);
+        }
+        // Runs that the faults did not let finish are repeated until one changes nothing.
+        block_on(async {
+            for _ in 0..50 {
+                if let Ok(report) = compact(&store).await
+                    && report.postponed_hours + report.objects_written + report.leftovers_removed == 0
+                {
+                    break;
+                }
+            }
+        });
+        check_each_once(&store, 0..total);
+        let writers = (0..3).map(|_| poll(Arc::clone(&store), total, choices.clone()));
+        block_on(join_all(writers));
+        check_each_once(&store, 0..total);
+    }
+}

@@ -1,0 +1,89 @@
+//! What an archive object says it holds: its event ids, those that were erased from it, and which
+//! parts it stands for.
+//!
+//! No other column is read. Objects never gain rows, so what was read of an entity tag stays true.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{Array, StringArray};
+use bytes::Bytes;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use rules::archive::Bucket;
+use serde::de::DeserializeOwned;
+
+/// The column that identifies a row.
+pub(super) const EVENT_ID: &str = "_event_id";
+/// Metadata: event ids of rows that were erased from the object, as a JSON array. They count as
+/// known, so that a record that is delivered again does not bring its row back.
+pub(super) const ERASED: &str = "weir.erased";
+/// Metadata of a compacted object: for each minute, the highest number of a part whose rows are
+/// here, as a JSON object. All parts with lower numbers are here or in an earlier one.
+pub(super) const REPLACED: &str = "weir.replaced";
+
+/// For each minute (`20261121T0229`) the highest number of a part that is replaced.
+pub(super) type Replaced = BTreeMap<String, u32>;
+
+/// What an object holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PartContent {
+    /// Event ids of its rows, and of rows that were erased from it.
+    pub(super) event_ids: Arc<[String]>,
+    /// The parts whose rows it took over; empty unless it is a compacted object.
+    pub(super) replaced: Arc<Replaced>,
+}
+
+impl PartContent {
+    /// The content of a part that was just written.
+    pub(super) fn of_event_ids(event_ids: Arc<[String]>) -> Self {
+        Self { event_ids, replaced: Arc::default() }
+    }
+
+    /// Reads it from an object.
+    ///
+    /// # Errors
+    /// When the bytes are not a Parquet file with a string column `_event_id`.
+    pub(super) fn read(object: Bytes) -> Result<Self, ParquetError> {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(object)?;
+        let metadata = builder.metadata().file_metadata().key_value_metadata().cloned();
+        let metadata = metadata.unwrap_or_default();
+        let mut event_ids: Vec<String> = read_json(&metadata, ERASED)?.unwrap_or_default();
+        let replaced = read_json(&metadata, REPLACED)?.unwrap_or_default();
+        let projection = ProjectionMask::columns(builder.parquet_schema(), [EVENT_ID]);
+        for batch in builder.with_projection(projection).build()? {
+            let batch = batch?;
+            let column = batch
+                .column_by_name(EVENT_ID)
+                .and_then(|column| column.as_any().downcast_ref::<StringArray>())
+                .ok_or_else(|| ParquetError::General(format!("no string column `{EVENT_ID}`")))?;
+            event_ids.extend(column.iter().flatten().map(str::to_owned));
+        }
+        Ok(Self { event_ids: event_ids.into(), replaced: Arc::new(replaced) })
+    }
+
+    /// The highest number of a part of the bucket that this object stands for; 0 if for none.
+    pub(super) fn replaced_of(&self, bucket: &Bucket) -> u32 {
+        self.replaced.get(&bucket.minute().compact_text()).copied().unwrap_or(0)
+    }
+}
+
+/// The JSON value of a metadata key; `None` if the key is not there.
+///
+/// # Errors
+/// When the value is not of the wanted form.
+pub(super) fn read_json<T: DeserializeOwned>(
+    metadata: &[KeyValue],
+    key: &str,
+) -> Result<Option<T>, ParquetError> {
+    let Some(text) = text_of(metadata, key) else { return Ok(None) };
+    let wrong = |error| ParquetError::General(format!("metadata `{key}`: {error}"));
+    serde_json::from_str(text).map(Some).map_err(wrong)
+}
+
+/// The text of a metadata key.
+pub(super) fn text_of<'m>(metadata: &'m [KeyValue], key: &str) -> Option<&'m str> {
+    metadata.iter().find(|entry| entry.key == key)?.value.as_deref()
+}

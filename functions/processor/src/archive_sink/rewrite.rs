@@ -1,0 +1,205 @@
+//! Archive objects made of archive objects: rows are taken over as they stand, some are left out.
+//!
+//! Which rows go where is decided by compaction and erasure; nothing is fetched or put here.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
+use arrow_schema::SchemaRef;
+use arrow_select::filter::filter_record_batch;
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use rules::archive::ColumnType;
+use serde::Deserialize;
+
+use super::part_content::{ERASED, EVENT_ID, REPLACED, Replaced, read_json, text_of};
+use super::part_format::writer_properties;
+
+/// The typed columns, as JSON, in an object's metadata.
+const COLUMNS: &str = "weir.columns";
+const SEQUENCE_FIRST: &str = "weir.sequence_first";
+const SEQUENCE_LAST: &str = "weir.sequence_last";
+/// Rows that are decoded at a time: items have at most 400 KB, so at most some 50 MB.
+const BATCH_ROWS: usize = 128;
+/// A row group is closed when it holds this much: what a writer keeps in memory at most.
+const ROW_GROUP_BYTES: usize = 16 << 20;
+
+#[derive(Deserialize)]
+struct DeclaredColumn {
+    #[serde(rename = "type")]
+    column_type: String,
+}
+
+/// An archive object that is read.
+pub(super) struct ObjectReader {
+    /// Its columns.
+    pub(super) schema: SchemaRef,
+    /// What it says of itself.
+    pub(super) metadata: Vec<KeyValue>,
+    batches: ParquetRecordBatchReader,
+}
+
+impl ObjectReader {
+    /// Opens an object.
+    ///
+    /// # Errors
+    /// When it is not Parquet.
+    pub(super) fn open(object: Bytes) -> Result<Self, ParquetError> {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(object)?;
+        let metadata = builder.metadata().file_metadata().key_value_metadata().cloned();
+        let schema = Arc::clone(builder.schema());
+        let batches = builder.with_batch_size(BATCH_ROWS).build()?;
+        Ok(Self { schema, metadata: metadata.unwrap_or_default(), batches })
+    }
+
+    /// Whether rows of both can stand in one object.
+    pub(super) fn has_columns_of(&self, other: &Self) -> bool {
+        self.schema.fields() == other.schema.fields()
+            && text_of(&self.metadata, COLUMNS) == text_of(&other.metadata, COLUMNS)
+    }
+
+    /// The rows, some at a time.
+    pub(super) fn batches(&mut self) -> impl Iterator<Item = Result<RecordBatch, ParquetError>> {
+        self.batches.by_ref().map(|batch| batch.map_err(ParquetError::from))
+    }
+}
+
+/// A text column of a batch.
+///
+/// # Errors
+/// When there is no such column.
+pub(super) fn texts<'b>(
+    batch: &'b RecordBatch,
+    name: &str,
+) -> Result<&'b StringArray, ParquetError> {
+    batch
+        .column_by_name(name)
+        .and_then(|column| column.as_any().downcast_ref())
+        .ok_or_else(|| ParquetError::General(format!("no string column `{name}`")))
+}
+
+/// The rows of a batch that `keep` says yes to, by their position.
+///
+/// # Errors
+/// When the batch cannot be filtered.
+pub(super) fn keep(
+    batch: &RecordBatch,
+    mut keep: impl FnMut(usize) -> bool,
+) -> Result<RecordBatch, ParquetError> {
+    let mask: BooleanArray = (0..batch.num_rows()).map(|row| Some(keep(row))).collect();
+    if mask.true_count() == batch.num_rows() {
+        return Ok(batch.clone());
+    }
+    Ok(filter_record_batch(batch, &mask)?)
+}
+
+/// The event ids of a batch.
+///
+/// # Errors
+/// When there is no such column.
+pub(super) fn event_ids(batch: &RecordBatch) -> Result<&StringArray, ParquetError> {
+    texts(batch, EVENT_ID)
+}
+
+/// An archive object that is written.
+pub(super) struct ObjectWriter {
+    writer: ArrowWriter<Vec<u8>>,
+    /// Rows up to now.
+    pub(super) rows: usize,
+}
+
+/// What an object made of others says of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lineage {
+    metadata: Vec<KeyValue>,
+    sequence_first: Option<String>,
+    sequence_last: Option<String>,
+    /// Event ids of rows that were erased from the objects.
+    pub(super) erased: Vec<String>,
+    /// The parts that the object stands for.
+    pub(super) replaced: Replaced,
+}
+
+impl Lineage {
+    /// Takes over what an object says of itself.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub(super) fn add(&mut self, object: &ObjectReader) -> Result<(), ParquetError> {
+        let metadata = &object.metadata;
+        if self.metadata.is_empty() {
+            self.metadata.clone_from(metadata);
+        }
+        let text = |key| text_of(metadata, key).filter(|text| !text.is_empty()).map(str::to_owned);
+        let first = text(SEQUENCE_FIRST);
+        self.sequence_first = [self.sequence_first.take(), first].into_iter().flatten().min();
+        self.sequence_last = self.sequence_last.take().max(text(SEQUENCE_LAST));
+        self.erased.extend(read_json::<Vec<String>>(metadata, ERASED)?.unwrap_or_default());
+        self.replaced.extend(read_json::<Replaced>(metadata, REPLACED)?.unwrap_or_default());
+        Ok(())
+    }
+
+    fn into_metadata(self) -> Result<Vec<KeyValue>, ParquetError> {
+        let json = |error: serde_json::Error| ParquetError::General(error.to_string());
+        let mut own = vec![
+            (SEQUENCE_FIRST, self.sequence_first.unwrap_or_default()),
+            (SEQUENCE_LAST, self.sequence_last.unwrap_or_default()),
+        ];
+        if !self.erased.is_empty() {
+            own.push((ERASED, serde_json::to_string(&self.erased).map_err(json)?));
+        }
+        if !self.replaced.is_empty() {
+            own.push((REPLACED, serde_json::to_string(&self.replaced).map_err(json)?));
+        }
+        // The Parquet writer describes the Arrow schema itself.
+        let mut metadata = self.metadata;
+        metadata.retain(|entry| {
+            entry.key != "ARROW:schema"
+                && ![SEQUENCE_FIRST, SEQUENCE_LAST, ERASED, REPLACED].contains(&entry.key.as_str())
+        });
+        let own = own.into_iter().map(|(key, value)| KeyValue::new(key.to_owned(), value));
+        metadata.extend(own);
+        Ok(metadata)
+    }
+}
+
+impl ObjectWriter {
+    /// Begins an object with the columns of another.
+    ///
+    /// # Errors
+    /// When the other's columns cannot be read.
+    pub(super) fn begin(schema: &SchemaRef, lineage: Lineage) -> Result<Self, ParquetError> {
+        let declared: std::collections::BTreeMap<String, DeclaredColumn> =
+            read_json(&lineage.metadata, COLUMNS)?.unwrap_or_default();
+        let columns = declared.iter().filter_map(|(name, column)| {
+            Some((name.as_str(), ColumnType::from_text(&column.column_type)?))
+        });
+        let properties = writer_properties(columns, lineage.clone().into_metadata()?)?;
+        let writer = ArrowWriter::try_new(Vec::new(), Arc::clone(schema), Some(properties))?;
+        Ok(Self { writer, rows: 0 })
+    }
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// When they have other columns.
+    pub(super) fn add(&mut self, batch: &RecordBatch) -> Result<(), ParquetError> {
+        self.rows += batch.num_rows();
+        self.writer.write(batch)?;
+        if self.writer.in_progress_size() >= ROW_GROUP_BYTES {
+            self.writer.flush()?;
+        }
+        Ok(())
+    }
+
+    /// The object's bytes.
+    ///
+    /// # Errors
+    /// When it cannot be closed.
+    pub(super) fn finish(self) -> Result<Bytes, ParquetError> {
+        Ok(self.writer.into_inner()?.into())
+    }
+}

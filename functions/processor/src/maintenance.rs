@@ -1,0 +1,177 @@
+//! What the function `archive-maintenance` is asked to do, and its answers: compaction on a
+//! schedule or on request, erasure on request.
+//!
+//! How it is done is in `archive_sink::{compaction, erasure}`. The function has a reserved
+//! concurrency of one, so nothing here runs twice at the same time.
+
+use std::collections::BTreeMap;
+
+use model::json;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::archive_sink::compaction::{
+    AGE_SECONDS_DEFAULT, AGE_SECONDS_MIN, CompactionReport, Compactor, Selection,
+};
+use crate::archive_sink::erasure::{Eraser, ErasureReceipt, Subject};
+use crate::back_off::Deadline;
+use crate::failure::Failure;
+use crate::object_store::ObjectMaintenance;
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Compact.
+    Compact {
+        /// Only this table.
+        table: Option<String>,
+        /// How old parts must be.
+        age_seconds: u64,
+    },
+    /// Erase.
+    Erase {
+        /// In this table's archive.
+        table: String,
+        /// These rows.
+        subject: Subject,
+    },
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Answer {
+    /// By a compaction.
+    Compacted(CompactionReport),
+    /// By an erasure.
+    Erased(ErasureReceipt),
+}
+
+#[derive(Deserialize)]
+struct Event<'e> {
+    compact: Option<CompactEvent>,
+    #[serde(borrow)]
+    erase: Option<EraseEvent<'e>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct CompactEvent {
+    table: Option<String>,
+    age_seconds: Option<u64>,
+    #[serde(default)]
+    nothing_is_archiving: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct EraseEvent<'e> {
+    table: String,
+    #[serde(borrow)]
+    equals: Option<&'e RawValue>,
+    #[serde(default)]
+    begins_with: BTreeMap<String, String>,
+}
+
+/// Reads an event: `{"compact":{…}}`, `{"erase":{…}}`, or that of a schedule, which compacts.
+///
+/// # Errors
+/// What is wrong with it, and what to write instead.
+pub fn decode(event: &str) -> Result<Request, Failure> {
+    let wrong = |reason: String| {
+        Failure::Fatal(format!(
+            "the event cannot be used: {reason}; send {{\"compact\":{{}}}} or {{\"erase\":{{\"table\":\"movies\",\"equals\":{{\"title\":{{\"S\":\"Rush\"}}}}}}}}"
+        ))
+    };
+    let event: Event<'_> = serde_json::from_str(event).map_err(|error| wrong(error.to_string()))?;
+    match (event.compact, event.erase) {
+        (Some(_), Some(_)) => Err(wrong("it asks for two things at once".to_owned())),
+        (compact, None) => {
+            let compact = compact.unwrap_or_default();
+            let age_seconds = compact.age_seconds.unwrap_or(AGE_SECONDS_DEFAULT);
+            if age_seconds < AGE_SECONDS_MIN && !compact.nothing_is_archiving {
+                return Err(wrong(format!(
+                    "ageSeconds={age_seconds} is below {AGE_SECONDS_MIN}, and a writer could still be at work on such parts (if nothing is archiving now, say so with \"nothingIsArchiving\":true)"
+                )));
+            }
+            Ok(Request::Compact { table: compact.table, age_seconds })
+        }
+        (None, Some(erase)) => {
+            let equals = erase.equals.map_or("{}", RawValue::get);
+            let equals = json::item_from_str(equals)
+                .map_err(|error| wrong(format!("`equals` is not DynamoDB JSON: {error}")))?;
+            let begins_with: Vec<_> = erase.begins_with.into_iter().collect();
+            let subject = Subject { equals, begins_with };
+            if subject.is_empty() {
+                return Err(wrong("`erase` names neither `equals` nor `beginsWith`".to_owned()));
+            }
+            Ok(Request::Erase { table: erase.table, subject })
+        }
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+/// What could not be done.
+pub async fn carry_out<O: ObjectMaintenance>(
+    request: Request,
+    compactor: &Compactor<O>,
+    eraser: &Eraser<O>,
+    now_seconds: u64,
+    deadline: Deadline,
+) -> Result<Answer, Failure> {
+    match request {
+        Request::Compact { table, age_seconds } => {
+            let selection = Selection { table, now_seconds, age_seconds };
+            compactor.run(&selection, deadline).await.map(Answer::Compacted)
+        }
+        Request::Erase { table, subject } => {
+            eraser.erase(&table, &subject, now_seconds, deadline).await.map(Answer::Erased)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events() {
+        for (event, expected) in [
+            (r#"{"source":"aws.events","detail":{}}"#, Ok((None, AGE_SECONDS_DEFAULT))),
+            (r#"{"compact":{"table":"movies"}}"#, Ok((Some("movies"), AGE_SECONDS_DEFAULT))),
+            (r#"{"compact":{"ageSeconds":900}}"#, Ok((None, 900))),
+            (r#"{"compact":{"ageSeconds":0,"nothingIsArchiving":true}}"#, Ok((None, 0))),
+            (r#"{"compact":{"ageSeconds":0}}"#, Err("ageSeconds=0 is below 900")),
+            (r#"{"compact":{"days":3}}"#, Err("unknown field `days`")),
+            (r#"{"compact":{},"erase":{"table":"t"}}"#, Err("two things at once")),
+            (r#"{"erase":{"table":"t"}}"#, Err("neither `equals` nor `beginsWith`")),
+            (r#"{"erase":{"table":"t","beginsWith":{"pk":""}}}"#, Err("neither `equals`")),
+            (r#"{"erase":{"table":"t","equals":{"a":1}}}"#, Err("`equals` is not DynamoDB JSON")),
+            ("[]", Err("the event cannot be used")),
+        ] {
+            match (decode(event), expected) {
+                (Ok(Request::Compact { table, age_seconds }), Ok(expected)) => {
+                    assert_eq!((table.as_deref(), age_seconds), expected, "{event}");
+                }
+                (Err(Failure::Fatal(found)), Err(expected)) => {
+                    assert!(found.contains(expected), "{event}: {found}");
+                }
+                (found, expected) => panic!("{event}: {found:?} {expected:?}"),
+            }
+        }
+        let event =
+            r#"{"erase":{"table":"t","equals":{"a":{"S":"x"}},"beginsWith":{"pk":"T#1#"}}}"#;
+        let Ok(Request::Erase { table, subject }) = decode(event) else { panic!("erase") };
+        assert_eq!(table, "t");
+        for (item, is_meant) in [
+            (r#"{"a":{"S":"x"},"pk":{"S":"T#1#9"}}"#, true),
+            (r#"{"a":{"S":"x"},"pk":{"S":"T#10"}}"#, false),
+            (r#"{"a":{"S":"y"},"pk":{"S":"T#1#9"}}"#, false),
+            (r#"{"pk":{"S":"T#1#9"}}"#, false),
+        ] {
+            assert_eq!(subject.is_met_by(&json::item_from_str(item).unwrap()), is_meant, "{item}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The mark on an item that was restored from the archive, and what it means when the item expires
+//! again: nothing new, as long as nobody changed it.
+//!
+//! The mark is an attribute of the item. It names the archived row and fingerprints what was
+//! restored, so an item that still is what the archive holds is not archived twice, and one that
+//! was changed is. Who restores, and how, is not known here.
+
+use model::{AttributeValue, Item, json};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// The attribute that holds the mark.
+pub const RESTORED: &str = "_restored";
+const STAMP: &str = "stamp";
+const EVENT_ID: &str = "event_id";
+const TTL_ATTRIBUTE: &str = "ttl_attribute";
+const FINGERPRINT: &str = "fingerprint";
+
+/// The mark as an attribute: of the row with this event id and stamp, on an item whose time to live
+/// is in `ttl_attribute`.
+#[must_use]
+pub fn mark(
+    item: &Item,
+    event_id: &str,
+    stamp: &str,
+    ttl_attribute: Option<&str>,
+) -> AttributeValue {
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let mut mark = Item::new()
+        .with(EVENT_ID, text(event_id))
+        .with(STAMP, text(stamp))
+        .with(FINGERPRINT, text(&fingerprint(item, ttl_attribute)));
+    if let Some(name) = ttl_attribute {
+        mark.insert(TTL_ATTRIBUTE.to_owned(), text(name));
+    }
+    AttributeValue::M(mark.0)
+}
+
+/// The stamp in an item's mark; `None` if it has no mark.
+#[must_use]
+pub fn stamp_of(item: &Item) -> Option<&str> {
+    text_of(item, STAMP)
+}
+
+/// Whether the item is still what was restored from the archive, apart from its time to live.
+#[must_use]
+pub fn is_as_restored(item: &Item) -> bool {
+    text_of(item, FINGERPRINT)
+        .is_some_and(|known| known == fingerprint(item, text_of(item, TTL_ATTRIBUTE)))
+}
+
+fn text_of<'i>(item: &'i Item, name: &str) -> Option<&'i str> {
+    match item.get(RESTORED)? {
+        AttributeValue::M(mark) => match mark.get(name)? {
+            AttributeValue::S(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Of everything but the mark and the time to live; 128 bits, as it stands for equality.
+fn fingerprint(item: &Item, ttl_attribute: Option<&str>) -> String {
+    let mut content = item.clone();
+    content.remove(RESTORED);
+    if let Some(name) = ttl_attribute {
+        content.remove(name);
+    }
+    format!("{:032x}", xxh3_128(json::item_to_string(&content).as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_as_restored_until_it_is_changed() {
+        let item = |text: &str| json::item_from_str(text).unwrap();
+        let archived =
+            item(r#"{"id":{"S":"a"},"n":{"N":"1.0"},"s":{"SS":["b","a"]},"ttl":{"N":"5"}}"#);
+        let mut restored = archived.clone();
+        restored.remove("ttl");
+        let marked = mark(&restored, "e1", "2026#0001", Some("ttl"));
+        restored.insert(RESTORED.to_owned(), marked);
+        assert_eq!(stamp_of(&restored), Some("2026#0001"));
+        assert!(is_as_restored(&restored));
+        let mut renewed = restored.clone();
+        renewed.insert("ttl".to_owned(), AttributeValue::N("99".parse().unwrap()));
+        assert!(is_as_restored(&renewed));
+        for change in
+            [r#"{"n":{"N":"2"}}"#, r#"{"new":{"NULL":true}}"#, r#"{"_restored":{"S":"x"}}"#]
+        {
+            let mut changed = renewed.clone();
+            changed.extend(item(change));
+            assert!(!is_as_restored(&changed), "{change}");
+        }
+        assert!(!is_as_restored(&archived));
+        assert_eq!(stamp_of(&archived), None);
+    }
+}
