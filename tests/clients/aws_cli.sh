@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The AWS CLI: tables, items, expressions, automatic pages, waiters, errors, transactions, streams.
+# The AWS CLI: signatures, tables, items, expressions, automatic pages, waiters, errors, transactions, streams.
 set -euo pipefail
 aws() { "$TOOLS/python/bin/aws" --output text "$@"; }
 same() {
@@ -8,6 +8,17 @@ same() {
     exit 1
   fi
 }
+
+refused=$(AWS_SECRET_ACCESS_KEY=wrong aws dynamodb list-tables 2>&1 || true)
+case "$refused" in
+  *"(InvalidSignatureException)"*) ;;
+  *) same "a request with a wrong secret" InvalidSignatureException "$refused" ;;
+esac
+refused=$(aws dynamodb list-tables --no-sign-request 2>&1 || true)
+case "$refused" in
+  *"(MissingAuthenticationTokenException)"*) ;;
+  *) same "a request without a signature" MissingAuthenticationTokenException "$refused" ;;
+esac
 
 aws dynamodb create-table --table-name cli --billing-mode PAY_PER_REQUEST \
   --attribute-definitions AttributeName=pk,AttributeType=S AttributeName=sk,AttributeType=N \
@@ -49,4 +60,4 @@ done
 same "stream records" 22 "$records"
 aws dynamodb delete-table --table-name cli > /dev/null
 aws dynamodb wait table-not-exists --table-name cli
-echo "aws cli: tables, waiters, pages, expressions, errors, transactions and streams agree"
+echo "aws cli: signatures, tables, waiters, pages, expressions, errors, transactions and streams agree"

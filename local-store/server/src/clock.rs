@@ -113,7 +113,8 @@ impl State {
     }
 }
 
-fn wall_clock() -> EpochMillis {
+/// The time of this machine, which signatures are made with; nothing in the store depends on it.
+pub(crate) fn wall_clock() -> EpochMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     EpochMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::access::AccessKeys;
+use crate::http::{Access, Origins};
 use crate::store::{Config, Store};
 use crate::{http, listener};
 
@@ -29,7 +31,7 @@ pub struct Arguments {
     /// The port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8000, env = "LOCAL_STORE_PORT")]
     port: u16,
-    /// The address to listen on: a loopback address, because requests are not authenticated
+    /// The address to listen on; beyond loopback addresses only together with --access-keys
     #[arg(long, default_value = "127.0.0.1", env = "LOCAL_STORE_HOST")]
     host: IpAddr,
     /// The Region in ARNs
@@ -38,6 +40,25 @@ pub struct Arguments {
     /// The account in ARNs: twelve digits
     #[arg(long, default_value = "000000000000")]
     account: String,
+    /// Take only requests that are signed with an access key of this file, which has the form of
+    /// ~/.aws/credentials; without it, any signature is taken
+    #[arg(long, value_name = "FILE", env = "LOCAL_STORE_ACCESS_KEYS")]
+    access_keys: Option<PathBuf>,
+    /// Let pages of this origin, such as http://localhost:3000, use the store; may be repeated
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<String>,
+}
+
+/// Who may use the store: everybody on this machine, or the owners of access keys.
+fn access(arguments: &Arguments) -> Result<Access, String> {
+    let keys = arguments.access_keys.as_deref().map(AccessKeys::read).transpose()?;
+    if !arguments.host.is_loopback() && keys.is_none() {
+        return Err(format!(
+            "refusing to listen on {} without --access-keys: everybody who reaches it could read and change everything; use a loopback address such as --host 127.0.0.1, or --access-keys FILE",
+            arguments.host
+        ));
+    }
+    Ok(Access { keys, origins: Origins::new(&arguments.cors_origin)? })
 }
 
 /// Runs the store until it is interrupted.
@@ -45,12 +66,7 @@ pub struct Arguments {
 /// # Errors
 /// What is wrong and what to do about it, in one line.
 pub async fn run(arguments: Arguments) -> Result<(), String> {
-    if !arguments.host.is_loopback() {
-        return Err(format!(
-            "refusing to listen on {}: requests are not authenticated; use a loopback address such as --host 127.0.0.1",
-            arguments.host
-        ));
-    }
+    let access = access(&arguments)?;
     let config =
         Config { directory: arguments.data, region: arguments.region, account: arguments.account };
     let address = SocketAddr::new(arguments.host, arguments.port);
@@ -58,7 +74,7 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     let store = Store::open(config, Box::new(end_process)).map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     tracing::info!("listening on http://{address}");
-    http::serve(listener, store, interrupted()).await;
+    http::serve_with(listener, store, access, interrupted()).await;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! The shell of the local store: HTTP, log, storage, ticks.
 
+pub mod access;
 pub mod api;
 pub mod clock;
 pub mod command_line;
@@ -12,4 +13,5 @@ pub mod ring;
 pub mod storage;
 pub mod store;
 pub mod ticks;
+pub mod token_key;
 pub mod traffic;

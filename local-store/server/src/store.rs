@@ -23,6 +23,7 @@ use crate::disk::{Disk, FileDisk};
 use crate::log::{Log, Options as LogOptions};
 use crate::storage::{FjallStorage, Storage};
 use crate::ticks;
+use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 
 /// Where and as what a store runs.
@@ -87,6 +88,7 @@ pub(crate) struct Shared {
     catalogue: RwLock<Arc<Catalogue>>,
     clock: Clock,
     traffic: Traffic,
+    token_key: TokenKey,
     region: String,
     account: String,
 }
@@ -136,6 +138,7 @@ impl Store {
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
             clock: Clock::starting_at(machine.now()),
             traffic: Traffic::default(),
+            token_key: TokenKey::open(&config.directory)?,
             region: config.region,
             account: config.account,
         });
@@ -181,6 +184,12 @@ impl Store {
     #[must_use]
     pub fn traffic(&self) -> &Traffic {
         &self.shared.traffic
+    }
+
+    /// The key of the texts that this store gives out and takes back.
+    #[must_use]
+    pub fn token_key(&self) -> &TokenKey {
+        &self.shared.token_key
     }
 
     /// The Region in ARNs.

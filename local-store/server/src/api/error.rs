@@ -26,6 +26,10 @@ enum ErrorType {
     Validation,
     Serialization,
     UnknownOperation,
+    MissingAuthenticationToken,
+    IncompleteSignature,
+    UnrecognizedClient,
+    InvalidSignature,
     RequestTooLarge,
     ResourceNotFound,
     ResourceInUse,
@@ -48,6 +52,12 @@ impl ErrorType {
             Self::Validation => "com.amazon.coral.validate#ValidationException",
             Self::Serialization => "com.amazon.coral.service#SerializationException",
             Self::UnknownOperation => "com.amazon.coral.service#UnknownOperationException",
+            Self::MissingAuthenticationToken => {
+                "com.amazon.coral.service#MissingAuthenticationTokenException"
+            }
+            Self::IncompleteSignature => "com.amazon.coral.service#IncompleteSignatureException",
+            Self::UnrecognizedClient => "com.amazon.coral.service#UnrecognizedClientException",
+            Self::InvalidSignature => "com.amazon.coral.service#InvalidSignatureException",
             Self::RequestTooLarge => "com.amazon.coral.service#RequestEntityTooLargeException",
             Self::ResourceNotFound => "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
             Self::ResourceInUse => "com.amazonaws.dynamodb.v20120810#ResourceInUseException",
@@ -80,6 +90,10 @@ impl ErrorType {
             Self::Validation
             | Self::Serialization
             | Self::UnknownOperation
+            | Self::MissingAuthenticationToken
+            | Self::IncompleteSignature
+            | Self::UnrecognizedClient
+            | Self::InvalidSignature
             | Self::ResourceNotFound
             | Self::ResourceInUse
             | Self::LimitExceeded
@@ -129,6 +143,33 @@ impl ApiError {
     #[must_use]
     pub fn unknown_operation() -> Self {
         Self::new(ErrorType::UnknownOperation, "")
+    }
+
+    /// `MissingAuthenticationTokenException`: the request has no signature.
+    #[must_use]
+    pub fn missing_authentication() -> Self {
+        Self::new(ErrorType::MissingAuthenticationToken, "Request is missing Authentication Token")
+    }
+
+    /// `IncompleteSignatureException`: parts of the signature are not there or have another form.
+    #[must_use]
+    pub fn incomplete_signature(message: &str) -> Self {
+        Self::new(ErrorType::IncompleteSignature, message)
+    }
+
+    /// `UnrecognizedClientException`: there is no such access key.
+    #[must_use]
+    pub fn unrecognized_client() -> Self {
+        Self::new(
+            ErrorType::UnrecognizedClient,
+            "The security token included in the request is invalid.",
+        )
+    }
+
+    /// `InvalidSignatureException`: the signature is not right, too old, or of another service.
+    #[must_use]
+    pub fn invalid_signature(message: &str) -> Self {
+        Self::new(ErrorType::InvalidSignature, message)
     }
 
     /// Status 413: the body is larger than a request may be.

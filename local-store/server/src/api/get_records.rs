@@ -31,7 +31,7 @@ pub(super) fn get_records(store: &Store, parameters: Parameters<'_>) -> Result<S
     constraints.range("limit", limit, 1, i64::try_from(GET_RECORDS_MAX).unwrap_or(i64::MAX));
     constraints.finish()?;
 
-    let (arn, iterator) = ShardIterator::from_text(text.unwrap_or_default())?;
+    let (arn, iterator) = ShardIterator::from_text(text.unwrap_or_default(), store.token_key())?;
     iterator.check_age(store.now())?;
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(GET_RECORDS_MAX);
     // The shard is looked up before the view is taken: when it is closed, the view has all of it.
@@ -62,7 +62,7 @@ pub(super) fn get_records(store: &Store, parameters: Parameters<'_>) -> Result<S
     out.push(']');
     if is_cut || shard.last.is_none() {
         let next = ShardIterator { place, issued_at: store.now(), ..iterator };
-        text_member(&mut out, "NextShardIterator", &next.to_text(arn)?);
+        text_member(&mut out, "NextShardIterator", &next.to_text(arn, store.token_key())?);
     }
     out.push('}');
     Ok(out)

@@ -58,7 +58,7 @@ pub(super) fn get_shard_iterator(
     check_not_trimmed(place, shard)?;
     let iterator = ShardIterator { shard_id: shard.id.clone(), place, issued_at: store.now() };
     let mut out = String::from("{");
-    text_member(&mut out, "ShardIterator", &iterator.to_text(arn)?);
+    text_member(&mut out, "ShardIterator", &iterator.to_text(arn, store.token_key())?);
     out.push('}');
     Ok(out)
 }

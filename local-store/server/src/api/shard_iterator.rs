@@ -1,8 +1,8 @@
 //! Shard iterators: what the opaque text that `GetShardIterator` and `GetRecords` give out says.
 //!
-//! `<stream ARN>|1|<hexadecimal bytes>`, the bytes being the postcard encoding of an [`Iterator`]
-//! and a CRC-32C of the ARN and that encoding. The check finds damage and typing errors; it is no
-//! protection against forgery, which gains nothing while requests are not authenticated.
+//! `<stream ARN>|2|<hexadecimal bytes>`, the bytes being the postcard encoding of a
+//! [`ShardIterator`] and a mark that binds it to the ARN, made with the store's key: nobody else
+//! can make one, or carry one over to another stream, account or Region.
 
 use std::fmt::Write as _;
 
@@ -12,9 +12,12 @@ use partition::Sequence;
 use serde::{Deserialize, Serialize};
 
 use super::error::ApiError;
+use crate::token_key::{MARK_BYTES, TokenKey};
 
 /// The version of this layout.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
+/// What the mark says that the text is.
+const KIND: &str = "shard iterator";
 
 /// Where an iterator stands in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,19 +41,23 @@ pub(crate) struct ShardIterator {
 
 impl ShardIterator {
     /// The text to give out.
-    pub(crate) fn to_text(&self, stream_arn: &str) -> Result<String, ApiError> {
+    pub(crate) fn to_text(&self, stream_arn: &str, key: &TokenKey) -> Result<String, ApiError> {
         let bytes = postcard::to_stdvec(self)
             .map_err(|error| ApiError::defect(&format!("a shard iterator: {error}")))?;
-        let mut text = String::with_capacity(stream_arn.len() + 2 * bytes.len() + 16);
+        let mark = key.mark(KIND, stream_arn, &bytes);
+        let mut text = String::with_capacity(stream_arn.len() + 2 * bytes.len() + 40);
         let _ = write!(text, "{stream_arn}|{VERSION}|");
-        for byte in bytes.iter().chain(&checksum(stream_arn, &bytes).to_be_bytes()) {
+        for byte in bytes.iter().chain(&mark) {
             let _ = write!(text, "{byte:02x}");
         }
         Ok(text)
     }
 
     /// Reads a text that was given out: the ARN of its stream, and the iterator.
-    pub(crate) fn from_text(text: &str) -> Result<(&str, Self), ApiError> {
+    pub(crate) fn from_text<'t>(
+        text: &'t str,
+        key: &TokenKey,
+    ) -> Result<(&'t str, Self), ApiError> {
         let invalid = || {
             ApiError::validation(
                 "Invalid ShardIterator: it is not a text that GetShardIterator or GetRecords gave out",
@@ -59,8 +66,8 @@ impl ShardIterator {
         let (rest, digits) = text.rsplit_once('|').ok_or_else(invalid)?;
         let (arn, version) = rest.rsplit_once('|').ok_or_else(invalid)?;
         let bytes = decode_hexadecimal(digits).ok_or_else(invalid)?;
-        let (bytes, sum) = bytes.split_last_chunk::<4>().ok_or_else(invalid)?;
-        if version != VERSION || u32::from_be_bytes(*sum) != checksum(arn, bytes) {
+        let (bytes, mark) = bytes.split_last_chunk::<MARK_BYTES>().ok_or_else(invalid)?;
+        if version != VERSION || !key.is_right(KIND, arn, bytes, mark) {
             return Err(invalid());
         }
         let iterator = postcard::from_bytes(bytes).map_err(|_| invalid())?;
@@ -75,10 +82,6 @@ impl ShardIterator {
         }
         Ok(())
     }
-}
-
-fn checksum(arn: &str, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(arn.as_bytes()), bytes)
 }
 
 fn decode_hexadecimal(digits: &str) -> Option<Vec<u8>> {
@@ -99,6 +102,10 @@ mod tests {
     const ARN: &str =
         "arn:aws:dynamodb:us-east-1:000000000000:table/votes/stream/2026-11-21T02:30:00.000";
 
+    fn key() -> TokenKey {
+        TokenKey::new([7; 32])
+    }
+
     fn iterator() -> ShardIterator {
         ShardIterator {
             shard_id: "shardId-00000001795000000000-0a1b2c3d".to_owned(),
@@ -109,9 +116,20 @@ mod tests {
 
     #[test]
     fn texts_round_trip() {
-        let text = iterator().to_text(ARN).unwrap();
-        assert_eq!(ShardIterator::from_text(&text), Ok((ARN, iterator())));
+        let text = iterator().to_text(ARN, &key()).unwrap();
+        assert_eq!(ShardIterator::from_text(&text, &key()), Ok((ARN, iterator())));
         assert!(text.len() <= 2048);
+    }
+
+    #[test]
+    fn texts_of_other_keys_and_streams_are_refused() {
+        let text = iterator().to_text(ARN, &key()).unwrap();
+        assert!(ShardIterator::from_text(&text, &TokenKey::new([8; 32])).is_err());
+        for (from, to) in
+            [("votes", "vote2"), (":000000000000:", ":000000000001:"), ("east", "west")]
+        {
+            assert!(ShardIterator::from_text(&text.replace(from, to), &key()).is_err(), "{to}");
+        }
     }
 
     #[test]
@@ -123,17 +141,17 @@ mod tests {
     proptest! {
         #[test]
         fn damaged_texts_are_refused(at in any::<prop::sample::Index>(), with in any::<char>()) {
-            let text = iterator().to_text(ARN).unwrap();
+            let text = iterator().to_text(ARN, &key()).unwrap();
             let at = at.index(text.len());
             prop_assume!(!text[at..].starts_with(with.to_ascii_lowercase()));
             prop_assume!(!text[at..].starts_with(with.to_ascii_uppercase()));
             let damaged = format!("{}{with}{}", &text[..at], &text[at + 1..]);
-            prop_assert!(ShardIterator::from_text(&damaged).is_err());
+            prop_assert!(ShardIterator::from_text(&damaged, &key()).is_err());
         }
 
         #[test]
         fn other_texts_are_refused(text in ".{0,80}") {
-            prop_assert!(ShardIterator::from_text(&text).is_err());
+            prop_assert!(ShardIterator::from_text(&text, &key()).is_err());
         }
     }
 }

@@ -4,6 +4,8 @@
 //! `routes`; what the operations do, in the module `api`.
 
 mod admin;
+mod coding;
+mod cors;
 mod partitions;
 mod request_id;
 mod routes;
@@ -22,7 +24,9 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub use self::cors::Origins;
 use self::routes::Routes;
+use crate::access::AccessKeys;
 use crate::store::Store;
 
 /// Connections that are served at once; more wait in the listener's queue. Enough for any number
@@ -36,9 +40,28 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to wait when no connection can be accepted, because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves requests until `shutdown` resolves, then lets those under way end.
+/// Who may send requests.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Requests must be signed with one of these; with `None`, any signature is taken, or none.
+    pub keys: Option<AccessKeys>,
+    /// Pages of these origins may send requests.
+    pub origins: Origins,
+}
+
+/// Serves requests of anybody on this machine but pages in a browser; see [`serve_with`].
 pub async fn serve(listener: TcpListener, store: Store, shutdown: impl Future<Output = ()>) {
-    let routes = Arc::new(Routes::new(store));
+    serve_with(listener, store, Access::default(), shutdown).await;
+}
+
+/// Serves requests until `shutdown` resolves, then lets those under way end.
+pub async fn serve_with(
+    listener: TcpListener,
+    store: Store,
+    access: Access,
+    shutdown: impl Future<Output = ()>,
+) {
+    let routes = Arc::new(Routes::new(store, access));
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
     let mut shutdown = pin!(shutdown);

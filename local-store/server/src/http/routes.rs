@@ -1,31 +1,39 @@
 //! From an HTTP request to its answer: the health check, the admin endpoint, the API.
 //!
-//! A request is authenticated by nobody: any signature is taken, and none as well. That is why the
-//! store listens on a loopback address only.
+//! A request must be signed with one of the access keys, when there are any; see the module
+//! `access`. The health check needs no signature.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName, HeaderValue, VARY};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
+use jiff::Timestamp;
 use model::limits::REQUEST_BYTES_MAX;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::admin;
+use super::coding::{self, Coding, CodingError};
 use super::request_id::RequestIds;
+use super::{Access, admin, cors};
+use crate::access;
 use crate::api;
 use crate::api::describe_endpoints;
 use crate::api::error::ApiError;
+use crate::clock::wall_clock;
 use crate::store::Store;
 
 /// Largest body: what the service takes, and some room for JSON's own characters.
 const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
 /// Time that a client has to send a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time that a client has to send the next piece of a body.
+const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bodies up to this size are read at once. Larger ones wait until there is memory for them.
 const SMALL_BODY_BYTES: u64 = 64 * 1024;
 /// Memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB, so that many clients with
@@ -44,6 +52,7 @@ const NOT_AN_API_REQUEST: &str = "<UnknownOperationException/>\n";
 /// What every connection shares.
 pub(super) struct Routes {
     store: Store,
+    access: Access,
     request_ids: RequestIds,
     body_memory: Arc<Semaphore>,
 }
@@ -56,10 +65,11 @@ enum BodyError {
 }
 
 impl Routes {
-    pub(super) fn new(store: Store) -> Self {
+    pub(super) fn new(store: Store, access: Access) -> Self {
         let pieces = usize::try_from(LARGE_BODY_PIECES).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             store,
+            access,
             request_ids: RequestIds::new(),
             body_memory: Arc::new(Semaphore::new(pieces)),
         }
@@ -70,7 +80,18 @@ impl Routes {
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
-        let mut response = self.route(request).await;
+        let origin = self.access.origins.allowed(request.headers());
+        let is_preflight = origin.is_some() && request.method() == Method::OPTIONS;
+        let mut response = if is_preflight {
+            let mut response = text_response(StatusCode::OK, TEXT_CONTENT_TYPE, String::new());
+            cors::permit_request(response.headers_mut());
+            response
+        } else {
+            self.route(request).await
+        };
+        if let Some(origin) = origin {
+            cors::permit(response.headers_mut(), origin);
+        }
         let id = HeaderValue::from_bytes(&self.request_ids.next());
         response.headers_mut().extend(id.ok().map(|id| (REQUEST_ID, id)));
         Ok(response)
@@ -78,11 +99,15 @@ impl Routes {
 
     async fn route(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let memory = self.reserve(&body).await;
+        let coding = Coding::of_request(&head.headers);
+        let memory = self.reserve(&body, coding).await;
         let path = head.uri.path();
         if let Some(path) = path.strip_prefix(admin::PREFIX) {
             let answer = match read_body(body).await {
-                Ok(body) => admin::answer(&self.store, &head, path, &body).await,
+                Ok(body) => match self.authenticate(&head, &body) {
+                    Ok(()) => admin::answer(&self.store, &head, path, &body).await,
+                    Err(error) => return api_response(&head.headers, error.to_response()),
+                },
                 Err(error) => admin::refuse_body(status_of(&error)),
             };
             return text_response(answer.status, JSON_CONTENT_TYPE, answer.body);
@@ -97,11 +122,14 @@ impl Routes {
         }
         let target = head.headers.get(TARGET).and_then(|value| value.to_str().ok());
         let answer = match read_body(body).await {
-            Ok(_) if target == Some(describe_endpoints::TARGET) => {
-                let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
-                describe_endpoints::describe_endpoints(host.unwrap_or_default())
-            }
-            Ok(body) => api::handle(&self.store, target.unwrap_or_default(), &body).await,
+            Ok(body) => match self.open_body(&head, coding, body) {
+                Ok(_) if target == Some(describe_endpoints::TARGET) => {
+                    let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
+                    describe_endpoints::describe_endpoints(host.unwrap_or_default())
+                }
+                Ok(body) => api::handle(&self.store, target.unwrap_or_default(), &body).await,
+                Err(error) => error.to_response(),
+            },
             Err(BodyError::TooLarge) => ApiError::request_too_large(BODY_BYTES_MAX).to_response(),
             Err(error) => {
                 let response =
@@ -110,14 +138,38 @@ impl Routes {
             }
         };
         drop(memory);
-        api_response(answer)
+        api_response(&head.headers, answer)
+    }
+
+    /// Checks the signature, when there are access keys. The wall clock is the signers' clock.
+    fn authenticate(&self, head: &Parts, body: &[u8]) -> Result<(), ApiError> {
+        let Some(keys) = &self.access.keys else { return Ok(()) };
+        let now = i64::try_from(wall_clock().0).ok();
+        let now = now.and_then(|millis| Timestamp::from_millisecond(millis).ok());
+        access::verify(keys, head, body, now.unwrap_or(Timestamp::MAX))
+    }
+
+    /// The body as the API reads it: of somebody who may send it, and unpacked.
+    fn open_body(&self, head: &Parts, coding: Coding, body: Bytes) -> Result<Bytes, ApiError> {
+        self.authenticate(head, &body)?;
+        coding.decode(body, BODY_BYTES_MAX).map_err(|error| match error {
+            CodingError::TooLarge => ApiError::request_too_large(BODY_BYTES_MAX),
+            CodingError::Damaged => {
+                ApiError::serialization("The request's body is not what its Content-Encoding says")
+            }
+            CodingError::Unknown => ApiError::serialization(
+                "The request's Content-Encoding is not supported; gzip and identity are",
+            ),
+        })
     }
 
     /// Waits for the memory that a large body will take. A body that does not say how long it is
     /// may become as long as is allowed; one that is too long will not be read.
-    async fn reserve(&self, body: &Incoming) -> Option<SemaphorePermit<'_>> {
+    async fn reserve(&self, body: &Incoming, coding: Coding) -> Option<SemaphorePermit<'_>> {
         let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
-        let bytes = body.size_hint().upper().unwrap_or(max).min(max);
+        let sent = body.size_hint().upper().unwrap_or(max).min(max);
+        // What is packed may become as long as is allowed, too.
+        let bytes = if coding == Coding::Gzip { max } else { sent };
         if bytes <= SMALL_BODY_BYTES {
             return None;
         }
@@ -131,13 +183,37 @@ async fn read_body(body: Incoming) -> Result<Bytes, BodyError> {
     if body.size_hint().lower() > max {
         return Err(BodyError::TooLarge);
     }
-    let whole = Limited::new(body, BODY_BYTES_MAX).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, whole).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
-        Ok(Err(_)) => Err(BodyError::Broken),
+    match tokio::time::timeout(BODY_TIMEOUT, read_frames(body)).await {
+        Ok(outcome) => outcome,
         Err(_) => Err(BodyError::TooSlow),
     }
+}
+
+/// Reads a body piece by piece. Most bodies are one piece, which is not copied.
+async fn read_frames(body: Incoming) -> Result<Bytes, BodyError> {
+    let mut body = pin!(body);
+    let (mut first, mut whole) = (None, Vec::new());
+    loop {
+        let frame = tokio::time::timeout(BODY_IDLE_TIMEOUT, body.frame()).await;
+        let data = match frame.map_err(|_| BodyError::TooSlow)? {
+            None => break,
+            Some(Err(_)) => return Err(BodyError::Broken),
+            // Trailers say nothing that matters here.
+            Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+        };
+        if whole.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > BODY_BYTES_MAX {
+            return Err(BodyError::TooLarge);
+        }
+        match first.take() {
+            None if whole.is_empty() => first = Some(data),
+            None => whole.extend_from_slice(&data),
+            Some(first) => {
+                whole.extend_from_slice(&first);
+                whole.extend_from_slice(&data);
+            }
+        }
+    }
+    Ok(first.unwrap_or_else(|| Bytes::from(whole)))
 }
 
 fn status_of(error: &BodyError) -> StatusCode {
@@ -148,12 +224,22 @@ fn status_of(error: &BodyError) -> StatusCode {
     }
 }
 
-/// An answer of the API, with the checksum that SDKs compare.
-fn api_response(answer: api::Response) -> Response<Full<Bytes>> {
-    let checksum = crc32fast::hash(answer.body.as_bytes());
+/// An answer of the API, with the checksum that SDKs compare: that of the bytes that are sent.
+fn api_response(request: &HeaderMap, answer: api::Response) -> Response<Full<Bytes>> {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = text_response(status, API_CONTENT_TYPE, answer.body);
-    response.headers_mut().insert(CRC32, HeaderValue::from(checksum));
+    let Some(packed) = coding::encode(request, answer.body.as_bytes()) else {
+        let checksum = crc32fast::hash(answer.body.as_bytes());
+        let mut response = text_response(status, API_CONTENT_TYPE, answer.body);
+        response.headers_mut().insert(CRC32, HeaderValue::from(checksum));
+        return response;
+    };
+    let checksum = crc32fast::hash(&packed);
+    let mut response = text_response(status, API_CONTENT_TYPE, String::new());
+    *response.body_mut() = Full::new(Bytes::from(packed));
+    let headers = response.headers_mut();
+    headers.insert(CRC32, HeaderValue::from(checksum));
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("accept-encoding"));
     response
 }
 

@@ -3,6 +3,7 @@
 //! Goal: what is not an API request, or is too large, or arrives in pieces, gets an answer and
 //! harms nobody. Method: bytes are written to a socket as they are, and the answer is read back.
 
+mod access;
 mod partitions;
 
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::serve;
+use super::{Access, serve_with};
 use crate::store::{Config, Store};
 
 struct Server {
@@ -26,6 +27,10 @@ struct Server {
 
 impl Server {
     async fn start() -> Self {
+        Self::start_with(Access::default()).await
+    }
+
+    async fn start_with(access: Access) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = Config {
             directory: directory.path().to_path_buf(),
@@ -36,7 +41,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (shutdown, asked) = oneshot::channel();
-        let task = tokio::spawn(serve(listener, store.clone(), async {
+        let task = tokio::spawn(serve_with(listener, store.clone(), access, async {
             let _ = asked.await;
         }));
         Self { address, shutdown: Some(shutdown), task, store, _directory: directory }
@@ -47,11 +52,11 @@ impl Server {
     }
 
     /// One request on a connection of its own.
-    async fn send(&self, head: &str, body: &str) -> Answer {
-        let mut stream = self.connect().await;
+    async fn send(&self, head: &str, body: impl AsRef<[u8]>) -> Answer {
+        let (mut stream, body) = (self.connect().await, body.as_ref());
         let length = body.len();
-        let request = format!("{head}\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
-        stream.write_all(request.as_bytes()).await.unwrap();
+        let head = format!("{head}\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
         Answer::read(&mut stream).await
     }
 
@@ -65,7 +70,7 @@ impl Server {
 struct Answer {
     status: u16,
     headers: String,
-    body: String,
+    body: Vec<u8>,
 }
 
 impl Answer {
@@ -92,7 +97,7 @@ impl Answer {
         Self {
             status: headers.split(' ').nth(1).unwrap().parse().unwrap(),
             headers: headers.clone(),
-            body: String::from_utf8(body).unwrap(),
+            body,
         }
     }
 
@@ -101,8 +106,12 @@ impl Answer {
         value.split("\r\n").next().unwrap()
     }
 
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
     fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap()
+        serde_json::from_slice(&self.body).unwrap()
     }
 }
 
@@ -114,12 +123,9 @@ async fn answers_carry_id_checksum_and_type() {
     let mut ids = Vec::new();
     for _ in 0..2 {
         let answer = server.call("ListTables", "{}").await;
-        assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"TableNames":[]}"#));
+        assert_eq!((answer.status, answer.text()), (200, r#"{"TableNames":[]}"#));
         assert_eq!(answer.header("content-type"), "application/x-amz-json-1.0");
-        assert_eq!(
-            answer.header("x-amz-crc32"),
-            crc32fast::hash(answer.body.as_bytes()).to_string()
-        );
+        assert_eq!(answer.header("x-amz-crc32"), crc32fast::hash(&answer.body).to_string());
         ids.push(answer.header("x-amzn-requestid").to_owned());
     }
     assert_eq!(ids[0].len(), 52);
@@ -150,10 +156,7 @@ async fn endpoint_discovery_finds_the_store_itself() {
 async fn what_is_no_api_request_is_answered_too() {
     let server = Server::start().await;
     let health = server.send("GET / HTTP/1.1", "").await;
-    assert_eq!(
-        (health.status, health.body.as_str()),
-        (200, "healthy: dynamodb.us-east-1.amazonaws.com")
-    );
+    assert_eq!((health.status, health.text()), (200, "healthy: dynamodb.us-east-1.amazonaws.com"));
     for (head, status) in [
         ("GET /shell HTTP/1.1", 404),
         ("PUT / HTTP/1.1", 404),
@@ -164,7 +167,7 @@ async fn what_is_no_api_request_is_answered_too() {
     ] {
         let answer = server.send(head, "{}").await;
         assert_eq!(answer.status, status, "{head}: {answer:?}");
-        assert!(answer.body.contains("UnknownOperationException"), "{head}: {answer:?}");
+        assert!(answer.text().contains("UnknownOperationException"), "{head}: {answer:?}");
         assert!(answer.header("access-control-allow-origin").is_empty());
     }
 }
@@ -204,7 +207,7 @@ async fn too_large_bodies_are_refused() {
     stream.write_all(head.as_bytes()).await.unwrap();
     let answer = Answer::read(&mut stream).await;
     assert_eq!(answer.status, 413);
-    assert!(answer.body.contains("larger than 17825792 bytes"), "{}", answer.body);
+    assert!(answer.text().contains("larger than 17825792 bytes"), "{}", answer.text());
     // Without a length, it is counted while it arrives.
     let mut stream = server.connect().await;
     let head = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.PutItem\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -250,7 +253,7 @@ async fn the_admin_endpoint_moves_the_clock() {
     ] {
         let answer = clock(head, body).await;
         assert_eq!(answer.status, status, "{head} {body}: {answer:?}");
-        assert!(answer.body.contains(part), "{head} {body}: {answer:?}");
+        assert!(answer.text().contains(part), "{head} {body}: {answer:?}");
         let error = answer.json();
         assert!(["what", "where", "instead"].iter().all(|name| error[*name].is_string()));
     }
@@ -282,7 +285,7 @@ async fn the_admin_endpoint_sweeps_and_shows_how_far_shards_are() {
     assert_eq!(told[0].as_str().unwrap().len(), 22);
 
     let swept = server.send("POST /_weir/ttl/sweep HTTP/1.1", "").await;
-    assert_eq!((swept.status, swept.body.as_str()), (200, r#"{"expired":0}"#));
+    assert_eq!((swept.status, swept.text()), (200, r#"{"expired":0}"#));
     for (path, part) in [("nothing", "votes"), ("", "votes")] {
         let answer = server.send(&format!("GET /_weir/streams/{path} HTTP/1.1"), "").await;
         assert_eq!(answer.status, 404);

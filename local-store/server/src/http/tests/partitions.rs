@@ -298,6 +298,6 @@ async fn a_split_that_cannot_be_is_refused_with_what_to_do() {
     }
     let unknown = server.send("POST /_weir/partitions/nothing/split HTTP/1.1", "").await;
     assert_eq!(unknown.status, 404);
-    assert!(unknown.body.contains("votes"), "{unknown:?}");
+    assert!(unknown.text().contains("votes"), "{unknown:?}");
     assert_eq!(server.partitions().await.len(), 4, "nothing has changed");
 }

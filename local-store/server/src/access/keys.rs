@@ -1,0 +1,151 @@
+//! Access keys, read from a file in the form of `~/.aws/credentials`.
+//!
+//! Each section has `aws_access_key_id` and `aws_secret_access_key`; other settings are of no
+//! concern here. No message says what a secret is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Largest file: thousands of keys.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Access keys and their secrets.
+#[derive(Clone, Default)]
+pub struct AccessKeys(BTreeMap<String, String>);
+
+/// Without the secrets, so that none gets into a log.
+impl fmt::Debug for AccessKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// A section that is being read.
+#[derive(Default)]
+struct Section {
+    line: usize,
+    id: Option<String>,
+    secret: Option<String>,
+}
+
+impl AccessKeys {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what to write instead, in one line.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let name = path.display();
+        let metadata =
+            fs::metadata(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+        if metadata.len() > FILE_BYTES_MAX {
+            return Err(format!("`{name}` is larger than {FILE_BYTES_MAX} bytes"));
+        }
+        if metadata.permissions().mode() & 0o077 != 0 {
+            tracing::warn!("`{name}` can be read by others on this machine: `chmod 600 {name}`");
+        }
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+        Self::parse(&text).map_err(|error| format!("`{name}`: {error}"))
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// What is wrong, with its line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut keys = Self::default();
+        let mut section: Option<Section> = None;
+        for (position, line) in text.lines().enumerate() {
+            let (number, line) = (position + 1, line.trim());
+            if line.is_empty() || line.starts_with(['#', ';']) {
+                continue;
+            }
+            if line.starts_with('[') && line.ends_with(']') {
+                keys.end(section.replace(Section { line: number, ..Section::default() }))?;
+                continue;
+            }
+            let Some((name, value)) = line.split_once('=') else {
+                return Err(format!("line {number}: `[section]` or `name = value` is expected"));
+            };
+            let Some(section) = &mut section else {
+                return Err(format!("line {number}: a `[section]` is expected before settings"));
+            };
+            let value = value.trim().to_owned();
+            match name.trim() {
+                "aws_access_key_id" => section.id = Some(value),
+                "aws_secret_access_key" => section.secret = Some(value),
+                _ => {}
+            }
+        }
+        keys.end(section)?;
+        if keys.0.is_empty() {
+            return Err("there is no access key; a section with `aws_access_key_id` and \
+                        `aws_secret_access_key` is expected"
+                .to_owned());
+        }
+        Ok(keys)
+    }
+
+    fn end(&mut self, section: Option<Section>) -> Result<(), String> {
+        let Some(Section { line, id, secret }) = section else { return Ok(()) };
+        let (Some(id), Some(secret)) = (id, secret) else {
+            return Err(format!(
+                "line {line}: the section needs `aws_access_key_id` and `aws_secret_access_key`"
+            ));
+        };
+        if id.is_empty() || secret.is_empty() || id.contains(['/', ',', ' ']) {
+            return Err(format!(
+                "line {line}: an access key is not empty, and its id has no `/`, `,` or space"
+            ));
+        }
+        if self.0.insert(id, secret).is_some() {
+            return Err(format!("line {line}: this `aws_access_key_id` is there already"));
+        }
+        Ok(())
+    }
+
+    /// The secret of an access key.
+    pub(super) fn secret(&self, id: &str) -> Option<&str> {
+        self.0.get(id).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_as_the_aws_tools_read_them() {
+        let text = "# people\n[default]\naws_access_key_id = AKIA1\naws_secret_access_key=a/b+c=\n\
+                    region = eu-west-1\n\n; a function\n[counters]\naws_access_key_id=AKIA2\n\
+                    aws_secret_access_key = s\n";
+        let keys = AccessKeys::parse(text).unwrap();
+        assert_eq!((keys.secret("AKIA1"), keys.secret("AKIA2")), (Some("a/b+c="), Some("s")));
+        assert_eq!((keys.secret("AKIA3"), keys.secret("default")), (None, None));
+        assert_eq!(format!("{keys:?}"), r#"{"AKIA1", "AKIA2"}"#);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line_and_without_secrets() {
+        for (text, part) in [
+            ("", "there is no access key"),
+            ("aws_access_key_id = A", "line 1: a `[section]`"),
+            ("[a]\nhidden", "line 2: `[section]` or"),
+            ("[a]\naws_access_key_id = A", "line 1: the section needs"),
+            ("[a]\n[b]\naws_access_key_id = A\naws_secret_access_key = hidden", "line 1: the"),
+            ("[a]\naws_access_key_id = A/B\naws_secret_access_key = hidden", "line 1: an access"),
+            ("[a]\naws_access_key_id = A\naws_secret_access_key =", "line 1: an access"),
+            (
+                "[a]\naws_access_key_id = A\naws_secret_access_key = hidden\n\
+                 [b]\naws_access_key_id = A\naws_secret_access_key = hidden",
+                "line 4: this",
+            ),
+        ] {
+            let error = AccessKeys::parse(text).unwrap_err();
+            assert!(error.contains(part) && !error.contains("hidden"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The key with which the store marks texts that it gives out and takes back, such as shard
+//! iterators, so that nobody else can make one.
+//!
+//! It lies in the data directory, so that texts survive a restart. A mark is the first half of an
+//! HMAC-SHA-256 over the kind of the text, what it belongs to (an ARN, with account and Region),
+//! and what it says. What a text says is not hidden.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use hmac::digest::FixedOutput;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// The file in the data directory.
+const FILE: &str = "token-key";
+/// The length of the key in bytes.
+const KEY_BYTES: usize = 32;
+/// The length of a mark in bytes.
+pub const MARK_BYTES: usize = 16;
+
+/// A secret key.
+#[derive(Clone)]
+pub struct TokenKey([u8; KEY_BYTES]);
+
+impl TokenKey {
+    /// A key with these bytes.
+    #[must_use]
+    pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key of a data directory, which is made if it is not there.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and what to do.
+    pub fn open(directory: &Path) -> Result<Self, String> {
+        let path = directory.join(FILE);
+        let name = path.display();
+        match fs::read(&path) {
+            Ok(bytes) => <[u8; KEY_BYTES]>::try_from(bytes).map(Self).map_err(|_| {
+                format!(
+                    "`{name}` is damaged; remove it: shard iterators that are out become invalid"
+                )
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Self::create(directory, &path)
+                .map_err(|error| format!("cannot make `{name}`: {error}")),
+            Err(error) => Err(format!("cannot read `{name}`: {error}")),
+        }
+    }
+
+    /// The file gets its name only when it is complete, so that a crash leaves no half of a key.
+    fn create(directory: &Path, path: &Path) -> std::io::Result<Self> {
+        let mut bytes = [0; KEY_BYTES];
+        getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
+        let unfinished = directory.join(format!("{FILE}.new"));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unfinished)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        fs::File::open(directory)?.sync_all()?;
+        Ok(Self(bytes))
+    }
+
+    /// The mark of a text of some kind that belongs to something.
+    #[must_use]
+    pub fn mark(&self, kind: &str, belongs_to: &str, text: &[u8]) -> [u8; MARK_BYTES] {
+        let whole = self.mac(kind, belongs_to, text).finalize_fixed();
+        let mut mark = [0; MARK_BYTES];
+        for (to, from) in mark.iter_mut().zip(whole) {
+            *to = from;
+        }
+        mark
+    }
+
+    /// Whether a mark is right. It takes the same time wherever marks differ.
+    #[must_use]
+    pub fn is_right(&self, kind: &str, belongs_to: &str, text: &[u8], mark: &[u8]) -> bool {
+        let mac = self.mac(kind, belongs_to, text);
+        mark.len() == MARK_BYTES && mac.verify_truncated_left(mark).is_ok()
+    }
+
+    /// Lengths stand before the parts, so that no two lists of parts give the same bytes.
+    fn mac(&self, kind: &str, belongs_to: &str, text: &[u8]) -> Hmac<Sha256> {
+        let mut mac = keyed(&self.0);
+        for part in [kind.as_bytes(), belongs_to.as_bytes(), text] {
+            mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            mac.update(part);
+        }
+        mac
+    }
+}
+
+/// HMAC takes keys of every length; this library has no other error.
+fn keyed(key: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_depend_on_every_part() {
+        let key = TokenKey::new([7; KEY_BYTES]);
+        let mark = key.mark("iterator", "arn", b"text");
+        assert!(key.is_right("iterator", "arn", b"text", &mark));
+        for (kind, belongs_to, text) in
+            [("iterato", "rarn", "text"), ("iterator", "arnt", "ext"), ("iterator", "arn", "texT")]
+        {
+            assert!(!key.is_right(kind, belongs_to, text.as_bytes(), &mark));
+        }
+        assert!(!TokenKey::new([8; KEY_BYTES]).is_right("iterator", "arn", b"text", &mark));
+        assert!(!key.is_right("iterator", "arn", b"text", &mark[..15]));
+        assert!(!key.is_right("iterator", "arn", b"text", b""));
+    }
+
+    #[test]
+    fn a_key_survives_a_restart_and_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let first = TokenKey::open(folder.path()).unwrap();
+        let mark = first.mark("a", "b", b"c");
+        let second = TokenKey::open(folder.path()).unwrap();
+        assert!(second.is_right("a", "b", b"c", &mark));
+        let file = folder.path().join(FILE);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let other = tempfile::tempdir().unwrap();
+        assert!(!TokenKey::open(other.path()).unwrap().is_right("a", "b", b"c", &mark));
+        fs::write(&file, b"short").unwrap();
+        assert!(TokenKey::open(folder.path()).is_err_and(|error| error.contains("is damaged")));
+    }
+}
