@@ -104,7 +104,7 @@ enum Verb {
 /// Runs what the command line asks for.
 pub async fn run() -> ExitCode {
     let filter = EnvFilter::try_from_env("WEIR_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,aws=warn,hyper=warn,s3s=warn"));
+        .unwrap_or_else(|_| EnvFilter::new("info,aws=warn,hyper=warn,openraft=error,s3s=warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -47,6 +47,10 @@ pub struct Arguments {
     /// Let pages of this origin, such as http://localhost:3000, use the store; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
+    /// Nodes in this process, each with a replica and a directory of its own: 3, or 1 where
+    /// nothing has to survive
+    #[arg(long, default_value_t = 3, value_parser = parse_replicas, env = "LOCAL_STORE_REPLICAS")]
+    replicas: u64,
 }
 
 /// Who may use the store: everybody on this machine, or the owners of access keys.
@@ -61,17 +65,30 @@ fn access(arguments: &Arguments) -> Result<Access, String> {
     Ok(Access { keys, origins: Origins::new(&arguments.cors_origin)? })
 }
 
+fn parse_replicas(text: &str) -> Result<u64, String> {
+    match text {
+        "1" => Ok(1),
+        "3" => Ok(3),
+        _ => Err("a store has 3 replicas, or 1 where nothing has to survive".to_owned()),
+    }
+}
+
 /// Runs the store until it is interrupted.
 ///
 /// # Errors
 /// What is wrong and what to do about it, in one line.
 pub async fn run(arguments: Arguments) -> Result<(), String> {
     let access = access(&arguments)?;
-    let config =
-        Config { directory: arguments.data, region: arguments.region, account: arguments.account };
+    let config = Config {
+        directory: arguments.data,
+        region: arguments.region,
+        account: arguments.account,
+        replicas: arguments.replicas,
+    };
     let address = SocketAddr::new(arguments.host, arguments.port);
     let listener = listener::bind(address).await?;
-    let store = Store::open(config, Box::new(end_process)).map_err(|error| error.to_string())?;
+    let store =
+        Store::open(config, Box::new(end_process)).await.map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     tracing::info!("listening on http://{address}");
     http::serve_with(listener, store, access, interrupted()).await;

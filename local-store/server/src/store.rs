@@ -1,27 +1,25 @@
-//! A running store: commands go in, are made durable in the log, applied, and answered.
+//! A running store: its nodes, and the way of commands and reads to the one that leads.
 //!
-//! Two threads share the work, so that one entry is synced while the one before is applied. The
-//! committer gathers all commands that are ready into one log entry and syncs it once (group
-//! commit); the applier applies entries in order and sends the replies. A reply is sent only after
-//! its entry is on disk and applied, so a later read sees it. HTTP and its formats are elsewhere.
+//! Commands are committed by a majority of the nodes and applied before they are answered, so a later
+//! read on the leader sees them. One process holds all nodes, each with a directory of its own. HTTP
+//! and its formats are elsewhere, and so is what a node does.
 
-mod applier;
-mod committer;
+mod cluster;
+mod directory;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use model::EpochMillis;
-use partition::{Catalogue, Command, Machine, Reply, View, decode_entry};
+use partition::{Catalogue, Command, Reply, View};
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Clock;
-use crate::disk::{Disk, FileDisk};
-use crate::log::{Log, Options as LogOptions};
-use crate::storage::{FjallStorage, Storage};
+use crate::disk::FileDisk;
+use crate::node::status::Status;
+use crate::node::{Node, SubmitError};
 use crate::ticks;
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
@@ -35,6 +33,8 @@ pub struct Config {
     pub region: String,
     /// The account in ARNs: twelve digits.
     pub account: String,
+    /// Nodes, each with a replica of everything: three, or one where durability is not the point.
+    pub replicas: u64,
 }
 
 /// Why a store cannot be opened.
@@ -47,143 +47,161 @@ pub struct OpenError {
     pub reason: String,
 }
 
-/// The store is stopping, or had to stop because its disk failed. Whether a command that was
-/// under way was carried out is not known.
+/// A request that got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the store is unavailable: {0}")]
-pub struct Unavailable(pub String);
+pub enum Unavailable {
+    /// It was not carried out: ask again.
+    #[error("the store is unavailable: {0}")]
+    NotDone(String),
+    /// It may have been carried out.
+    #[error("the store gave no answer in time, and the request may have been carried out: {0}")]
+    Unknown(String),
+}
 
-/// Proposals that wait for the committer at most; beyond that, requests wait in their connections.
-const PROPOSALS_MAX: usize = 4096;
-
-/// Commands of one request, and where their replies go.
-pub(crate) struct Proposal {
-    pub(crate) commands: Vec<Command>,
-    pub(crate) replies: oneshot::Sender<Vec<Reply>>,
+impl From<SubmitError> for Unavailable {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::NotDone(reason) => Self::NotDone(reason),
+            SubmitError::Unknown(reason) => Self::Unknown(reason),
+        }
+    }
 }
 
 /// A handle on a running store. The store ends when the last handle is gone.
 #[derive(Clone)]
 pub struct Store {
-    proposals: mpsc::Sender<Proposal>,
     shared: Arc<Shared>,
+    /// The node that this handle reads from, whoever leads.
+    pinned: Option<usize>,
 }
 
 /// A handle that does not keep the store running.
 pub(crate) struct WeakStore {
-    proposals: mpsc::WeakSender<Proposal>,
     shared: Weak<Shared>,
 }
 
 impl WeakStore {
     /// The store, if somebody still keeps it running.
     pub(crate) fn upgrade(&self) -> Option<Store> {
-        Some(Store { proposals: self.proposals.upgrade()?, shared: self.shared.upgrade()? })
+        Some(Store { shared: self.shared.upgrade()?, pinned: None })
     }
 }
 
-/// What readers see: always the state as of some applied entry.
-pub(crate) struct Shared {
-    pub(crate) storage: Arc<dyn Storage>,
-    catalogue: RwLock<Arc<Catalogue>>,
-    clock: Clock,
+struct Shared {
+    /// Never empty, in the order of their slots.
+    nodes: Vec<Node>,
+    clock: Arc<Clock>,
     traffic: Traffic,
     token_key: TokenKey,
     region: String,
     account: String,
+    /// Held for its lock on the data directory.
+    lock: FileDisk,
 }
 
-impl Shared {
-    pub(crate) fn now(&self) -> EpochMillis {
-        self.clock.now()
-    }
-
-    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
-        Arc::clone(&self.catalogue.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn set_catalogue(&self, catalogue: &Arc<Catalogue>) {
-        *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(catalogue);
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let nodes = std::mem::take(&mut self.nodes);
+        let lock = self.lock.clone();
+        // Without a runtime, its end has ended the nodes' tasks already.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                for node in &nodes {
+                    node.shutdown().await;
+                }
+                drop((nodes, lock));
+            });
+        }
     }
 }
 
-/// Called once, from the store's own threads, when the disk failed: the process has to end, because
-/// what was not acknowledged may or may not be on disk.
+/// Called once when a disk failed: the process has to end, because what was not acknowledged may or
+/// may not be on disk.
 pub type OnFatal = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Store {
-    /// Opens the store in a directory and starts its threads and, on the current tokio runtime, its
-    /// ticks.
+    /// Opens the store in a directory: starts its nodes and its ticks on the current tokio runtime,
+    /// and waits until one of them leads.
     ///
     /// # Errors
-    /// When the directory is in use, damaged, or cannot be read or written.
-    pub fn open(config: Config, on_fatal: OnFatal) -> Result<Self, OpenError> {
-        let directory = config.directory.clone();
-        Self::open_inner(config, on_fatal).map_err(|reason| OpenError { directory, reason })
+    /// When the directory is in use, cannot be read or written, or a majority of it is damaged.
+    pub async fn open(config: Config, on_fatal: OnFatal) -> Result<Self, OpenError> {
+        let store = Self::open_without_ticks(config, on_fatal).await?;
+        tokio::spawn(ticks::run(WeakStore { shared: Arc::downgrade(&store.shared) }));
+        Ok(store)
     }
 
-    fn open_inner(config: Config, on_fatal: OnFatal) -> Result<Self, String> {
-        let disk = FileDisk::open(&config.directory).map_err(|e| e.to_string())?;
-        let log_disk: Arc<dyn Disk> =
-            Arc::new(disk.subdirectory("log").map_err(|e| e.to_string())?);
-        let mut log = Log::open(log_disk, LogOptions::default()).map_err(|e| e.to_string())?;
-        let storage: Arc<dyn Storage> = Arc::new(
-            FjallStorage::open(&config.directory.join("state")).map_err(|e| e.to_string())?,
-        );
-        let mut machine = Machine::open(&*storage.view()).map_err(|e| e.to_string())?;
-        replay(&mut log, &mut machine, &*storage)?;
+    /// As [`Store::open`], for tests that do themselves what the store would do of its own accord.
+    pub(crate) async fn open_without_ticks(
+        config: Config,
+        on_fatal: OnFatal,
+    ) -> Result<Self, OpenError> {
+        let directory = config.directory.clone();
+        Self::open_inner(config, on_fatal).await.map_err(|reason| OpenError { directory, reason })
+    }
 
-        let shared = Arc::new(Shared {
-            storage,
-            catalogue: RwLock::new(Arc::clone(machine.catalogue())),
-            clock: Clock::starting_at(machine.now()),
+    async fn open_inner(config: Config, on_fatal: OnFatal) -> Result<Self, String> {
+        let lock = FileDisk::open(&config.directory).map_err(|error| error.to_string())?;
+        if config.directory.join("log").is_dir() {
+            return Err("it was written by a version with one replica, which this one does not \
+                read: export what you need with that version, or choose another directory"
+                .to_owned());
+        }
+        let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
+        let on_fatal: crate::node::OnFatal = Arc::from(on_fatal);
+        let replicas = config.replicas;
+        let nodes = cluster::start(&config.directory, replicas, &clock, &on_fatal).await?;
+        let shared = Shared {
+            nodes,
+            clock,
             traffic: Traffic::default(),
             token_key: TokenKey::open(&config.directory)?,
             region: config.region,
             account: config.account,
-        });
-        let (proposals, waiting) = mpsc::channel(PROPOSALS_MAX);
-        let on_fatal: Arc<dyn Fn(&str) + Send + Sync> = Arc::from(on_fatal);
-        let next_index = machine.applied_index() + 1;
-        let (applier, persisted) =
-            applier::start(machine, Arc::clone(&shared), Arc::clone(&on_fatal))
-                .map_err(|e| e.to_string())?;
-        let committer = committer::Committer {
-            log,
-            disk,
-            next_index,
-            waiting,
-            applier,
-            persisted,
-            shared: Arc::clone(&shared),
-            on_fatal,
+            lock,
         };
-        committer.start().map_err(|e| e.to_string())?;
-        let store = Self { proposals, shared };
-        let weak = WeakStore {
-            proposals: store.proposals.downgrade(),
-            shared: Arc::downgrade(&store.shared),
-        };
-        tokio::spawn(ticks::run(weak));
+        let store = Self { shared: Arc::new(shared), pinned: None };
+        store.node().read_index().await.map_err(|error| error.to_string())?;
         Ok(store)
+    }
+
+    /// The place of the node that leads, as far as the nodes of this process know; of any of them
+    /// otherwise.
+    fn place(&self) -> usize {
+        let leads = |node: &Node| node.leader() == Some(node.id());
+        self.pinned.or_else(|| self.shared.nodes.iter().position(leads)).unwrap_or(0)
+    }
+
+    fn node(&self) -> &Node {
+        #[expect(
+            clippy::expect_used,
+            reason = "nodes are never taken away while a handle is there"
+        )]
+        self.shared.nodes.get(self.place()).expect("a store has at least one node")
+    }
+
+    /// Whether a node of this process leads: it does what the store does of its own accord.
+    pub(crate) fn leads(&self) -> bool {
+        let node = self.node();
+        node.leader() == Some(node.id())
+    }
+
+    /// How the replicas do, in the order of their nodes.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<Status> {
+        self.shared.nodes.iter().map(Node::status).collect()
     }
 
     /// Store time.
     #[must_use]
     pub fn now(&self) -> EpochMillis {
-        self.shared.now()
+        self.shared.clock.now()
     }
 
     /// The store's clock.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
-    }
-
-    /// What requests ask of each partition.
-    #[must_use]
-    pub fn traffic(&self) -> &Traffic {
-        &self.shared.traffic
     }
 
     /// The key of the texts that this store gives out and takes back.
@@ -204,57 +222,52 @@ impl Store {
         &self.shared.account
     }
 
-    /// The tables as of the last applied entry.
+    /// What requests ask of each partition.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        &self.shared.traffic
+    }
+
+    /// The tables as of the last entry that was applied.
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
-        self.shared.catalogue()
+        self.node().catalogue()
     }
 
-    /// A consistent view that shows every acknowledged write.
+    /// A consistent view, which may lack what was acknowledged last if the leader has just changed:
+    /// eventually consistent.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
-        self.shared.storage.view()
+        self.node().view()
     }
 
-    /// Carries out commands, in order, in one log entry. Returns when they are durable and applied,
-    /// with one reply for each.
+    /// A handle whose views show everything that was acknowledged before the call: what is read
+    /// through it is linearizable.
     ///
     /// # Errors
-    /// When the store stops; the commands may or may not have been carried out.
+    /// When no majority of the nodes answers in time.
+    pub async fn up_to_date(&self) -> Result<Self, Unavailable> {
+        let place = self.place();
+        if let Some(node) = self.shared.nodes.get(place) {
+            node.read_index().await?;
+        }
+        Ok(Self { shared: Arc::clone(&self.shared), pinned: Some(place) })
+    }
+
+    /// Carries out commands, in order, in one log entry. Returns when they are committed and
+    /// applied, with one reply for each.
+    ///
+    /// # Errors
+    /// See [`Unavailable`].
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
-        let stopped = || Unavailable("it is stopping".to_owned());
-        let (sender, receiver) = oneshot::channel();
-        let proposal = Proposal { commands, replies: sender };
-        self.proposals.send(proposal).await.map_err(|_| stopped())?;
-        receiver.await.map_err(|_| stopped())
+        Ok(self.node().submit(commands).await?)
     }
 
     /// Deletes every item that has expired by now and gives how many delete commands that took.
     ///
     /// # Errors
-    /// When the store stops.
+    /// See [`Unavailable`].
     pub async fn sweep_time_to_live(&self) -> Result<u64, Unavailable> {
         ticks::sweep(self, usize::MAX).await
     }
-}
-
-/// Applies the log entries that the storage does not contain yet.
-fn replay(log: &mut Log, machine: &mut Machine, storage: &dyn Storage) -> Result<(), String> {
-    let applied = machine.applied_index();
-    let (first, last) = (log.first_index(), log.last_index());
-    if last < applied || first > applied + 1 {
-        return Err(format!(
-            "the log holds entries {first} to {last}, but the state was applied up to {applied}: \
-             the two do not belong together; restore both from the same copy"
-        ));
-    }
-    let entries = log.read(applied + 1, last + 1).map_err(|e| e.to_string())?;
-    for entry in entries {
-        let entry = entry.map_err(|e| e.to_string())?;
-        let commands = decode_entry(&entry.payload).map_err(|e| e.to_string())?;
-        let (batch, _) =
-            machine.apply(&*storage.view(), entry.index, commands).map_err(|e| e.to_string())?;
-        storage.apply(batch).map_err(|e| e.to_string())?;
-    }
-    Ok(())
 }

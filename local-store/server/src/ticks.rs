@@ -31,9 +31,12 @@ pub(crate) async fn run(store: WeakStore) {
         let Some(store) = store.upgrade() else {
             return;
         };
-        if let Err(error) = tick(&store).await {
-            tracing::warn!(%error, "the store stopped; so do its ticks");
-            return;
+        // Only where the leader is; elsewhere the same would be found, later.
+        if store.leads()
+            && let Err(error) = tick(&store).await
+        {
+            // The next tick finds again what this one did not do.
+            tracing::debug!(%error, "a tick was cut short");
         }
     }
 }
@@ -122,5 +125,5 @@ fn find<T>(
     store: &Store,
     read: impl FnOnce(&Store) -> Result<T, ReadError>,
 ) -> Result<T, Unavailable> {
-    read(store).map_err(|error| Unavailable(error.to_string()))
+    read(store).map_err(|error| Unavailable::NotDone(error.to_string()))
 }

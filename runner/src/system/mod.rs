@@ -85,9 +85,10 @@ impl System {
             directory: options.directory.join("state"),
             region: stack.region.clone(),
             account: stack.account_id.clone(),
+            replicas: server::ring::REPLICAS as u64,
         };
         let on_fatal = Box::new(server::command_line::end_process);
-        let store = Store::open(config, on_fatal).map_err(|error| error.to_string())?;
+        let store = Store::open(config, on_fatal).await.map_err(|error| error.to_string())?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = server::http::serve(listener, store.clone(), async {
             // Dropping the sender ends the server as well.

@@ -23,8 +23,9 @@ async fn serve() -> Served {
         directory: folder.path().to_owned(),
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
+        replicas: 1,
     };
-    let store = Store::open(config, Box::new(|_| ())).unwrap();
+    let store = Store::open(config, Box::new(|_| ())).await.unwrap();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = server::listener::bind(address).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -393,10 +393,14 @@ impl From<ReadError> for ApiError {
     }
 }
 
-/// Whether the commands were carried out is not known, so the answer is one that SDKs retry.
+/// Both answers are ones that SDKs retry. Only the second leaves open whether the request was made.
 impl From<Unavailable> for ApiError {
     fn from(error: Unavailable) -> Self {
-        Self::new(ErrorType::ServiceUnavailable, error.to_string())
+        let error_type = match error {
+            Unavailable::NotDone(_) => ErrorType::ServiceUnavailable,
+            Unavailable::Unknown(_) => ErrorType::InternalServerError,
+        };
+        Self::new(error_type, error.to_string())
     }
 }
 
@@ -428,7 +432,7 @@ mod tests {
                 r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed","Item":{"a":{"S":"b"}}}"#,
             ),
             (
-                ApiError::from(Unavailable("it is stopping".to_owned())),
+                ApiError::from(Unavailable::NotDone("it is stopping".to_owned())),
                 503,
                 r#"{"__type":"com.amazon.coral.service#ServiceUnavailableException","message":"the store is unavailable: it is stopping"}"#,
             ),

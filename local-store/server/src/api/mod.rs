@@ -56,7 +56,7 @@ mod update_table;
 #[cfg(test)]
 mod tests;
 
-use model::json;
+use model::json::{self, Json};
 
 use self::error::ApiError;
 use self::parameters::Parameters;
@@ -87,8 +87,31 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     };
     let operation = Operation::from_target(target).ok_or_else(ApiError::unknown_operation)?;
     match &json {
+        Some(json) if is_strong_read(operation, json) => {
+            let store = store.up_to_date().await?;
+            call(&store, operation, Parameters::of_body(json)?).await
+        }
         Some(json) => call(store, operation, Parameters::of_body(json)?).await,
         None => Err(ApiError::serialization("The request has no body")),
+    }
+}
+
+/// Whether a request reads what was acknowledged last: always in a transaction, otherwise when some
+/// `ConsistentRead` in it is true. Of a batch all is then read so.
+fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
+    fn asks(json: &Json, depth: usize) -> bool {
+        let Some(members) = json.as_object().filter(|_| depth > 0) else { return false };
+        let is_true = |name: &str, value: &Json| {
+            name == "ConsistentRead" && matches!(value, Json::Bool(true))
+        };
+        members.iter().any(|(name, value)| is_true(name, value) || asks(value, depth - 1))
+    }
+    match operation {
+        Operation::TransactGetItems => true,
+        Operation::GetItem | Operation::Query | Operation::Scan => asks(parameters, 1),
+        // {"RequestItems": {"<table>": {"ConsistentRead": true}}}
+        Operation::BatchGetItem => asks(parameters, 3),
+        _ => false,
     }
 }
 

@@ -23,28 +23,25 @@ use super::{Response, handle};
 use crate::store::{Config, Store};
 use crate::ticks;
 
-fn open_store(directory: &Path) -> Store {
-    let config = Config {
+fn config(directory: &Path) -> Config {
+    Config {
         directory: directory.to_path_buf(),
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
-    };
-    Store::open(config, Box::new(|reason| panic!("{reason}"))).unwrap()
+        replicas: 1,
+    }
 }
 
-/// A store whose only ticks are those that a test asks for: its own are spawned on a runtime that
-/// is gone.
-fn open_store_without_ticks(directory: &Path) -> Store {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let store = {
-        let _context = runtime.enter();
-        open_store(directory)
-    };
-    runtime.shutdown_background();
-    store
+async fn open_store(directory: &Path) -> Store {
+    Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await.unwrap()
 }
 
-/// Calls an operation of either API.
+/// A store whose only ticks are those that a test asks for.
+async fn open_store_without_ticks(directory: &Path) -> Store {
+    let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
+    Store::open_without_ticks(config(directory), on_fatal).await.unwrap()
+}
+
 async fn call(store: &Store, operation: &str, body: &str) -> Response {
     let streams = ["ListStreams", "DescribeStream", "GetShardIterator", "GetRecords"];
     let api = if streams.contains(&operation) { "DynamoDBStreams" } else { "DynamoDB" };
@@ -216,7 +213,7 @@ async fn answers_are_as_recorded() {
     for file in files {
         let recorded = fs::read_to_string(&file).unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let store = open_store_without_ticks(directory.path());
+        let store = open_store_without_ticks(directory.path()).await;
         let mut player = Player { store, captured: BTreeMap::new(), numbered: BTreeMap::new() };
         let played = player.play(&recorded).await;
         if std::env::var_os("UPDATE").is_some() {
@@ -235,7 +232,7 @@ async fn answers_are_as_recorded() {
 
 /// A store with a table whose items have a partition key `pk` and a numeric sort key `sk`.
 async fn store_with_parts(directory: &Path, stream: &str) -> Store {
-    let store = open_store(directory);
+    let store = open_store(directory).await;
     let create = format!(
         r#"{{"TableName":"parts","BillingMode":"PAY_PER_REQUEST",{stream}"AttributeDefinitions":[{{"AttributeName":"pk","AttributeType":"S"}},{{"AttributeName":"sk","AttributeType":"N"}}],"KeySchema":[{{"AttributeName":"pk","KeyType":"HASH"}},{{"AttributeName":"sk","KeyType":"RANGE"}}]}}"#
     );
@@ -344,7 +341,7 @@ async fn pages_of_an_index_cover_it_once() {
             r#"[{{"IndexName":"{name}","KeySchema":[{{"AttributeName":"{hash}","KeyType":"HASH"}},{{"AttributeName":"{range}","KeyType":"RANGE"}}],"Projection":{{"ProjectionType":"{projection}"}}}}]"#
         )
     };
-    let store = open_store(directory.path());
+    let store = open_store(directory.path()).await;
     let create = format!(
         r#"{{"TableName":"parts","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{{"AttributeName":"pk","AttributeType":"S"}},{{"AttributeName":"sk","AttributeType":"N"}},{{"AttributeName":"i","AttributeType":"S"}}],"KeySchema":[{{"AttributeName":"pk","KeyType":"HASH"}},{{"AttributeName":"sk","KeyType":"RANGE"}}],"LocalSecondaryIndexes":{},"GlobalSecondaryIndexes":{}}}"#,
         index("local", "pk", "i", "KEYS_ONLY"),

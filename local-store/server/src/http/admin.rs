@@ -6,6 +6,7 @@
 //! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false}` |
 //! | `POST /_weir/clock` with `{"freeze":true}`, `{"advance_ms":N}` or `{"resume":true}` | the same, after the change |
 //! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the delete commands that it took |
+//! | `GET /_weir/status` | see `status` |
 //! | `GET /_weir/partitions/<table>` | see `partitions` |
 //! | `POST /_weir/partitions/<table>/split` | see `partitions` |
 //! | `GET /_weir/streams/<table>` | `{"label":…,"shards":[{"id","first","last_sequence","open"}]}` |
@@ -21,13 +22,13 @@ use http::{Method, StatusCode};
 use model::json::{self, Json};
 use partition::{ReadError, Table, read_last_sequence};
 
-use super::partitions;
+use super::{partitions, status};
 use crate::store::Store;
 
 /// Where the paths of the admin endpoint begin.
 pub(super) const PREFIX: &str = "/_weir/";
 
-const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, \
+const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, GET /_weir/status, \
     GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
     or GET /_weir/streams/<table>";
 const CLOCK_CHANGES: &str = "{\"freeze\":true}, {\"advance_ms\":N} or {\"resume\":true}";
@@ -73,6 +74,7 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
         (&Method::GET, "clock") => show_clock(store),
         (&Method::POST, "clock") => change_clock(store, body),
         (&Method::POST, "ttl/sweep") => sweep(store).await,
+        (&Method::GET, "status") => success(status::describe(store)),
         (method, path) => match (method, path.split_once('/')) {
             (&Method::GET, Some(("streams", table))) => show_stream(store, table),
             (&Method::GET, Some(("partitions", table))) => partitions::show(store, table),

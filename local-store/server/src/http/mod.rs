@@ -9,6 +9,7 @@ mod cors;
 mod partitions;
 mod request_id;
 mod routes;
+mod status;
 #[cfg(test)]
 mod tests;
 

@@ -1,4 +1,5 @@
-//! A store on a real directory: commands, restarts, ticks. No HTTP.
+//! A store of three nodes on a real directory: commands, restarts, ticks, nodes that lose their
+//! data. No HTTP.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,22 +15,25 @@ use partition::{
 };
 
 use super::{Config, Store};
+use crate::node::status::Status;
+use crate::node::{node_id, slot_of};
 
 fn config(directory: &Path) -> Config {
     Config {
         directory: directory.to_owned(),
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
+        replicas: 3,
     }
 }
 
-fn open(directory: &Path) -> Store {
+async fn open(directory: &Path) -> Store {
     // The threads of the store before may still be closing its files.
     for _ in 0..200 {
-        match Store::open(config(directory), Box::new(|reason| panic!("{reason}"))) {
+        match Store::open(config(directory), Box::new(|reason| panic!("{reason}"))).await {
             Ok(store) => return store,
             Err(error) if error.reason.contains("other process") => {
-                std::thread::sleep(Duration::from_millis(20));
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(error) => panic!("{error}"),
         }
@@ -81,10 +85,10 @@ fn get(store: &Store, name: &str) -> Option<Item> {
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_survive_a_restart_and_the_directory_is_locked() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path());
+    let store = open(folder.path()).await;
     let replies = store.submit(vec![create(), put("a", Item::new())]).await.unwrap();
     assert!(matches!(replies[..], [Reply::Table(_), Reply::Written(_)]));
-    let second = Store::open(config(folder.path()), Box::new(|_| {}));
+    let second = Store::open(config(folder.path()), Box::new(|_| {})).await;
     assert!(second.is_err_and(|error| error.to_string().contains("other process")));
     let writers = (0..20).map(|n| {
         let store = store.clone();
@@ -95,7 +99,7 @@ async fn writes_survive_a_restart_and_the_directory_is_locked() {
     }
     assert!(get(&store, "k7").is_some());
     drop(store);
-    let store = open(folder.path());
+    let store = open(folder.path()).await;
     assert!(get(&store, "a").is_some());
     assert!((0..20).all(|n| get(&store, &format!("k{n}")).is_some()));
 }
@@ -104,7 +108,7 @@ async fn writes_survive_a_restart_and_the_directory_is_locked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_updates_that_come_together_are_all_made() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path());
+    let store = open(folder.path()).await;
     store.submit(vec![create()]).await.unwrap();
     let update = |n: u32| {
         let value = AttributeValue::S("x".repeat(390 * 1024));
@@ -127,7 +131,7 @@ async fn large_updates_that_come_together_are_all_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_expires_is_gone_within_seconds_of_store_time() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path());
+    let store = open(folder.path()).await;
     let change = TimeToLiveChange::Enable("ttl".to_owned());
     store
         .submit(vec![create(), Command::UpdateTimeToLive { table: TableId(1), change }])
@@ -149,4 +153,90 @@ async fn what_expires_is_gone_within_seconds_of_store_time() {
     store.sweep_time_to_live().await.unwrap();
     assert!(get(&store, "later").is_none());
     assert!(store.now() >= EpochMillis(now.0 + 120_000 + 3 * 3_600_000));
+}
+
+/// Waits until every node has its replica and its vote.
+async fn healed(store: &Store, incarnations: [u64; 3]) {
+    let wanted: Vec<u64> = (1..=3).zip(incarnations).map(|(slot, n)| node_id(slot, n)).collect();
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let statuses = store.statuses();
+        let committed = statuses.iter().filter_map(|status| status.committed).max();
+        let well = |status: &Status| {
+            let mut voters = status.voters.clone();
+            voters.sort_by_key(|id| slot_of(*id));
+            voters == wanted && status.learners.is_empty() && status.applied == committed
+        };
+        if statuses.iter().all(well) {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "not healed: {statuses:#?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lost_its_data_is_filled_again_under_a_new_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    store.submit(vec![create()]).await.unwrap();
+    let items: Vec<Command> = (0..500).map(|n| put(&format!("k{n}"), Item::new())).collect();
+    store.submit(items).await.unwrap();
+    drop(store);
+    // The whole directory, then the log alone, are gone.
+    let aside = |slot: u64, name: &str| folder.path().join(format!("node-{slot}{name}"));
+    wait_until_closed(folder.path()).await;
+    std::fs::remove_dir_all(aside(2, "")).unwrap();
+    let store = open(folder.path()).await;
+    healed(&store, [0, 1, 0]).await;
+    drop(store);
+    wait_until_closed(folder.path()).await;
+    std::fs::remove_dir_all(aside(1, "/log")).unwrap();
+    let store = open(folder.path()).await;
+    healed(&store, [1, 1, 0]).await;
+    let reason = std::fs::read_to_string(aside(1, ".set-aside-1/reason")).unwrap();
+    assert!(reason.contains("its log is gone"), "{reason}");
+    drop(store);
+    wait_until_closed(folder.path()).await;
+    // Only those that were rebuilt are left of the first three, and the third is damaged: the
+    // damage is found, and what was acknowledged is still there.
+    let log = aside(3, "/log");
+    let segment = std::fs::read_dir(&log).unwrap().map(|found| found.unwrap().path());
+    let segment = segment.filter(|path| path.to_string_lossy().contains("segment-")).max().unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    // In the payload of the first record, with good ones behind it.
+    bytes[4096 + 42] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let store = open(folder.path()).await;
+    healed(&store, [1, 1, 1]).await;
+    let reason = std::fs::read_to_string(aside(3, ".set-aside-1/reason")).unwrap();
+    assert!(reason.contains("corrupt"), "{reason}");
+    let strong = store.up_to_date().await.unwrap();
+    assert!((0..500).all(|n| get(&strong, &format!("k{n}")).is_some()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn less_than_a_majority_is_not_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    store.submit(vec![create()]).await.unwrap();
+    drop(store);
+    wait_until_closed(folder.path()).await;
+    for slot in [1, 3] {
+        std::fs::remove_dir_all(folder.path().join(format!("node-{slot}"))).unwrap();
+    }
+    let refused = Store::open(config(folder.path()), Box::new(|_| {})).await;
+    let error = refused.err().unwrap().to_string();
+    assert!(error.contains("1 of 3 replicas"), "{error}");
+}
+
+/// The nodes of a store that was dropped close their files in the background.
+async fn wait_until_closed(directory: &Path) {
+    for _ in 0..1000 {
+        if crate::disk::FileDisk::open(directory).is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the directory stayed in use")
 }

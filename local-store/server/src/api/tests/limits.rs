@@ -6,7 +6,7 @@ use super::*;
 
 /// A table with a string key, a local index and a global one.
 async fn store_with_indexes(directory: &Path) -> Store {
-    let store = open_store(directory);
+    let store = open_store(directory).await;
     let create = r#"{"TableName":"parts","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"},{"AttributeName":"sk","AttributeType":"S"},{"AttributeName":"l","AttributeType":"S"},{"AttributeName":"g","AttributeType":"B"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"sk","KeyType":"RANGE"}],"LocalSecondaryIndexes":[{"IndexName":"local","KeySchema":[{"AttributeName":"pk","KeyType":"HASH"},{"AttributeName":"l","KeyType":"RANGE"}],"Projection":{"ProjectionType":"ALL"}}],"GlobalSecondaryIndexes":[{"IndexName":"global","KeySchema":[{"AttributeName":"g","KeyType":"HASH"}],"Projection":{"ProjectionType":"ALL"}}]}"#;
     succeed(&store, "CreateTable", create).await;
     store
@@ -220,7 +220,7 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn throughput_shrinks_four_times_on_a_day_and_then_once_an_hour() {
     let directory = tempfile::tempdir().unwrap();
-    let store = open_store(directory.path());
+    let store = open_store(directory.path()).await;
     let day = 24 * 60 * 60 * 1000;
     let now = store.clock().freeze();
     // One o'clock in the morning of the next day.

@@ -36,8 +36,9 @@ impl Server {
             directory: directory.path().to_path_buf(),
             region: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
+            replicas: 1,
         };
-        let store = Store::open(config, Box::new(|reason| panic!("{reason}"))).unwrap();
+        let store = Store::open(config, Box::new(|reason| panic!("{reason}"))).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (shutdown, asked) = oneshot::channel();

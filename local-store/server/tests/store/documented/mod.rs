@@ -39,23 +39,21 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 
-fn open(directory: &Path) -> Store {
+async fn open(directory: &Path) -> Store {
     let config = StoreConfig {
         directory: directory.to_path_buf(),
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
+        replicas: 1,
     };
-    Store::open(config, Box::new(|reason| panic!("{reason}"))).unwrap()
+    Store::open(config, Box::new(|reason| panic!("{reason}"))).await.unwrap()
 }
 
 #[test]
 fn the_store_does_what_is_documented() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let store = {
-        let _context = runtime.enter();
-        open(directory.path())
-    };
+    let store = runtime.block_on(open(directory.path()));
     let (operations, seed) = (setting("OPERATIONS", OPERATIONS), setting("SEED", 0));
     let (done, histories) = (AtomicU64::new(0), AtomicU64::new(0));
     // The number of the first thread that met a failure, beginning with 1; the others stop.

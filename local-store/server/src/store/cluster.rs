@@ -1,0 +1,224 @@
+//! The nodes of one process: starts them from their directories, begins a cluster, and gives a node
+//! that lost its data a new identity.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::directory::{self, FORMAT, Identity, NodeFiles, Problem};
+use crate::clock::Clock;
+use crate::disk::{ErrorKind, FileDisk};
+use crate::node::transport::LocalTransport;
+use crate::node::{
+    Node, NodeId, OnFatal, Parts, Settings, incarnation_of, node_id, random_seed, slot_of,
+};
+use crate::ring::{ArcId, Ring};
+
+/// Time for a node that was rebuilt to be filled and take its vote, before it is tried again.
+const HEAL_RETRY: Duration = Duration::from_millis(500);
+
+/// How often, and how far apart, a directory is tried that an ended node is still closing: 5 s.
+const CLOSING_TRIES: u32 = 100;
+const CLOSING_PAUSE: Duration = Duration::from_millis(50);
+
+/// Starts the nodes of a data directory, and begins the cluster if there is none.
+pub(super) async fn start(
+    data: &Path,
+    replicas: u64,
+    clock: &Arc<Clock>,
+    on_fatal: &OnFatal,
+) -> Result<Vec<Node>, String> {
+    let mut files = BTreeMap::new();
+    for slot in 1..=replicas {
+        if let Some(opened) = open_slot(data, slot, on_fatal).await? {
+            files.insert(slot, opened);
+        }
+    }
+    let cluster = one_cluster(files.values())?;
+    let begun = files.values().any(|files| !files.log.is_fresh());
+    let transport = LocalTransport::default();
+    let mut nodes = Vec::new();
+    let (fresh, used): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|(_, files)| files.log.is_fresh());
+    for (_, files) in used {
+        nodes.push(start_node(files, &transport, clock, on_fatal).await?);
+    }
+    let voters: BTreeSet<NodeId> = nodes.iter().flat_map(|node| node.status().voters).collect();
+    let mut missing: BTreeSet<u64> = (1..=replicas).collect();
+    for node in &nodes {
+        missing.remove(&slot_of(node.id()));
+    }
+    if begun {
+        check_majority(&nodes, &voters)?;
+    }
+    for (slot, files) in fresh {
+        if voters.contains(&files.identity.node) {
+            // It voted once and has forgotten for whom: it must not vote again.
+            drop(files);
+            set_aside(data, slot, "its log is gone")?;
+        } else {
+            missing.remove(&slot);
+            nodes.push(start_node(files, &transport, clock, on_fatal).await?);
+        }
+    }
+    for slot in missing {
+        let incarnation = if begun { next_incarnation(&nodes, slot) } else { 0 };
+        let node = node_id(slot, incarnation);
+        let identity = Identity { format: FORMAT, cluster: cluster.clone(), node };
+        let opened = create_slot(data, slot, identity, on_fatal)?;
+        nodes.push(start_node(opened, &transport, clock, on_fatal).await?);
+    }
+    nodes.sort_by_key(|node| slot_of(node.id()));
+    let ring = Ring::whole(nodes.iter().map(Node::id));
+    let members: BTreeSet<NodeId> = ring.arcs().flat_map(|arc| arc.replicas.clone()).collect();
+    if begun {
+        tokio::spawn(heal(nodes.iter().map(Node::downgrade).collect(), members));
+    } else if let Some(first) = nodes.first() {
+        first.initialize(members).await?;
+    }
+    Ok(nodes)
+}
+
+/// The cluster that all of them belong to; a new one if there are none.
+fn one_cluster<'a>(mut files: impl Iterator<Item = &'a NodeFiles>) -> Result<String, String> {
+    let Some(first) = files.next() else { return Ok(format!("{:016x}", random_seed())) };
+    let cluster = first.identity.cluster.clone();
+    match files.find(|files| files.identity.cluster != cluster) {
+        None => Ok(cluster),
+        Some(stranger) => Err(format!(
+            "node {} is of another cluster: the directories do not belong together",
+            slot_of(stranger.identity.node)
+        )),
+    }
+}
+
+/// A group goes on only with a majority of those who voted: less may lack what was acknowledged.
+fn check_majority(nodes: &[Node], voters: &BTreeSet<NodeId>) -> Result<(), String> {
+    let here = nodes.iter().filter(|node| voters.contains(&node.id())).count();
+    if 2 * here > voters.len() {
+        return Ok(());
+    }
+    Err(format!(
+        "{here} of {} replicas are left, which is no majority and may lack acknowledged writes: \
+         restore the missing `node-N` directories from a copy",
+        voters.len()
+    ))
+}
+
+/// Opens the directory of a slot; `None` if it has none, or none any more.
+async fn open_slot(
+    data: &Path,
+    slot: u64,
+    on_fatal: &OnFatal,
+) -> Result<Option<NodeFiles>, String> {
+    let path = directory::path(data, slot);
+    let reason = match open_existing(&path, on_fatal).await {
+        Ok(opened) => return Ok(opened),
+        Err(Problem::Other(reason) | Problem::InUse(reason)) => return Err(reason),
+        Err(Problem::Damaged(reason)) => reason,
+    };
+    set_aside(data, slot, &reason)?;
+    Ok(None)
+}
+
+fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), String> {
+    let aside = directory::set_aside(&directory::path(data, slot), reason)?;
+    tracing::error!(
+        reason,
+        "node {slot} is damaged; it is kept in `{}` and will be filled again from its peers",
+        aside.display()
+    );
+    Ok(())
+}
+
+async fn open_existing(path: &Path, on_fatal: &OnFatal) -> Result<Option<NodeFiles>, Problem> {
+    let Some(identity) = directory::read_identity(path)? else { return Ok(None) };
+    let mut tries = CLOSING_TRIES;
+    loop {
+        let opened = lock(path).and_then(|disk| directory::open(&disk, identity.clone(), on_fatal));
+        match opened {
+            Err(Problem::InUse(_)) if tries > 0 => tries -= 1,
+            other => return other.map(Some),
+        }
+        tokio::time::sleep(CLOSING_PAUSE).await;
+    }
+}
+
+fn lock(path: &Path) -> Result<FileDisk, Problem> {
+    FileDisk::open(path).map_err(|error| match error.kind {
+        ErrorKind::InUse => Problem::InUse(error.to_string()),
+        _ => Problem::Other(error.to_string()),
+    })
+}
+
+fn create_slot(
+    data: &Path,
+    slot: u64,
+    identity: Identity,
+    on_fatal: &OnFatal,
+) -> Result<NodeFiles, String> {
+    let path = directory::path(data, slot);
+    let describe = |problem| match problem {
+        Problem::Damaged(reason) | Problem::InUse(reason) | Problem::Other(reason) => reason,
+    };
+    let disk = FileDisk::open(&path).map_err(|error| error.to_string())?;
+    directory::write_identity(&path, &identity)
+        .map_err(|error| format!("cannot write to `{}`: {error}", path.display()))?;
+    directory::open(&disk, identity, on_fatal).map_err(describe)
+}
+
+/// One more than every incarnation of the slot that the others know of.
+fn next_incarnation(nodes: &[Node], slot: u64) -> u64 {
+    let statuses = nodes.iter().map(Node::status);
+    let known = statuses.flat_map(|status| [status.voters, status.learners].concat());
+    let of_slot = known.filter(|node| slot_of(*node) == slot);
+    of_slot.map(incarnation_of).max().map_or(1, |highest| highest + 1)
+}
+
+async fn start_node(
+    files: NodeFiles,
+    transport: &LocalTransport,
+    clock: &Arc<Clock>,
+    on_fatal: &OnFatal,
+) -> Result<Node, String> {
+    let id = files.identity.node;
+    let node = Node::start(Parts {
+        id,
+        arc: ArcId::WHOLE,
+        log: files.log,
+        home: files.home,
+        worker: files.worker,
+        transport: Arc::new(transport.clone()),
+        clock: Arc::clone(clock),
+        settings: Settings::default(),
+        seed: random_seed() ^ id,
+        on_fatal: Arc::clone(on_fatal),
+    })
+    .await?;
+    transport.add(&node);
+    Ok(node)
+}
+
+/// Sees to it that the members of the group are these nodes: a rebuilt one is filled, then takes the
+/// vote of the one that it was. It goes on from wherever a crash left it.
+async fn heal(nodes: Vec<crate::node::WeakNode>, members: BTreeSet<NodeId>) {
+    loop {
+        let upgraded: Option<Vec<Node>> = nodes.iter().map(|node| node.upgrade()).collect();
+        let Some(nodes) = upgraded else { return };
+        if let Some(leader) = nodes.iter().find(|node| node.leader() == Some(node.id())) {
+            let status = leader.status();
+            let voters: BTreeSet<NodeId> = status.voters.iter().copied().collect();
+            if voters == members && status.learners.is_empty() {
+                return;
+            }
+            tracing::info!(?voters, ?members, "a rebuilt node is filled");
+            match leader.change_members(&members).await {
+                Ok(()) => tracing::info!("every node has its replica again"),
+                Err(error) => tracing::warn!(error, "a node is not yet filled"),
+            }
+        }
+        drop(nodes);
+        tokio::time::sleep(HEAL_RETRY).await;
+    }
+}

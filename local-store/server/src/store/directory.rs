@@ -1,0 +1,197 @@
+//! The data directory of a node: its lock, its identity, its log and its state; and what is done
+//! with one that is damaged.
+//!
+//! ```text
+//! node-2/lock        held while a process uses the directory
+//! node-2/identity    which cluster and which node this is; never changed
+//! node-2/log/        the log of the node
+//! node-2/arc-0/      the state of its replica of an arc
+//! ```
+//!
+//! A damaged directory is never served and never repaired: it is renamed, with the reason in it, and
+//! the node is filled again from its peers under a new identity.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{Disk, FileDisk};
+use crate::log::{self, Log, Options};
+use crate::node::worker::{ThreadWorker, Worker};
+use crate::node::{FjallHome, NodeId, NodeLog, OnFatal, StorageHome};
+use crate::ring::ArcId;
+use crate::storage;
+
+/// Three nodes of one process keep three logs: smaller segments than one log alone would have, and
+/// still larger than the largest entry.
+const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
+/// The file that says who the node is.
+const IDENTITY: &str = "identity";
+/// The file in a directory that was set aside that says why.
+const REASON: &str = "reason";
+
+/// Who a data directory belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    /// Raised whenever an older program would misread the directory.
+    pub(crate) format: u32,
+    /// Chosen at random when the cluster began: nodes of another one are refused.
+    pub(crate) cluster: String,
+    /// The node, with its incarnation.
+    pub(crate) node: NodeId,
+}
+
+/// The format that this program reads and writes.
+pub(crate) const FORMAT: u32 = 1;
+
+/// A node's directory whose files were found right.
+pub(crate) struct NodeFiles {
+    pub(crate) identity: Identity,
+    pub(crate) log: NodeLog,
+    pub(crate) home: Arc<dyn StorageHome>,
+    pub(crate) worker: Arc<dyn Worker>,
+}
+
+/// Why a directory cannot be used.
+pub(crate) enum Problem {
+    /// Its files contradict themselves: it is to be set aside.
+    Damaged(String),
+    /// It is open elsewhere: in this process, whose lock on the whole it is, by a node that ends.
+    InUse(String),
+    /// Anything else: do not start.
+    Other(String),
+}
+
+impl From<log::Error> for Problem {
+    fn from(error: log::Error) -> Self {
+        match error {
+            log::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+impl From<storage::Error> for Problem {
+    fn from(error: storage::Error) -> Self {
+        match error {
+            storage::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
+            storage::Error::InUse { .. } => Self::InUse(error.to_string()),
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+/// The directory of a slot.
+pub(crate) fn path(data: &Path, slot: u64) -> PathBuf {
+    data.join(format!("node-{slot}"))
+}
+
+/// Who the directory belongs to; `None` if it belongs to nobody yet.
+pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Problem> {
+    let path = directory.join(IDENTITY);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(Problem::Other(format!("cannot read `{}`: {error}", path.display())));
+        }
+    };
+    let identity: Identity = serde_json::from_slice(&text)
+        .map_err(|error| Problem::Damaged(format!("`{}`: {error}", path.display())))?;
+    if identity.format != FORMAT {
+        return Err(Problem::Other(format!(
+            "`{}` has format {}; this program reads format {FORMAT}: use the version that wrote it",
+            directory.display(),
+            identity.format
+        )));
+    }
+    Ok(Some(identity))
+}
+
+/// Makes the directory belong to a node, durably. It must belong to nobody.
+pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let fresh = directory.join("identity.new");
+    let mut file = File::create(&fresh)?;
+    serde_json::to_writer(&mut file, identity)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(fresh, directory.join(IDENTITY))?;
+    File::open(directory)?.sync_all()
+}
+
+/// Opens what a directory holds. The caller holds its lock.
+pub(crate) fn open(
+    disk: &FileDisk,
+    identity: Identity,
+    on_fatal: &OnFatal,
+) -> Result<NodeFiles, Problem> {
+    let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
+    let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
+    let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 1, ..Options::default() };
+    let log = Log::open(log_disk, options)?;
+    let node = identity.node;
+    let start = |name: &str| -> Result<Arc<dyn Worker>, Problem> {
+        let name = format!("{name}-{node}");
+        Ok(Arc::new(ThreadWorker::start(&name).map_err(|e| other(&e))?))
+    };
+    let log = NodeLog::open(log, start("log")?, Arc::clone(on_fatal))?;
+    let home = FjallHome::new(disk.path().join(ArcId::WHOLE.to_string()))?;
+    // Opened once to see whether it can be: the node opens it for good.
+    drop(home.open()?);
+    Ok(NodeFiles { identity, log, home: Arc::new(home), worker: start("state")? })
+}
+
+/// Renames a damaged directory and leaves the reason in it. The caller does not hold its lock.
+pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
+    let fail = |error: io::Error| {
+        format!("the damaged `{}` cannot be set aside: {error}", directory.display())
+    };
+    fs::write(directory.join(REASON), format!("{reason}\n")).map_err(fail)?;
+    for number in 1_u32.. {
+        let aside = directory.with_added_extension(format!("set-aside-{number}"));
+        if !aside.exists() {
+            fs::rename(directory, &aside).map_err(fail)?;
+            let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = File::open(parent.unwrap_or(Path::new("."))).map_err(fail)?;
+            parent.sync_all().map_err(fail)?;
+            return Ok(aside);
+        }
+    }
+    Err(format!("too many directories beside `{}` were set aside", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_round_trip_and_other_formats_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("node-2");
+        assert!(matches!(read_identity(&directory), Ok(None)));
+        let identity = Identity { format: FORMAT, cluster: "c".to_owned(), node: 258 };
+        write_identity(&directory, &identity).unwrap();
+        assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
+        write_identity(&directory, &Identity { format: 9, ..identity }).unwrap();
+        assert!(matches!(read_identity(&directory), Err(Problem::Other(_))));
+        fs::write(directory.join(IDENTITY), "x").unwrap();
+        assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));
+    }
+
+    #[test]
+    fn what_is_set_aside_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("node-2");
+        for number in 1..3 {
+            fs::create_dir(&directory).unwrap();
+            let aside = set_aside(&directory, "rot").unwrap();
+            assert_eq!(aside, folder.path().join(format!("node-2.set-aside-{number}")));
+            assert_eq!(fs::read_to_string(aside.join(REASON)).unwrap(), "rot\n");
+            assert!(!directory.exists());
+        }
+    }
+}
