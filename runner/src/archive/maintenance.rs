@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::endpoint::Running;
 use crate::invoke;
@@ -50,12 +50,13 @@ pub(super) struct EraseArguments {
 impl CompactArguments {
     /// The function's event.
     pub(super) fn request(&self) -> Value {
-        let mut compact = json!({ "nothingIsArchiving": self.nothing_is_archiving });
+        let mut compact = Map::new();
+        compact.insert("nothingIsArchiving".to_owned(), json!(self.nothing_is_archiving));
         if let Some(table) = &self.table {
-            compact["table"] = json!(table);
+            compact.insert("table".to_owned(), json!(table));
         }
         if let Some(age) = self.age.or(self.nothing_is_archiving.then_some(0)) {
-            compact["ageSeconds"] = json!(age);
+            compact.insert("ageSeconds".to_owned(), json!(age));
         }
         json!({ "compact": compact })
     }
@@ -67,20 +68,21 @@ impl EraseArguments {
     /// # Errors
     /// Flags that are not of the form they should have.
     pub(super) fn request(&self) -> Result<Value, String> {
-        let mut erase = json!({ "table": self.table });
+        let mut erase = Map::new();
+        erase.insert("table".to_owned(), json!(self.table));
         if let Some(equals) = &self.equals {
             let value: Value = serde_json::from_str(equals).map_err(|error| {
                 format!(
                     "--equals `{equals}` is not JSON: {error}; write '{{\"title\":{{\"S\":\"Rush\"}}}}'"
                 )
             })?;
-            erase["equals"] = value;
+            erase.insert("equals".to_owned(), value);
         }
         if let Some(text) = &self.begins_with {
             let (attribute, text) = text.split_once('=').ok_or_else(|| {
                 format!("--begins-with `{text}` is not ATTRIBUTE=TEXT; write `pk=TENANT#7#`")
             })?;
-            erase["beginsWith"] = json!({ attribute: text });
+            erase.insert("beginsWith".to_owned(), json!({ attribute: text }));
         }
         Ok(json!({ "erase": erase }))
     }

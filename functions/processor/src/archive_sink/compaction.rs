@@ -294,7 +294,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             readers.push((reader, part));
         }
         let Some((first, part)) = readers.first() else { return Ok(None) };
-        let mut writer = ObjectWriter::begin(&first.schema, lineage)
+        let mut writer = ObjectWriter::begin(&first.schema, &lineage)
             .map_err(|error| not_of_the_archive(&part.entry.name, &error))?;
         let mut taken = Vec::new();
         for (mut reader, part) in readers {

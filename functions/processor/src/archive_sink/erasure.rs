@@ -234,7 +234,7 @@ fn without(
         return Ok(None);
     }
     lineage.erased.extend(erased.iter().cloned());
-    let mut writer = ObjectWriter::begin(&schema, lineage)?;
+    let mut writer = ObjectWriter::begin(&schema, &lineage)?;
     kept.iter().filter(|batch| batch.num_rows() > 0).try_for_each(|batch| writer.add(batch))?;
     Ok(Some((writer.finish()?, erased)))
 }

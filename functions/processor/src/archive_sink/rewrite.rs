@@ -171,7 +171,7 @@ impl ObjectWriter {
     ///
     /// # Errors
     /// When the other's columns cannot be read.
-    pub(super) fn begin(schema: &SchemaRef, lineage: Lineage) -> Result<Self, ParquetError> {
+    pub(super) fn begin(schema: &SchemaRef, lineage: &Lineage) -> Result<Self, ParquetError> {
         let declared: std::collections::BTreeMap<String, DeclaredColumn> =
             read_json(&lineage.metadata, COLUMNS)?.unwrap_or_default();
         let columns = declared.iter().filter_map(|(name, column)| {

@@ -2,3 +2,5 @@
 
 #[cfg(test)]
 mod documented;
+#[cfg(test)]
+mod hostile;
