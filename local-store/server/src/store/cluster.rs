@@ -50,7 +50,7 @@ pub(super) async fn start(
         missing.remove(&slot_of(node.id()));
     }
     if begun {
-        check_majority(&nodes, &voters)?;
+        check_majority(&nodes, &voters, replicas)?;
     }
     for (slot, files) in fresh {
         if voters.contains(&files.identity.node) {
@@ -94,15 +94,20 @@ fn one_cluster<'a>(mut files: impl Iterator<Item = &'a NodeFiles>) -> Result<Str
 }
 
 /// A group goes on only with a majority of those who voted: less may lack what was acknowledged.
-fn check_majority(nodes: &[Node], voters: &BTreeSet<NodeId>) -> Result<(), String> {
+/// A node that was always the slow one may not even know who votes, and alone is no majority.
+fn check_majority(nodes: &[Node], voters: &BTreeSet<NodeId>, replicas: u64) -> Result<(), String> {
     let here = nodes.iter().filter(|node| voters.contains(&node.id())).count();
     if 2 * here > voters.len() {
         return Ok(());
     }
+    let (left, all) = if voters.is_empty() {
+        (nodes.len(), usize::try_from(replicas).unwrap_or(usize::MAX))
+    } else {
+        (here, voters.len())
+    };
     Err(format!(
-        "{here} of {} replicas are left, which is no majority and may lack acknowledged writes: \
-         restore the missing `node-N` directories from a copy",
-        voters.len()
+        "{left} of {all} replicas are left, which is no majority and may lack acknowledged writes: \
+         restore the missing `node-N` directories from a copy"
     ))
 }
 
