@@ -129,7 +129,7 @@ def s3_calls(method, path, _headers, _body):
         query = urllib.parse.parse_qs(parts.query)
         yield "s3:ListBucket", f"arn:aws:s3:::{bucket}", query.get("prefix", [""])[0]
         return
-    actions = {"GET": "s3:GetObject", "HEAD": "s3:GetObject", "PUT": "s3:PutObject", "POST": "s3:PutObject"}
+    actions = {"GET": "s3:GetObject", "HEAD": "s3:GetObject", "PUT": "s3:PutObject", "POST": "s3:PutObject", "DELETE": "s3:DeleteObject"}
     yield actions.get(method, f"s3:{method}"), f"arn:aws:s3:::{bucket}/{key}", None
 
 
