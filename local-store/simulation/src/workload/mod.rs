@@ -109,8 +109,10 @@ impl<E: Endpoint> Client<E> {
                 }
                 Err(fate) => uncertain |= fate == Fate::Unknown,
             }
+            // The time is looked at last: it may be moved ahead while this client thinks.
+            let goes_on = self.think().await;
             let remembered = self.endpoint.now_seconds() < begun + TOKEN_SECONDS;
-            if !self.think().await || !remembered {
+            if !goes_on || !remembered {
                 break;
             }
         }
