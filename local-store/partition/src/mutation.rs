@@ -35,11 +35,19 @@ pub enum Mutation {
     ExpireExtended,
     /// Deletes by TTL do not say so.
     LoseTimeToLiveIdentity,
+    /// A node that starts again does not know for whom it voted.
+    ForgetVote,
+    /// A strong read is answered from the state that a node happens to have.
+    ReadWithoutIndex,
+    /// A node that led when it ended leads again when it starts.
+    LeaderRestore,
+    /// A write whose answer was lost is said not to have been made.
+    FalseFailure,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
         Self::SkipDirectorySync,
@@ -54,6 +62,10 @@ impl Mutation {
         Self::DropRecordAtRotation,
         Self::ExpireExtended,
         Self::LoseTimeToLiveIdentity,
+        Self::ForgetVote,
+        Self::ReadWithoutIndex,
+        Self::LeaderRestore,
+        Self::FalseFailure,
     ];
 }
 

@@ -65,9 +65,6 @@ enum Command {
     },
 }
 
-/// Nodes of a simulated cluster.
-const NODES: usize = 1;
-
 #[derive(Debug, Args)]
 struct Runs {
     /// How many seeds to run
@@ -79,6 +76,9 @@ struct Runs {
     /// Simulated seconds of load in each run
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
+    /// Nodes of the cluster: 3, or 1 for the log, the machine and the storage without consensus
+    #[arg(long, default_value = "3", value_parser = ["1", "3"])]
+    nodes: String,
     /// Runs at the same time; as many as there are processors if not given
     #[arg(long)]
     jobs: Option<usize>,
@@ -132,7 +132,7 @@ fn run_seeds(runs: &Runs) -> std::io::Result<ExitCode> {
         first: runs.first,
         seeds: runs.seeds,
         seconds: runs.seconds,
-        nodes: NODES,
+        nodes: if runs.nodes == "1" { 1 } else { 3 },
         jobs: runs.jobs.unwrap_or(processors),
     };
     if runs.explain {
@@ -255,7 +255,7 @@ fn mutate(seconds: u64) -> std::io::Result<ExitCode> {
         // Progress that cannot be shown must not stop the work.
         let _ = writeln!(std::io::stderr(), "{:24} {found}", format!("{:?}", finding.mutation));
     };
-    let findings = crate::mutations::find_all(NODES, seconds, &progress);
+    let findings = crate::mutations::find_all(seconds, &progress);
     let rows: Vec<_> = findings.iter().map(crate::mutations::Finding::to_json).collect();
     writeln!(std::io::stdout(), "{:#}", serde_json::Value::Array(rows))?;
     Ok(code(findings.iter().all(|finding| finding.found.is_some())))

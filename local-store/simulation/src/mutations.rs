@@ -38,12 +38,15 @@ impl Finding {
 }
 
 /// Looks for one fault.
-fn find(mutation: Mutation, nodes: usize, seconds: u64) -> Finding {
-    let by_run = (1..=SEEDS_MAX).find_map(|seed| {
-        let plan = Plan { mutation: Some(mutation), ..Plan::of(seed, nodes, seconds) };
-        let violation = run(&plan, false).violations.into_iter().next()?;
-        Some((seed, violation.checker.to_owned(), violation.what))
-    });
+fn find(mutation: Mutation, seconds: u64) -> Finding {
+    let by_run = |nodes| {
+        (1..=SEEDS_MAX).find_map(|seed| {
+            let plan = Plan { mutation: Some(mutation), ..Plan::of(seed, nodes, seconds) };
+            let violation = run(&plan, false).violations.into_iter().next()?;
+            let checker = format!("{} with {nodes} nodes", violation.checker);
+            Some((seed, checker, violation.what))
+        })
+    };
     let by_image = || {
         activate(Some(mutation));
         let found = (1..=SEEDS_MAX).find_map(|seed| {
@@ -53,12 +56,12 @@ fn find(mutation: Mutation, nodes: usize, seconds: u64) -> Finding {
         activate(None);
         found
     };
-    Finding { mutation, found: by_run.or_else(by_image) }
+    Finding { mutation, found: by_run(3).or_else(|| by_run(1)).or_else(by_image) }
 }
 
 /// Looks for every fault, some at the same time, and tells `progress` of each.
 #[must_use]
-pub fn find_all(nodes: usize, seconds: u64, progress: &(dyn Fn(&Finding) + Sync)) -> Vec<Finding> {
+pub fn find_all(seconds: u64, progress: &(dyn Fn(&Finding) + Sync)) -> Vec<Finding> {
     let next = AtomicUsize::new(0);
     let findings = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -68,7 +71,7 @@ pub fn find_all(nodes: usize, seconds: u64, progress: &(dyn Fn(&Finding) + Sync)
                 while let Some(mutation) =
                     Mutation::ALL.get(next.fetch_add(1, Ordering::SeqCst)).copied()
                 {
-                    let finding = find(mutation, nodes, seconds);
+                    let finding = find(mutation, seconds);
                     progress(&finding);
                     let mut all =
                         findings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

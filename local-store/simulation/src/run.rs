@@ -100,6 +100,9 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     for node in cluster.nodes() {
         cluster.start(node).await;
     }
+    if let Err(what) = begin_group(&cluster).await {
+        return failed(plan, format!("the group cannot be begun: {what}"));
+    }
     let mut crowd = Crowd {
         history: Arc::new(History::default()),
         signals: Arc::default(),
@@ -132,6 +135,10 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     let blamed = cluster.defects().into_iter();
     violations.extend(blamed.map(|what| Violation { checker: "recovery", what }));
     violations.extend(judge(&records, &end));
+    // What runs refers to the cluster, and the cluster to what runs.
+    for node in cluster.nodes() {
+        cluster.crash(node);
+    }
     for (name, dump) in &end.replicas {
         environment.note(&format!("{name}: {:016x}", hash(dump)));
     }
@@ -155,6 +162,13 @@ fn hash(dump: &Dump) -> u64 {
         hasher.update(value);
     }
     hasher.digest()
+}
+
+/// Makes a group of nodes that are all new.
+async fn begin_group(cluster: &Cluster) -> Result<(), String> {
+    let members = cluster.nodes().map(|node| node as u64).collect();
+    let first = cluster.replica(1).ok_or("node 1 does not run")?;
+    first.begin(members).await
 }
 
 /// Makes the table and switches TTL on, through any node that will.
@@ -273,18 +287,20 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
     let mut replicas = Vec::new();
     for node in cluster.nodes() {
         let machinery = cluster.machinery(node).ok_or("no machine")?;
-        replicas.push((format!("node {node}"), dump(&*machinery.storage.view())?));
+        replicas.push((format!("node {node}"), dump(&*machinery.storage().view())?));
     }
     let machinery = cluster.machinery(1).ok_or("no machine")?;
-    let view = machinery.storage.view();
+    let view = machinery.storage().view();
     let machine = partition::Machine::open(&*view).map_err(|e| e.to_string())?;
     let snapshot = Snapshot { catalogue: Arc::clone(machine.catalogue()), view };
     let now = cluster.environment.now().seconds();
+    // A node that was started while another was ahead shows at least what that one had written.
+    let skew_seconds = SKEW_SECONDS.max(cluster.environment.ahead_seconds() + 1);
     Ok(End {
         replicas,
         expired_before: now.saturating_sub(20),
-        latest_seconds: now + SKEW_SECONDS,
-        skew_seconds: SKEW_SECONDS,
+        latest_seconds: now + skew_seconds,
+        skew_seconds,
         ..read_table(&snapshot)?
     })
 }

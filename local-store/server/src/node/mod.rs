@@ -33,6 +33,7 @@ use std::time::Duration;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::{Config, ServerState, SnapshotPolicy};
+use partition::mutation::{self, Mutation};
 use partition::{Catalogue, Command, Reply, View};
 use thiserror::Error;
 
@@ -112,7 +113,7 @@ impl Settings {
             replication_lag_threshold: u64::MAX / 2,
             // Leadership of an earlier life proves nothing: the state of a node that starts may lack
             // what it had applied, and no longer knows what is committed.
-            enable_leader_restore: Some(false),
+            enable_leader_restore: Some(mutation::is_active(Mutation::LeaderRestore)),
             ..Config::default()
         };
         config.validate().map_err(|error| error.to_string())
@@ -316,6 +317,11 @@ impl Node {
                     match self.call_leader(leader, request).await {
                         Ok(answer) => answer,
                         Err(CallError::Unreachable(_)) => Response::NotLeader { leader: None },
+                        Err(CallError::Lost(reason))
+                            if mutation::is_active(Mutation::FalseFailure) =>
+                        {
+                            return Err(SubmitError::NotDone(reason));
+                        }
                         Err(CallError::Lost(reason)) => return Err(SubmitError::Unknown(reason)),
                     }
                 }
@@ -345,6 +351,9 @@ impl Node {
     /// # Errors
     /// When no leader is found in time, or it finds no majority.
     pub async fn read_index(&self) -> Result<(), SubmitError> {
+        if mutation::is_active(Mutation::ReadWithoutIndex) {
+            return Ok(());
+        }
         let timeout = self.inner.settings.request;
         let slow = |_| SubmitError::NotDone(format!("no leader within {timeout:?}"));
         tokio::time::timeout(timeout, self.read_index_inner()).await.map_err(slow)

@@ -11,6 +11,7 @@ use super::machinery::{Machinery, OnFatal};
 use super::network::Network;
 use super::plan::Plan;
 use super::replica::Replica;
+use super::replicated::{Directory, ReplicatedNode};
 use super::single::SingleNode;
 use super::ticks;
 
@@ -50,6 +51,8 @@ pub struct Cluster {
     pub environment: Arc<Environment>,
     /// What is between the nodes.
     pub network: Arc<Network>,
+    /// Which nodes can be reached.
+    pub directory: Directory,
     slots: Arc<Vec<Slot>>,
     fatal: mpsc::UnboundedSender<(usize, u64)>,
     defects: Arc<Mutex<Vec<String>>>,
@@ -68,6 +71,7 @@ impl Cluster {
         let cluster = Self {
             environment: Arc::clone(environment),
             network: Network::new(environment),
+            directory: Directory::default(),
             slots: Arc::new((1..=plan.nodes).map(machine).collect()),
             fatal,
             defects: Arc::default(),
@@ -177,7 +181,7 @@ impl Cluster {
                 process.epoch += 1;
                 process.epoch
             };
-            let reason = match self.start_once(slot, node, epoch) {
+            let reason = match self.start_once(slot, node, epoch).await {
                 Ok(()) => return,
                 Err(reason) => reason,
             };
@@ -199,16 +203,19 @@ impl Cluster {
         self.defects.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<(), String> {
+    async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<(), String> {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
             environment.note(&format!("node {node} ends itself: {reason}"));
             // At the end of the run nobody restarts anything.
             let _ = fatal.send((node, epoch));
         });
-        let replica: Arc<dyn Replica> = SingleNode::start(&slot.machinery, on_fatal)?;
-        let tick =
-            tokio::spawn(ticks::run(Arc::clone(&replica), Arc::clone(&slot.machinery.clock)));
+        let replica: Arc<dyn Replica> = if self.slots.len() == 1 {
+            SingleNode::start(&slot.machinery, on_fatal)?
+        } else {
+            ReplicatedNode::start(&slot.machinery, self, epoch, on_fatal).await?
+        };
+        let tick = tokio::spawn(ticks::run(Arc::clone(&replica), Arc::clone(&self.environment)));
         let Some(mut process) = self.process(node) else { return Ok(()) };
         if process.epoch != epoch || process.held > 0 {
             drop(process);

@@ -27,7 +27,8 @@ pub const ONE_NODE: [&str; 17] = [
     "partition split",
 ];
 /// What has to happen besides in every batch of runs with several nodes.
-pub const SEVERAL_NODES: [&str; 3] = ["kill all", "power cut of all", "duplication"];
+pub const SEVERAL_NODES: [&str; 4] =
+    ["kill all", "power cut of all", "duplication", "snapshot installed"];
 
 /// The counters of one run.
 #[derive(Debug, Default)]

@@ -53,6 +53,8 @@ pub struct Environment {
     begun: Instant,
     /// How far store time was moved ahead, in milliseconds.
     advanced_ms: AtomicU64,
+    /// How far ahead of true store time a node's clock was at most, in milliseconds.
+    ahead_ms: AtomicU64,
     /// The hash of all events, each with the hash of those before, and their number.
     trace: Mutex<(u64, u64)>,
     log: Option<Mutex<Vec<String>>>,
@@ -67,6 +69,7 @@ impl Environment {
             coverage: Coverage::default(),
             begun: Instant::now(),
             advanced_ms: AtomicU64::new(0),
+            ahead_ms: AtomicU64::new(0),
             trace: Mutex::new((0, 0)),
             log: explain.then(Mutex::default),
         })
@@ -88,6 +91,17 @@ impl Environment {
     /// Moves store time ahead.
     pub fn advance(&self, millis: u64) {
         self.advanced_ms.fetch_add(millis, Ordering::SeqCst);
+    }
+
+    /// Notes what a node's clock shows.
+    pub fn note_clock(&self, shown: EpochMillis) {
+        self.ahead_ms.fetch_max(shown.0.saturating_sub(self.now().0), Ordering::SeqCst);
+    }
+
+    /// How far ahead of true store time a node's clock was at most, in whole seconds, rounded up.
+    #[must_use]
+    pub fn ahead_seconds(&self) -> u64 {
+        self.ahead_ms.load(Ordering::SeqCst).div_ceil(1_000)
     }
 
     /// Makes an event part of the trace: same seed, same trace.

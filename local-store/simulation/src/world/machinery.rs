@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use server::disk::{SimulatedDisk, SplitMix64};
 use server::log;
+use server::node::MemoryHome;
 use server::storage::MemoryStorage;
 
 use super::environment::{Dice, Environment, NodeClock};
@@ -23,8 +24,8 @@ pub struct Machinery {
     pub node: usize,
     /// The disk with the log.
     pub disk: SimulatedDisk,
-    /// The state; it forgets what was not made durable when the power is cut.
-    pub storage: MemoryStorage,
+    /// Where the state is; it forgets what was not made durable when the power is cut.
+    pub home: MemoryHome,
     /// The node's clock.
     pub clock: Arc<NodeClock>,
     /// How the log is laid out.
@@ -42,7 +43,7 @@ impl Machinery {
         Arc::new(Self {
             node,
             disk: SimulatedDisk::new(),
-            storage: MemoryStorage::new(),
+            home: MemoryHome::default(),
             clock: NodeClock::new(environment),
             log_options: log::Options {
                 segment_bytes: SEGMENT_BYTES,
@@ -53,6 +54,12 @@ impl Machinery {
             dice: Dice::new(environment.seed, &format!("machine {node}")),
             slow_ms: AtomicU64::new(0),
         })
+    }
+
+    /// The state.
+    #[must_use]
+    pub fn storage(&self) -> MemoryStorage {
+        self.home.storage()
     }
 
     /// How long the next sync takes.
@@ -72,7 +79,7 @@ impl Machinery {
     /// Cuts the power: the disk loses what it may, the state forgets what it may.
     pub fn cut_power(&self) {
         let cut = self.disk.power_cut(self.dice.roll(SplitMix64::next_u64));
-        let forgotten = self.storage.power_cut(self.dice.roll(SplitMix64::next_u64));
+        let forgotten = self.storage().power_cut(self.dice.roll(SplitMix64::next_u64));
         let coverage = &self.environment.coverage;
         coverage.add("lost sectors", cut.sectors_lost as u64);
         if cut.sectors_lost > 0 && cut.sectors_kept > 0 {

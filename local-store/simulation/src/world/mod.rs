@@ -10,6 +10,7 @@ pub mod machinery;
 pub mod network;
 pub mod plan;
 pub mod replica;
+pub mod replicated;
 pub mod single;
 pub mod ticks;
 pub mod translation;

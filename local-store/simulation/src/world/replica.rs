@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use model::EpochMillis;
 use partition::{Catalogue, Command, Reply, View};
 
 use crate::request::Failure;
@@ -22,6 +23,12 @@ pub trait Replica: Send + Sync {
 
     /// A state; if `strong`, one that shows every write acknowledged before this was called.
     fn read(&self, strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>>;
+
+    /// Begins a group of these nodes, all of which are new.
+    fn begin(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
+
+    /// What its clock shows.
+    fn now(&self) -> EpochMillis;
 
     /// Whether it believes that it leads, so that housekeeping is its business.
     fn leads(&self) -> bool;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use model::EpochMillis;
 use partition::{Catalogue, Command, Entry, Machine, Reply, decode_entry, encode_entry};
 use server::disk::SimulatedDisk;
 use server::log::{self, Log};
@@ -45,6 +46,7 @@ impl Shared {
 pub struct SingleNode {
     proposals: mpsc::Sender<Proposal>,
     shared: Arc<Shared>,
+    machinery: Arc<Machinery>,
     task: AbortHandle,
 }
 
@@ -92,9 +94,10 @@ impl SingleNode {
     /// # Errors
     /// As [`recover`].
     pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, String> {
-        let (log, machine) = recover(&machinery.disk, &machinery.storage, &machinery.log_options)?;
+        let (log, machine) =
+            recover(&machinery.disk, &machinery.storage(), &machinery.log_options)?;
         let shared = Arc::new(Shared {
-            storage: machinery.storage.clone(),
+            storage: machinery.storage(),
             catalogue: Mutex::new(Arc::clone(machine.catalogue())),
             applied: AtomicU64::new(machine.applied_index()),
             alive: AtomicBool::new(true),
@@ -112,7 +115,8 @@ impl SingleNode {
                 on_fatal(&error);
             }
         });
-        Ok(Arc::new(Self { proposals, shared, task: task.abort_handle() }))
+        let machinery = Arc::clone(machinery);
+        Ok(Arc::new(Self { proposals, shared, machinery, task: task.abort_handle() }))
     }
 }
 
@@ -151,11 +155,11 @@ impl Committer {
         tokio::time::sleep(self.machinery.sync_time()).await;
         self.log.sync().map_err(|e| e.to_string())?;
         tokio::time::sleep(Duration::from_micros(20)).await;
-        let view = self.machinery.storage.view();
+        let view = self.machinery.storage().view();
         let (batch, replies) =
             self.machine.apply(&*view, index, entry).map_err(|e| e.to_string())?;
         drop(view);
-        self.machinery.storage.apply(batch).map_err(|e| e.to_string())?;
+        self.machinery.storage().apply(batch).map_err(|e| e.to_string())?;
         *self.shared.catalogue() = Arc::clone(self.machine.catalogue());
         self.shared.applied.store(index, Ordering::SeqCst);
         let mut replies = replies.into_iter();
@@ -163,7 +167,7 @@ impl Committer {
             let _ = waiter.send(Ok(replies.by_ref().take(count).collect()));
         }
         if index - self.persisted >= PERSIST_ENTRIES {
-            self.machinery.storage.persist().map_err(|e| e.to_string())?;
+            self.machinery.storage().persist().map_err(|e| e.to_string())?;
             self.persisted = index;
             match self.log.truncate_prefix(index) {
                 Err(error) if error.is_fatal() => return Err(error.to_string()),
@@ -195,6 +199,15 @@ impl Replica for SingleNode {
             let catalogue = Arc::clone(&shared.catalogue());
             Ok(Snapshot { catalogue, view: shared.storage.view() })
         })
+    }
+
+    fn begin(&self, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+        // There is no group to begin.
+        Box::pin(async { Ok(()) })
+    }
+
+    fn now(&self) -> EpochMillis {
+        self.machinery.clock.now()
     }
 
     fn leads(&self) -> bool {

@@ -9,7 +9,7 @@ use partition::{
     has_expired_tokens,
 };
 
-use super::environment::NodeClock;
+use super::environment::Environment;
 use super::replica::Replica;
 use crate::request::Failure;
 
@@ -19,19 +19,20 @@ const TICK: Duration = Duration::from_millis(250);
 const EXPIRED_MAX: usize = 500;
 
 /// Runs until it is aborted with its node.
-pub async fn run(replica: Arc<dyn Replica>, clock: Arc<NodeClock>) {
+pub async fn run(replica: Arc<dyn Replica>, environment: Arc<Environment>) {
     loop {
         tokio::time::sleep(TICK).await;
+        environment.note_clock(replica.now());
         if replica.leads() {
             // What fails is found again by the next tick.
-            let _ = tick(&*replica, &clock).await;
+            let _ = tick(&*replica).await;
         }
     }
 }
 
-async fn tick(replica: &dyn Replica, clock: &NodeClock) -> Result<(), Failure> {
+async fn tick(replica: &dyn Replica) -> Result<(), Failure> {
     let snapshot = replica.read(false).await?;
-    let now = clock.now();
+    let now = replica.now();
     let view = &*snapshot.view;
     let failed = |error: partition::ReadError| Failure::Defect(error.to_string());
     let mut commands = Vec::new();

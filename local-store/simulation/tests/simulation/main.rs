@@ -10,14 +10,16 @@ use simulation::world::plan::Plan;
 
 /// Seconds of load in a run here.
 const SECONDS: u64 = 30;
-const NODES: usize = 1;
+const NODES: usize = 3;
 
 #[test]
 fn many_seeds_break_nothing_and_every_fault_happens() {
-    let batch = Batch { first: 1, seeds: COVERING_SEEDS, seconds: SECONDS, nodes: NODES, jobs: 2 };
-    let summary = run_all(&batch, &mut |_, _| {});
-    assert!(summary.is_good(), "{:#}", summary.to_json(&batch));
-    assert!(summary.histories >= 5 * COVERING_SEEDS && summary.stream_records > 10_000);
+    for nodes in [1, NODES] {
+        let batch = Batch { first: 1, seeds: COVERING_SEEDS, seconds: SECONDS, nodes, jobs: 2 };
+        let summary = run_all(&batch, &mut |_, _| {});
+        assert!(summary.is_good(), "{:#}", summary.to_json(&batch));
+        assert!(summary.histories >= 5 * COVERING_SEEDS && summary.stream_records > 10_000);
+    }
 }
 
 #[test]

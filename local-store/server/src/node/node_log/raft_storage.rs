@@ -5,6 +5,7 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use partition::mutation::{self, Mutation};
 use tokio::sync::oneshot;
 
 use super::record::Record;
@@ -77,6 +78,9 @@ impl RaftLogStorage<TypeConfig> for GroupLog {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        if mutation::is_active(Mutation::ForgetVote) {
+            return Ok(());
+        }
         let (signal, durable) = oneshot::channel();
         self.log.write(self.arc, [Record::Vote(*vote)], Some(Completion::Signal(signal)))?;
         durable.await.map_err(|_| io::Error::other("the log has stopped"))

@@ -1,0 +1,332 @@
+//! A replica among several: the server's own node over simulated disks, messages and time.
+//!
+//! A crash has to be as sudden as a real one: what a dead process still had in hand may not reach
+//! its disk, its state or its peers any more, although some of its tasks end a little later.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use model::EpochMillis;
+use partition::{Batch, Command, Reply, View};
+use server::clock::Clock;
+use server::log::Log;
+use server::node::status::Role;
+use server::node::transport::{CallError, Envelope, Request, Response, Transport};
+use server::node::worker::{Job, Worker};
+use server::node::{Node, NodeLog, Parts, Settings, StorageHome, SubmitError, WeakNode, slot_of};
+use server::ring::ArcId;
+use server::storage::{Error, Storage};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::cluster::Cluster;
+use super::machinery::{Machinery, OnFatal};
+use super::network::Network;
+use super::replica::{Replica, Snapshot};
+use crate::request::Failure;
+
+/// Entries after which a state is made durable and the log is shortened: few, so that snapshots
+/// are sent and logs are cut in every run.
+const SNAPSHOT_ENTRIES: u64 = 150;
+/// Entries that are kept beyond that: few, so that a node that was down is sent a snapshot.
+const ENTRIES_KEPT: u64 = 40;
+
+/// Whether a process lives. Everything that could outlive it asks.
+type Alive = Arc<AtomicBool>;
+
+/// Which nodes can be reached.
+#[derive(Clone, Default)]
+pub struct Directory(Arc<Mutex<BTreeMap<u64, WeakNode>>>);
+
+impl Directory {
+    fn nodes(&self) -> MutexGuard<'_, BTreeMap<u64, WeakNode>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs jobs after a disk's delays, and loses those that wait when its process dies.
+struct SimulatedWorker {
+    jobs: mpsc::UnboundedSender<(Duration, Job)>,
+    task: AbortHandle,
+}
+
+impl SimulatedWorker {
+    fn start(machinery: &Arc<Machinery>, alive: &Alive) -> Arc<Self> {
+        let (jobs, mut waiting) = mpsc::unbounded_channel::<(Duration, Job)>();
+        let (machinery, alive) = (Arc::clone(machinery), Arc::clone(alive));
+        let task = tokio::spawn(async move {
+            while let Some((more, job)) = waiting.recv().await {
+                tokio::time::sleep(more + machinery.sync_time()).await;
+                if alive.load(Ordering::SeqCst) {
+                    job();
+                }
+            }
+        });
+        Arc::new(Self { jobs, task: task.abort_handle() })
+    }
+}
+
+impl Worker for SimulatedWorker {
+    fn run(&self, job: Job) {
+        // After the crash nobody takes jobs.
+        let _ = self.jobs.send((Duration::ZERO, job));
+    }
+
+    fn run_later(&self, delay: Duration, job: Job) {
+        let _ = self.jobs.send((delay, job));
+    }
+}
+
+/// A state that a dead process cannot change.
+struct GuardedStorage {
+    storage: Arc<dyn Storage>,
+    alive: Alive,
+}
+
+impl GuardedStorage {
+    fn check(&self) -> Result<(), Error> {
+        if self.alive.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(Error::Io {
+            path: "state".to_owned(),
+            operation: "write to",
+            reason: "its process is dead".to_owned(),
+        })
+    }
+}
+
+impl Storage for GuardedStorage {
+    fn apply(&self, batch: Batch) -> Result<(), Error> {
+        self.check()?;
+        self.storage.apply(batch)
+    }
+
+    fn persist(&self) -> Result<(), Error> {
+        self.check()?;
+        self.storage.persist()
+    }
+
+    fn view(&self) -> Box<dyn View + Send + Sync> {
+        self.storage.view()
+    }
+}
+
+/// A home that a dead process cannot change.
+struct GuardedHome {
+    machinery: Arc<Machinery>,
+    alive: Alive,
+}
+
+impl GuardedHome {
+    fn guard(&self, storage: Arc<dyn Storage>) -> Arc<dyn Storage> {
+        Arc::new(GuardedStorage { storage, alive: Arc::clone(&self.alive) })
+    }
+}
+
+impl StorageHome for GuardedHome {
+    fn open(&self) -> Result<Arc<dyn Storage>, Error> {
+        Ok(self.guard(self.machinery.home.open()?))
+    }
+
+    fn begin(&self) -> Result<Arc<dyn Storage>, Error> {
+        Ok(self.guard(self.machinery.home.begin()?))
+    }
+
+    fn adopt(&self, begun: &dyn Storage) -> Result<(), Error> {
+        // It fails for a dead process, before anything is adopted.
+        begun.persist()?;
+        self.machinery.environment.coverage.hit("snapshot installed");
+        self.machinery.home.adopt(begun)
+    }
+}
+
+/// Messages between nodes over the simulated network.
+struct SimulatedTransport {
+    network: Arc<Network>,
+    directory: Directory,
+    cluster: Cluster,
+    alive: Alive,
+}
+
+fn place(node: u64) -> usize {
+    usize::try_from(slot_of(node)).unwrap_or(usize::MAX)
+}
+
+/// Hands a message to its node when it has arrived. The work dies with the node's process.
+async fn deliver(
+    directory: Directory,
+    cluster: Cluster,
+    message: Envelope,
+    delay: Duration,
+) -> Option<Response> {
+    tokio::time::sleep(delay).await;
+    let node = directory.nodes().get(&message.to)?.upgrade()?;
+    let to = place(message.to);
+    let work = tokio::spawn(async move { node.handle(message).await });
+    cluster.attach(to, work.abort_handle());
+    work.await.ok()
+}
+
+impl Transport for SimulatedTransport {
+    fn call(
+        &self,
+        message: Envelope,
+        timeout: Duration,
+    ) -> BoxFuture<'static, Result<Response, CallError>> {
+        let lost = || CallError::Lost("no response in time".to_owned());
+        let (from, to) = (place(message.from), place(message.to));
+        if !self.alive.load(Ordering::SeqCst) {
+            return Box::pin(async move {
+                Err(CallError::Unreachable("the sender is dead".to_owned()))
+            });
+        }
+        let mut arrivals = self.network.route(from, to).into_iter();
+        let (network, alive) = (Arc::clone(&self.network), Arc::clone(&self.alive));
+        let send = |message: Envelope, delay| {
+            tokio::spawn(deliver(self.directory.clone(), self.cluster.clone(), message, delay))
+        };
+        let first = arrivals.next().map(|delay| send(message.clone(), delay));
+        // The response to a duplicate is the one that nobody waits for. Only what Raft says can come
+        // twice: a forwarded request travels on a connection, which repeats nothing.
+        let raft = !matches!(message.request, Request::Submit(_) | Request::ReadIndex);
+        let arrivals = arrivals.filter(|_| raft);
+        arrivals.for_each(|delay| drop(send(message.clone(), delay)));
+        let environment = Arc::clone(&self.cluster.environment);
+        let answered = async move {
+            let response = first?.await.ok()??;
+            if !network.hop(to, from).await || !alive.load(Ordering::SeqCst) {
+                return None;
+            }
+            environment.note(if from < to { "message up" } else { "message down" });
+            Some(response)
+        };
+        Box::pin(async move {
+            let begun = tokio::time::Instant::now();
+            match tokio::time::timeout(timeout, answered).await {
+                Ok(Some(response)) => Ok(response),
+                Ok(None) => {
+                    // Silence is noticed only when the time is over.
+                    tokio::time::sleep_until(begun + timeout).await;
+                    Err(lost())
+                }
+                Err(_) => Err(lost()),
+            }
+        })
+    }
+}
+
+/// A running node.
+pub struct ReplicatedNode {
+    node: Node,
+    directory: Directory,
+    clock: Arc<Clock>,
+    alive: Alive,
+    workers: [Arc<SimulatedWorker>; 2],
+}
+
+impl ReplicatedNode {
+    /// Starts the node on what its machine holds.
+    ///
+    /// # Errors
+    /// When its log or its state cannot be read, or contradict each other.
+    pub async fn start(
+        machinery: &Arc<Machinery>,
+        cluster: &Cluster,
+        epoch: u64,
+        on_fatal: OnFatal,
+    ) -> Result<Arc<Self>, String> {
+        let alive: Alive = Arc::new(AtomicBool::new(true));
+        let id = machinery.node as u64;
+        let log = Log::open(Arc::new(machinery.disk.clone()), machinery.log_options.clone())
+            .map_err(|error| error.to_string())?;
+        let workers =
+            [SimulatedWorker::start(machinery, &alive), SimulatedWorker::start(machinery, &alive)];
+        let [log_worker, state_worker] = workers.clone();
+        let source = Arc::clone(&machinery.clock);
+        let clock = Arc::new(Clock::with_source(EpochMillis(0), Box::new(move || source.now())));
+        let settings = Settings {
+            snapshot_entries: SNAPSHOT_ENTRIES,
+            entries_kept: ENTRIES_KEPT,
+            ..Settings::default()
+        };
+        let parts = Parts {
+            id,
+            arc: ArcId::WHOLE,
+            log: NodeLog::open(log, log_worker, Arc::clone(&on_fatal))
+                .map_err(|error| error.to_string())?,
+            home: Arc::new(GuardedHome {
+                machinery: Arc::clone(machinery),
+                alive: Arc::clone(&alive),
+            }),
+            worker: state_worker,
+            transport: Arc::new(SimulatedTransport {
+                network: Arc::clone(&cluster.network),
+                directory: cluster.directory.clone(),
+                cluster: cluster.clone(),
+                alive: Arc::clone(&alive),
+            }),
+            clock: Arc::clone(&clock),
+            settings,
+            seed: machinery.environment.seed ^ (id << 32) ^ (epoch << 40),
+            on_fatal,
+        };
+        let node = Node::start(parts).await?;
+        cluster.directory.nodes().insert(id, node.downgrade());
+        let directory = cluster.directory.clone();
+        Ok(Arc::new(Self { node, directory, clock, alive, workers }))
+    }
+}
+
+fn failure(error: SubmitError) -> Failure {
+    match error {
+        SubmitError::NotDone(reason) => Failure::Refused(reason),
+        SubmitError::Unknown(reason) => Failure::Unknown(reason),
+    }
+}
+
+impl Replica for ReplicatedNode {
+    fn submit(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Reply>, Failure>> {
+        let node = self.node.clone();
+        Box::pin(async move { node.submit(commands).await.map_err(failure) })
+    }
+
+    fn read(&self, strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>> {
+        let node = self.node.clone();
+        Box::pin(async move {
+            if strong {
+                node.read_index().await.map_err(failure)?;
+            }
+            Ok(Snapshot { catalogue: node.catalogue(), view: node.view() })
+        })
+    }
+
+    fn begin(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+        let node = self.node.clone();
+        Box::pin(async move { node.initialize(members.into_iter().collect()).await })
+    }
+
+    fn now(&self) -> EpochMillis {
+        self.clock.now()
+    }
+
+    fn leads(&self) -> bool {
+        self.node.status().role == Role::Leader
+    }
+
+    fn applied(&self) -> u64 {
+        self.node.status().applied.unwrap_or(0)
+    }
+
+    fn crash(&self) {
+        self.alive.store(false, Ordering::SeqCst);
+        self.directory.nodes().remove(&self.node.id());
+        self.workers.iter().for_each(|worker| worker.task.abort());
+        let node = self.node.clone();
+        // What is left of it ends by itself, and reaches nothing any more.
+        tokio::spawn(async move { node.shutdown().await });
+    }
+}
