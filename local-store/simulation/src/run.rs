@@ -289,7 +289,10 @@ fn collect(cluster: &Cluster) -> Result<End, String> {
         let machinery = cluster.machinery(node).ok_or("no machine")?;
         replicas.push((format!("node {node}"), dump(&*machinery.storage().view())?));
     }
-    let machinery = cluster.machinery(1).ok_or("no machine")?;
+    // Replicas that are not equal are a violation of their own; what they have is no other one.
+    let applied = |node: &usize| cluster.replica(*node).map(|replica| replica.applied());
+    let furthest = cluster.nodes().max_by_key(|node| (applied(node), usize::MAX - node));
+    let machinery = furthest.and_then(|node| cluster.machinery(node)).ok_or("no machine")?;
     let view = machinery.storage().view();
     let machine = partition::Machine::open(&*view).map_err(|e| e.to_string())?;
     let snapshot = Snapshot { catalogue: Arc::clone(machine.catalogue()), view };

@@ -83,6 +83,10 @@ pub struct Settings {
     pub snapshot_entries: u64,
     /// Entries that are kept in the log beyond that, for peers that are a little behind.
     pub entries_kept: u64,
+    /// Time for a part of a snapshot to be taken, and for the installation that follows the last
+    /// one. A peer that says nothing for so long is sent the snapshot again from its beginning, and
+    /// nothing else meanwhile.
+    pub snapshot_part: Duration,
     /// Time for a request, with elections and forwarding, after which its outcome is unknown.
     pub request: Duration,
 }
@@ -94,6 +98,7 @@ impl Default for Settings {
             election: (Duration::from_millis(400), Duration::from_millis(800)),
             snapshot_entries: 10_000,
             entries_kept: 1_000,
+            snapshot_part: Duration::from_secs(30),
             request: Duration::from_secs(10),
         }
     }
@@ -203,7 +208,13 @@ impl Node {
         let shared = replica.shared();
         let persist_due = replica.persist_due();
         let transfers = Arc::new(AtomicU64::new(0));
-        let network = network::Network { id, arc, transport: Arc::clone(&transport), transfers };
+        let network = network::Network {
+            id,
+            arc,
+            transport: Arc::clone(&transport),
+            transfers,
+            snapshot_part: settings.snapshot_part,
+        };
         let config = Arc::new(settings.config()?);
         let group = log.group(arc);
         let raft = Runtime::scope(seed, Raft::new(id, config, network, group, replica))

@@ -25,8 +25,6 @@ use crate::ring::ArcId;
 
 /// Time for entries to become durable on the other node: many slow syncs.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for a part of a snapshot, and for the installation that follows the last one.
-const SNAPSHOT_PART_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Makes connections from one replica to its peers.
 #[derive(Clone)]
@@ -36,6 +34,8 @@ pub(super) struct Network {
     pub(super) transport: Arc<dyn Transport>,
     /// Numbers the snapshots that this node sends.
     pub(super) transfers: Arc<AtomicU64>,
+    /// See [`super::Settings::snapshot_part`].
+    pub(super) snapshot_part: Duration,
 }
 
 impl RaftNetworkFactory<TypeConfig> for Network {
@@ -76,7 +76,7 @@ impl Connection {
             let meta = snapshot.meta.clone();
             let part = SnapshotPart { vote, meta, transfer, sequence, pairs, last };
             let request = Request::Snapshot(Box::new(part));
-            match self.call(request, SNAPSHOT_PART_TIMEOUT).await {
+            match self.call(request, self.network.snapshot_part).await {
                 Ok(Response::PartTaken) if !last => {}
                 Ok(Response::Snapshot(response)) => return Ok(response),
                 Ok(other) => return Err(unexpected(&format!("{other:?}")).into()),

@@ -182,7 +182,12 @@ impl Cluster {
                 process.epoch
             };
             let reason = match self.start_once(slot, node, epoch).await {
-                Ok(()) => return,
+                Ok(true) => return,
+                Ok(false) => {
+                    // It ended itself, or was ended, before it was up.
+                    tokio::time::sleep(RETRY_AFTER).await;
+                    continue;
+                }
                 Err(reason) => reason,
             };
             self.environment.note(&format!("node {node} does not start: {reason}"));
@@ -203,7 +208,8 @@ impl Cluster {
         self.defects.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<(), String> {
+    /// Starts a process. Gives whether it is up: false when it died meanwhile.
+    async fn start_once(&self, slot: &Slot, node: usize, epoch: u64) -> Result<bool, String> {
         let (fatal, environment) = (self.fatal.clone(), Arc::clone(&self.environment));
         let on_fatal: OnFatal = Arc::new(move |reason: &str| {
             environment.note(&format!("node {node} ends itself: {reason}"));
@@ -216,16 +222,16 @@ impl Cluster {
             ReplicatedNode::start(&slot.machinery, self, epoch, on_fatal).await?
         };
         let tick = tokio::spawn(ticks::run(Arc::clone(&replica), Arc::clone(&self.environment)));
-        let Some(mut process) = self.process(node) else { return Ok(()) };
+        let Some(mut process) = self.process(node) else { return Ok(false) };
         if process.epoch != epoch || process.held > 0 {
             drop(process);
             tick.abort();
             replica.crash();
-            return Ok(());
+            return Ok(false);
         }
         process.running = Some(Running { replica, tasks: vec![tick.abort_handle()] });
         drop(process);
         self.environment.note(&format!("node {node} runs"));
-        Ok(())
+        Ok(true)
     }
 }

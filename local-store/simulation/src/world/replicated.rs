@@ -34,6 +34,10 @@ const SNAPSHOT_ENTRIES: u64 = 150;
 /// Entries that are kept beyond that: few, so that a node that was down is sent a snapshot.
 const ENTRIES_KEPT: u64 = 40;
 
+/// Time for a snapshot to be taken: a message that is lost here is never sent again, as TCP does, and
+/// a state is small.
+const SNAPSHOT_PART: Duration = Duration::from_secs(2);
+
 /// Whether a process lives. Everything that could outlive it asks.
 type Alive = Arc<AtomicBool>;
 
@@ -251,6 +255,7 @@ impl ReplicatedNode {
         let settings = Settings {
             snapshot_entries: SNAPSHOT_ENTRIES,
             entries_kept: ENTRIES_KEPT,
+            snapshot_part: SNAPSHOT_PART,
             ..Settings::default()
         };
         let parts = Parts {
