@@ -47,6 +47,13 @@ esac
 aws dynamodb transact-write-items --transact-items '[
   {"Delete":{"TableName":"cli","Key":{"pk":{"S":"a"},"sk":{"N":"20"}}}},
   {"ConditionCheck":{"TableName":"cli","Key":{"pk":{"S":"a"},"sk":{"N":"19"}},"ConditionExpression":"attribute_exists(pk)"}}]'
+aws dynamodb execute-transaction --transact-statements '[
+  {"Statement":"INSERT INTO cli VALUE {'"'pk':'q','sk':?"'}","Parameters":[{"N":"1"}]},
+  {"Statement":"EXISTS(SELECT * FROM cli WHERE pk='"'a'"' AND sk=19)"}]' > /dev/null
+same "pages of a statement" 10 "$(aws dynamodb execute-statement --statement "SELECT sk FROM cli WHERE pk = 'a' AND sk <= 10" \
+  --limit 3 --query 'Items[].sk.N' --output json | grep -c '"')"
+same "a deletion by statement" 1 "$(aws dynamodb execute-statement \
+  --statement "DELETE FROM cli WHERE pk = 'q' AND sk = 1 RETURNING ALL OLD *" --query 'Items[0].sk.N')"
 same "what is left" 19 "$(aws dynamodb query --table-name cli --select COUNT --query Count \
   --key-condition-expression 'pk = :p' --expression-attribute-values '{":p":{"S":"a"}}')"
 arn=$(aws dynamodbstreams list-streams --table-name cli --query 'Streams[0].StreamArn')
@@ -57,7 +64,7 @@ for shard in $(aws dynamodbstreams describe-stream --stream-arn "$arn" --query '
   count=$(aws dynamodbstreams get-records --shard-iterator "$iterator" --query 'length(Records)')
   records=$((records + count))
 done
-same "stream records" 22 "$records"
+same "stream records" 24 "$records"
 aws dynamodb delete-table --table-name cli > /dev/null
 aws dynamodb wait table-not-exists --table-name cli
-echo "aws cli: signatures, tables, waiters, pages, expressions, errors, transactions and streams agree"
+echo "aws cli: signatures, tables, waiters, pages, expressions, errors, transactions, statements and streams agree"

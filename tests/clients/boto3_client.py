@@ -116,6 +116,34 @@ try:
 except client.exceptions.ResourceNotFoundException:
     pass
 
+# Statements: pages by their token, batches whose parts fail alone, transactions with a condition.
+seen, token = [], {}
+while True:
+    page = client.execute_statement(
+        Statement='SELECT placed FROM "orders"."by-status" WHERE status = ? AND placed BETWEEN ? AND ?',
+        Parameters=[{"S": "closed"}, {"N": "50"}, {"N": "150"}], Limit=4, **token)
+    seen += [int(item["placed"]["N"]) for item in page["Items"]]
+    if "NextToken" not in page:
+        break
+    token = {"NextToken": page["NextToken"]}
+assert seen == list(range(50, 151, 5)), seen
+answers = client.batch_execute_statement(Statements=[
+    {"Statement": "INSERT INTO orders VALUE {'customer': 'p', 'placed': ?}", "Parameters": [{"N": "1"}]},
+    {"Statement": "INSERT INTO orders VALUE {'customer': 'c1', 'placed': 1}"},
+])["Responses"]
+assert answers[0] == {"TableName": "orders"} and answers[1]["Error"]["Code"] == "DuplicateItem", answers
+cancelled = fails(
+    "TransactionCanceledException", client.execute_transaction,
+    TransactStatements=[
+        {"Statement": "DELETE FROM orders WHERE customer = 'p' AND placed = 1"},
+        {"Statement": "EXISTS(SELECT * FROM orders WHERE customer = 'p' AND placed = 2)"},
+    ],
+)
+assert [reason["Code"] for reason in cancelled["CancellationReasons"]] == ["None", "ConditionalCheckFailed"]
+deleted = client.execute_statement(Statement="DELETE FROM orders WHERE customer = 'p' AND placed = 1 RETURNING ALL OLD *")
+assert deleted["Items"] == [{"customer": {"S": "p"}, "placed": {"N": "1"}}], deleted
+fails("DuplicateItemException", client.execute_statement, Statement="INSERT INTO orders VALUE {'customer': 'c1', 'placed': 1}")
+
 # Capacity, request ids and checksums, which botocore compares, come with every answer.
 answer = client.get_item(TableName="orders", Key=key, ConsistentRead=True, ReturnConsumedCapacity="TOTAL")
 assert answer["ConsumedCapacity"] == {"TableName": "orders", "CapacityUnits": 1.0}, answer
@@ -129,10 +157,11 @@ records = []
 for shard in streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]:
     iterator = streams.get_shard_iterator(StreamArn=arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")
     records += streams.get_records(ShardIterator=iterator["ShardIterator"])["Records"]
-assert len(records) == 200 and {record["eventName"] for record in records} == {"INSERT"}
+counts = [sum(record["eventName"] == name for record in records) for name in ("INSERT", "REMOVE")]
+assert counts == [201, 1], counts
 fails("ValidationException", streams.get_records, ShardIterator=iterator["ShardIterator"][:-4] + "0000")
 
 for name in ["orders", *(f"empty-{number}" for number in range(5))]:
     client.delete_table(TableName=name)
     client.get_waiter("table_not_exists").wait(TableName=name)
-print("boto3 client: waiters, paginators, errors, transactions, capacity and streams agree")
+print("boto3 client: waiters, paginators, errors, transactions, statements, capacity and streams agree")

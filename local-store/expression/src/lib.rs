@@ -18,6 +18,7 @@ mod error;
 mod key_condition;
 mod legacy;
 mod parser;
+pub mod partiql;
 mod path;
 mod placeholders;
 mod projection;

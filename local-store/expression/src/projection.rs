@@ -19,6 +19,8 @@ use crate::resolve::Resolver;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Projection {
     roots: BTreeMap<String, Selection>,
+    /// Values under names of their own, which stand at the top of the answer.
+    columns: Vec<(String, Path)>,
 }
 
 /// What to keep of a value.
@@ -54,12 +56,18 @@ impl Projection {
         for path in paths {
             select(&mut roots, path.root().to_owned(), path.below());
         }
-        Self { roots }
+        Self { roots, columns: Vec::new() }
     }
 
-    /// The names of the top-level attributes that it keeps or keeps parts of, in order.
+    /// Keeps each value under a name of its own. Of two values with one name the last is kept.
+    pub(crate) fn of_columns(columns: Vec<(String, Path)>) -> Self {
+        Self { roots: BTreeMap::new(), columns }
+    }
+
+    /// The names of the top-level attributes that it keeps or keeps parts of.
     pub fn roots(&self) -> impl Iterator<Item = &str> {
-        self.roots.keys().map(String::as_str)
+        let of_columns = self.columns.iter().map(|(_, path)| path.root());
+        self.roots.keys().map(String::as_str).chain(of_columns)
     }
 
     /// The kept part of an item.
@@ -68,7 +76,11 @@ impl Projection {
         let kept = self.roots.iter().filter_map(|(name, selection)| {
             Some((name.clone(), selection.apply(item.get(name)?)?))
         });
-        kept.collect()
+        let columns = self
+            .columns
+            .iter()
+            .filter_map(|(name, path)| Some((name.clone(), path.find(item)?.clone())));
+        kept.chain(columns).collect()
     }
 }
 

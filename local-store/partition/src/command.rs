@@ -264,6 +264,8 @@ pub enum CancellationReason {
     },
     /// It cannot be made on this item. DynamoDB's own words.
     Invalid(String),
+    /// It was to insert an item that is there already.
+    DuplicateItem,
 }
 
 /// What a write did.

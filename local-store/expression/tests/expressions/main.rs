@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod partiql;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod recorded;

@@ -20,6 +20,9 @@ pub struct ApiError {
     reasons: Vec<CancellationReason>,
 }
 
+/// An insert of an item that is there, in the service's words.
+const DUPLICATE_ITEM: &str = "Duplicate primary key exists in table";
+
 /// The type of an error, as the service names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ErrorType {
@@ -41,6 +44,7 @@ enum ErrorType {
     TrimmedDataAccess,
     PolicyNotFound,
     TableNotFound,
+    DuplicateItem,
     InternalServerError,
     ServiceUnavailable,
 }
@@ -76,6 +80,7 @@ impl ErrorType {
                 "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException"
             }
             Self::PolicyNotFound => "com.amazonaws.dynamodb.v20120810#PolicyNotFoundException",
+            Self::DuplicateItem => "com.amazonaws.dynamodb.v20120810#DuplicateItemException",
             Self::TableNotFound => "com.amazonaws.dynamodb.v20120810#TableNotFoundException",
             Self::InternalServerError => "com.amazonaws.dynamodb.v20120810#InternalServerError",
             Self::ServiceUnavailable => "com.amazon.coral.service#ServiceUnavailableException",
@@ -103,6 +108,7 @@ impl ErrorType {
             | Self::ExpiredIterator
             | Self::TrimmedDataAccess
             | Self::PolicyNotFound
+            | Self::DuplicateItem
             | Self::TableNotFound => 400,
         }
     }
@@ -307,6 +313,43 @@ impl ApiError {
         Self::new(ErrorType::InternalServerError, "The request met a defect of the store")
     }
 
+    /// The same, of a statement: a failed condition of an insert means that the item is there.
+    pub(crate) fn for_insert(self, is_insert: bool) -> Self {
+        if is_insert && self.error_type == ErrorType::ConditionalCheckFailed {
+            return Self::new(ErrorType::DuplicateItem, DUPLICATE_ITEM);
+        }
+        self
+    }
+
+    /// The same, with a text before its own, when it is a fault of the request.
+    pub(crate) fn prefixed(mut self, prefix: &str) -> Self {
+        if self.error_type == ErrorType::Validation {
+            self.message.insert_str(0, prefix);
+        }
+        self
+    }
+
+    /// How it is called as the error of one statement of a batch; `None` when it is none.
+    pub(crate) fn statement_code(&self) -> Option<&'static str> {
+        match self.error_type {
+            ErrorType::Validation => Some("ValidationError"),
+            ErrorType::ResourceNotFound => Some("ResourceNotFound"),
+            ErrorType::ConditionalCheckFailed => Some("ConditionalCheckFailed"),
+            ErrorType::DuplicateItem => Some("DuplicateItem"),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a fault of the request that is found before anything is done.
+    pub(crate) fn is_validation(&self) -> bool {
+        self.error_type == ErrorType::Validation
+    }
+
+    /// The item that belongs to a failed condition.
+    pub(crate) fn item(&self) -> Option<&Item> {
+        self.item.as_deref()
+    }
+
     /// The text.
     pub(crate) fn message(&self) -> &str {
         &self.message
@@ -345,6 +388,7 @@ fn reason_code(reason: &CancellationReason) -> &'static str {
         CancellationReason::None => "None",
         CancellationReason::ConditionFailed { .. } => "ConditionalCheckFailed",
         CancellationReason::Invalid(_) => "ValidationError",
+        CancellationReason::DuplicateItem => "DuplicateItem",
     }
 }
 
@@ -362,6 +406,7 @@ fn write_reasons(body: &mut String, reasons: &[CancellationReason]) {
                 }
             }
             CancellationReason::Invalid(text) => text_member(body, "Message", text),
+            CancellationReason::DuplicateItem => text_member(body, "Message", DUPLICATE_ITEM),
         }
         body.push('}');
     }

@@ -90,6 +90,31 @@ impl<'t> Source<'t> {
         Ok(!holds_all && (wants_all || !missing.is_empty()))
     }
 
+    /// The same of a `SELECT` statement, whose conditions an index of either kind must hold.
+    pub(crate) fn check_statement_attributes(
+        &self,
+        projection: Option<&Projection>,
+        filter: Option<&Condition>,
+    ) -> Result<bool, ApiError> {
+        if let Some(index) = self.index {
+            let definition = &index.definition;
+            let filtered =
+                filter.into_iter().flat_map(Condition::paths).map(expression::Path::root);
+            let mut missing: Vec<&str> = filtered
+                .filter(|name| !definition.projects(&self.table.key_schema, name))
+                .collect();
+            missing.dedup();
+            if !missing.is_empty() {
+                return Err(ApiError::invalid_parameter(format!(
+                    "Secondary index {} does not project one or more filter attributes: [{}]",
+                    definition.name,
+                    missing.join(", ")
+                )));
+            }
+        }
+        self.check_attributes(None, projection, None)
+    }
+
     /// The place that an `ExclusiveStartKey` names: exactly the keys of the table and the index.
     /// For a table, both keys are the same.
     pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {

@@ -4,6 +4,7 @@
 //! What each of them checks and returns stands in its own file.
 
 use expression::{Condition, ExpressionKind, Placeholders};
+use model::KeyValue;
 use partition::{Command, Reply, Table, Write, Written};
 
 use super::capacity::{CapacityDetail, Consumption};
@@ -106,14 +107,24 @@ pub(crate) async fn submit_write(
     let partition = write.key.partition.clone();
     let replies = store.submit(vec![Command::Write(Box::new(write))]).await?;
     let reply = replies.into_iter().next();
-    match &reply {
-        Some(Reply::Written(written)) => metering::record_write(store, table, &partition, written),
+    record_reply(store, table, &partition, reply.as_ref());
+    written(reply)
+}
+
+/// Counts what a write consumed.
+pub(crate) fn record_reply(
+    store: &Store,
+    table: &Table,
+    partition: &KeyValue,
+    reply: Option<&Reply>,
+) {
+    match reply {
+        Some(Reply::Written(written)) => metering::record_write(store, table, partition, written),
         Some(Reply::ConditionFailed { .. }) => {
-            metering::record_refused_write(store, table, &partition);
+            metering::record_refused_write(store, table, partition);
         }
         _ => {}
     }
-    written(reply)
 }
 
 /// What a write's reply means to the requester.

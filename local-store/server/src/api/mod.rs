@@ -7,6 +7,7 @@
 
 mod answer;
 mod batch;
+mod batch_execute_statement;
 mod batch_get_item;
 mod batch_write_item;
 mod capacity;
@@ -20,6 +21,8 @@ mod describe_limits;
 mod describe_stream;
 mod describe_table;
 pub mod error;
+mod execute_statement;
+mod execute_transaction;
 mod expressions;
 mod get_item;
 mod get_records;
@@ -41,6 +44,7 @@ mod resource_arn;
 mod resource_policies;
 mod scan;
 mod shard_iterator;
+mod statements;
 mod streams;
 mod table_description;
 mod table_options;
@@ -106,9 +110,21 @@ fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
         };
         members.iter().any(|(name, value)| is_true(name, value) || asks(value, depth - 1))
     }
+    // {"Statements": [{"ConsistentRead": true}]}
+    fn statements_ask(parameters: &Json) -> bool {
+        let members = parameters.as_object().into_iter().flatten();
+        let lists = members
+            .filter(|(name, _)| name == "Statements")
+            .filter_map(|(_, list)| list.as_array());
+        lists.flatten().any(|statement| asks(statement, 1))
+    }
     match operation {
-        Operation::TransactGetItems => true,
-        Operation::GetItem | Operation::Query | Operation::Scan => asks(parameters, 1),
+        // A transaction of statements may be one of reads.
+        Operation::TransactGetItems | Operation::ExecuteTransaction => true,
+        Operation::GetItem | Operation::Query | Operation::Scan | Operation::ExecuteStatement => {
+            asks(parameters, 1)
+        }
+        Operation::BatchExecuteStatement => statements_ask(parameters),
         // {"RequestItems": {"<table>": {"ConsistentRead": true}}}
         Operation::BatchGetItem => asks(parameters, 3),
         _ => false,
@@ -146,6 +162,15 @@ async fn call(
         Operation::DescribeStream => describe_stream::describe_stream(store, parameters),
         Operation::DescribeTable => describe_table::describe_table(store, parameters),
         Operation::DescribeTimeToLive => time_to_live::describe_time_to_live(store, parameters),
+        Operation::BatchExecuteStatement => {
+            batch_execute_statement::batch_execute_statement(store, parameters).await
+        }
+        Operation::ExecuteStatement => {
+            execute_statement::execute_statement(store, parameters).await
+        }
+        Operation::ExecuteTransaction => {
+            execute_transaction::execute_transaction(store, parameters).await
+        }
         Operation::GetItem => get_item::get_item(store, parameters),
         Operation::GetRecords => get_records::get_records(store, parameters),
         Operation::GetShardIterator => get_shard_iterator::get_shard_iterator(store, parameters),
@@ -168,6 +193,7 @@ async fn call(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     BatchGetItem,
+    BatchExecuteStatement,
     BatchWriteItem,
     CreateTable,
     DeleteItem,
@@ -178,6 +204,8 @@ enum Operation {
     DescribeStream,
     DescribeTable,
     DescribeTimeToLive,
+    ExecuteStatement,
+    ExecuteTransaction,
     GetItem,
     GetRecords,
     GetResourcePolicy,
@@ -204,6 +232,7 @@ impl Operation {
         let operation = match target.split_once('.')? {
             ("DynamoDB_20120810", operation) => match operation {
                 "BatchGetItem" => Self::BatchGetItem,
+                "BatchExecuteStatement" => Self::BatchExecuteStatement,
                 "BatchWriteItem" => Self::BatchWriteItem,
                 "CreateTable" => Self::CreateTable,
                 "DeleteItem" => Self::DeleteItem,
@@ -213,6 +242,8 @@ impl Operation {
                 "DescribeLimits" => Self::DescribeLimits,
                 "DescribeTable" => Self::DescribeTable,
                 "DescribeTimeToLive" => Self::DescribeTimeToLive,
+                "ExecuteStatement" => Self::ExecuteStatement,
+                "ExecuteTransaction" => Self::ExecuteTransaction,
                 "GetItem" => Self::GetItem,
                 "GetResourcePolicy" => Self::GetResourcePolicy,
                 "ListTables" => Self::ListTables,

@@ -9,7 +9,7 @@ use model::limits::PAGE_BYTES_MAX;
 use model::{Item, json};
 use partition::{IndexKey, ItemRange, ReadError, View, read_index_entries, read_item, read_items};
 
-use super::answer::{begin_member, item_member, number_member};
+use super::answer::{begin_member, item_member, number_member, text_member};
 use super::capacity::{Capacity, CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, SELECT};
 use super::error::ApiError;
@@ -200,6 +200,45 @@ pub(crate) fn answer_page(
     request.capacity_detail.write_member(&mut out, &request.source.table.name, consumption);
     out.push('}');
     Ok(out)
+}
+
+/// Reads a page and writes the answer of a statement: without counts, and with a token.
+pub(crate) fn answer_statement_page(
+    store: &Store,
+    view: &dyn View,
+    request: &PageRequest<'_>,
+    token: impl FnOnce(&Item) -> String,
+) -> Result<String, ApiError> {
+    let mut out = String::with_capacity(ANSWER_BYTES_EXPECTED);
+    out.push('{');
+    begin_member(&mut out, "Items");
+    out.push('[');
+    let mut progress = Progress::default();
+    read_page(view, request, &mut progress, &mut out)?;
+    out.push(']');
+    let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
+    let last_read = progress.last_read.as_ref();
+    metering::record_page(store, request.source, &request.range, last_read, capacity);
+    if let Some(last) = progress.last_read.take().filter(|_| progress.is_cut) {
+        let last = request.source.key_attributes(last);
+        text_member(&mut out, "NextToken", &token(&last));
+        item_member(&mut out, "LastEvaluatedKey", &last);
+    }
+    let consumption = consumption(request, &progress, capacity);
+    request.capacity_detail.write_member(&mut out, &request.source.table.name, consumption);
+    out.push('}');
+    Ok(out)
+}
+
+fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacity) -> Consumption {
+    match request.source.index {
+        None => capacity.into(),
+        Some(index) => {
+            let mut consumption = Consumption::from(progress.fetched);
+            consumption.add(index, capacity);
+            consumption
+        }
+    }
 }
 
 fn read_page(

@@ -89,6 +89,22 @@ impl<'j> Parameters<'j> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
 
+    /// A list of attribute values.
+    pub(crate) fn value_list(
+        self,
+        name: &str,
+    ) -> Result<Option<Vec<Checked<AttributeValue>>>, ApiError> {
+        let Some(members) = self.list(name)? else {
+            return Ok(None);
+        };
+        let value = |member: &Json<'_>| match json::decode_attribute_value(member) {
+            Ok(value) => Ok(Ok(value)),
+            Err(DecodeError::Shape(text)) => Err(ApiError::serialization(text)),
+            Err(DecodeError::Value(text)) => Ok(Err(text)),
+        };
+        members.iter().map(value).collect::<Result<_, _>>().map(Some)
+    }
+
     /// A member as it is.
     pub(crate) fn value(self, name: &str) -> Option<&'j Json<'j>> {
         self.get(name)

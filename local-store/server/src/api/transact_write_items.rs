@@ -322,7 +322,7 @@ fn write(operation: Operation<'_>, table: &Table, key: PrimaryKey) -> Write {
 }
 
 /// What each operation did, and whether that was some time ago.
-fn transacted(reply: Option<Reply>) -> Result<(Vec<Written>, bool), ApiError> {
+pub(crate) fn transacted(reply: Option<Reply>) -> Result<(Vec<Written>, bool), ApiError> {
     match reply {
         Some(Reply::Transacted { writes, repeated }) => Ok((writes, repeated)),
         Some(Reply::TransactionCancelled(reasons)) => Err(ApiError::transaction_cancelled(reasons)),

@@ -1,0 +1,317 @@
+//! The grammar of what stands behind `WHERE`.
+
+use model::AttributeType;
+
+use super::parser::{Parsed, Parser};
+use super::token::Token;
+use super::{PartiqlError, Where};
+use crate::condition::{Comparator, Operand, Test};
+
+/// Candidates of `IN`, inclusive.
+const IN_OPERANDS_MAX: usize = 100;
+/// The functions that are conditions.
+const FUNCTIONS: [&str; 5] =
+    ["attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "contains"];
+/// What may stand behind `IS` beside `MISSING`, and the type that it means.
+const TYPE_NAMES: [(&str, AttributeType); 8] = [
+    ("NULL", AttributeType::Null),
+    ("BOOLEAN", AttributeType::Bool),
+    ("BLOB", AttributeType::B),
+    ("STRING", AttributeType::S),
+    ("NUMERIC", AttributeType::N),
+    ("STRUCT", AttributeType::M),
+    ("TUPLE", AttributeType::M),
+    ("LIST", AttributeType::L),
+];
+
+/// The first operand may not be the same path as another one.
+fn check_distinct<'o>(
+    operator: &str,
+    first: &Operand,
+    others: impl IntoIterator<Item = &'o Operand>,
+) -> Parsed<()> {
+    let Operand::Path(path) = first else { return Ok(()) };
+    if others.into_iter().any(|other| other == first) {
+        return Err(PartiqlError::new(format!(
+            "The first operand must be distinct from the remaining operands for this operator or function; operator: {operator}, first operand: {path}"
+        )));
+    }
+    Ok(())
+}
+
+impl Parser<'_> {
+    pub(super) fn optional_where(&mut self) -> Parsed<Where> {
+        self.values = Vec::new();
+        self.operators = 0;
+        let tests = if self.take_word("WHERE") {
+            match self.disjunction()? {
+                Test::And(members) => members,
+                other => vec![other],
+            }
+        } else {
+            Vec::new()
+        };
+        Ok(Where { tests, values: std::mem::take(&mut self.values) })
+    }
+
+    fn disjunction(&mut self) -> Parsed<Test> {
+        let mut members = vec![self.conjunction()?];
+        while self.take_word("OR") {
+            self.count_operators(1)?;
+            self.check_operand_follows()?;
+            members.push(self.conjunction()?);
+        }
+        Ok(if members.len() == 1 { members.remove(0) } else { Test::Or(members) })
+    }
+
+    fn conjunction(&mut self) -> Parsed<Test> {
+        let mut members = Vec::new();
+        loop {
+            // Conjunctions inside conjunctions are one.
+            match self.negation()? {
+                Test::And(inner) => members.extend(inner),
+                member => members.push(member),
+            }
+            if !self.take_word("AND") {
+                return Ok(if members.len() == 1 { members.remove(0) } else { Test::And(members) });
+            }
+            self.count_operators(1)?;
+            self.check_operand_follows()?;
+        }
+    }
+
+    fn check_operand_follows(&self) -> Parsed<()> {
+        match self.peek() {
+            None => {
+                Err(PartiqlError::malformed("Missing right-hand side expression of infix operator"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn negation(&mut self) -> Parsed<Test> {
+        if self.take_word("NOT") {
+            self.count_operators(1)?;
+            return self.descend(|parser| Ok(Test::Not(Box::new(parser.negation()?))));
+        }
+        if self.take_symbol("(") {
+            return self.descend(|parser| {
+                let inner = parser.disjunction()?;
+                parser.expect_symbol(")")?;
+                Ok(inner)
+            });
+        }
+        self.comparison()
+    }
+
+    fn comparison(&mut self) -> Parsed<Test> {
+        if let Some(test) = self.function_test()? {
+            return Ok(test);
+        }
+        let left = self.operand()?;
+        self.count_operators(1)?;
+        if self.take_word("IS") {
+            return self.is_test(left);
+        }
+        let negated = self.is_word(0, "NOT");
+        self.position += usize::from(negated);
+        self.count_operators(usize::from(negated))?;
+        let wrap = |test: Test| if negated { Test::Not(Box::new(test)) } else { test };
+        if self.take_word("BETWEEN") {
+            let lower = self.operand()?;
+            self.expect_word("AND")?;
+            let upper = self.operand()?;
+            self.check_ordered("BETWEEN", [&lower, &upper])?;
+            check_distinct("BETWEEN", &left, [&lower, &upper])?;
+            return Ok(wrap(Test::Between { operand: left, lower, upper }));
+        }
+        if self.take_word("IN") {
+            let candidates = self.candidates()?;
+            check_distinct("IN", &left, &candidates)?;
+            return Ok(wrap(Test::In { operand: left, candidates }));
+        }
+        if negated {
+            return Err(self.unexpected());
+        }
+        let Some(comparator) = self.comparator() else {
+            return Err(match self.peek() {
+                None => PartiqlError::new(
+                    "WHERE clause must contain an expression that resolves to a boolean",
+                ),
+                Some(_) => self.unexpected(),
+            });
+        };
+        let right = self.operand()?;
+        if comparator.is_ordering() {
+            self.check_ordered(comparator.text(), [&left, &right])?;
+        }
+        check_distinct(comparator.text(), &left, [&right])?;
+        Ok(Test::Compare { comparator, left, right })
+    }
+
+    /// Behind `IN`: one to a hundred operands.
+    fn candidates(&mut self) -> Parsed<Vec<Operand>> {
+        let close = if self.take_symbol("[") {
+            "]"
+        } else if self.take_symbol("<<") {
+            ">>"
+        } else {
+            self.expect_symbol("(")?;
+            ")"
+        };
+        let mut candidates = vec![self.operand()?];
+        while self.take_symbol(",") {
+            candidates.push(self.operand()?);
+        }
+        self.expect_symbol(close)?;
+        if candidates.len() > IN_OPERANDS_MAX {
+            return Err(PartiqlError::new(format!(
+                "The IN operator is provided with too many operands; number of operands: {}",
+                candidates.len()
+            )));
+        }
+        Ok(candidates)
+    }
+
+    fn comparator(&mut self) -> Option<Comparator> {
+        let Some(Token::Symbol(symbol)) = self.peek() else {
+            return None;
+        };
+        let comparator = match *symbol {
+            "=" => Comparator::Equal,
+            "<>" | "!=" => Comparator::NotEqual,
+            "<" => Comparator::Less,
+            "<=" => Comparator::LessOrEqual,
+            ">" => Comparator::Greater,
+            ">=" => Comparator::GreaterOrEqual,
+            _ => return None,
+        };
+        self.position += 1;
+        Some(comparator)
+    }
+
+    /// Only strings, numbers and binaries have an order.
+    fn check_ordered<'o>(
+        &self,
+        operator: &str,
+        operands: impl IntoIterator<Item = &'o Operand>,
+    ) -> Parsed<()> {
+        for operand in operands {
+            let Operand::Value(index) = operand else { continue };
+            let kind = index.of(&self.values).attribute_type();
+            if !matches!(kind, AttributeType::S | AttributeType::N | AttributeType::B) {
+                return Err(PartiqlError::new(format!(
+                    "Incorrect operand type for operator or function; operator or function: {operator}, operand type: {}",
+                    kind.descriptor()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// `attribute_exists`, `attribute_not_exists`, `attribute_type`, `begins_with` and `contains`.
+    fn function_test(&mut self) -> Parsed<Option<Test>> {
+        let name = match self.peek() {
+            Some(Token::Word(word)) if self.is_symbol(1, "(") => word.to_ascii_lowercase(),
+            _ => return Ok(None),
+        };
+        if name == "size" {
+            return Ok(None);
+        }
+        if !FUNCTIONS.contains(&name.as_str()) {
+            return Err(PartiqlError::new(format!(
+                "Unrecognized function: {name} at {}",
+                self.place_at(self.position)
+            )));
+        }
+        self.count_operators(1)?;
+        self.position += 2;
+        let operand = self.operand()?;
+        if matches!(name.as_str(), "attribute_exists" | "attribute_not_exists") {
+            self.expect_symbol(")")?;
+            let Operand::Path(path) = operand else {
+                return Err(PartiqlError::new(format!(
+                    "Operator or function requires a document path; operator or function: {name}"
+                )));
+            };
+            return Ok(Some(if name == "attribute_exists" {
+                Test::AttributeExists(path)
+            } else {
+                Test::AttributeNotExists(path)
+            }));
+        }
+        self.expect_symbol(",")?;
+        let second = self.operand()?;
+        self.expect_symbol(")")?;
+        check_distinct(&name, &operand, [&second])?;
+        Ok(Some(match name.as_str() {
+            "begins_with" => {
+                self.check_prefix(&second)?;
+                Test::BeginsWith { operand, prefix: second }
+            }
+            "contains" => Test::Contains { operand, part: second },
+            _ => Test::AttributeType { operand, descriptor: self.descriptor(&second)? },
+        }))
+    }
+
+    /// Only strings and binaries begin with something.
+    fn check_prefix(&self, prefix: &Operand) -> Parsed<()> {
+        let Operand::Value(index) = prefix else { return Ok(()) };
+        let kind = index.of(&self.values).attribute_type();
+        if matches!(kind, AttributeType::S | AttributeType::B) {
+            return Ok(());
+        }
+        Err(PartiqlError::new(format!(
+            "Incorrect operand type for operator or function; operator or function: begins_with, operand type: {}",
+            kind.descriptor()
+        )))
+    }
+
+    fn descriptor(&self, operand: &Operand) -> Parsed<String> {
+        let text = match operand {
+            Operand::Value(index) => index.of(&self.values).as_str(),
+            Operand::Path(_) | Operand::SizeOf(_) => None,
+        };
+        let known = text.filter(|text| AttributeType::from_descriptor(text).is_some());
+        known.map(str::to_owned).ok_or_else(|| {
+            PartiqlError::new(
+                "Invalid attribute type name found; valid types: {S,SS,N,NS,B,BS,BOOL,NULL,L,M}",
+            )
+        })
+    }
+
+    /// Behind `IS`: `MISSING` or the name of a type, with or without `NOT`.
+    fn is_test(&mut self, operand: Operand) -> Parsed<Test> {
+        let negated = self.take_word("NOT");
+        if self.take_word("MISSING") {
+            let Operand::Path(path) = operand else {
+                return Err(self.unexpected());
+            };
+            return Ok(if negated {
+                Test::AttributeExists(path)
+            } else {
+                Test::AttributeNotExists(path)
+            });
+        }
+        let known = TYPE_NAMES.iter().find(|(name, _)| self.take_word(name));
+        let Some((_, kind)) = known else {
+            return Err(PartiqlError::malformed("Expected type name"));
+        };
+        let test = Test::AttributeType { operand, descriptor: kind.descriptor().to_owned() };
+        Ok(if negated { Test::Not(Box::new(test)) } else { test })
+    }
+
+    fn operand(&mut self) -> Parsed<Operand> {
+        if self.is_word(0, "size") && self.is_symbol(1, "(") {
+            self.position += 2;
+            let path = self.path()?;
+            self.expect_symbol(")")?;
+            return Ok(Operand::SizeOf(path));
+        }
+        if self.is_literal() {
+            let value = self.literal()?;
+            return Ok(Operand::Value(self.keep(value)?));
+        }
+        Ok(Operand::Path(self.path()?))
+    }
+}

@@ -1,0 +1,515 @@
+//! The grammar of statements, without what stands behind `WHERE` and without literals. Its
+//! recursion is bounded by [`DEPTH_MAX`].
+
+use model::limits::{EXPRESSION_OPERATORS_MAX, NESTING_LEVELS_MAX};
+use model::{AttributeType, AttributeValue, Item};
+
+use super::token::{Placed, Token, place, tokenize};
+use super::{PartiqlError, Returning, Select, Statement, Where};
+use crate::path::{Path, PathElement};
+use crate::projection::Projection;
+use crate::resolve::ValueIndex;
+use crate::update::{Action, SetOperand, SetValue, Update};
+
+/// Parentheses, literals and functions inside each other, inclusive.
+const DEPTH_MAX: usize = 100;
+/// Values of one statement, inclusive: they are indexed by 16 bits.
+const VALUES_MAX: usize = 60_000;
+
+/// A value or a path with too many levels, in the service's words.
+const TOO_DEEP: &str = "Nesting Levels have exceeded supported limits";
+
+pub(super) type Parsed<T> = Result<T, PartiqlError>;
+
+pub(super) fn parse(text: &str, parameters: &[AttributeValue]) -> Parsed<Statement> {
+    let tokens = tokenize(text)?;
+    let mut parser = Parser {
+        text,
+        tokens,
+        position: 0,
+        parameters,
+        used: 0,
+        values: Vec::new(),
+        depth: 0,
+        operators: 0,
+    };
+    let statement = parser.statement()?;
+    let ends = parser.take_symbol(";");
+    if parser.peek().is_some() {
+        return Err(PartiqlError::malformed(if ends {
+            "Unexpected token after semicolon. (Only one query is allowed.)"
+        } else {
+            "Unexpected token after expression"
+        }));
+    }
+    if parser.used != parameters.len() {
+        return Err(PartiqlError::new(
+            "Number of parameters in request and statement don't match.",
+        ));
+    }
+    Ok(statement)
+}
+
+pub(super) struct Parser<'p> {
+    text: &'p str,
+    tokens: Vec<Placed>,
+    pub(super) position: usize,
+    pub(super) parameters: &'p [AttributeValue],
+    pub(super) used: usize,
+    pub(super) values: Vec<AttributeValue>,
+    depth: usize,
+    /// Operators and functions of the conditions so far.
+    pub(super) operators: usize,
+}
+
+impl Parser<'_> {
+    pub(super) fn peek(&self) -> Option<&Token> {
+        self.ahead(0)
+    }
+
+    fn ahead(&self, ahead: usize) -> Option<&Token> {
+        self.tokens.get(self.position + ahead).map(|placed| &placed.token)
+    }
+
+    /// Where a token stands, for error texts.
+    pub(super) fn place_at(&self, position: usize) -> String {
+        self.tokens.get(position).map_or_else(String::new, |placed| place(self.text, placed))
+    }
+
+    /// Counts operators of a condition, of which there may be 300.
+    pub(super) fn count_operators(&mut self, operators: usize) -> Parsed<()> {
+        self.operators += operators;
+        if self.operators > EXPRESSION_OPERATORS_MAX {
+            return Err(PartiqlError::new(format!(
+                "The expression contains too many operators; operator count: {}",
+                EXPRESSION_OPERATORS_MAX + 1
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_word(&self, ahead: usize, word: &str) -> bool {
+        matches!(self.ahead(ahead), Some(Token::Word(found)) if found.eq_ignore_ascii_case(word))
+    }
+
+    pub(super) fn take_word(&mut self, word: &str) -> bool {
+        let found = self.is_word(0, word);
+        self.position += usize::from(found);
+        found
+    }
+
+    pub(super) fn is_symbol(&self, ahead: usize, symbol: &str) -> bool {
+        matches!(self.ahead(ahead), Some(Token::Symbol(found)) if *found == symbol)
+    }
+
+    pub(super) fn take_symbol(&mut self, symbol: &str) -> bool {
+        let found = self.is_symbol(0, symbol);
+        self.position += usize::from(found);
+        found
+    }
+
+    pub(super) fn expect_symbol(&mut self, symbol: &str) -> Parsed<()> {
+        if self.take_symbol(symbol) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    pub(super) fn expect_word(&mut self, word: &str) -> Parsed<()> {
+        if self.take_word(word) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    /// Nothing of the grammar can stand here.
+    pub(super) fn unexpected(&self) -> PartiqlError {
+        PartiqlError::malformed(match self.peek() {
+            Some(Token::Word(word)) if is_keyword(word) => "Unexpected keyword",
+            Some(Token::Symbol(symbol)) if is_operator(symbol) => "Unexpected operator",
+            _ => "Unexpected term",
+        })
+    }
+
+    pub(super) fn descend<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(PartiqlError::malformed("The statement is nested too deeply"));
+        }
+        let result = inner(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn statement(&mut self) -> Parsed<Statement> {
+        if self.take_word("SELECT") {
+            return self.select().map(Statement::Select);
+        }
+        if self.take_word("EXISTS") {
+            self.expect_symbol("(")?;
+            self.expect_word("SELECT")?;
+            let select = self.select()?;
+            self.expect_symbol(")")?;
+            return Ok(Statement::Exists(select));
+        }
+        if self.take_word("INSERT") {
+            return self.insert();
+        }
+        if self.take_word("UPDATE") {
+            return self.update();
+        }
+        if self.take_word("FROM") {
+            return self.update_behind_from();
+        }
+        if self.take_word("DELETE") {
+            if !self.take_word("FROM") {
+                return Err(PartiqlError::malformed("Expected FROM after DELETE"));
+            }
+            let table = self.table()?;
+            let condition = self.optional_where()?;
+            let returning = self.returning()?;
+            return Ok(Statement::Delete { table, condition, returning });
+        }
+        Err(PartiqlError::malformed("Expected data manipulation"))
+    }
+
+    fn select(&mut self) -> Parsed<Select> {
+        let projection = if self.take_symbol("*") {
+            None
+        } else {
+            let mut columns = vec![self.column()?];
+            while self.take_symbol(",") {
+                columns.push(self.column()?);
+            }
+            Some(Projection::of_columns(columns))
+        };
+        self.expect_word("FROM")?;
+        let (table, index) = self.table_and_index()?;
+        let condition = self.optional_where()?.with_single_candidates_as_equalities();
+        let order = if self.take_word("ORDER") { self.order()? } else { Vec::new() };
+        Ok(Select { table, index, projection, condition, order })
+    }
+
+    /// A path of the list behind `SELECT`, with the name under which it is answered: its last
+    /// name and the list indexes behind it.
+    fn column(&mut self) -> Parsed<(String, Path)> {
+        let at = self.position;
+        let path = self.path()?;
+        if self.is_symbol(0, "(") {
+            return Err(PartiqlError::new(format!(
+                "Unexpected path component at {}",
+                self.place_at(at)
+            )));
+        }
+        let mut label = path.root().to_owned();
+        for element in path.below() {
+            match element {
+                PathElement::Member(name) => label.clone_from(name),
+                PathElement::Index(index) => label.push_str(&format!("[{index}]")),
+            }
+        }
+        Ok((label, path))
+    }
+
+    /// Behind `ORDER`: attributes, and whether forward.
+    fn order(&mut self) -> Parsed<Vec<(String, bool)>> {
+        self.expect_word("BY")?;
+        let mut terms = Vec::new();
+        loop {
+            let attribute = self.name()?;
+            let forward = !self.take_word("DESC");
+            if forward {
+                self.take_word("ASC");
+            }
+            terms.push((attribute, forward));
+            if !self.take_symbol(",") {
+                return Ok(terms);
+            }
+        }
+    }
+
+    fn insert(&mut self) -> Parsed<Statement> {
+        self.expect_word("INTO")?;
+        let table = self.table()?;
+        if !self.take_word("VALUE") {
+            return Err(PartiqlError::malformed("Unexpected token after expression"));
+        }
+        match self.literal()? {
+            AttributeValue::M(members) => {
+                if members.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
+                    return Err(PartiqlError::new(TOO_DEEP));
+                }
+                Ok(Statement::Insert { table, item: Item(members) })
+            }
+            _ => Err(PartiqlError::malformed("Expected a tuple in VALUE")),
+        }
+    }
+
+    fn update(&mut self) -> Parsed<Statement> {
+        let table = self.table()?;
+        let update = self.update_clauses()?;
+        let condition = self.optional_where()?;
+        let returning = self.returning()?;
+        Ok(Statement::Update { table, update, condition, returning })
+    }
+
+    /// The same with the table and the conditions first.
+    fn update_behind_from(&mut self) -> Parsed<Statement> {
+        let table = self.table()?;
+        let condition: Where = self.optional_where()?;
+        let update = self.update_clauses()?;
+        let returning = self.returning()?;
+        Ok(Statement::Update { table, update, condition, returning })
+    }
+
+    /// Any number of `SET` and `REMOVE`.
+    fn update_clauses(&mut self) -> Parsed<Update> {
+        let mut actions = Vec::new();
+        loop {
+            if self.take_word("SET") {
+                actions.push(self.set_action()?);
+                while self.take_symbol(",") {
+                    actions.push(self.set_action()?);
+                }
+            } else if self.take_word("REMOVE") {
+                actions.push(Action::Remove { path: self.path()? });
+                while self.take_symbol(",") {
+                    actions.push(Action::Remove { path: self.path()? });
+                }
+            } else {
+                break;
+            }
+        }
+        if actions.is_empty() {
+            return Err(self.unexpected());
+        }
+        check_distinct(&actions)?;
+        Ok(Update { values: std::mem::take(&mut self.values), actions, is_legacy: false })
+    }
+
+    fn set_action(&mut self) -> Parsed<Action> {
+        let path = self.path()?;
+        self.expect_symbol("=")?;
+        for (function, adds) in [("SET_ADD", true), ("SET_DELETE", false)] {
+            if self.is_word(0, function) && self.is_symbol(1, "(") {
+                let value = self.set_function(function, &path)?;
+                let add = Action::Add { path: path.clone(), value };
+                return Ok(if adds { add } else { Action::Delete { path, value } });
+            }
+        }
+        let left = self.set_operand()?;
+        let value = if self.take_symbol("+") {
+            SetValue::Sum(left, self.set_operand()?)
+        } else if self.take_symbol("-") {
+            SetValue::Difference(left, self.set_operand()?)
+        } else {
+            SetValue::Operand(left)
+        };
+        Ok(Action::Set { path, value })
+    }
+
+    /// `set_add(path, set)` or `set_delete(path, set)`, where the path is the one that is set.
+    fn set_function(&mut self, function: &str, target: &Path) -> Parsed<ValueIndex> {
+        let at = self.position;
+        self.position += 2;
+        if self.path()? != *target {
+            return Err(PartiqlError::new(format!(
+                "The first argument to {function} must equal the assignment value at {}",
+                self.place_at(at)
+            )));
+        }
+        let wrong_count = |parser: &Self| {
+            PartiqlError::new(format!(
+                "{function} must have exactly two arguments at {}",
+                parser.place_at(at)
+            ))
+        };
+        if !self.take_symbol(",") {
+            return Err(wrong_count(self));
+        }
+        let argument = self.position;
+        let is_set =
+            |kind| matches!(kind, AttributeType::Ss | AttributeType::Ns | AttributeType::Bs);
+        let value = if self.is_literal() { Some(self.literal()?) } else { None };
+        let Some(value) = value.filter(|value| is_set(value.attribute_type())) else {
+            return Err(PartiqlError::new(format!(
+                "The second argument to {function} must be a value with type SET at {}",
+                self.place_at(argument)
+            )));
+        };
+        let value = self.keep(value)?;
+        if !self.take_symbol(")") {
+            return Err(wrong_count(self));
+        }
+        Ok(value)
+    }
+
+    fn set_operand(&mut self) -> Parsed<SetOperand> {
+        if self.is_word(0, "list_append") && self.is_symbol(1, "(") {
+            self.position += 2;
+            return self.descend(|parser| {
+                let first = Box::new(parser.set_operand()?);
+                parser.expect_symbol(",")?;
+                let second = Box::new(parser.set_operand()?);
+                parser.expect_symbol(")")?;
+                Ok(SetOperand::ListAppend { first, second })
+            });
+        }
+        if self.is_word(0, "if_not_exists") && self.is_symbol(1, "(") {
+            self.position += 2;
+            return self.descend(|parser| {
+                let path = parser.path()?;
+                parser.expect_symbol(",")?;
+                let default = Box::new(parser.set_operand()?);
+                parser.expect_symbol(")")?;
+                Ok(SetOperand::IfNotExists { path, default })
+            });
+        }
+        if self.is_literal() {
+            let value = self.literal()?;
+            return Ok(SetOperand::Value(self.keep(value)?));
+        }
+        Ok(SetOperand::Path(self.path()?))
+    }
+
+    fn returning(&mut self) -> Parsed<Option<Returning>> {
+        if !self.take_word("RETURNING") {
+            return Ok(None);
+        }
+        let all = self.take_word("ALL");
+        if !all {
+            self.expect_word("MODIFIED")?;
+        }
+        let new = self.take_word("NEW");
+        if !new {
+            self.expect_word("OLD")?;
+        }
+        self.expect_symbol("*")?;
+        Ok(Some(Returning { all, new }))
+    }
+
+    pub(super) fn keep(&mut self, value: AttributeValue) -> Parsed<ValueIndex> {
+        if self.values.len() >= VALUES_MAX {
+            return Err(PartiqlError::malformed("The statement has too many values"));
+        }
+        let index = ValueIndex::at(self.values.len());
+        self.values.push(value);
+        Ok(index)
+    }
+
+    /// A bare name that is no keyword, or one in double quotes.
+    pub(super) fn name(&mut self) -> Parsed<String> {
+        let name = match self.peek() {
+            Some(Token::Quoted(name)) => name.clone(),
+            Some(Token::Word(word)) if !is_keyword(word) => word.clone(),
+            _ => return Err(self.unexpected()),
+        };
+        self.position += 1;
+        Ok(name)
+    }
+
+    pub(super) fn path(&mut self) -> Parsed<Path> {
+        let root = self.name()?;
+        let mut below = Vec::new();
+        loop {
+            if self.take_symbol(".") {
+                below.push(PathElement::Member(self.name()?));
+            } else if self.is_symbol(0, "[") {
+                self.position += 1;
+                match self.peek().cloned() {
+                    Some(Token::Number(digits)) => match digits.parse() {
+                        Ok(index) => below.push(PathElement::Index(index)),
+                        Err(_) => return Err(self.unexpected()),
+                    },
+                    Some(Token::Text(name)) => below.push(PathElement::Member(name)),
+                    _ => return Err(self.unexpected()),
+                }
+                self.position += 1;
+                self.expect_symbol("]")?;
+            } else {
+                return Ok(Path::new(root, below));
+            }
+            if below.len() >= NESTING_LEVELS_MAX {
+                return Err(PartiqlError::new(TOO_DEEP));
+            }
+        }
+    }
+
+    /// The table of a write.
+    fn table(&mut self) -> Parsed<String> {
+        if !matches!(self.peek(), Some(Token::Quoted(_) | Token::Word(_)))
+            || self.is_word(0, "WHERE")
+        {
+            return Err(PartiqlError::malformed("Expected identifier for simple path"));
+        }
+        let (table, index) = self.table_and_index()?;
+        match index {
+            None => Ok(table),
+            Some(_) => Err(PartiqlError::new("This operation is not supported on an index")),
+        }
+    }
+
+    fn table_and_index(&mut self) -> Parsed<(String, Option<String>)> {
+        let mut parts = vec![self.name()?];
+        while self.take_symbol(".") {
+            parts.push(self.name()?);
+        }
+        if parts.iter().any(String::is_empty) {
+            return Err(PartiqlError::new("Path component cannot be an empty string"));
+        }
+        let is_alias = match self.peek() {
+            Some(Token::Quoted(_)) => true,
+            Some(Token::Word(word)) => word.eq_ignore_ascii_case("AS") || !is_keyword(word),
+            _ => false,
+        };
+        let mut parts = parts.into_iter();
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(_), Some(_), Some(_)) => {
+                Err(PartiqlError::new("A path may contain at most 2 components in the FROM clause"))
+            }
+            _ if is_alias => Err(PartiqlError::new("Aliasing is not supported")),
+            (Some(table), index, _) => Ok((table, index)),
+            (None, ..) => Err(self.unexpected()),
+        }
+    }
+}
+
+/// Every word that cannot be a bare name here.
+fn is_keyword(word: &str) -> bool {
+    const KEYWORDS: [&str; 29] = [
+        "SELECT",
+        "FROM",
+        "WHERE",
+        "INSERT",
+        "INTO",
+        "VALUE",
+        "UPDATE",
+        "SET",
+        "REMOVE",
+        "DELETE",
+        "RETURNING",
+        "ORDER",
+        "BY",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "BETWEEN",
+        "IS",
+        "MISSING",
+        "NULL",
+        "TRUE",
+        "FALSE",
+        "AS",
+        "ASC",
+        "DESC",
+        "EXISTS",
+        "LIKE",
+        "VALUES",
+    ];
+    KEYWORDS.iter().any(|keyword| keyword.eq_ignore_ascii_case(word))
+}
+
+fn is_operator(symbol: &str) -> bool {
+    matches!(symbol, "=" | "<>" | "!=" | "<" | "<=" | ">" | ">=" | "+" | "*")
+}
+
+fn check_distinct(actions: &[Action]) -> Parsed<()> {
+    let paths: Vec<&Path> = actions.iter().map(Action::path).collect();
+    crate::path::check_distinct(crate::error::ExpressionKind::Update, &paths)
+        .map_err(|error| PartiqlError::new(error.to_string()))
+}

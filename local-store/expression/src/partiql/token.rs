@@ -1,0 +1,142 @@
+//! From the text of a PartiQL statement to tokens.
+
+use super::PartiqlError;
+
+/// What a token is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Token {
+    /// A bare word: a keyword in any case, a function, or a name.
+    Word(String),
+    /// A name in double quotes.
+    Quoted(String),
+    /// A string in single quotes.
+    Text(String),
+    /// A number, as it was written.
+    Number(String),
+    /// `?`
+    Parameter,
+    /// Anything else: `=`, `<>`, `(`, `<<`, ...
+    Symbol(&'static str),
+}
+
+/// Longest first, so that `<<` is not two of `<`.
+const SYMBOLS: [&str; 22] = [
+    "<<", ">>", "<=", ">=", "<>", "!=", "=", "<", ">", "(", ")", "[", "]", "{", "}", ",", ".", ":",
+    "*", "+", "-", ";",
+];
+
+/// A token and the bytes of the statement that it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placed {
+    pub(crate) token: Token,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// Where a token stands, as error texts have it: `line:column:length`, lines and columns from 1,
+/// in characters.
+pub(crate) fn place(text: &str, placed: &Placed) -> String {
+    let before = text.get(..placed.start).unwrap_or("");
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+    let length = text.get(placed.start..placed.end).map_or(0, |token| token.chars().count());
+    format!("{line}:{column}:{length}")
+}
+
+/// Splits a statement.
+pub(crate) fn tokenize(text: &str) -> Result<Vec<Placed>, PartiqlError> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = skip_blanks(rest)?;
+        let Some(first) = rest.chars().next() else {
+            return Ok(tokens);
+        };
+        let (token, after) = match first {
+            '\'' => {
+                let (text, after) = quoted(rest, '\'')?;
+                (Token::Text(text), after)
+            }
+            '"' => {
+                let (name, after) = quoted(rest, '"')?;
+                (Token::Quoted(name), after)
+            }
+            '?' => (Token::Parameter, rest.get(1..).unwrap_or("")),
+            digit if digit.is_ascii_digit() => {
+                let length = number_length(rest);
+                let (number, after) = rest.split_at(length);
+                (Token::Number(number.to_owned()), after)
+            }
+            letter if is_word_start(letter) => {
+                let length = rest.find(|c| !is_word_part(c)).unwrap_or(rest.len());
+                let (word, after) = rest.split_at(length);
+                (Token::Word(word.to_owned()), after)
+            }
+            _ => {
+                let symbol = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol));
+                let symbol = symbol.ok_or_else(|| PartiqlError::malformed(""))?;
+                (Token::Symbol(symbol), rest.get(symbol.len()..).unwrap_or(""))
+            }
+        };
+        let (start, end) = (text.len() - rest.len(), text.len() - after.len());
+        tokens.push(Placed { token, start, end });
+        rest = after;
+    }
+}
+
+fn is_word_start(c: char) -> bool {
+    c.is_alphabetic() || c == '_' || c == '$'
+}
+
+fn is_word_part(c: char) -> bool {
+    is_word_start(c) || c.is_ascii_digit()
+}
+
+/// White space, `-- to the end of the line`, and `/* between these */`.
+fn skip_blanks(mut rest: &str) -> Result<&str, PartiqlError> {
+    loop {
+        rest = rest.trim_start();
+        if rest.starts_with("--") {
+            rest = rest.find('\n').and_then(|end| rest.get(end..)).unwrap_or("");
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            let end = comment.find("*/").ok_or_else(|| PartiqlError::malformed(""))?;
+            rest = comment.get(end + 2..).unwrap_or("");
+        } else {
+            return Ok(rest);
+        }
+    }
+}
+
+/// What stands between two quotes, and what follows. A quote inside is written twice.
+fn quoted(text: &str, quote: char) -> Result<(String, &str), PartiqlError> {
+    let mut content = String::new();
+    let mut rest = text.get(1..).unwrap_or("");
+    loop {
+        let end = rest.find(quote).ok_or_else(|| PartiqlError::malformed(""))?;
+        content.push_str(rest.get(..end).unwrap_or(""));
+        rest = rest.get(end + 1..).unwrap_or("");
+        if !rest.starts_with(quote) {
+            return Ok((content, rest));
+        }
+        content.push(quote);
+        rest = rest.get(1..).unwrap_or("");
+    }
+}
+
+/// Digits, a fraction, an exponent.
+fn number_length(text: &str) -> usize {
+    let digits = |from: usize| text.bytes().skip(from).take_while(u8::is_ascii_digit).count();
+    let bytes = text.as_bytes();
+    let mut length = digits(0);
+    if bytes.get(length) == Some(&b'.') {
+        length += 1 + digits(length + 1);
+    }
+    if matches!(bytes.get(length), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(length + 1), Some(b'+' | b'-')));
+        let exponent = digits(length + 1 + sign);
+        if exponent > 0 {
+            length += 1 + sign + exponent;
+        }
+    }
+    length
+}

@@ -1,0 +1,193 @@
+//! PartiQL statements that were made to overflow a stack or to go beyond a limit, and token soup.
+//!
+//! What statements mean is tested where they are carried out, in the server's `testdata/api`.
+
+use expression::partiql::{Statement, parse_statement};
+use model::{AttributeValue, Number};
+use proptest::prelude::*;
+
+/// A stack that is much smaller than any thread of the store has.
+const STACK_BYTES: usize = 1024 * 1024;
+
+/// What becomes of a statement: its error, or nothing.
+fn outcome(text: &str) -> String {
+    let text = text.to_owned();
+    let work = move || match parse_statement(&text, &[]) {
+        Ok(_) => "accepted".to_owned(),
+        Err(error) => {
+            error.to_string().replacen("Statement wasn't well formed, can't be processed: ", "", 1)
+        }
+    };
+    std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work).unwrap().join().unwrap()
+}
+
+const TOO_MANY: &str = "The expression contains too many operators; operator count: 301";
+const NESTED: &str = "The statement is nested too deeply";
+const LEVELS: &str = "Nesting Levels have exceeded supported limits";
+
+#[test]
+fn limits_end_in_an_error_and_never_in_an_overflow() {
+    let read = |condition: String| outcome(&format!("SELECT * FROM t WHERE {condition}"));
+    let insert = |value: String| outcome(&format!("INSERT INTO t VALUE {{'a':{value}}}"));
+    let around = |open: &str, inner: &str, close: &str, times| {
+        open.repeat(times) + inner + &close.repeat(times)
+    };
+    for (found, expected) in [
+        (read(around("(", "a=1", ")", 99)), "accepted"),
+        (read(around("(", "a=1", ")", 4000)), NESTED),
+        (read("(".repeat(8000)), NESTED),
+        (read(around("NOT ", "a=1", "", 99)), "accepted"),
+        (read(around("NOT ", "a=1", "", 2000)), NESTED),
+        (read(vec!["a=1"; 150].join(" AND ")), "accepted"),
+        (read(vec!["a=1"; 151].join(" AND ")), TOO_MANY),
+        (read(vec!["a=1"; 151].join(" OR ")), TOO_MANY),
+        (read(format!("a IN [{}]", ["1"; 100].join(","))), "accepted"),
+        (
+            read(format!("a IN [{}]", ["1"; 101].join(","))),
+            "The IN operator is provided with too many operands; number of operands: 101",
+        ),
+        (read(format!("a{}=1", "[0]".repeat(31))), "accepted"),
+        (read(format!("a{}=1", "[0]".repeat(2000))), LEVELS),
+        (insert(around("[", "1", "]", 32)), "accepted"),
+        (insert(around("[", "1", "]", 33)), LEVELS),
+        (insert(around("[", "1", "]", 4000)), NESTED),
+        (insert(around("{'a':", "1", "}", 1000)), NESTED),
+        (insert("<<".repeat(4000)), NESTED),
+        (
+            outcome(&format!(
+                "UPDATE t SET a = {}b{} WHERE p='x'",
+                "list_append(".repeat(600),
+                ",b)".repeat(600)
+            )),
+            NESTED,
+        ),
+        (insert("- ".repeat(4000)), "Unexpected term"),
+    ] {
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn words_have_no_case_and_blanks_and_comments_no_meaning() {
+    let plain = parse_statement("SELECT a FROM t WHERE b = 1 AND c IS MISSING", &[]).unwrap();
+    for text in [
+        "select a from t where b=1 and c is missing;",
+        "SELECT\ta\nFROM \"t\" WHERE\r\n\"b\" = 1 -- to the end\n AND c /* in between */ IS MISSING",
+        "Select a From t Where b = 1.0 And c Is Missing",
+    ] {
+        assert_eq!(parse_statement(text, &[]).unwrap(), plain, "{text}");
+    }
+    // A quoted keyword is a name, and a name has its case.
+    for text in ["SELECT \"from\" FROM \"select\"", "SELECT a FROM T WHERE b = 1 AND c IS MISSING"]
+    {
+        assert_ne!(parse_statement(text, &[]).unwrap(), plain, "{text}");
+    }
+}
+
+#[test]
+fn parameters_stand_in_the_order_of_the_text() {
+    let value = |number: u64| AttributeValue::N(Number::from(number));
+    let text = "UPDATE t SET a = ?, b = [?, 5] WHERE p = ? AND q > ?";
+    let given = parse_statement(text, &[value(1), value(2), value(3), value(4)]).unwrap();
+    let written =
+        parse_statement("UPDATE t SET a = 1, b = [2, 5] WHERE p = 3 AND q > 4", &[]).unwrap();
+    assert_eq!(given, written);
+    assert!(matches!(given, Statement::Update { .. }));
+    for wrong in [3, 5] {
+        let values: Vec<AttributeValue> = (0..wrong).map(value).collect();
+        assert!(parse_statement(text, &values).is_err(), "{wrong} parameters");
+    }
+}
+
+fn soup() -> impl Strategy<Value = String> {
+    let tokens = prop::sample::select(vec![
+        "SELECT",
+        "*",
+        "FROM",
+        "t",
+        "\"t\".\"i\"",
+        "WHERE",
+        "a",
+        "a.b[1]",
+        "=",
+        "<>",
+        "<",
+        ">=",
+        "'x'",
+        "''",
+        "5",
+        "-1.5e3",
+        "?",
+        "(",
+        ")",
+        "[",
+        "]",
+        "<<",
+        ">>",
+        "{",
+        "}",
+        ":",
+        ",",
+        ".",
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "BETWEEN",
+        "IS",
+        "MISSING",
+        "NULL",
+        "TRUE",
+        "begins_with",
+        "contains",
+        "size",
+        "attribute_type",
+        "attribute_exists",
+        "INSERT",
+        "INTO",
+        "VALUE",
+        "UPDATE",
+        "SET",
+        "REMOVE",
+        "set_add",
+        "list_append",
+        "if_not_exists",
+        "+",
+        "-",
+        "DELETE",
+        "RETURNING",
+        "ALL",
+        "MODIFIED",
+        "OLD",
+        "NEW",
+        "ORDER",
+        "BY",
+        "DESC",
+        "EXISTS",
+        ";",
+        "--",
+        "/*",
+        "*/",
+        "é",
+        "`",
+        "\u{0}",
+        "\"",
+    ]);
+    prop::collection::vec(tokens, 0..40).prop_map(|tokens| tokens.join(" "))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5000))]
+
+    /// Goal: no text makes the parser panic or go on for ever.
+    #[test]
+    fn any_text_is_read_or_refused(start in prop::sample::select(vec![
+        "", "SELECT * FROM t WHERE a = ", "SELECT a ", "INSERT INTO t VALUE {'a': ",
+        "UPDATE t SET a = ", "UPDATE t SET a = 1 WHERE p = ", "DELETE FROM t WHERE ",
+    ]), rest in prop_oneof![soup(), ".{0,60}"]) {
+        let values = [AttributeValue::Bool(true), AttributeValue::Null];
+        for parameters in [&values[..0], &values[..1], &values[..]] {
+            let _ = parse_statement(&format!("{start}{rest}"), parameters);
+        }
+    }
+}

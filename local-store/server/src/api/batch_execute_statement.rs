@@ -1,0 +1,238 @@
+//! `BatchExecuteStatement`: up to 25 PartiQL statements, all reads of single items or all writes,
+//! each of which succeeds or fails by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use expression::partiql::{Select, Statement};
+use model::{Item, PrimaryKey, json};
+use partition::{Command, Reply, Table, TableId, read_item};
+
+use super::answer::{begin_member, item_member, text_member};
+use super::batch::DUPLICATES;
+use super::capacity::{Capacity, CapacityDetail, Consumption};
+use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
+use super::error::ApiError;
+use super::item_write::{record_reply, written};
+use super::metering;
+use super::parameters::Parameters;
+use super::statements::{EXISTS_MISPLACED, StatementParameters, StatementWrite, key_of};
+use super::tables;
+use crate::store::Store;
+
+/// Statements of one request, inclusive.
+const STATEMENTS_MAX: usize = 25;
+/// A read must say which item it means.
+const KEY_REQUIRED: &str = "Select statements within BatchExecuteStatement must specify the primary key in the where clause.";
+
+/// One statement with its own choice of consistency.
+struct Member<'j> {
+    statement: StatementParameters<'j>,
+    is_consistent: bool,
+}
+
+/// What became of one statement.
+struct Answer {
+    table: String,
+    item: Option<Item>,
+    consumption: Consumption,
+}
+
+pub(super) async fn batch_execute_statement(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let members = parameters.structures("Statements")?;
+    let capacity = parameters.string("ReturnConsumedCapacity")?;
+    let mut statements = Vec::new();
+    for member in members.iter().flatten() {
+        let is_consistent = member.boolean("ConsistentRead")?.unwrap_or(false);
+        statements.push(Member { statement: StatementParameters::read(*member)?, is_consistent });
+    }
+    let mut constraints = Constraints::new();
+    constraints.one_of("returnConsumedCapacity", capacity, RETURN_CONSUMED_CAPACITY);
+    constraints.required("statements", members.is_some());
+    if members.is_some() {
+        constraints.length_at_least("statements", &"[]", statements.len(), 1);
+        constraints.list_at_most("statements", statements.len(), STATEMENTS_MAX);
+    }
+    for (number, member) in (1..).zip(&statements) {
+        member.statement.constrain(&mut constraints, &format!("statements.{number}.member."));
+    }
+    constraints.finish()?;
+
+    let prepared: Vec<Result<Prepared, ApiError>> =
+        statements.iter().map(|member| prepare(store, member)).collect();
+    check_together(&prepared)?;
+    let mut replies = submit_writes(store, &prepared).await?.into_iter();
+    let mut out = String::from("{");
+    begin_member(&mut out, "Responses");
+    out.push('[');
+    let mut consumed: BTreeMap<String, Consumption> = BTreeMap::new();
+    for (position, prepared) in prepared.into_iter().enumerate() {
+        let (table, answer) = match prepared {
+            Ok(prepared) => {
+                let table = prepared.table().to_owned();
+                let answer = match prepared {
+                    Prepared::Read(read) => answer_read(store, &read),
+                    Prepared::Write(planned) => answer_write(store, &planned, replies.next()),
+                };
+                (Some(table), answer)
+            }
+            Err(error) => (None, Err(error)),
+        };
+        out.push_str(if position > 0 { ",{" } else { "{" });
+        match answer {
+            Ok(answer) => {
+                if let Some(item) = &answer.item {
+                    item_member(&mut out, "Item", item);
+                }
+                text_member(&mut out, "TableName", &answer.table);
+                let sum = consumed.entry(answer.table).or_default();
+                *sum = std::mem::take(sum).plus(answer.consumption);
+            }
+            Err(error) => {
+                error_member(&mut out, &error)?;
+                // The table is told of a statement that was carried out and failed.
+                if let Some(table) = table.filter(|_| !error.is_validation()) {
+                    text_member(&mut out, "TableName", &table);
+                }
+            }
+        }
+        out.push('}');
+    }
+    out.push(']');
+    let consumed: Vec<(&str, Consumption)> =
+        consumed.iter().map(|(table, consumption)| (table.as_str(), consumption.clone())).collect();
+    if !consumed.is_empty() {
+        CapacityDetail::from_parameter(capacity).write_list_member(&mut out, &consumed);
+    }
+    out.push('}');
+    Ok(out)
+}
+
+/// A statement that can be carried out.
+enum Prepared {
+    Read(Box<Read>),
+    Write(Box<StatementWrite>),
+}
+
+/// A read of one item.
+struct Read {
+    table: Arc<Table>,
+    key: PrimaryKey,
+    select: Select,
+    is_consistent: bool,
+}
+
+impl Prepared {
+    fn table(&self) -> &str {
+        match self {
+            Self::Read(read) => &read.table.name,
+            Self::Write(planned) => &planned.table.name,
+        }
+    }
+
+    fn item(&self) -> (TableId, &PrimaryKey) {
+        match self {
+            Self::Read(read) => (read.table.id, &read.key),
+            Self::Write(planned) => (planned.table.id, &planned.write.key),
+        }
+    }
+}
+
+/// All statements read or all write, and each its own item. What cannot be carried out has no part
+/// in this.
+fn check_together(prepared: &[Result<Prepared, ApiError>]) -> Result<(), ApiError> {
+    let is_read = |prepared: &&Prepared| matches!(prepared, Prepared::Read(_));
+    let reads = prepared.iter().flatten().filter(is_read).count();
+    if reads > 0 && reads < prepared.iter().flatten().count() {
+        return Err(ApiError::validation(
+            "Read and write requests together in the same batch is not supported.",
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    match prepared.iter().flatten().all(|prepared| seen.insert(prepared.item())) {
+        true => Ok(()),
+        false => Err(ApiError::validation(DUPLICATES)),
+    }
+}
+
+fn prepare(store: &Store, member: &Member<'_>) -> Result<Prepared, ApiError> {
+    let select = match member.statement.parse()? {
+        Statement::Select(select) => select,
+        Statement::Exists(_) => return Err(ApiError::validation(EXISTS_MISPLACED)),
+        write => {
+            let of_failure = member.statement.returns_item_on_failure();
+            let planned = StatementWrite::of(store, write, of_failure)?;
+            return Ok(Prepared::Write(Box::new(planned)));
+        }
+    };
+    let table = tables::find_for_items(store, &select.table)?;
+    if select.index.is_some() {
+        return Err(ApiError::validation(KEY_REQUIRED));
+    }
+    let key = key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
+    let is_consistent = member.is_consistent;
+    Ok(Prepared::Read(Box::new(Read { table, key, select, is_consistent })))
+}
+
+/// Appends the error of one statement; what is no fault of the statement fails the request.
+fn error_member(out: &mut String, error: &ApiError) -> Result<(), ApiError> {
+    let Some(code) = error.statement_code() else {
+        return Err(error.clone());
+    };
+    begin_member(out, "Error");
+    out.push('{');
+    text_member(out, "Code", code);
+    text_member(out, "Message", error.message());
+    if let Some(item) = error.item() {
+        begin_member(out, "Item");
+        json::write_item(out, item);
+    }
+    out.push('}');
+    Ok(())
+}
+
+/// Sends all writes in one log entry; gives a reply for each, in their order.
+async fn submit_writes(
+    store: &Store,
+    prepared: &[Result<Prepared, ApiError>],
+) -> Result<Vec<Reply>, ApiError> {
+    let write = |prepared: &Prepared| match prepared {
+        Prepared::Write(planned) => Some(Command::Write(Box::new(planned.write.clone()))),
+        Prepared::Read(_) => None,
+    };
+    let commands: Vec<Command> = prepared.iter().flatten().filter_map(write).collect();
+    if commands.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(store.submit(commands).await?)
+}
+
+fn answer_write(
+    store: &Store,
+    planned: &StatementWrite,
+    reply: Option<Reply>,
+) -> Result<Answer, ApiError> {
+    record_reply(store, &planned.table, &planned.write.key.partition, reply.as_ref());
+    let written = written(reply).map_err(|error| error.for_insert(planned.is_insert))?;
+    Ok(Answer {
+        table: planned.table.name.clone(),
+        item: planned.returned(&written),
+        consumption: Consumption::of_write(&planned.table, &written),
+    })
+}
+
+fn answer_read(store: &Store, read: &Read) -> Result<Answer, ApiError> {
+    let found = read_item(&*store.view(), &read.table, &read.key)?;
+    let capacity = Capacity::of_read(found.as_ref().map_or(0, Item::size), read.is_consistent);
+    metering::record_read(store, &read.table, &read.key.partition, capacity);
+    let condition = read.select.condition.to_condition();
+    let matches = |item: &Item| condition.as_ref().is_none_or(|c| c.evaluate(item));
+    let item = found.filter(matches).map(|item| match &read.select.projection {
+        Some(projection) => projection.apply(&item),
+        None => item,
+    });
+    Ok(Answer { table: read.table.name.clone(), item, consumption: capacity.into() })
+}

@@ -1,0 +1,199 @@
+//! `ExecuteStatement`: one PartiQL statement, page by page when it is a `SELECT`.
+//!
+//! What a statement means is in `statements`; reading a page is in `page`.
+
+use expression::partiql::{Select, Statement};
+use model::{Item, json};
+use partition::{IndexKind, ItemRange, TokenRange};
+
+use super::answer::begin_member;
+use super::capacity::{CapacityDetail, Consumption};
+use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
+use super::error::ApiError;
+use super::index_choice::Source;
+use super::item_write::submit_write;
+use super::page::{PageRequest, answer_statement_page};
+use super::parameters::Parameters;
+use super::statements::{EXISTS_MISPLACED, StatementParameters, StatementWrite};
+use super::tables;
+use crate::store::Store;
+
+/// What a `SELECT` may be asked for beside its statement.
+struct SelectOptions<'j> {
+    is_consistent: bool,
+    limit: Option<i64>,
+    token: Option<&'j str>,
+    capacity_detail: CapacityDetail,
+}
+
+pub(super) async fn execute_statement(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let statement = StatementParameters::read(parameters)?;
+    let is_consistent = parameters.boolean("ConsistentRead")?.unwrap_or(false);
+    let limit = parameters.integer("Limit")?;
+    let token = parameters.string("NextToken")?;
+    let capacity = parameters.string("ReturnConsumedCapacity")?;
+    let mut constraints = Constraints::new();
+    statement.constrain(&mut constraints, "");
+    constraints.one_of("returnConsumedCapacity", capacity, RETURN_CONSUMED_CAPACITY);
+    constraints.range("limit", limit, 1, i64::from(i32::MAX));
+    constraints.finish()?;
+
+    let capacity_detail = CapacityDetail::from_parameter(capacity);
+    match statement.parse()? {
+        Statement::Select(select) => {
+            let options = SelectOptions { is_consistent, limit, token, capacity_detail };
+            answer_select(store, &select, statement.fingerprint(), &options)
+        }
+        Statement::Exists(_) => Err(ApiError::validation(EXISTS_MISPLACED)),
+        other => {
+            let planned = StatementWrite::of(store, other, statement.returns_item_on_failure())?;
+            answer_write(store, planned, capacity_detail).await
+        }
+    }
+}
+
+async fn answer_write(
+    store: &Store,
+    planned: StatementWrite,
+    capacity_detail: CapacityDetail,
+) -> Result<String, ApiError> {
+    let written = submit_write(store, &planned.table, planned.write.clone()).await;
+    let written = written.map_err(|error| error.for_insert(planned.is_insert))?;
+    let mut out = String::from("{");
+    begin_member(&mut out, "Items");
+    out.push('[');
+    if let Some(item) = planned.returned(&written) {
+        json::write_item(&mut out, &item);
+    }
+    out.push(']');
+    let consumption = Consumption::of_write(&planned.table, &written);
+    capacity_detail.write_member(&mut out, &planned.table.name, consumption);
+    out.push('}');
+    Ok(out)
+}
+
+fn answer_select(
+    store: &Store,
+    select: &Select,
+    fingerprint: u64,
+    options: &SelectOptions<'_>,
+) -> Result<String, ApiError> {
+    let table = tables::find_for_items(store, &select.table)?;
+    let source = find_source(&table, select, options.is_consistent)?;
+    let filter = select.condition.to_condition();
+    let is_fetched =
+        source.check_statement_attributes(select.projection.as_ref(), filter.as_ref())?;
+    let schema = source.key_schema();
+    let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
+    let key_expression = select.condition.to_key_expression(&schema.partition.name, sort);
+    check_order(select, &schema.partition.name, sort)?;
+    let forward = if select.order.is_empty() {
+        true
+    } else if key_expression.is_none() {
+        return Err(ApiError::validation(
+            "Must have at least one non-optional hash key condition in WHERE clause when using ORDER BY clause.",
+        ));
+    } else {
+        // Without a word about the sort key the service reads backwards.
+        select
+            .order
+            .iter()
+            .find(|(name, _)| sort == Some(name))
+            .is_some_and(|(_, forward)| *forward)
+    };
+    let range = match key_expression {
+        None => ItemRange::Tokens(TokenRange::ALL),
+        Some(expression) => {
+            let condition = expression.resolve(schema)?;
+            ItemRange::Collection { partition: condition.partition, sort: condition.sort }
+        }
+    };
+    let invalid = || ApiError::validation("NextToken does not match request");
+    let start_after = match options.token {
+        None => None,
+        Some(token) => {
+            let key = read_token(token, fingerprint).ok_or_else(invalid)?;
+            Some(source.start_key(&key).map_err(|_| invalid())?)
+        }
+    };
+    let request = PageRequest {
+        source,
+        is_fetched,
+        range,
+        start_after,
+        forward,
+        limit: options.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX),
+        filter,
+        projection: select.projection.clone(),
+        counts_only: false,
+        shows_all: false,
+        is_consistent: options.is_consistent,
+        capacity_detail: options.capacity_detail,
+    };
+    let token = |last: &Item| write_token(last, fingerprint);
+    answer_statement_page(store, &*store.view(), &request, token)
+}
+
+/// `ORDER BY` names attributes of the key, and there must be conditions beside it.
+fn check_order(select: &Select, partition: &str, sort: Option<&str>) -> Result<(), ApiError> {
+    if select.order.is_empty() {
+        return Ok(());
+    }
+    if select.condition.is_empty() {
+        return Err(ApiError::validation(
+            "Must have WHERE clause in the statement when using ORDER BY clause.",
+        ));
+    }
+    let is_key = |name: &str| name == partition || sort == Some(name);
+    match select.order.iter().find(|(name, _)| !is_key(name)) {
+        None => Ok(()),
+        Some((name, _)) => Err(ApiError::validation(format!(
+            "Attribute {name} in ORDER BY clause must be part of the primary key"
+        ))),
+    }
+}
+
+/// The index that a statement names, with the words of statements.
+fn find_source<'t>(
+    table: &'t partition::Table,
+    select: &Select,
+    is_consistent: bool,
+) -> Result<Source<'t>, ApiError> {
+    if let Some(name) = &select.index {
+        let index = table
+            .index(name)
+            .filter(|index| index.is_maintained())
+            .ok_or_else(|| ApiError::validation("The table does not have the specified index"))?;
+        if is_consistent && index.definition.kind == IndexKind::Global {
+            return Err(ApiError::validation(
+                "Strongly consistent read is not supported on Global Secondary Indexes",
+            ));
+        }
+    }
+    Source::find(table, select.index.as_deref(), is_consistent)
+}
+
+/// A token is the last key that was read, and what it belongs to, in hexadecimal digits.
+fn write_token(last: &Item, fingerprint: u64) -> String {
+    let mut key = String::new();
+    json::write_item(&mut key, last);
+    let digits: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("{fingerprint:016x}{digits}")
+}
+
+fn read_token(token: &str, fingerprint: u64) -> Option<Item> {
+    let (found, digits) = token.split_at_checked(16)?;
+    if u64::from_str_radix(found, 16).ok()? != fingerprint {
+        return None;
+    }
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let key: Vec<u8> = pairs.iter().map(byte).collect::<Option<_>>()?;
+    json::item_from_str(&String::from_utf8(key).ok()?).ok()
+}

@@ -1,0 +1,194 @@
+//! `ExecuteTransaction`: up to 100 PartiQL statements, all reads at one moment, or all writes of
+//! which all are made or none.
+
+use std::collections::BTreeSet;
+
+use expression::partiql::{Select, Statement};
+use model::Item;
+use model::limits::{REQUEST_TOKEN_LENGTH_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
+use partition::{CancellationReason, Command, Reply, Transaction, read_item};
+
+use super::answer::{begin_member, item_member};
+use super::capacity::{Capacity, CapacityDetail, Consumption, TransactionUnits};
+use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
+use super::error::ApiError;
+use super::metering;
+use super::parameters::Parameters;
+use super::statements::{StatementParameters, StatementWrite, only_key_of};
+use super::tables;
+use super::transact_write_items::{DUPLICATES, transacted};
+use crate::store::Store;
+
+/// A read must say which item it means.
+const KEY_REQUIRED: &str =
+    "Select statements within ExecuteTransaction must specify the primary key in the where clause.";
+
+pub(super) async fn execute_transaction(
+    store: &Store,
+    parameters: Parameters<'_>,
+) -> Result<String, ApiError> {
+    let members = parameters.structures("TransactStatements")?;
+    let token = parameters.string("ClientRequestToken")?;
+    let capacity = parameters.string("ReturnConsumedCapacity")?;
+    let statements: Vec<StatementParameters<'_>> = members
+        .iter()
+        .flatten()
+        .map(|member| StatementParameters::read(*member))
+        .collect::<Result<_, _>>()?;
+    let mut constraints = Constraints::new();
+    if let Some(token) = token {
+        constraints.length("clientRequestToken", token, 1, REQUEST_TOKEN_LENGTH_MAX);
+    }
+    constraints.required("transactStatements", members.is_some());
+    if members.is_some() {
+        constraints.length_at_least("transactStatements", &"[]", statements.len(), 1);
+        constraints.list_at_most(
+            "transactStatements",
+            statements.len(),
+            TRANSACTION_OPERATIONS_MAX,
+        );
+    }
+    for (number, statement) in (1..).zip(&statements) {
+        statement.constrain(&mut constraints, &format!("transactStatements.{number}.member."));
+    }
+    constraints.one_of("returnConsumedCapacity", capacity, RETURN_CONSUMED_CAPACITY);
+    constraints.finish()?;
+
+    let detail = CapacityDetail::from_parameter(capacity);
+    let mut reads: Vec<Select> = Vec::new();
+    let mut writes: Vec<(usize, Statement, bool)> = Vec::new();
+    for (position, parameters) in statements.iter().enumerate() {
+        let of_failure = parameters.returns_item_on_failure();
+        match parameters.parse().map_err(|error| in_statement(position, error))? {
+            Statement::Select(select) if select.index.is_some() => {
+                return Err(in_statement(
+                    position,
+                    ApiError::validation("Reads on indices are not supported within transactions."),
+                ));
+            }
+            Statement::Select(select) => reads.push(select),
+            write => writes.push((position, write, of_failure)),
+        }
+    }
+    match (reads.is_empty(), writes.is_empty()) {
+        (false, false) => Err(ApiError::validation(
+            "ExecuteTransaction API does not support both read and write operations in the same request.",
+        )),
+        (false, true) => answer_reads(store, &reads, detail),
+        _ => answer_writes(store, writes, token, detail).await,
+    }
+}
+
+/// Says which statement is wrong.
+fn in_statement(position: usize, error: ApiError) -> ApiError {
+    error.prefixed(&format!("Validation failed in TransactStatements[{position}]: "))
+}
+
+fn answer_reads(
+    store: &Store,
+    reads: &[Select],
+    detail: CapacityDetail,
+) -> Result<String, ApiError> {
+    let view = store.view();
+    let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
+    let mut seen = BTreeSet::new();
+    let mut out = String::from("{");
+    begin_member(&mut out, "Responses");
+    out.push('[');
+    for (position, select) in reads.iter().enumerate() {
+        let table = tables::find_for_items(store, &select.table)?;
+        let key = only_key_of(&select.condition, &table.key_schema, KEY_REQUIRED)
+            .map_err(|error| in_statement(position, error))?;
+        if !seen.insert((table.id, key.clone())) {
+            return Err(ApiError::validation(DUPLICATES));
+        }
+        let found = read_item(&*view, &table, &key)?;
+        let size = found.as_ref().map_or(0, Item::size);
+        bytes += size;
+        let cost = Capacity::of_read(size, true);
+        // A transaction costs twice as much as its reads alone.
+        metering::record_read(store, &table, &key.partition, cost.plus(cost));
+        consumed.push((select.table.as_str(), cost.into()));
+        out.push_str(if position > 0 { ",{" } else { "{" });
+        if let Some(item) = found {
+            match &select.projection {
+                Some(projection) => item_member(&mut out, "Item", &projection.apply(&item)),
+                None => item_member(&mut out, "Item", &item),
+            }
+        }
+        out.push('}');
+    }
+    if bytes > TRANSACTION_BYTES_MAX {
+        return Err(ApiError::validation(
+            "Collection size of the items in the transaction exceeds 4 MB",
+        ));
+    }
+    out.push(']');
+    detail.write_transaction_member(&mut out, TransactionUnits::Read, consumed);
+    out.push('}');
+    Ok(out)
+}
+
+async fn answer_writes(
+    store: &Store,
+    statements: Vec<(usize, Statement, bool)>,
+    token: Option<&str>,
+    detail: CapacityDetail,
+) -> Result<String, ApiError> {
+    let mut planned = Vec::with_capacity(statements.len());
+    let mut seen = BTreeSet::new();
+    for (position, statement, return_on_failure) in statements {
+        let write = StatementWrite::of(store, statement, return_on_failure)
+            .map_err(|error| in_statement(position, error))?;
+        if write.has_returning() {
+            return Err(in_statement(
+                position,
+                ApiError::validation("RETURNING clause is not supported in ExecuteTransaction."),
+            ));
+        }
+        if !seen.insert((write.table.id, write.write.key.clone())) {
+            return Err(ApiError::validation(DUPLICATES));
+        }
+        planned.push(write);
+    }
+    let operations = planned.iter().map(|planned| planned.write.clone()).collect();
+    let transaction = Transaction { token: token.map(str::to_owned), operations };
+    let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
+    let reply = replies.into_iter().next().map(|reply| told_of_inserts(reply, &planned));
+    let (written, repeated) = transacted(reply)?;
+    if !repeated {
+        for (planned, written) in planned.iter().zip(&written) {
+            // A transaction costs twice as much as its writes alone.
+            metering::record_write(store, &planned.table, &planned.write.key.partition, written);
+            metering::record_write(store, &planned.table, &planned.write.key.partition, written);
+        }
+    }
+    let mut out = String::from("{");
+    begin_member(&mut out, "Responses");
+    out.push_str("[]");
+    let units = if repeated { TransactionUnits::Read } else { TransactionUnits::Write };
+    let consumed = planned.iter().zip(&written).map(|(planned, written)| {
+        let consumption = match units {
+            TransactionUnits::Read => Capacity::of_read(written.new_bytes, true).into(),
+            TransactionUnits::Write => Consumption::of_write(&planned.table, written),
+        };
+        (planned.table.name.as_str(), consumption)
+    });
+    detail.write_transaction_member(&mut out, units, consumed.collect());
+    out.push('}');
+    Ok(out)
+}
+
+/// A condition of an insert fails because the item is there.
+fn told_of_inserts(reply: Reply, planned: &[StatementWrite]) -> Reply {
+    let Reply::TransactionCancelled(reasons) = reply else {
+        return reply;
+    };
+    let told = reasons.into_iter().zip(planned).map(|(reason, planned)| match reason {
+        CancellationReason::ConditionFailed { .. } if planned.is_insert => {
+            CancellationReason::DuplicateItem
+        }
+        other => other,
+    });
+    Reply::TransactionCancelled(told.collect())
+}

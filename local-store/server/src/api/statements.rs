@@ -1,0 +1,237 @@
+//! One PartiQL statement: reading it from a request, and making a read or a write of it.
+//!
+//! The grammar is in the crate `expression`; `ExecuteStatement`, `BatchExecuteStatement` and
+//! `ExecuteTransaction` carry the reads and writes out.
+
+use std::sync::Arc;
+
+use expression::partiql::{Returning, Statement, Where, parse_statement};
+use expression::{Condition, LegacyCondition, LegacyOperator, Update};
+use model::{AttributeValue, Item, KeySchema, PrimaryKey};
+use partition::{Table, Write, WriteAction, Written, check_put};
+
+use super::constraints::Constraints;
+use super::error::ApiError;
+use super::parameters::{Checked, Parameters};
+use super::put_item::check_size;
+use super::tables;
+use super::update_item::check_leaves_key;
+use crate::store::Store;
+
+/// Characters of a statement, inclusive.
+const STATEMENT_LENGTH_MAX: usize = 8192;
+/// Where `EXISTS` may not stand, in the service's words.
+pub(crate) const EXISTS_MISPLACED: &str =
+    "EXISTS can only be used in ExecuteTransaction write requests.";
+/// A write must say which item it means.
+const KEY_REQUIRED: &str =
+    "Where clause does not contain a mandatory equality on all key attributes";
+
+/// `Statement` and `Parameters`, as they were sent.
+pub(crate) struct StatementParameters<'j> {
+    pub(crate) text: Option<&'j str>,
+    values: Option<Vec<Checked<AttributeValue>>>,
+    return_on_failure: Option<&'j str>,
+}
+
+impl<'j> StatementParameters<'j> {
+    pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+        Ok(Self {
+            text: parameters.string("Statement")?,
+            values: parameters.value_list("Parameters")?,
+            return_on_failure: parameters.string("ReturnValuesOnConditionCheckFailure")?,
+        })
+    }
+
+    /// Adds the failures of the statement at `at`, which ends with a point unless it is empty.
+    pub(crate) fn constrain(&self, constraints: &mut Constraints, at: &str) {
+        let of_failure = format!("{at}returnValuesOnConditionCheckFailure");
+        constraints.one_of(
+            &of_failure,
+            self.return_on_failure,
+            super::constraints::RETURN_VALUES_ON_FAILURE,
+        );
+        let of_text = format!("{at}statement");
+        constraints.required(&of_text, self.text.is_some());
+        if let Some(text) = self.text {
+            constraints.length(&of_text, text, 1, STATEMENT_LENGTH_MAX);
+        }
+        if let Some(values) = &self.values {
+            constraints.length_at_least(&format!("{at}parameters"), &"[]", values.len(), 1);
+        }
+    }
+
+    /// A number that differs between statements, and between values of parameters.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let text = format!("{:?} {:?}", self.text, self.values);
+        xxhash_rust::xxh3::xxh3_64(text.as_bytes())
+    }
+
+    pub(crate) fn returns_item_on_failure(&self) -> bool {
+        self.return_on_failure == Some("ALL_OLD")
+    }
+
+    pub(crate) fn parse(&self) -> Result<Statement, ApiError> {
+        let values: Vec<AttributeValue> = self
+            .values
+            .iter()
+            .flatten()
+            .cloned()
+            .collect::<Result<_, _>>()
+            .map_err(ApiError::validation)?;
+        let statement = parse_statement(self.text.unwrap_or_default(), &values);
+        statement.map_err(|error| ApiError::validation(error.to_string()))
+    }
+}
+
+/// A write that a statement asks for.
+#[derive(Clone)]
+pub(crate) struct StatementWrite {
+    pub(crate) table: Arc<Table>,
+    pub(crate) write: Write,
+    pub(crate) is_insert: bool,
+    update: Option<Update>,
+    returning: Option<Returning>,
+}
+
+impl StatementWrite {
+    /// The write of a statement that is none of the reads.
+    pub(crate) fn of(
+        store: &Store,
+        statement: Statement,
+        return_on_failure: bool,
+    ) -> Result<Self, ApiError> {
+        match statement {
+            Statement::Insert { table, item } => insert(store, &table, item, return_on_failure),
+            Statement::Update { table, update, condition, returning } => {
+                let table = tables::find_for_items(store, &table)?;
+                check_leaves_key(&update, &table.key_schema)?;
+                let key = key_of(&condition, &table.key_schema, KEY_REQUIRED)?;
+                let action = WriteAction::Update(update.clone());
+                // An item that is not there has no key, so the condition does not hold.
+                let write =
+                    write_of(&table, key, action, condition.to_condition(), return_on_failure);
+                let mut planned =
+                    Self { table, write, is_insert: false, update: Some(update), returning };
+                planned.write.return_old = returning.is_some_and(|returning| !returning.new);
+                planned.write.return_new = returning.is_some_and(|returning| returning.new);
+                Ok(planned)
+            }
+            Statement::Delete { table, condition, returning } => {
+                if let Some(wrong) = returning.filter(|returning| !returning.all || returning.new) {
+                    return Err(ApiError::validation(format!(
+                        "Invalid returning clause: {}. Only RETURNING ALL OLD * is allowed in DELETE statements.",
+                        wrong.text()
+                    )));
+                }
+                let table = tables::find_for_items(store, &table)?;
+                let key = key_of(&condition, &table.key_schema, KEY_REQUIRED)?;
+                let names: Vec<&str> = key_names(&table.key_schema).collect();
+                let condition = condition.to_condition_beside_key(&names);
+                let mut write =
+                    write_of(&table, key, WriteAction::Delete, condition, return_on_failure);
+                write.return_old = returning.is_some();
+                Ok(Self { table, write, is_insert: false, update: None, returning })
+            }
+            Statement::Exists(select) => {
+                let table = tables::find_for_items(store, &select.table)?;
+                let key = key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
+                let condition = select.condition.to_condition();
+                let write = write_of(&table, key, WriteAction::Check, condition, return_on_failure);
+                Ok(Self { table, write, is_insert: false, update: None, returning: None })
+            }
+            Statement::Select(_) => Err(ApiError::defect("a read was planned as a write")),
+        }
+    }
+
+    /// What `RETURNING` asks for, if there is anything of it.
+    pub(crate) fn returned(&self, written: &Written) -> Option<Item> {
+        let returning = self.returning?;
+        let image = if returning.new { &written.new } else { &written.old };
+        match (image, &self.update) {
+            (Some(image), Some(update)) if !returning.all => {
+                Some(update.updated_attributes(image)).filter(|item| !item.is_empty())
+            }
+            (image, _) => image.clone(),
+        }
+    }
+
+    pub(crate) fn has_returning(&self) -> bool {
+        self.returning.is_some()
+    }
+}
+
+fn insert(
+    store: &Store,
+    table: &str,
+    item: Item,
+    return_on_failure: bool,
+) -> Result<StatementWrite, ApiError> {
+    check_size(&item)?;
+    let table = tables::find_for_items(store, table)?;
+    let key = table.key_schema.key_of_item(&item)?;
+    check_put(&table, &item).map_err(|refusal| ApiError::validation(refusal.text))?;
+    let absent = LegacyCondition {
+        attribute: table.key_schema.partition.name.clone(),
+        operator: LegacyOperator::Null,
+        values: Vec::new(),
+    };
+    let condition = Some(Condition::of_legacy(vec![absent], false));
+    let write = write_of(&table, key, WriteAction::Put(item), condition, return_on_failure);
+    Ok(StatementWrite { table, write, is_insert: true, update: None, returning: None })
+}
+
+fn write_of(
+    table: &Table,
+    key: PrimaryKey,
+    action: WriteAction,
+    condition: Option<Condition>,
+    return_on_failure: bool,
+) -> Write {
+    Write {
+        table: table.id,
+        key,
+        action,
+        condition,
+        return_old: false,
+        return_new: false,
+        return_on_failure,
+    }
+}
+
+fn key_names(schema: &KeySchema) -> impl Iterator<Item = &str> {
+    schema.attributes().map(|attribute| attribute.name.as_str())
+}
+
+/// The key that the conditions give; `otherwise` is the text of a refusal when they give none.
+pub(crate) fn key_of(
+    condition: &Where,
+    schema: &KeySchema,
+    otherwise: &str,
+) -> Result<PrimaryKey, ApiError> {
+    let mut key = Item::new();
+    for name in key_names(schema) {
+        let mut values = condition.equal_to(name);
+        let value = values.next().ok_or_else(|| ApiError::validation(otherwise))?;
+        if values.any(|other| other != value) {
+            return Err(ApiError::validation(format!(
+                "Multiple conditions on same key {name}. Only single item Update/Insert/Delete are supported"
+            )));
+        }
+        key.insert(name.to_owned(), value.clone());
+    }
+    Ok(schema.key_of_parameter(&key)?)
+}
+
+/// The item that a `SELECT` of one item means; it asks for the key and nothing else.
+pub(crate) fn only_key_of(
+    condition: &Where,
+    schema: &KeySchema,
+    otherwise: &str,
+) -> Result<PrimaryKey, ApiError> {
+    let names: Vec<&str> = key_names(schema).collect();
+    if !condition.is_only_of(&names) {
+        return Err(ApiError::validation(otherwise));
+    }
+    key_of(condition, schema, otherwise)
+}
