@@ -11,8 +11,9 @@ use crate::projection::Projection;
 use crate::resolve::ValueIndex;
 use crate::update::{Action, SetOperand, SetValue, Update};
 
-/// Parentheses, literals and functions inside each other, inclusive.
-const DEPTH_MAX: usize = 100;
+/// Parentheses, literals and functions inside each other, inclusive: more than the 32 levels that a
+/// value can have, and few enough for a small stack.
+const DEPTH_MAX: usize = 40;
 /// Values of one statement, inclusive: they are indexed by 16 bits.
 const VALUES_MAX: usize = 60_000;
 
