@@ -136,7 +136,9 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
         Reply::TransactionCancelled(reasons) => {
             let invalid = reasons.into_iter().find_map(|reason| match reason {
                 CancellationReason::Invalid(text) => Some(text),
-                CancellationReason::None | CancellationReason::ConditionFailed { .. } => None,
+                CancellationReason::None
+                | CancellationReason::ConditionFailed { .. }
+                | CancellationReason::DuplicateItem => None,
             });
             invalid.map_or(Ok(Answer::Cancelled), |text| Err(Failure::Defect(text)))
         }
