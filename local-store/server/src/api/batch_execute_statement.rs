@@ -61,8 +61,16 @@ pub(super) async fn batch_execute_statement(
     }
     constraints.finish()?;
 
-    let prepared: Vec<Result<Prepared, ApiError>> =
-        statements.iter().map(|member| prepare(store, member)).collect();
+    let prepared = statements.iter().map(|member| prepare(store, member)).collect();
+    answer_all(store, prepared, CapacityDetail::from_parameter(capacity)).await
+}
+
+/// Carries out the statements and answers each in its place.
+async fn answer_all(
+    store: &Store,
+    prepared: Vec<Result<Prepared, ApiError>>,
+    capacity_detail: CapacityDetail,
+) -> Result<String, ApiError> {
     check_together(&prepared)?;
     let mut replies = submit_writes(store, &prepared).await?.into_iter();
     let mut out = String::from("{");
@@ -105,7 +113,7 @@ pub(super) async fn batch_execute_statement(
     let consumed: Vec<(&str, Consumption)> =
         consumed.iter().map(|(table, consumption)| (table.as_str(), consumption.clone())).collect();
     if !consumed.is_empty() {
-        CapacityDetail::from_parameter(capacity).write_list_member(&mut out, &consumed);
+        capacity_detail.write_list_member(&mut out, &consumed);
     }
     out.push('}');
     Ok(out)
