@@ -21,6 +21,7 @@ use crate::exit::Exit;
 use crate::invoke::{self, InvokeArguments};
 use crate::load::{self, LoadArguments};
 use crate::logs::{self, LogsArguments};
+use crate::migrate::{self, MigrateArguments};
 use crate::output::{self, Output, say, show};
 use crate::partitions::{self, PartitionsArguments};
 use crate::status::{self, StatusArguments};
@@ -86,6 +87,8 @@ enum Verb {
     Counters(CountersArguments),
     /// Read the versions of an item, compare and restore them, fill and check histories
     Versions(VersionsArguments),
+    /// Restructure tables while they are written to
+    Migrate(Box<MigrateArguments>),
     /// Measure what a DynamoDB endpoint can do
     Bench(Box<BenchArguments>),
     /// Check what weir needs on this machine
@@ -154,6 +157,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         }
         Verb::Counters(arguments) => counters::run(arguments, output).await,
         Verb::Versions(arguments) => versions::run(arguments, output).await,
+        Verb::Migrate(arguments) => migrate::run(*arguments, output).await,
         Verb::Bench(arguments) => {
             let report = bench::run(&arguments, show).await?;
             show(&report.text);

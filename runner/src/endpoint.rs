@@ -172,14 +172,35 @@ pub(crate) async fn admin(
     Err(format!("{}; write instead: {}", text("what"), text("instead")))
 }
 
-/// A client for an endpoint. Credentials from the environment are not used: none are needed here,
-/// and real ones must not be sent to a local endpoint by accident.
+/// The keys to sign with. Those of the environment are for AWS's own endpoints alone: a local store
+/// needs none, and real ones must not be sent to it by accident.
+fn credentials(endpoint: &str) -> Credentials {
+    let variable = |name: &str| std::env::var(name).ok();
+    let host = endpoint.strip_prefix("https://").unwrap_or_default();
+    let host = host.split(['/', ':']).next().unwrap_or_default();
+    let found = variable("AWS_ACCESS_KEY_ID").zip(variable("AWS_SECRET_ACCESS_KEY"));
+    match found.filter(|_| host.ends_with(".amazonaws.com")) {
+        Some((id, secret)) => Credentials::from_keys(id, secret, variable("AWS_SESSION_TOKEN")),
+        None => Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None),
+    }
+}
+
+/// The endpoint of the Streams API that belongs to an endpoint of DynamoDB: on AWS it has a name of
+/// its own, a local store answers both.
+fn streams_endpoint(endpoint: &str) -> String {
+    match endpoint.strip_prefix("https://dynamodb.") {
+        Some(rest) if rest.contains(".amazonaws.com") => format!("https://streams.dynamodb.{rest}"),
+        _ => endpoint.to_owned(),
+    }
+}
+
+/// A client for an endpoint.
 pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(region()))
         .endpoint_url(endpoint)
-        .credentials_provider(Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None))
+        .credentials_provider(credentials(endpoint))
         .build();
     aws_sdk_dynamodb::Client::from_conf(config)
 }
@@ -189,8 +210,8 @@ pub(crate) fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client 
     let config = aws_sdk_dynamodbstreams::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(region()))
-        .endpoint_url(endpoint)
-        .credentials_provider(Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None))
+        .endpoint_url(streams_endpoint(endpoint))
+        .credentials_provider(credentials(endpoint))
         .build();
     aws_sdk_dynamodbstreams::Client::from_conf(config)
 }

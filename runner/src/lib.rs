@@ -21,6 +21,7 @@ pub mod listener;
 pub mod load;
 pub mod logs;
 pub mod mapping;
+pub mod migrate;
 pub mod object_store;
 pub mod output;
 pub mod partitions;

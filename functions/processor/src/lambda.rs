@@ -30,13 +30,16 @@ use crate::frame::{Executor, Frame, Summary};
 use crate::histories::{DynamoDbHistories, Histories};
 use crate::maintenance;
 use crate::metrics::{self, Metrics};
+use crate::migration::control::Control;
+use crate::migration::{Begun, Migrations};
 use crate::object_store::ObjectStore;
 use crate::object_store::s3::S3ObjectStore;
 use crate::quarantine::Quarantine;
 use crate::reconcile::{ReconcileReport, Reconciler};
 use crate::settings::{
     ARCHIVE_BUCKET, ArchiveSettings, CountersSettings, FanOutSettings, HISTORY_TABLE,
-    MaintenanceSettings, Place, QUARANTINE_BUCKET, SLOTS_TABLE, TOTALS_TABLE, VersionsSettings,
+    MaintenanceSettings, MigrationSettings, Place, QUARANTINE_BUCKET, SLOTS_TABLE, TOTALS_TABLE,
+    VersionsSettings,
 };
 use crate::tables::dynamodb::DynamoDbTable;
 use crate::totals::Totals;
@@ -262,6 +265,32 @@ pub async fn run_counters() -> ExitCode {
                     .write(&name_on_aws("counters"), SystemTime::now());
                 Ok::<_, Diagnostic>(CountersResponse::Reconciled { reconciled })
             }
+        }
+    });
+    finish(lambda_runtime::run(handler).await)
+}
+
+/// Runs the function `migration` until Lambda ends the process.
+pub async fn run_migration() -> ExitCode {
+    start_log();
+    let settings = match MigrationSettings::read(&environment_variable) {
+        Ok(settings) => settings,
+        Err(error) => return refuse_to_start(&error),
+    };
+    let config = sdk_config().await;
+    let control = Control::new(aws_sdk_dynamodb::Client::new(&config), settings.control_table);
+    let aside = quarantine(aws_sdk_s3::Client::new(&config), settings.quarantine, "migration");
+    let function = &Migrations::new(control, aside, RetryPolicy::CONTENDED);
+    let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
+        let deadline = deadline_of(event.context.deadline());
+        match event::decode(event.payload.get())? {
+            Event::Batch(batch) => match function.begin(&batch, deadline).await? {
+                Begun::Frame(frame) => process(&frame, "migration", &batch, deadline).await,
+                Begun::Done(response) => Ok(response),
+            },
+            Event::Other => Err(Diagnostic::from(Failure::Fatal(
+                "the event has no `Records`; invoke this function by event source mappings of the control table's stream and of the source tables' streams".to_owned(),
+            ))),
         }
     });
     finish(lambda_runtime::run(handler).await)

@@ -14,6 +14,7 @@ pub mod histories;
 pub mod lambda;
 pub mod maintenance;
 pub mod metrics;
+mod migration;
 pub mod object_store;
 pub mod quarantine;
 pub mod reconcile;

@@ -33,6 +33,9 @@ pub const JOBS_TABLE: &str = "JOBS_TABLE";
 /// Days that versions are kept at most: a hundred years.
 const KEEP_DAYS_MAX: u32 = 36_500;
 
+/// The environment variable of the migrations' control table.
+pub const CONTROL_TABLE: &str = "CONTROL_TABLE";
+
 /// A place in S3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -112,6 +115,28 @@ impl fmt::Display for SettingsError {
 
 /// How to look an environment variable up.
 pub type Lookup<'l> = &'l dyn Fn(&str) -> Option<String>;
+
+/// Settings of the function `migration`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigrationSettings {
+    /// `CONTROL_TABLE`.
+    pub control_table: String,
+    /// `QUARANTINE_BUCKET` and `QUARANTINE_PREFIX` (default: `quarantine/`).
+    pub quarantine: Place,
+}
+
+impl MigrationSettings {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
+        let mut reader = Reader { lookup, problems: Vec::new() };
+        let settings =
+            Self { control_table: reader.table(CONTROL_TABLE), quarantine: reader.quarantine() };
+        reader.finish(settings)
+    }
+}
 
 impl ArchiveSettings {
     /// Reads the settings.

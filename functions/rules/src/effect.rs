@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use crate::archive::{Bucket, Rows};
 use crate::counters::Cells;
 use crate::fan_out::{Copy, Latest, Origin, Revision};
+use crate::migration::{Registers, Target};
 use crate::versions::Changes;
 
 /// Two statements about one target become one that says what both say.
@@ -62,6 +63,13 @@ pub enum Effect {
         /// The copy.
         copy: Copy,
     },
+    /// The target of a migration knows at least what these source items say, as of their stamps.
+    Registers {
+        /// The target item.
+        target: Target,
+        /// What source items say about it.
+        registers: Registers,
+    },
 }
 
 /// What a batch says about one target, and which of its records say so.
@@ -89,6 +97,8 @@ pub struct Folded {
     pub jobs: BTreeMap<Origin, Joined<Revision>>,
     /// By copy that must be looked at.
     pub looks: BTreeMap<Copy, Joined<Revision>>,
+    /// By target of a migration.
+    pub registers: BTreeMap<Target, Joined<Registers>>,
 }
 
 /// Joins the effects of a batch, each given with the position of its record in the batch.
@@ -111,6 +121,9 @@ pub fn fold(effects: impl IntoIterator<Item = (usize, Effect)>) -> Folded {
                 insert(&mut folded.jobs, origin, revision, position);
             }
             Effect::Look { copy } => insert(&mut folded.looks, copy, Revision(0), position),
+            Effect::Registers { target, registers } => {
+                insert(&mut folded.registers, target, registers, position);
+            }
         }
     }
     folded

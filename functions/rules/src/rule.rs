@@ -115,22 +115,13 @@ pub(crate) mod testing {
             Effect::Look { copy } => {
                 let _ = write!(text, "look {} {}", copy.rule, copy.key);
             }
-            Effect::Changes { item, changes } => {
-                let _ = write!(text, "history {item}");
-                for (stamp, change) in changes.iter() {
-                    let image = |image: &Option<model::Item>| {
-                        image.as_ref().map_or_else(|| "-".to_owned(), json::item_to_string)
-                    };
-                    let _ = write!(
-                        text,
-                        "\n{} as of {stamp} at {:?}{} {}\nfrom {}\nto {}",
-                        change.event.as_str(),
-                        change.at_seconds,
-                        if change.by_ttl { " by TTL" } else { "" },
-                        change.event_id,
-                        image(&change.before),
-                        image(&change.image),
-                    );
+            Effect::Changes { item, changes } => describe_history(&mut text, item, changes),
+            Effect::Registers { target, registers } => {
+                let _ = write!(text, "target {}:{:?}", target.table, target.key);
+                for (source, register) in registers.iter() {
+                    let item = register.item.as_ref().map(json::item_to_string);
+                    let item = item.unwrap_or_else(|| "gone".to_owned());
+                    let _ = write!(text, "\n{source} as of {}: {item}", register.stamp);
                 }
             }
             Effect::Rows { bucket, rows } => {
@@ -156,5 +147,24 @@ pub(crate) mod testing {
             }
         }
         text
+    }
+
+    fn describe_history(text: &mut String, item: &str, changes: &crate::versions::Changes) {
+        let _ = write!(text, "history {item}");
+        for (stamp, change) in changes.iter() {
+            let image = |image: &Option<model::Item>| {
+                image.as_ref().map_or_else(|| "-".to_owned(), json::item_to_string)
+            };
+            let _ = write!(
+                text,
+                "\n{} as of {stamp} at {:?}{} {}\nfrom {}\nto {}",
+                change.event.as_str(),
+                change.at_seconds,
+                if change.by_ttl { " by TTL" } else { "" },
+                change.event_id,
+                image(&change.before),
+                image(&change.image),
+            );
+        }
     }
 }

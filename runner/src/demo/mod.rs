@@ -9,6 +9,7 @@ mod copies;
 mod edits;
 mod films;
 mod generator;
+mod orders;
 mod votes;
 
 use std::fmt::Write as _;
@@ -40,6 +41,9 @@ pub struct DemoArguments {
     /// Order lines that carry the names of products
     #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(600..=1_000_000))]
     pub lines: u64,
+    /// Orders to restructure while they are written to
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    pub orders: u64,
     /// Where the demonstration keeps its data; emptied first
     #[arg(long, value_name = "DIRECTORY", default_value = ".weir/demo")]
     pub directory: PathBuf,
@@ -95,7 +99,7 @@ pub async fn run(
     };
     let system = System::start(stack, options).await?;
     let progress = Progress::new();
-    let outcome = all(&system, arguments, &progress).await;
+    let outcome = all(&system, arguments, template_folder, &progress).await;
     progress.0.finish_and_clear();
     system.shutdown().await;
     let outcome = outcome?;
@@ -111,18 +115,22 @@ struct Outcome {
     films: films::Outcome,
     edits: edits::Outcome,
     copies: copies::Outcome,
+    orders: orders::Outcome,
 }
 
 async fn all(
     system: &System,
     arguments: &DemoArguments,
+    template_folder: &Path,
     progress: &Progress,
 ) -> Result<Outcome, String> {
     let votes = votes::run(system, arguments.votes, progress).await?;
     let films = films::run(system, arguments.films, progress).await?;
     let edits = edits::run(system, arguments.edits, progress).await?;
     let copies = copies::run(system, arguments.lines, progress).await?;
-    Ok(Outcome { votes, films, edits, copies })
+    let (count, directory) = (arguments.orders, &arguments.directory);
+    let orders = orders::run(system, count, directory, template_folder, progress).await?;
+    Ok(Outcome { votes, films, edits, copies, orders })
 }
 
 /// Empties the demonstration's own folder; refuses any other one.
@@ -144,7 +152,7 @@ fn empty(directory: &Path) -> Result<(), String> {
 }
 
 fn text_report(
-    Outcome { votes, films, edits, copies }: &Outcome,
+    Outcome { votes, films, edits, copies, orders }: &Outcome,
     directory: &Path,
     took: Duration,
 ) -> String {
@@ -152,7 +160,7 @@ fn text_report(
     let files = format!("{}/**/*.parquet", films.folder.join("table=movies").display());
     let _ = writeln!(
         out,
-        " [1/4] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} instance killed at work, {} partitions split\n       \
+        " [1/5] counters  {} votes in {} counters ({}/s), every batch delivered twice, {} instance killed at work, {} partitions split\n       \
          every total equals its own count; sum {}, {:.1} s behind the last vote",
         votes.votes,
         votes.counters,
@@ -164,7 +172,7 @@ fn text_report(
     );
     let _ = writeln!(
         out,
-        " [2/4] archive   {} films, clock +{} h: {} expired and stand in the archive once each, {} deleted by hand do not\n       \
+        " [2/5] archive   {} films, clock +{} h: {} expired and stand in the archive once each, {} deleted by hand do not\n       \
          {} Parquet files, {:.1} s behind the clock, every `_item` equal to what was written",
         films.films,
         films::HOURS,
@@ -175,7 +183,7 @@ fn text_report(
     );
     let _ = writeln!(
         out,
-        " [3/4] versions  {} edits of {} films, {} instance killed at work: one version each, no gap, in order\n       \
+        " [3/5] versions  {} edits of {} films, {} instance killed at work: one version each, no gap, in order\n       \
          {} versions of {} films checked, {:.1} s behind the last edit; version 1 of a film restored",
         edits.edits,
         edits.films,
@@ -186,7 +194,7 @@ fn text_report(
     );
     let _ = writeln!(
         out,
-        " [4/4] fan-out   {} renames of {} products while {} order lines are created, {} instance killed at work\n       \
+        " [4/5] fan-out   {} renames of {} products while {} order lines are created, {} instance killed at work\n       \
          no line carries an old name, {:.1} s behind the last write",
         copies.renames,
         copies.products,
@@ -194,7 +202,8 @@ fn text_report(
         copies.kills,
         copies.lag.as_secs_f64(),
     );
-    let _ = writeln!(out, " ✔ all four pipelines verified in {:.1} s", took.as_secs_f64());
+    out.push_str(&orders_text(orders));
+    let _ = writeln!(out, " ✔ all five pipelines verified in {:.1} s", took.as_secs_f64());
     let _ = writeln!(
         out,
         "\n Written to {}: state/ (tables), s3/ (objects), logs/ (functions)",
@@ -213,7 +222,22 @@ fn text_report(
     out
 }
 
-fn json_report(Outcome { votes, films, edits, copies }: &Outcome, took: Duration) -> String {
+fn orders_text(orders: &orders::Outcome) -> String {
+    format!(
+        " [5/5] migration {} orders into {} items while {} changes were made, {} instance killed at work\n       \
+         compared both ways and with an own count: no difference, {:.1} s\n",
+        orders.orders,
+        orders.targets,
+        orders.changes,
+        orders.kills,
+        orders.took.as_secs_f64(),
+    )
+}
+
+fn json_report(
+    Outcome { votes, films, edits, copies, orders }: &Outcome,
+    took: Duration,
+) -> String {
     let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     let report = serde_json::json!({
         "schema": "weir.demo/v1",
@@ -236,6 +260,10 @@ fn json_report(Outcome { votes, films, edits, copies }: &Outcome, took: Duration
         "fan_out": {
             "renames": copies.renames, "products": copies.products, "lines": copies.lines,
             "stale": 0, "lag_ms": millis(copies.lag), "instances_killed": copies.kills,
+        },
+        "migration": {
+            "orders": orders.orders, "targets": orders.targets, "changes": orders.changes,
+            "differences": 0, "took_ms": millis(orders.took), "instances_killed": orders.kills,
         },
     });
     format!("{report}\n")

@@ -3,7 +3,7 @@
 mod explain;
 mod listing;
 mod redrive;
-mod shards;
+pub(crate) mod shards;
 mod tail;
 
 use clap::{Args, Subcommand};

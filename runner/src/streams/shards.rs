@@ -14,17 +14,17 @@ use crate::poller;
 const PAGES_MAX: usize = 100;
 
 /// A stream.
-pub(super) struct Stream {
-    pub(super) client: Client,
-    pub(super) arn: String,
-    pub(super) table: String,
-    pub(super) view: String,
-    pub(super) enabled: bool,
-    pub(super) shards: Vec<Shard>,
+pub(crate) struct Stream {
+    pub(crate) client: Client,
+    pub(crate) arn: String,
+    pub(crate) table: String,
+    pub(crate) view: String,
+    pub(crate) enabled: bool,
+    pub(crate) shards: Vec<Shard>,
 }
 
 /// Where a reading of a shard begins.
-pub(super) enum Start<'a> {
+pub(crate) enum Start<'a> {
     TrimHorizon,
     Latest,
     At(&'a str),
@@ -35,7 +35,7 @@ fn problem<E: std::error::Error>(what: &str, error: &E) -> String {
 }
 
 /// The ARNs of all streams, or of one table's.
-pub(super) async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>, String> {
+pub(crate) async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>, String> {
     let (mut arns, mut start) = (Vec::new(), None);
     for _ in 0..PAGES_MAX {
         let request = client.list_streams().set_table_name(table.map(str::to_owned));
@@ -52,7 +52,7 @@ pub(super) async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<Str
 }
 
 /// The newest stream of a table, described.
-pub(super) async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, String> {
+pub(crate) async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, String> {
     let client = endpoint::streams_client(endpoint);
     let mut arns = arns(&client, Some(table)).await?;
     // A label is a time, so the greatest ARN is the newest stream.
@@ -64,7 +64,7 @@ pub(super) async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, Str
 }
 
 /// A stream with all its shards.
-pub(super) async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
+pub(crate) async fn describe(client: Client, arn: &str) -> Result<Stream, String> {
     let mut stream = Stream {
         client: client.clone(),
         arn: arn.to_owned(),
@@ -95,7 +95,7 @@ pub(super) async fn describe(client: Client, arn: &str) -> Result<Stream, String
 
 impl Stream {
     /// An iterator; `None` when the shard has ended.
-    pub(super) async fn iterator(
+    pub(crate) async fn iterator(
         &self,
         shard: &str,
         start: Start<'_>,
@@ -113,7 +113,7 @@ impl Stream {
     }
 
     /// A page, as a function would get its records, and the next iterator.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         &self,
         iterator: String,
     ) -> Result<(Vec<Record>, Option<String>), String> {
@@ -127,7 +127,7 @@ impl Stream {
     }
 
     /// One record, and its shard.
-    pub(super) async fn find(&self, sequence: &str) -> Option<(String, Record)> {
+    pub(crate) async fn find(&self, sequence: &str) -> Option<(String, Record)> {
         for shard in self.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
             // A shard that does not reach to the record refuses it; the next one is asked.
             let Ok(Some(iterator)) = self.iterator(shard, Start::At(sequence)).await else {

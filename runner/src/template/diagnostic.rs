@@ -140,7 +140,7 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 /// The template's text, and all that was found in it so far.
-pub(super) struct Findings<'t> {
+pub(crate) struct Findings<'t> {
     file: &'t str,
     text: &'t str,
     diagnostics: RefCell<Vec<Diagnostic>>,
@@ -148,7 +148,7 @@ pub(super) struct Findings<'t> {
 }
 
 impl<'t> Findings<'t> {
-    pub(super) fn new(file: &'t str, text: &'t str) -> Findings<'t> {
+    pub(crate) fn new(file: &'t str, text: &'t str) -> Findings<'t> {
         Findings {
             file,
             text,
@@ -158,7 +158,7 @@ impl<'t> Findings<'t> {
     }
 
     /// Adds an error.
-    pub(super) fn error(&self, at: Span, message: impl Into<String>, help: impl Into<String>) {
+    pub(crate) fn error(&self, at: Span, message: impl Into<String>, help: impl Into<String>) {
         self.add(Severity::Error, None, at, message.into(), help.into());
     }
 
@@ -218,7 +218,7 @@ impl<'t> Findings<'t> {
     }
 
     /// The text of a line counted from 1, without its end; empty when there is no such line.
-    pub(super) fn source_line(&self, line: usize) -> &'t str {
+    pub(crate) fn source_line(&self, line: usize) -> &'t str {
         self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default()
     }
 
@@ -228,12 +228,12 @@ impl<'t> Findings<'t> {
     }
 
     /// True when an error was added.
-    pub(super) fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.diagnostics.borrow().iter().any(|found| found.severity == Severity::Error)
     }
 
     /// All findings in the order of their lines; errors first limited to what a reader can take in.
-    pub(super) fn into_parts(self) -> (Diagnostics, Vec<NotEmulated>) {
+    pub(crate) fn into_parts(self) -> (Diagnostics, Vec<NotEmulated>) {
         let mut shown = self.diagnostics.into_inner();
         shown.sort_by_key(|found| (found.line, found.column));
         let more = shown.len().saturating_sub(ERRORS_SHOWN_MAX);
@@ -266,7 +266,7 @@ fn same_in_globals(later: &mut NotEmulated, first: &mut NotEmulated) -> bool {
 }
 
 /// The known name that was probably meant by `name`, if one is near enough.
-pub(super) fn similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
     known
         .into_iter()
@@ -278,7 +278,7 @@ pub(super) fn similar<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
 }
 
 /// `a`, `b` and `c`: names for a message, each once and in order.
-pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: BTreeSet<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     let quoted: Vec<String> = quoted.into_iter().collect();
     match quoted.split_last() {

@@ -26,14 +26,14 @@ const NODES_MAX: usize = 500_000;
 
 /// A place in the tree of a template.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) at: Span,
-    pub(super) kind: Kind,
+pub(crate) struct Node {
+    pub(crate) at: Span,
+    pub(crate) kind: Kind,
 }
 
 /// What stands at a place.
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// No value, `null` or `~`.
     Null,
     /// A scalar; numbers and booleans too, as CloudFormation does not tell `"1"` from `1`.
@@ -48,20 +48,20 @@ pub(super) enum Kind {
 
 /// A key of a mapping and its value.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) key_at: Span,
-    pub(super) value: Node,
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) key_at: Span,
+    pub(crate) value: Node,
 }
 
 impl Node {
     /// The value of a key, if this is a mapping that has it.
-    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
     /// The entries of a mapping; none for anything else.
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[Entry] {
         match &self.kind {
             Kind::Map(entries) => entries,
             _ => &[],
@@ -69,7 +69,7 @@ impl Node {
     }
 
     /// The text of a scalar.
-    pub(super) fn as_text(&self) -> Option<&str> {
+    pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Text(text) => Some(text),
             _ => None,
@@ -77,7 +77,7 @@ impl Node {
     }
 
     /// What this is, for a message.
-    pub(super) fn description(&self) -> &'static str {
+    pub(crate) fn description(&self) -> &'static str {
         match &self.kind {
             Kind::Null => "nothing",
             Kind::Text(_) => "a text",
@@ -89,7 +89,7 @@ impl Node {
 }
 
 /// Reads the text; `None` when an error was reported that leaves no tree.
-pub(super) fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
+pub(crate) fn parse(text: &str, findings: &Findings<'_>) -> Option<Node> {
     let start = Span { line: 1, column: 1, width: 1 };
     if text.len() > TEMPLATE_BYTES_MAX {
         findings.error(

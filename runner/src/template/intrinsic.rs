@@ -5,7 +5,7 @@ use crate::template::diagnostic::{listed, similar};
 
 /// An intrinsic function of CloudFormation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Intrinsic {
+pub(crate) enum Intrinsic {
     Ref,
     Condition,
     GetAtt,

@@ -13,8 +13,8 @@
 
 mod bucket;
 mod condition;
-mod diagnostic;
-mod document;
+pub(crate) mod diagnostic;
+pub(crate) mod document;
 mod elsewhere;
 mod event;
 mod function;

@@ -91,7 +91,16 @@ fn the_projects_own_template_gives_its_stack() {
     let tables: Vec<&str> = stack.tables.iter().map(|table| table.name.as_str()).collect();
     assert_eq!(
         tables,
-        ["movies", "votes", "totals", "movies-history", "products", "order-lines", "fan-out-jobs"]
+        [
+            "movies",
+            "votes",
+            "totals",
+            "movies-history",
+            "products",
+            "order-lines",
+            "fan-out-jobs",
+            "weir-migrations"
+        ]
     );
     for function in &stack.functions {
         // One name everywhere: `fan-out` is the binary, `FanOutFunction` the resource.

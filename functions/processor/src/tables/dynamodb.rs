@@ -39,25 +39,47 @@ pub(crate) fn failure_of<E>(
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
-    let TableName { name, setting } = table;
-    let service = error.as_service_error();
-    let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
-    match service.and_then(ProvideErrorMetadata::code) {
+    match request_failure(doing, &table.name, table.setting, error) {
+        Failure::Fatal(reason) if code_of(error) == Some("ValidationException") => {
+            Failure::Fatal(format!("{reason}; the table must have {key}"))
+        }
+        failure => failure,
+    }
+}
+
+fn code_of<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<&str> {
+    error.as_service_error().and_then(ProvideErrorMetadata::code)
+}
+
+/// What the failure of a request on a table means; the environment variable `setting` names the
+/// table.
+pub(crate) fn request_failure<E>(
+    doing: &str,
+    table: &str,
+    setting: &str,
+    error: &SdkError<E>,
+) -> Failure
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    match code_of(error) {
         Some("ResourceNotFoundException") => Failure::Fatal(format!(
-            "table=`{name}` does not exist; create it, or correct {setting}"
+            "table=`{table}` does not exist; create it, or correct {setting}"
         )),
         Some(
             code @ ("AccessDeniedException"
             | "UnrecognizedClientException"
             | "InvalidSignatureException"),
         ) => Failure::Fatal(format!(
-            "{doing} on table=`{name}` ({setting}) is not allowed: {code}; check the function's role and its region"
+            "{doing} on table=`{table}` ({setting}) is not allowed: {code}; check the function's role and its region"
         )),
-        Some("ValidationException") => Failure::Fatal(format!(
-            "{doing} on table=`{name}` ({setting}) was refused: {message}; the table must have {key}"
-        )),
+        Some("ValidationException") => {
+            let service = error.as_service_error();
+            let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
+            Failure::Fatal(format!("{doing} on table=`{table}` ({setting}) was refused: {message}"))
+        }
         _ => Failure::Retry(format!(
-            "{doing} on table=`{name}` failed: {}",
+            "{doing} on table=`{table}` failed: {}",
             DisplayErrorContext(error)
         )),
     }

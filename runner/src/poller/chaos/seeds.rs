@@ -1,5 +1,6 @@
 //! Many seeds: the pure mapping and the real rules, with every fault of the plan, on a random
-//! history of a table. Whatever happens, totals, archive and histories end as the truth says.
+//! history of a table. Whatever happens, totals, archive, histories and the targets of a migration
+//! end as the truth says.
 //!
 //! No process, socket or clock: hundreds of seeds take seconds. `SEEDS=1000` runs as many;
 //! `FIRST_SEED=17 SEEDS=1` runs one again.
@@ -8,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::stream_record::{LambdaRecord, decode_lambda_record};
-use model::{AttributeValue, Item, Number};
+use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, Number};
 use rules::archive::{Archive, Bucket, Rows, parse_columns};
 use rules::counters::{Counters, Total};
+use rules::migration::{Direction, Migration, Registers, Target, visible};
 use rules::versions::{Head, Retention, Version, Versions, Write, history_key, missing, plan};
-use rules::{Found, Join as _, Rule, fold};
+use rules::{Effect, Found, Join as _, Rule, fold};
 use serde_json::{Value, json};
 
 use super::plan::{InvocationFault, Plan};
@@ -162,6 +164,7 @@ struct Tables {
     totals: BTreeMap<String, Item>,
     archive: BTreeMap<Bucket, Rows>,
     histories: BTreeMap<String, (Option<Head>, BTreeMap<u64, Version>)>,
+    targets: BTreeMap<Target, Item>,
 }
 
 impl Tables {
@@ -193,6 +196,9 @@ impl Tables {
         for (item, joined) in folded.changes {
             self.add(item, &joined.value);
         }
+        for (target, joined) in folded.registers {
+            self.join(target, &joined.value);
+        }
     }
 
     fn add(&mut self, item: String, changes: &rules::versions::Changes) {
@@ -214,6 +220,14 @@ impl Tables {
             }
         }
         *head = Some(plan.head);
+    }
+
+    fn join(&mut self, target: Target, said: &Registers) {
+        let known = self.targets.get(&target).map(|item| Registers::from_item(item).unwrap());
+        if let Some(joined) = known.unwrap_or_default().joined(said) {
+            let key = target.key.to_item(&key_schema("pk"));
+            self.targets.insert(target, joined.to_item(&key));
+        }
     }
 }
 
@@ -392,6 +406,42 @@ impl World<'_> {
     }
 }
 
+fn key_schema(name: &str) -> KeySchema {
+    let attribute_type = KeyAttributeType::S;
+    KeySchema { partition: KeyAttribute { name: name.to_owned(), attribute_type }, sort: None }
+}
+
+/// Slots become targets whose key changes with their votes, and parts that come and go.
+fn migration() -> Migration {
+    let plan = json!({
+        "migration": "chaos", "kind": "restructure", "inverse": [], "segments": 1, "gate_seconds": 1,
+        "from": [{ "table": "slots", "items": [
+            { "to": "targets", "transform": ". + {group: (.votes % 3)}", "key": { "pk": "{slot}/{group}" } },
+            { "to": "targets", "transform": "select(.votes > 500)", "key": { "pk": "large/{slot}" } },
+        ] }],
+    });
+    let schemas = [("slots", "slot"), ("targets", "pk")];
+    let schemas = schemas.map(|(table, key)| (table.to_owned(), key_schema(key))).into();
+    let plan = serde_json::from_value(plan).unwrap();
+    Migration::compile(&plan, Direction::Forward, &schemas).unwrap()
+}
+
+/// What the backfill says of each item of the table as it is in the end; it may come before any
+/// record, and after all of them.
+fn backfill(migration: &Migration, history: &History, tables: &mut Tables) {
+    for (slot, votes) in &history.slots {
+        let item = slot_item(slot, *votes);
+        for effect in migration.backfill("slots", &item).unwrap() {
+            let Effect::Registers { target, registers } = effect else { panic!("{effect:?}") };
+            tables.join(target, &registers);
+        }
+    }
+}
+
+fn slot_item(slot: &str, votes: u64) -> Item {
+    Item::new().with("slot", slot).with("votes", Number::from(votes))
+}
+
 fn settings(mapping_id: &str, draws: &mut Draws) -> Settings {
     let mut settings = Settings::new(mapping_id, "arn:function", ARN);
     settings.batch_size = 1 + draws.index(12);
@@ -403,7 +453,7 @@ fn settings(mapping_id: &str, draws: &mut Draws) -> Settings {
     settings
 }
 
-fn run(seed: u64) -> BTreeMap<&'static str, u64> {
+fn run(seed: u64, migration: &Migration) -> BTreeMap<&'static str, u64> {
     let mut draws = Draws(mix(seed));
     let mut history = History::of(&mut draws);
     let counters = Counters {
@@ -416,8 +466,15 @@ fn run(seed: u64) -> BTreeMap<&'static str, u64> {
     let mut tables = Tables::default();
     let mut faults = BTreeMap::new();
     let versions = Versions { table: "slots".to_owned() };
-    let rules: [(&str, &dyn Rule); 3] =
-        [("counters", &counters), ("archive", &archive), ("versions", &versions)];
+    if draws.below(2) == 0 {
+        backfill(migration, &history, &mut tables);
+    }
+    let rules: [(&str, &dyn Rule); 4] = [
+        ("counters", &counters),
+        ("archive", &archive),
+        ("versions", &versions),
+        ("migration", migration),
+    ];
     for (name, rule) in rules {
         let settings = settings(name, &mut draws);
         let world = World {
@@ -440,7 +497,9 @@ fn run(seed: u64) -> BTreeMap<&'static str, u64> {
             *faults.entry(fault).or_default() += count;
         }
     }
+    backfill(migration, &history, &mut tables);
     check(seed, &history, &tables);
+    check_targets(seed, migration, &history, &tables);
     faults
 }
 
@@ -479,6 +538,17 @@ fn check_histories(seed: u64, history: &History, tables: &Tables) {
     }
 }
 
+fn check_targets(seed: u64, migration: &Migration, history: &History, tables: &Tables) {
+    let slots = history.slots.iter();
+    let expected: BTreeMap<Target, Item> = slots
+        .flat_map(|(slot, votes)| migration.outputs("slots", &slot_item(slot, *votes)).unwrap())
+        .collect();
+    let stands = tables.targets.iter();
+    let stands: BTreeMap<Target, Item> =
+        stands.filter_map(|(target, item)| Some((target.clone(), visible(item)?))).collect();
+    assert_eq!(stands, expected, "seed {seed}: targets of the migration");
+}
+
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
@@ -487,8 +557,9 @@ fn number(variable: &str, default: u64) -> u64 {
 fn every_table_is_the_truth_under_every_seed() {
     let (first, seeds) = (number("FIRST_SEED", 0), number("SEEDS", 200));
     let mut faults: BTreeMap<&str, u64> = BTreeMap::new();
+    let migration = migration();
     for seed in first..first + seeds {
-        for (fault, count) in run(seed) {
+        for (fault, count) in run(seed, &migration) {
             *faults.entry(fault).or_default() += count;
         }
     }

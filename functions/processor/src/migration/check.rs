@@ -1,0 +1,342 @@
+//! The live diff: what the sources become against what stands in the targets, while both change.
+//!
+//! A difference may be a change that is still on its way. Suspects are therefore looked at again,
+//! some times with a pause; what still differs then is counted, and repaired if that is wanted. A
+//! repair is stated as of the last stamp that the target knows, and after it: the target was read
+//! first and the source after it, so the source is at least as new, and any later record wins.
+//! (As the reconciler of counters does it.)
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::Item;
+use model::json::item_to_string;
+use rules::Stamp;
+use rules::migration::{
+    MARK, Migration, Register, Registers, SourceItem, Target, key_of, unmarked, visible,
+};
+
+use super::control::{Tally, Task, sdk};
+use super::targets::load_items;
+use super::task::Worker;
+use crate::back_off::{Deadline, RetryPolicy};
+use crate::failure::Failure;
+use crate::settings::CONTROL_TABLE;
+use crate::tables::attribute_value::to_sdk_item;
+use crate::tables::dynamodb::request_failure;
+
+/// How often a suspect is looked at again, and how long is waited in between: a stream function
+/// that keeps up is done with a record within a second or two.
+const LOOKS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(600);
+
+/// What is wrong with a target.
+struct Difference {
+    kind: &'static str,
+    target: Target,
+    text: String,
+    /// What the target's registers have to say.
+    repair: Registers,
+}
+
+/// Compares what source items become with their targets.
+pub(super) async fn sources(
+    worker: &Worker<'_>,
+    task: &Task,
+    items: &[Item],
+    tally: &mut Tally,
+    deadline: Deadline,
+) -> Result<(), Failure> {
+    let migration = &worker.migration;
+    let mut suspects: Vec<Item> = Vec::new();
+    for item in items {
+        match migration.outputs(&task.table, item) {
+            Ok(_) => suspects.push(item.clone()),
+            Err(reason) => {
+                let key = migration.source_item(&task.table, item).map_err(Failure::Fatal)?;
+                tally.sample("refused", &format!("{key}: {reason}"));
+            }
+        }
+        if let Some(inverse) = worker.inverse()
+            && let Err(reason) = is_invertible(migration, inverse, &task.table, item)
+        {
+            tally.sample("not_invertible", &reason);
+        }
+    }
+    let mut found = Vec::new();
+    for look in 0..LOOKS {
+        if look > 0 {
+            tokio::time::sleep(PAUSE).await;
+            suspects = reread(worker, &task.table, &suspects).await?;
+        }
+        found = differences(worker, task, &suspects).await?;
+        suspects = found.iter().map(|(source, _)| source.clone()).collect();
+        if suspects.is_empty() || deadline.is_over() {
+            break;
+        }
+    }
+    let found = found.into_iter().map(|(_, difference)| difference).collect();
+    report(worker, task, found, tally).await
+}
+
+/// Reads source items again; those that are gone have no targets to compare, the check of the
+/// targets finds what is left of them.
+async fn reread(worker: &Worker<'_>, table: &str, items: &[Item]) -> Result<Vec<Item>, Failure> {
+    let schema = worker.migration.schema(table).ok_or_else(|| unknown(table))?;
+    let keys = items.iter().map(|item| key_of(item, schema));
+    let client = &worker.control.client;
+    let found = load_items(client, table, schema, keys, RetryPolicy::CONTENDED).await?;
+    Ok(found.into_values().collect())
+}
+
+/// The first difference of each item that has one, with what the repair would say. The targets are
+/// read first and the sources after them, so that a repair may follow from what was read.
+async fn differences(
+    worker: &Worker<'_>,
+    task: &Task,
+    items: &[Item],
+) -> Result<Vec<(Item, Difference)>, Failure> {
+    let migration = &worker.migration;
+    let mut standing = load_targets(worker, task, items).await?;
+    let mut found = Vec::new();
+    for item in reread(worker, &task.table, items).await? {
+        let Ok(outputs) = migration.outputs(&task.table, &item) else { continue };
+        let source = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?.to_string();
+        for (target, expected) in outputs {
+            let schema = migration.schema(&target.table).ok_or_else(|| unknown(&target.table))?;
+            let key = item_to_string(&target.key.to_item(schema));
+            let stands = standing.get_mut(&target.table).and_then(|items| items.remove(&key));
+            let seen = stands.as_ref().and_then(visible);
+            if seen.as_ref() == Some(&expected) {
+                continue;
+            }
+            let known = stands.as_ref().map(Registers::from_item);
+            let stamp = match &known {
+                Some(Ok(registers)) => {
+                    registers.get(&source).map_or_else(Stamp::lowest, |said| said.stamp.clone())
+                }
+                _ => Stamp::lowest(),
+            };
+            let kind = if seen.is_none() { "missing" } else { "different" };
+            let text = format!("{} {key}, from {source}", target.table);
+            let register = Register { stamp: stamp.reconciled(task.run), item: Some(expected) };
+            let repair = Registers::of(source.clone(), register);
+            found.push((item.clone(), Difference { kind, target, text, repair }));
+        }
+    }
+    Ok(found)
+}
+
+async fn load_targets(
+    worker: &Worker<'_>,
+    task: &Task,
+    items: &[Item],
+) -> Result<BTreeMap<String, BTreeMap<String, Item>>, Failure> {
+    let migration = &worker.migration;
+    let mut wanted: BTreeMap<String, Vec<Item>> = BTreeMap::new();
+    for target in
+        items.iter().filter_map(|item| migration.outputs(&task.table, item).ok()).flatten()
+    {
+        let (target, _) = target;
+        let schema = migration.schema(&target.table).ok_or_else(|| unknown(&target.table))?;
+        wanted.entry(target.table).or_default().push(target.key.to_item(schema));
+    }
+    let mut standing = BTreeMap::new();
+    for (table, keys) in wanted {
+        let schema = migration.schema(&table).ok_or_else(|| unknown(&table))?;
+        let client = &worker.control.client;
+        let items = load_items(client, &table, schema, keys, RetryPolicy::CONTENDED).await?;
+        standing.insert(table, items);
+    }
+    Ok(standing)
+}
+
+/// Looks for target items that the source items in their marks no longer have.
+pub(super) async fn targets(
+    worker: &Worker<'_>,
+    task: &Task,
+    items: &[Item],
+    tally: &mut Tally,
+    deadline: Deadline,
+) -> Result<(), Failure> {
+    let mut suspects: Vec<Item> = Vec::new();
+    for item in items {
+        match Registers::from_item(item) {
+            Ok(registers) if registers.is_tombstone() => tally.count("tombstones", 1),
+            Ok(_) => suspects.push(item.clone()),
+            Err(error) => {
+                let key = worker.migration.schema(&task.table).map(|schema| key_of(item, schema));
+                let key = key.as_ref().map(item_to_string).unwrap_or_default();
+                tally.sample("foreign", &format!("{} {key}: {error}", task.table));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for look in 0..LOOKS {
+        if look > 0 {
+            tokio::time::sleep(PAUSE).await;
+            suspects = reread(worker, &task.table, &suspects).await?;
+        }
+        found = extras(worker, task, &suspects).await?;
+        suspects = found.iter().map(|(target, _)| target.clone()).collect();
+        if suspects.is_empty() || deadline.is_over() {
+            break;
+        }
+    }
+    let found = found.into_iter().map(|(_, difference)| difference).collect();
+    report(worker, task, found, tally).await
+}
+
+async fn extras(
+    worker: &Worker<'_>,
+    task: &Task,
+    items: &[Item],
+) -> Result<Vec<(Item, Difference)>, Failure> {
+    let migration = &worker.migration;
+    let schema = migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
+    let claims = claims(migration, items);
+    let mut sources: BTreeMap<String, Item> = BTreeMap::new();
+    let mut keys: BTreeMap<String, BTreeMap<String, Item>> = BTreeMap::new();
+    for (_, source, _) in &claims {
+        let by_text = keys.entry(source.table.clone()).or_default();
+        by_text.insert(source.to_string(), source.key.clone());
+    }
+    for (table, keys) in keys {
+        let schema = migration.schema(&table).ok_or_else(|| unknown(&table))?;
+        let client = &worker.control.client;
+        let wanted = keys.into_values();
+        let items = load_items(client, &table, schema, wanted, RetryPolicy::CONTENDED).await?;
+        for item in items.into_values() {
+            let source = migration.source_item(&table, &item).map_err(Failure::Fatal)?;
+            sources.insert(source.to_string(), item);
+        }
+    }
+    let mut found = Vec::new();
+    for (item, source, register) in claims {
+        let text = source.to_string();
+        let outputs = match sources.get(&text).map(|item| migration.outputs(&source.table, item)) {
+            None => BTreeMap::new(),
+            Some(Ok(outputs)) => outputs,
+            // Counted where the source is checked.
+            Some(Err(_)) => continue,
+        };
+        let key = schema.key_of_item(item).map_err(|error| Failure::Fatal(error.to_string()))?;
+        let target = Target {
+            migration: migration.name().to_owned(),
+            table: task.table.clone(),
+            key,
+            adopts: false,
+        };
+        if outputs.contains_key(&target) {
+            continue;
+        }
+        let repair = Register { stamp: register.stamp.reconciled(task.run), item: None };
+        let repair = Registers::of(text.clone(), repair);
+        let key = item_to_string(&key_of(item, schema));
+        let text = format!("{} {key}, from {text}", task.table);
+        found.push((item.clone(), Difference { kind: "extra", target, text, repair }));
+    }
+    Ok(found)
+}
+
+/// Each source item that a target's mark says to have it. Marks of other plans' tables are not
+/// this migration's business.
+fn claims<'i>(migration: &Migration, items: &'i [Item]) -> Vec<(&'i Item, SourceItem, Register)> {
+    let mut claims = Vec::new();
+    for item in items {
+        let Ok(registers) = Registers::from_item(item) else { continue };
+        for (source, register) in registers.iter().filter(|(_, said)| said.item.is_some()) {
+            if let Ok(source) = source.parse::<SourceItem>()
+                && migration.reads(&source.table)
+            {
+                claims.push((item, source, register.clone()));
+            }
+        }
+    }
+    claims
+}
+
+async fn report(
+    worker: &Worker<'_>,
+    task: &Task,
+    found: Vec<Difference>,
+    tally: &mut Tally,
+) -> Result<(), Failure> {
+    for Difference { kind, target, text, repair } in found {
+        tally.sample(kind, &text);
+        if task.repairs && worker.targets.join(&target, &repair).await? {
+            tally.count("repaired", 1);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the way back makes exactly this item of what it becomes.
+fn is_invertible(
+    migration: &Migration,
+    inverse: &Migration,
+    table: &str,
+    item: &Item,
+) -> Result<(), String> {
+    let Some(item) = visible(item) else { return Ok(()) };
+    let source = migration.source_item(table, &item)?;
+    let mut made: BTreeSet<String> = BTreeSet::new();
+    for (target, output) in migration.outputs(table, &item).unwrap_or_default() {
+        for (origin, original) in inverse.outputs(&target.table, &output)? {
+            let back = inverse.source_item(&origin.table, &original)?;
+            if back != source || original != item {
+                return Err(format!("{source} becomes something that goes back to {back}"));
+            }
+            made.insert(back.to_string());
+        }
+    }
+    if made.is_empty() { Err(format!("{source} has no way back")) } else { Ok(()) }
+}
+
+/// Takes the marks off items that one source has.
+pub(super) async fn unmark(
+    worker: &Worker<'_>,
+    task: &Task,
+    items: &[Item],
+    tally: &mut Tally,
+) -> Result<(), Failure> {
+    let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
+    let marked = items.iter().filter_map(|item| {
+        let registers = Registers::from_item(item).ok()?;
+        (!registers.is_tombstone()).then_some(item)
+    });
+    let requests = marked.map(|item| async move {
+        let mark = item.get(MARK).map(sdk);
+        let request = worker
+            .control
+            .client
+            .update_item()
+            .table_name(&task.table)
+            .set_key(Some(to_sdk_item(&key_of(&unmarked(item), schema))))
+            .update_expression("REMOVE #mark")
+            .condition_expression("#mark = :mark")
+            .expression_attribute_names("#mark", MARK)
+            .set_expression_attribute_values(mark.map(|mark| [(":mark".to_owned(), mark)].into()));
+        match request.send().await {
+            Ok(_) => Ok(true),
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(|error| error.is_conditional_check_failed_exception()) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(request_failure("UpdateItem", &task.table, CONTROL_TABLE, &error)),
+        }
+    });
+    for done in futures::future::join_all(requests).await {
+        if done? {
+            tally.count("unmarked", 1);
+        }
+    }
+    Ok(())
+}
+
+fn unknown(table: &str) -> Failure {
+    Failure::Fatal(format!("the key schema of `{table}` is not known"))
+}

@@ -1,0 +1,306 @@
+//! The control table: which migrations are active, their plans, and the tasks of their workers.
+//!
+//! Every item has the keys `migration` and `entry`. What an entry is for is in
+//! `docs/formats/control.md`. Nothing is decided here.
+
+use std::collections::{BTreeMap, HashMap};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use model::{AttributeValue, Item, Number};
+use rules::migration::Direction;
+
+use crate::failure::Failure;
+use crate::settings::CONTROL_TABLE;
+use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
+use crate::tables::dynamodb::request_failure;
+
+/// The partition key of what belongs to no single migration.
+const ALL: &str = "*";
+/// What the entries of tasks begin with.
+pub(crate) const TASK_PREFIX: &str = "TASK#";
+/// Partitions over which the notes of tombstones are spread: one takes 1,000 writes per second.
+const NOTE_BUCKETS: u64 = 16;
+
+/// The control table.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    pub(crate) client: Client,
+    table: String,
+}
+
+/// A migration that is to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Active {
+    pub(crate) migration: String,
+    pub(crate) direction: Direction,
+    pub(crate) fingerprint: String,
+}
+
+impl Control {
+    pub(crate) fn new(client: Client, table: String) -> Self {
+        Self { client, table }
+    }
+
+    /// The table's name.
+    pub(crate) fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// Reads an entry, strongly consistent.
+    pub(crate) async fn get(&self, migration: &str, entry: &str) -> Result<Option<Item>, Failure> {
+        let answer = self
+            .client
+            .get_item()
+            .table_name(&self.table)
+            .set_key(Some(key(migration, entry)))
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(|error| request_failure("GetItem", &self.table, CONTROL_TABLE, &error))?;
+        answer.item.map(from_sdk_item).transpose()
+    }
+
+    /// The migrations that are active now. A batch whose invocation reads this after a migration
+    /// was made active is part of that migration; what an earlier invocation passed over was
+    /// written before, and the backfill reads it.
+    pub(crate) async fn active(&self) -> Result<Vec<Active>, Failure> {
+        let item = self.get(ALL, "ACTIVE").await?.unwrap_or_default();
+        let active = item.get("active").and_then(AttributeValue::as_map);
+        let active = active.into_iter().flatten().map(|(migration, members)| {
+            let members = members.as_map()?;
+            let direction = match members.get("direction")?.as_str()? {
+                "forward" => Direction::Forward,
+                "reverse" => Direction::Reverse,
+                _ => return None,
+            };
+            let fingerprint = members.get("fingerprint")?.as_str()?.to_owned();
+            Some(Active { migration: migration.clone(), direction, fingerprint })
+        });
+        active.collect::<Option<_>>().ok_or_else(|| {
+            Failure::Fatal(format!("table=`{}` has a damaged entry `ACTIVE`", self.table))
+        })
+    }
+
+    /// Replaces an entry if its revision is still `revision`; 0 stands for an entry that is not
+    /// there. Answers whether it was.
+    pub(crate) async fn replace(&self, item: &Item, revision: u64) -> Result<bool, Failure> {
+        let request =
+            self.client.put_item().table_name(&self.table).set_item(Some(to_sdk_item(item)));
+        let request = if revision == 0 {
+            request.condition_expression("attribute_not_exists(#guard)")
+        } else {
+            request
+                .condition_expression("#guard = :guard")
+                .expression_attribute_values(":guard", SdkValue::N(revision.to_string()))
+        };
+        match request.expression_attribute_names("#guard", "revision").send().await {
+            Ok(_) => Ok(true),
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(|error| error.is_conditional_check_failed_exception()) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(request_failure("PutItem", &self.table, CONTROL_TABLE, &error)),
+        }
+    }
+
+    /// Notes a tombstone before it is written, so that it is found again when it is no longer
+    /// needed. A note without a tombstone does no harm.
+    pub(crate) async fn note_tombstone(
+        &self,
+        migration: &str,
+        table: &str,
+        key_text: &str,
+        stamp: &str,
+    ) -> Result<(), Failure> {
+        let hash = xxhash_rust::xxh3::xxh3_128(key_text.as_bytes());
+        let bucket = u64::try_from(hash % u128::from(NOTE_BUCKETS)).unwrap_or(0);
+        self.note(
+            &format!("{migration}/tombstones/{bucket:02}"),
+            &format!("TOMBSTONE#{table}#{hash:032x}"),
+            &[("table", table), ("key", key_text), ("at", stamp)],
+        )
+        .await
+    }
+
+    /// Notes something that a person must look at: two source items for one target, or an item
+    /// that stood there before.
+    pub(crate) async fn note_problem(
+        &self,
+        migration: &str,
+        kind: &str,
+        table: &str,
+        key_text: &str,
+        reason: &str,
+    ) -> Result<(), Failure> {
+        let hash = xxhash_rust::xxh3::xxh3_128(key_text.as_bytes());
+        self.note(
+            migration,
+            &format!("PROBLEM#{kind}#{table}#{hash:032x}"),
+            &[("table", table), ("key", key_text), ("reason", reason)],
+        )
+        .await
+    }
+
+    async fn note(
+        &self,
+        migration: &str,
+        entry: &str,
+        members: &[(&str, &str)],
+    ) -> Result<(), Failure> {
+        let mut item = key(migration, entry);
+        item.extend(
+            members
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), SdkValue::S((*text).to_owned()))),
+        );
+        let request = self.client.put_item().table_name(&self.table).set_item(Some(item));
+        let sent = request.send().await;
+        sent.map(drop)
+            .map_err(|error| request_failure("PutItem", &self.table, CONTROL_TABLE, &error))
+    }
+}
+
+fn key(migration: &str, entry: &str) -> HashMap<String, SdkValue> {
+    HashMap::from([
+        ("migration".to_owned(), SdkValue::S(migration.to_owned())),
+        ("entry".to_owned(), SdkValue::S(entry.to_owned())),
+    ])
+}
+
+/// What a task does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Reads a segment of a source table and states what its items become.
+    Backfill,
+    /// Compares what a segment of a source table becomes with the targets.
+    CheckSource,
+    /// Looks in a segment of a target table for items that no source has.
+    CheckTarget,
+    /// Takes the marks off the items of a segment of a target table.
+    Unmark,
+}
+
+impl Work {
+    fn from_text(text: &str) -> Option<Self> {
+        Some(match text {
+            "backfill" => Self::Backfill,
+            "check-source" => Self::CheckSource,
+            "check-target" => Self::CheckTarget,
+            "unmark" => Self::Unmark,
+            _ => return None,
+        })
+    }
+}
+
+/// A task: one segment of one table, worked on in slices of time. Its entry is
+/// `TASK#<run>#<work>#<table>#<segment>`.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) item: Item,
+    pub(crate) migration: String,
+    pub(crate) work: Work,
+    pub(crate) table: String,
+    pub(crate) segment: i32,
+    pub(crate) segments: i32,
+    pub(crate) fingerprint: String,
+    /// The key after which the scan goes on.
+    pub(crate) cursor: Option<Item>,
+    pub(crate) done: bool,
+    /// Whether differences are to be repaired.
+    pub(crate) repairs: bool,
+    /// The number of the check, part of the stamps of its repairs.
+    pub(crate) run: u64,
+    pub(crate) revision: u64,
+    pub(crate) owner: Option<String>,
+    /// Milliseconds since 1970 until when the owner has it for itself.
+    pub(crate) leased_until: u64,
+}
+
+impl Task {
+    /// Reads an entry; none if it is no task.
+    pub(crate) fn from_item(item: &Item) -> Option<Self> {
+        let text = |name: &str| item.get(name).and_then(AttributeValue::as_str);
+        let number = |name: &str| item.get(name)?.as_number()?.to_u64();
+        let flag = |name: &str| item.get(name) == Some(&AttributeValue::Bool(true));
+        Some(Self {
+            item: item.clone(),
+            migration: text("migration")?.to_owned(),
+            work: Work::from_text(text("work")?)?,
+            table: text("table")?.to_owned(),
+            segment: i32::try_from(number("segment")?).ok()?,
+            segments: i32::try_from(number("segments")?).ok()?,
+            fingerprint: text("fingerprint")?.to_owned(),
+            cursor: item.get("cursor").and_then(AttributeValue::as_map).cloned().map(Item),
+            done: flag("done"),
+            repairs: flag("repairs"),
+            run: number("run").unwrap_or(0),
+            revision: number("revision")?,
+            owner: text("owner").map(str::to_owned),
+            leased_until: number("leased_until").unwrap_or(0),
+        })
+    }
+
+    /// The task as it is to be written next, one revision later.
+    pub(crate) fn next(&self, change: impl FnOnce(&mut Item)) -> Item {
+        let mut item = self.item.clone();
+        change(&mut item);
+        item.insert("revision".to_owned(), AttributeValue::N(Number::from(self.revision + 1)));
+        item
+    }
+}
+
+/// Counts by name, and a few samples, as tasks report them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    pub(crate) samples: Vec<String>,
+}
+
+/// Samples that a task keeps: enough to see what is wrong.
+const SAMPLES_MAX: usize = 5;
+/// Characters of a sample at most.
+const SAMPLE_CHARACTERS_MAX: usize = 500;
+
+impl Tally {
+    pub(crate) fn count(&mut self, name: &'static str, more: usize) {
+        *self.counts.entry(name).or_default() += more as u64;
+    }
+
+    /// Counts a thing that a person may want to look at.
+    pub(crate) fn sample(&mut self, name: &'static str, text: &str) {
+        self.count(name, 1);
+        if self.samples.len() < SAMPLES_MAX {
+            self.samples
+                .push(format!("{name}: {text}").chars().take(SAMPLE_CHARACTERS_MAX).collect());
+        }
+    }
+
+    /// Adds these counts to those of a task's entry.
+    pub(crate) fn add_to(&self, item: &mut Item) {
+        let counts = item.remove("counts");
+        let mut counts =
+            counts.as_ref().and_then(AttributeValue::as_map).cloned().unwrap_or_default();
+        for (name, more) in &self.counts {
+            let known = counts.get(*name).and_then(AttributeValue::as_number);
+            let sum = known.and_then(|number| number.to_u64()).unwrap_or(0) + more;
+            counts.insert((*name).to_owned(), AttributeValue::N(Number::from(sum)));
+        }
+        item.insert("counts".to_owned(), AttributeValue::M(counts));
+        let mut samples = match item.remove("samples") {
+            Some(AttributeValue::L(samples)) => samples,
+            _ => Vec::new(),
+        };
+        samples.extend(self.samples.iter().map(|text| AttributeValue::from(text.as_str())));
+        samples.truncate(SAMPLES_MAX);
+        item.insert("samples".to_owned(), AttributeValue::L(samples));
+    }
+}
+
+/// A value for the SDK.
+pub(crate) fn sdk(value: &AttributeValue) -> SdkValue {
+    to_sdk(value)
+}

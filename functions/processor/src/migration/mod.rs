@@ -1,0 +1,246 @@
+//! The function `migration`: stream records of source tables into targets, and records of the
+//! control table's stream into work on tasks.
+//!
+//! Which migrations are active is read from the control table at the beginning of each invocation,
+//! strongly consistent: a batch that is passed over was written before the migration was made
+//! active, and the backfill, which begins after that, reads what it wrote.
+
+mod check;
+pub(crate) mod control;
+mod describe;
+mod targets;
+mod task;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::stream_record::LambdaRecord;
+use model::{AttributeValue, Item, KeySchema};
+use rules::migration::{Direction, Migration, Plan};
+use tracing::info;
+
+use crate::back_off::{Deadline, RetryPolicy};
+use crate::event::{BatchItemFailure, BatchResponse, Delivered};
+use crate::failure::Failure;
+use crate::frame::Frame;
+use crate::object_store::ObjectStore;
+use crate::quarantine::Quarantine;
+use control::{Active, Control, TASK_PREFIX};
+use targets::Targets;
+use task::{Idle, Pace, TASK_DIRECTION, Worker};
+
+/// Plans that are kept compiled at most; beyond that all are compiled anew.
+const COMPILED_MAX: usize = 64;
+
+/// The function.
+pub(crate) struct Migrations<O> {
+    control: Control,
+    quarantine: Quarantine<O>,
+    retry: RetryPolicy,
+    /// This process, as an owner of leases.
+    name: String,
+    compiled: Mutex<BTreeMap<Active, Arc<Migration>>>,
+}
+
+/// A batch, told apart by what its records are from.
+enum Batch {
+    Control,
+    Sources,
+}
+
+/// The frame of one batch: the migrations that are active now, and their targets.
+pub(crate) type SourcesFrame<O> = Frame<Vec<Arc<Migration>>, Targets, O>;
+
+/// What is to be done with a batch.
+pub(crate) enum Begun<O> {
+    /// It is the frame's.
+    Frame(SourcesFrame<O>),
+    /// It is done.
+    Done(BatchResponse),
+}
+
+impl<O: ObjectStore + Clone> Migrations<O> {
+    pub(crate) fn new(control: Control, quarantine: Quarantine<O>, retry: RetryPolicy) -> Self {
+        let name = format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(0_u8));
+        Self { control, quarantine, retry, name, compiled: Mutex::default() }
+    }
+
+    /// Does a batch of the control table; makes the frame for a batch of a source table.
+    pub(crate) async fn begin(
+        &self,
+        batch: &[Delivered<'_>],
+        deadline: Deadline,
+    ) -> Result<Begun<O>, Failure> {
+        match self.kind(batch)? {
+            Batch::Control => Ok(Begun::Done(self.work(batch, deadline).await)),
+            Batch::Sources => {
+                let mut migrations = Vec::new();
+                let mut schemas = BTreeMap::new();
+                for active in self.control.active().await? {
+                    let migration = self.migration(&active).await?;
+                    schemas.extend(migration.schemas().clone());
+                    migrations.push(migration);
+                }
+                Ok(Begun::Frame(Frame {
+                    rule: migrations,
+                    executor: Targets::new(self.control.clone(), schemas, self.retry),
+                    quarantine: self.quarantine.clone(),
+                }))
+            }
+        }
+    }
+
+    /// A mapping has one stream, so all records of a batch are from one table.
+    fn kind(&self, batch: &[Delivered<'_>]) -> Result<Batch, Failure> {
+        let first = batch.iter().find_map(|delivered| delivered.record.as_ref().ok());
+        let Some(record) = first else {
+            // Nothing can be read: the frame puts it aside.
+            return Ok(Batch::Sources);
+        };
+        let arn: model::arn::StreamArn = record
+            .event_source_arn
+            .parse()
+            .map_err(|error| Failure::Fatal(format!("`eventSourceARN`: {error}")))?;
+        Ok(if arn.table.table == self.control.table() { Batch::Control } else { Batch::Sources })
+    }
+
+    /// The compiled migration of a plan: compiling jq takes some milliseconds.
+    async fn migration(&self, active: &Active) -> Result<Arc<Migration>, Failure> {
+        if let Some(known) = self.compiled().get(active) {
+            return Ok(Arc::clone(known));
+        }
+        let wrong =
+            |reason: String| Failure::Fatal(format!("migration `{}`: {reason}", active.migration));
+        let (plan, fingerprint) = self.plan(&active.migration).await?;
+        if fingerprint != active.fingerprint {
+            return Err(wrong(
+                "its plan is not the one that it was started with; abort it and start it anew"
+                    .to_owned(),
+            ));
+        }
+        let schemas = self.schemas(&plan).await?;
+        let migration =
+            Migration::compile(&plan, active.direction, &schemas).map_err(|errors| {
+                let reasons: Vec<_> = errors.iter().map(ToString::to_string).collect();
+                wrong(reasons.join("; "))
+            })?;
+        let migration = Arc::new(migration);
+        let mut compiled = self.compiled();
+        if compiled.len() >= COMPILED_MAX {
+            compiled.clear();
+        }
+        compiled.insert(active.clone(), Arc::clone(&migration));
+        Ok(migration)
+    }
+
+    fn compiled(&self) -> std::sync::MutexGuard<'_, BTreeMap<Active, Arc<Migration>>> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn plan(&self, migration: &str) -> Result<(Plan, String), Failure> {
+        let missing = || Failure::Fatal(format!("migration `{migration}` has no plan"));
+        let item = self.control.get(migration, "PLAN").await?.ok_or_else(missing)?;
+        let text = item.get("plan").and_then(AttributeValue::as_str).ok_or_else(missing)?;
+        let plan = serde_json::from_str(text)
+            .map_err(|error| Failure::Fatal(format!("the plan of `{migration}`: {error}")))?;
+        Ok((plan, Plan::fingerprint(text)))
+    }
+
+    async fn schemas(&self, plan: &Plan) -> Result<BTreeMap<String, KeySchema>, Failure> {
+        let mut schemas = BTreeMap::new();
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let tables = plan.source_tables(direction).into_iter();
+            for table in tables.chain(plan.target_tables(direction)) {
+                if !schemas.contains_key(table) {
+                    let schema = describe::key_schema(&self.control.client, table).await?;
+                    schemas.insert(table.to_owned(), schema);
+                }
+            }
+        }
+        Ok(schemas)
+    }
+
+    /// Works on the task of each record, one after the other.
+    async fn work(&self, batch: &[Delivered<'_>], deadline: Deadline) -> BatchResponse {
+        let mut response = BatchResponse::default();
+        for delivered in batch {
+            // Whatever else is in the control table is no work, and unreadable records are not ours.
+            let Ok(record) = &delivered.record else { continue };
+            let done = match self.work_on(record, deadline).await {
+                Ok(None) => true,
+                Ok(Some(reason)) => {
+                    info!(function = "migration", reason, "task later");
+                    false
+                }
+                Err(failure) => {
+                    tracing::error!(function = "migration", reason = %failure, "task failed");
+                    false
+                }
+            };
+            if !done && let Some(sequence) = delivered.sequence_number() {
+                let item_identifier = sequence.to_owned();
+                response.batch_item_failures.push(BatchItemFailure { item_identifier });
+                break;
+            }
+        }
+        response
+    }
+
+    /// Answers why the record must be delivered again, if it must.
+    async fn work_on(
+        &self,
+        record: &LambdaRecord,
+        deadline: Deadline,
+    ) -> Result<Option<String>, Failure> {
+        let Some(image) = &record.record.new_image else { return Ok(None) };
+        let Some((migration, entry, revision)) = task_of(image) else { return Ok(None) };
+        let state = self.control.get(migration, "STATE").await?.unwrap_or_default();
+        let flag = |name: &str| state.get(name) == Some(&AttributeValue::Bool(true));
+        // Resuming touches every task, which makes a record of each.
+        if flag("paused") || flag("stopped") {
+            return Ok(None);
+        }
+        let task = task::lease(&self.control, migration, entry, revision, &self.name).await?;
+        let task = match task {
+            Ok(task) => task,
+            Err(Idle::NothingToDo) => return Ok(None),
+            Err(Idle::Later(reason)) => return Ok(Some(reason)),
+        };
+        let active = |direction| Active {
+            migration: task.migration.clone(),
+            direction,
+            fingerprint: task.fingerprint.clone(),
+        };
+        let migration = self.migration(&active(TASK_DIRECTION)).await?;
+        let (plan, _) = self.plan(&task.migration).await?;
+        let inverse = match plan.inverse.is_empty() {
+            true => None,
+            false => Some(self.migration(&active(Direction::Reverse)).await?),
+        };
+        let schemas = migration.schemas().clone();
+        let worker = Worker {
+            control: &self.control,
+            migration,
+            inverse,
+            targets: Targets::new(self.control.clone(), schemas, self.retry),
+        };
+        let rate = state.get("rate").and_then(AttributeValue::as_number);
+        let rate = rate.and_then(|rate| rate.to_u64()).filter(|rate| *rate > 0);
+        let share = rate.map(|rate| (rate / u64::try_from(task.segments).unwrap_or(1)).max(1));
+        worker.work(&task, &Pace(share), deadline).await?;
+        Ok(None)
+    }
+}
+
+/// The task that an image of the control table's stream tells of, and its revision; none if it is
+/// something else, done, or only a lease.
+fn task_of(image: &Item) -> Option<(&str, &str, u64)> {
+    let text = |name: &str| image.get(name).and_then(AttributeValue::as_str);
+    let entry = text("entry").filter(|entry| entry.starts_with(TASK_PREFIX))?;
+    let done = image.get("done") == Some(&AttributeValue::Bool(true));
+    if done || image.contains_key("owner") {
+        return None;
+    }
+    Some((text("migration")?, entry, image.get("revision")?.as_number()?.to_u64()?))
+}

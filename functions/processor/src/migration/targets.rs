@@ -1,0 +1,355 @@
+//! The executor of migrations: what a batch says about a target item goes into that item, in one
+//! write that is guarded by the item's mark.
+//!
+//! What registers are and how they join is the rule's. Tombstones are noted before they are
+//! written; collisions and items that stood there before are noted for people, and left alone.
+
+use std::collections::{BTreeMap, HashMap};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue as SdkValue, KeysAndAttributes, ReturnValuesOnConditionCheckFailure,
+};
+use futures::{StreamExt, stream};
+use model::json::item_to_string;
+use model::limits::BATCH_GET_KEYS_MAX;
+use model::{Item, KeySchema};
+use rules::migration::{MARK, MARK_AT, MARK_FROM, MARK_MORE, Register, Registers, Target, key_of};
+use rules::{Folded, Found, Needs, Stamp};
+
+use super::control::Control;
+use crate::back_off::{Deadline, RetryPolicy};
+use crate::failure::Failure;
+use crate::frame::{Executor, TargetOutcome};
+use crate::settings::CONTROL_TABLE;
+use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
+use crate::tables::dynamodb::request_failure;
+
+/// Targets that are written at the same time: enough to fill a group commit of the local store and
+/// to hide the latency of one write on AWS, few enough for the memory of 400 KB items.
+const WRITES_AT_ONCE: usize = 64;
+/// The condition of a first write: nobody else was here, and this is newer.
+const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #mark.#at < :stamp AND attribute_not_exists(#mark.#more))";
+
+/// The targets of migrations.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets {
+    client: Client,
+    control: Control,
+    schemas: BTreeMap<String, KeySchema>,
+    retry: RetryPolicy,
+}
+
+enum Put {
+    Written,
+    /// The guard did not hold; this stands there.
+    Stands(Option<Item>),
+    /// DynamoDB does not take the item, however often it is tried, such as one whose attribute has
+    /// not the type of an index key.
+    Refused(String),
+}
+
+impl Targets {
+    /// The targets, whose tables have these key schemas by name.
+    pub(crate) fn new(
+        control: Control,
+        schemas: BTreeMap<String, KeySchema>,
+        retry: RetryPolicy,
+    ) -> Self {
+        Self { client: control.client.clone(), control, schemas, retry }
+    }
+
+    fn key(&self, target: &Target) -> Result<Item, Failure> {
+        let schema = self.schemas.get(&target.table).ok_or_else(|| {
+            Failure::Fatal(format!("the key schema of `{}` is not known", target.table))
+        })?;
+        Ok(target.key.to_item(schema))
+    }
+
+    /// Makes a target know `said`. Answers whether anything had to be written.
+    pub(crate) async fn join(&self, target: &Target, said: &Registers) -> Result<bool, Failure> {
+        let key = self.key(target)?;
+        let mut failure = "others write this item all the time".to_owned();
+        let mut attempts = self.retry.attempts();
+        // What stands there, once the first write has found something.
+        let mut standing: Option<Option<Item>> = None;
+        while attempts.next().await {
+            let put = match &standing {
+                None => match said.only() {
+                    Some((source, register)) => {
+                        self.put_newer(target, &key, said, source, register).await
+                    }
+                    None => self.read(target, &key).await.map(Put::Stands),
+                },
+                Some(found) => match self.replace(target, &key, said, found.as_ref()).await {
+                    Ok(None) => return Ok(false),
+                    Ok(Some(put)) => Ok(put),
+                    Err(failure) => Err(failure),
+                },
+            };
+            match put {
+                Ok(Put::Written) => return Ok(true),
+                Ok(Put::Refused(reason)) => {
+                    self.note_problem("refused", target, &key, &reason).await?;
+                    return Ok(false);
+                }
+                Ok(Put::Stands(found)) => {
+                    // The first answer only tells what is there; it is no failed attempt.
+                    if standing.is_none() {
+                        attempts.restart();
+                    }
+                    standing = Some(found);
+                }
+                Err(Failure::Retry(reason)) => failure = reason,
+                Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+            }
+        }
+        Err(Failure::Retry(failure))
+    }
+
+    /// The usual case in one request: the target is not there, or older and of the same source.
+    async fn put_newer(
+        &self,
+        target: &Target,
+        key: &Item,
+        said: &Registers,
+        source: &str,
+        register: &Register,
+    ) -> Result<Put, Failure> {
+        if register.item.is_none() {
+            self.note_tombstone(target, key, &register.stamp).await?;
+        }
+        let condition = if target.adopts {
+            format!("{NEWER} OR attribute_not_exists(#mark)")
+        } else {
+            NEWER.to_owned()
+        };
+        let names = [
+            ("#key", self.partition_attribute(target)),
+            ("#mark", MARK),
+            ("#from", MARK_FROM),
+            ("#at", MARK_AT),
+            ("#more", MARK_MORE),
+        ];
+        let values = [
+            (":source", SdkValue::S(source.to_owned())),
+            (":stamp", SdkValue::S(register.stamp.to_string())),
+        ];
+        self.put(target, key, said, &condition, &names, &values).await
+    }
+
+    /// Joins to what stands there and writes that, if it still stands there. `None`: it says all of
+    /// that already, or is not to be touched.
+    async fn replace(
+        &self,
+        target: &Target,
+        key: &Item,
+        said: &Registers,
+        found: Option<&Item>,
+    ) -> Result<Option<Put>, Failure> {
+        let known = match found {
+            None => Registers::default(),
+            Some(item) => match Registers::from_item(item) {
+                Ok(registers) => registers,
+                Err(_) if target.adopts && !item.contains_key(MARK) => adopted(said, item),
+                Err(error) => {
+                    self.note_problem("foreign", target, key, &error.to_string()).await?;
+                    return Ok(None);
+                }
+            },
+        };
+        let Some(joined) = known.joined(said) else {
+            return Ok(None);
+        };
+        if joined.live().count() > 1 {
+            let sources: Vec<&str> = joined.live().map(|(source, _)| source).collect();
+            let reason = format!("{} have this target", sources.join(" and "));
+            self.note_problem("collision", target, key, &reason).await?;
+        }
+        if joined.is_tombstone()
+            && let Some(stamp) = joined.iter().map(|(_, register)| &register.stamp).max()
+        {
+            self.note_tombstone(target, key, stamp).await?;
+        }
+        let mark = found.and_then(|item| item.get(MARK));
+        let put = match (found, mark) {
+            (_, Some(mark)) => {
+                let values = [(":mark", to_sdk(mark))];
+                self.put(target, key, &joined, "#mark = :mark", &[("#mark", MARK)], &values).await
+            }
+            (Some(_), None) => {
+                let names = [("#key", self.partition_attribute(target)), ("#mark", MARK)];
+                let condition = "attribute_exists(#key) AND attribute_not_exists(#mark)";
+                self.put(target, key, &joined, condition, &names, &[]).await
+            }
+            (None, None) => {
+                let names = [("#key", self.partition_attribute(target))];
+                self.put(target, key, &joined, "attribute_not_exists(#key)", &names, &[]).await
+            }
+        };
+        put.map(Some)
+    }
+
+    fn partition_attribute(&self, target: &Target) -> &str {
+        self.schemas.get(&target.table).map_or("", |schema| schema.partition.name.as_str())
+    }
+
+    async fn put(
+        &self,
+        target: &Target,
+        key: &Item,
+        registers: &Registers,
+        condition: &str,
+        names: &[(&str, &str)],
+        values: &[(&str, SdkValue)],
+    ) -> Result<Put, Failure> {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let values: HashMap<_, _> =
+            values.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let request = self
+            .client
+            .put_item()
+            .table_name(&target.table)
+            .set_item(Some(to_sdk_item(&registers.to_item(key))))
+            .condition_expression(condition)
+            .set_expression_attribute_names(Some(names.iter().map(own).collect()))
+            .set_expression_attribute_values((!values.is_empty()).then_some(values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let Err(error) = request.send().await else {
+            return Ok(Put::Written);
+        };
+        if let Some(PutItemError::ConditionalCheckFailedException(failed)) =
+            error.as_service_error()
+        {
+            // A store that does not hand the item back is asked for it.
+            return match failed.item() {
+                Some(item) => from_sdk_item(item.clone()).map(|item| Put::Stands(Some(item))),
+                None => self.read(target, key).await.map(Put::Stands),
+            };
+        }
+        let service = error.as_service_error();
+        if service.and_then(ProvideErrorMetadata::code) == Some("ValidationException") {
+            let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
+            return Ok(Put::Refused(message.to_owned()));
+        }
+        Err(request_failure("PutItem", &target.table, CONTROL_TABLE, &error))
+    }
+
+    async fn read(&self, target: &Target, key: &Item) -> Result<Option<Item>, Failure> {
+        let answer = self
+            .client
+            .get_item()
+            .table_name(&target.table)
+            .set_key(Some(to_sdk_item(key)))
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(|error| request_failure("GetItem", &target.table, CONTROL_TABLE, &error))?;
+        answer.item.map(from_sdk_item).transpose()
+    }
+
+    async fn note_tombstone(
+        &self,
+        target: &Target,
+        key: &Item,
+        stamp: &Stamp,
+    ) -> Result<(), Failure> {
+        let key = item_to_string(key);
+        self.control.note_tombstone(&target.migration, &target.table, &key, stamp.as_str()).await
+    }
+
+    async fn note_problem(
+        &self,
+        kind: &str,
+        target: &Target,
+        key: &Item,
+        reason: &str,
+    ) -> Result<(), Failure> {
+        let key = item_to_string(key);
+        self.control.note_problem(&target.migration, kind, &target.table, &key, reason).await
+    }
+
+    /// Makes every target know what is said about it, and answers for each whether it changed.
+    pub(crate) async fn join_all(&self, folded: Folded, deadline: Deadline) -> Vec<TargetOutcome> {
+        let joins = folded.registers.into_iter().map(|(target, joined)| async move {
+            let written = deadline.limit(self.join(&target, &joined.value)).await;
+            let result = written.map(|written| if written { joined.records.len() } else { 0 });
+            TargetOutcome {
+                target: format!("{} {:?}", target.table, target.key),
+                records: joined.records,
+                result,
+            }
+        });
+        let joins: Vec<_> = joins.collect();
+        stream::iter(joins).buffer_unordered(WRITES_AT_ONCE).collect().await
+    }
+}
+
+/// On the way back: an item without a mark is what the source said before all else.
+fn adopted(said: &Registers, item: &Item) -> Registers {
+    said.iter().next().map_or_else(Registers::default, |(source, _)| {
+        let register = Register { stamp: Stamp::lowest(), item: Some(item.clone()) };
+        Registers::of(source.to_owned(), register)
+    })
+}
+
+impl Executor for Targets {
+    async fn load(&self, _: Needs) -> Result<Found, Failure> {
+        Ok(Found::default())
+    }
+
+    async fn apply(&self, folded: Folded, _: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
+        self.join_all(folded, deadline).await
+    }
+}
+
+/// Reads items of a table by their keys, strongly consistent, by the JSON of their keys.
+pub(crate) async fn load_items(
+    client: &Client,
+    table: &str,
+    schema: &KeySchema,
+    keys: impl IntoIterator<Item = Item>,
+    retry: RetryPolicy,
+) -> Result<BTreeMap<String, Item>, Failure> {
+    let unique: BTreeMap<String, Item> =
+        keys.into_iter().map(|key| (item_to_string(&key), key)).collect();
+    let mut missing: Vec<HashMap<String, SdkValue>> = unique.values().map(to_sdk_item).collect();
+    let mut items = BTreeMap::new();
+    let mut attempts = retry.attempts();
+    let mut failure = "keys stay unprocessed, the table is throttled".to_owned();
+    while !missing.is_empty() {
+        if !attempts.next().await {
+            return Err(Failure::Retry(failure));
+        }
+        let some = missing.split_off(missing.len().saturating_sub(BATCH_GET_KEYS_MAX));
+        let request = KeysAndAttributes::builder()
+            .set_keys(Some(some.clone()))
+            .consistent_read(true)
+            .build()
+            .map_err(|error| Failure::Fatal(error.to_string()))?;
+        match client.batch_get_item().request_items(table, request).send().await {
+            Ok(answer) => {
+                let left = answer.unprocessed_keys.into_iter().flatten();
+                let left: Vec<_> = left.flat_map(|(_, keys)| keys.keys).collect();
+                if left.len() < some.len() {
+                    attempts.restart();
+                }
+                missing.extend(left);
+                for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
+                    let item = from_sdk_item(item)?;
+                    items.insert(item_to_string(&key_of(&item, schema)), item);
+                }
+            }
+            Err(error) => {
+                missing.extend(some);
+                match request_failure("BatchGetItem", table, CONTROL_TABLE, &error) {
+                    Failure::Retry(reason) => failure = reason,
+                    fatal @ Failure::Fatal(_) => return Err(fatal),
+                }
+            }
+        }
+    }
+    Ok(items)
+}

@@ -1,0 +1,249 @@
+//! Workers: a task is one segment of one table, scanned page by page for a slice of time.
+//!
+//! A worker takes the task's lease, works, and writes how far it came; that write is a record of
+//! the control table's stream, which invokes the next worker. If it dies, its record is delivered
+//! again, and the slice is done again from where the last one ended: what is stated twice changes
+//! nothing. Two workers on one task do no harm either: the revision lets only one write how far
+//! it came.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use aws_sdk_dynamodb::Client;
+use model::{AttributeValue, Item, Number};
+use rules::migration::{Direction, Migration};
+use tracing::{info, warn};
+
+use super::check;
+use super::control::{Control, Tally, Task, Work};
+use super::targets::Targets;
+use crate::back_off::{Deadline, RetryPolicy};
+use crate::failure::Failure;
+use crate::settings::CONTROL_TABLE;
+use crate::tables::attribute_value::{from_sdk_item, to_sdk_item};
+use crate::tables::dynamodb::request_failure;
+
+/// How long a worker works before it writes how far it came. What a killed worker has done in it
+/// is done again, and progress is seen so often.
+const SLICE: Duration = Duration::from_secs(2);
+/// How long others leave a task to its worker: some slices, because a page may take long.
+const LEASE: Duration = Duration::from_secs(8);
+/// Items of a scan page: some hundred writes between two looks at the clock.
+const PAGE_ITEMS: i32 = 500;
+/// Attempts to read one page.
+const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
+
+/// What a worker works with.
+pub(crate) struct Worker<'w> {
+    pub(crate) control: &'w Control,
+    pub(crate) migration: Arc<Migration>,
+    /// The way back, if the plan has one.
+    pub(crate) inverse: Option<Arc<Migration>>,
+    pub(crate) targets: Targets,
+}
+
+/// Why a task is not worked on now.
+pub(crate) enum Idle {
+    /// A later record of the task will come, or nothing is left to do.
+    NothingToDo,
+    /// The task is to be looked at again.
+    Later(String),
+}
+
+/// Items per second that a task may read; none without a limit.
+pub(crate) struct Pace(pub(crate) Option<u64>);
+
+/// Takes the lease of the task that a record told of.
+///
+/// # Errors
+/// When the control table cannot be read or written.
+pub(crate) async fn lease(
+    control: &Control,
+    migration: &str,
+    entry: &str,
+    told_revision: u64,
+    name: &str,
+) -> Result<Result<Task, Idle>, Failure> {
+    let Some(task) = control.get(migration, entry).await?.as_ref().and_then(Task::from_item) else {
+        return Ok(Err(Idle::NothingToDo));
+    };
+    let now = now_ms();
+    let is_leased = task.leased_until > now && task.owner.as_deref() != Some(name);
+    // A later revision without an owner has a record of its own. With one, its worker may have
+    // died after it took the lease; then this record is the only one that is delivered again.
+    if task.done || (task.revision > told_revision && task.owner.is_none()) {
+        return Ok(Err(Idle::NothingToDo));
+    }
+    if is_leased {
+        return Ok(Err(Idle::Later("another worker has this task".to_owned())));
+    }
+    let until = now + u64::try_from(LEASE.as_millis()).unwrap_or(0);
+    let leased = task.next(|item| {
+        item.insert("owner".to_owned(), AttributeValue::from(name));
+        item.insert("leased_until".to_owned(), AttributeValue::N(Number::from(until)));
+    });
+    if !control.replace(&leased, task.revision).await? {
+        return Ok(Err(Idle::Later("another worker took this task".to_owned())));
+    }
+    Ok(Task::from_item(&leased).ok_or(Idle::NothingToDo))
+}
+
+impl Worker<'_> {
+    /// Works on a leased task for a slice of time, and writes how far it came.
+    ///
+    /// # Errors
+    /// When a page could be neither read nor done; the record is delivered again.
+    pub(crate) async fn work(
+        &self,
+        task: &Task,
+        pace: &Pace,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let started = Instant::now();
+        let mut tally = Tally::default();
+        let mut cursor = task.cursor.clone();
+        let mut read = 0u64;
+        let done = loop {
+            let (items, next) = self.page(task, cursor.as_ref()).await?;
+            read += items.len() as u64;
+            tally.count("read", items.len());
+            deadline.limit(self.do_page(task, &items, &mut tally, deadline)).await?;
+            let is_last = next.is_none();
+            cursor = next;
+            if is_last {
+                break true;
+            }
+            if let Some(rate) = pace.0.filter(|rate| *rate > 0) {
+                let due = Duration::from_millis(read.saturating_mul(1000) / rate);
+                tokio::time::sleep(due.saturating_sub(started.elapsed()).min(SLICE)).await;
+            }
+            if started.elapsed() >= SLICE || deadline.is_over() {
+                break false;
+            }
+        };
+        let next = task.next(|item| {
+            item.remove("owner");
+            item.remove("leased_until");
+            match &cursor {
+                Some(key) => {
+                    item.insert("cursor".to_owned(), AttributeValue::M(key.0.clone()));
+                }
+                None => {
+                    item.remove("cursor");
+                }
+            }
+            item.insert("done".to_owned(), AttributeValue::Bool(done));
+            tally.add_to(item);
+        });
+        let written = self.control.replace(&next, task.revision).await?;
+        info!(
+            function = "migration",
+            migration = task.migration,
+            work = ?task.work,
+            table = task.table,
+            segment = task.segment,
+            read,
+            done,
+            written,
+            duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "task"
+        );
+        Ok(())
+    }
+
+    async fn do_page(
+        &self,
+        task: &Task,
+        items: &[Item],
+        tally: &mut Tally,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        match task.work {
+            Work::Backfill => self.backfill(task, items, tally, deadline).await,
+            Work::CheckSource => check::sources(self, task, items, tally, deadline).await,
+            Work::CheckTarget => check::targets(self, task, items, tally, deadline).await,
+            Work::Unmark => check::unmark(self, task, items, tally).await,
+        }
+    }
+
+    async fn backfill(
+        &self,
+        task: &Task,
+        items: &[Item],
+        tally: &mut Tally,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let mut effects = Vec::new();
+        for (position, item) in items.iter().enumerate() {
+            match self.migration.backfill(&task.table, item) {
+                Ok(stated) => effects.extend(stated.into_iter().map(|effect| (position, effect))),
+                Err(refusal) => {
+                    let key = self.migration.source_item(&task.table, item);
+                    let key = key.map_or_else(|error| error, |key| key.to_string());
+                    warn!(item = key, reason = %refusal, "item cannot be transformed");
+                    tally.sample("refused", &format!("{key}: {refusal}"));
+                }
+            }
+        }
+        let folded = rules::fold(effects);
+        tally.count("stated", folded.registers.len());
+        for outcome in self.targets.join_all(folded, deadline).await {
+            if outcome.result? > 0 {
+                tally.count("written", 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a page of the task's segment, strongly consistent: what was acknowledged before the
+    /// read is seen.
+    async fn page(
+        &self,
+        task: &Task,
+        after: Option<&Item>,
+    ) -> Result<(Vec<Item>, Option<Item>), Failure> {
+        let mut attempts = PAGE_RETRY.attempts();
+        let mut failure = String::new();
+        while attempts.next().await {
+            match page(&self.control.client, task, after).await {
+                Err(Failure::Retry(reason)) => failure = reason,
+                other => return other,
+            }
+        }
+        Err(Failure::Retry(failure))
+    }
+
+    /// The direction that is not the migration's own, for checks of the way back.
+    pub(crate) fn inverse(&self) -> Option<&Migration> {
+        self.inverse.as_deref()
+    }
+}
+
+async fn page(
+    client: &Client,
+    task: &Task,
+    after: Option<&Item>,
+) -> Result<(Vec<Item>, Option<Item>), Failure> {
+    let answer = client
+        .scan()
+        .table_name(&task.table)
+        .consistent_read(true)
+        .limit(PAGE_ITEMS)
+        .segment(task.segment)
+        .total_segments(task.segments)
+        .set_exclusive_start_key(after.map(to_sdk_item))
+        .send()
+        .await
+        .map_err(|error| request_failure("Scan", &task.table, CONTROL_TABLE, &error))?;
+    let items = answer.items.unwrap_or_default().into_iter().map(from_sdk_item);
+    let next = answer.last_evaluated_key.map(from_sdk_item).transpose()?;
+    Ok((items.collect::<Result<_, _>>()?, next))
+}
+
+/// The direction of a task's migration: tasks are all of the way forward.
+pub(crate) const TASK_DIRECTION: Direction = Direction::Forward;
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

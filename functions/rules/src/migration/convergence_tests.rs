@@ -1,0 +1,212 @@
+//! The property that makes a migration safe: whatever is written while it runs, whenever each item
+//! is read by the backfill, and however all of that is repeated, reordered and late, the targets
+//! end as the transform of the source.
+
+use std::collections::BTreeMap;
+
+use model::json::item_from_str;
+use model::stream_record::LambdaRecord;
+use model::{EventName, KeyAttribute, KeyAttributeType, StreamRecord, StreamViewType};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+use crate::effect::Join as _;
+
+/// A source item's version: which targets it has hangs on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Version {
+    owner: u8,
+    value: u8,
+}
+
+const KEYS: u8 = 4;
+
+thread_local! {
+    // Compiling jq takes longer than a hundred histories.
+    static MIGRATION: Migration = migration();
+}
+
+fn schema(name: &str) -> KeySchema {
+    KeySchema {
+        partition: KeyAttribute { name: name.to_owned(), attribute_type: KeyAttributeType::S },
+        sort: None,
+    }
+}
+
+fn migration() -> Migration {
+    let key = |template: &str| BTreeMap::from([("pk".to_owned(), template.to_owned())]);
+    let output = |transform: &str, template: &str| plan::Output {
+        to: "target".to_owned(),
+        transform: transform.to_owned(),
+        key: key(template),
+    };
+    let plan = Plan {
+        migration: "m".to_owned(),
+        kind: Kind::Restructure,
+        from: vec![plan::Source {
+            table: "source".to_owned(),
+            items: vec![
+                output("{id, owner, value}", "{owner}#{id}"),
+                // More or fewer parts, as the value grows and shrinks.
+                output(
+                    ".value as $value | (1, 2, 3) | select(. < $value) | {part: .}",
+                    "part#{part}",
+                ),
+                // Two source items with one owner collide here.
+                output("select(.value < 3) | {owner, of: .id}", "owner#{owner}"),
+            ],
+        }],
+        inverse: Vec::new(),
+        segments: 1,
+        gate_seconds: 1,
+    };
+    let schemas = [("source".to_owned(), schema("id")), ("target".to_owned(), schema("pk"))].into();
+    Migration::compile(&plan, Direction::Forward, &schemas).unwrap()
+}
+
+fn item(key: u8, version: Version) -> Item {
+    let Version { owner, value } = version;
+    item_from_str(&format!(
+        r#"{{"id":{{"S":"i{key}"}},"owner":{{"S":"o{owner}"}},"value":{{"N":"{value}"}}}}"#
+    ))
+    .unwrap()
+}
+
+fn record(key: u8, before: Option<Version>, after: Option<Version>, place: usize) -> LambdaRecord {
+    let label = "2026-11-21T02:30:00.000";
+    LambdaRecord {
+        record: StreamRecord {
+            event_id: format!("{place:032}"),
+            event_name: match (before, after) {
+                (None, _) => EventName::Insert,
+                (_, None) => EventName::Remove,
+                _ => EventName::Modify,
+            },
+            user_identity: None,
+            approximate_creation_seconds: None,
+            keys: item_from_str(&format!(r#"{{"id":{{"S":"i{key}"}}}}"#)).unwrap(),
+            old_image: before.map(|version| item(key, version)),
+            new_image: after.map(|version| item(key, version)),
+            sequence_number: (place + 7).to_string().parse().unwrap(),
+            size_bytes: 1,
+            view_type: StreamViewType::NewAndOldImages,
+        },
+        event_source_arn: format!(
+            "arn:aws:dynamodb:us-east-1:000000000000:table/source/stream/{label}"
+        ),
+    }
+}
+
+/// The targets as `Registers` in items, written as the executor writes them.
+#[derive(Default)]
+struct Targets(BTreeMap<Target, Item>);
+
+impl Targets {
+    fn apply(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            let Effect::Registers { target, registers } = effect else { panic!("{effect:?}") };
+            let known = self.0.get(&target).map(|item| Registers::from_item(item).unwrap());
+            if let Some(joined) = known.unwrap_or_default().joined(&registers) {
+                let key = target.key.to_item(&schema("pk"));
+                self.0.insert(target, joined.to_item(&key));
+            }
+        }
+    }
+
+    fn visible(&self) -> BTreeMap<Target, Item> {
+        self.0.iter().filter_map(|(target, item)| Some((target.clone(), visible(item)?))).collect()
+    }
+}
+
+/// What the targets have to be, without registers: of each target, the first source that has it.
+fn truth(table: &BTreeMap<u8, Version>) -> BTreeMap<Target, Item> {
+    let mut expected: BTreeMap<Target, Item> = BTreeMap::new();
+    for (key, version) in table {
+        let item = item(*key, *version);
+        for (target, made) in MIGRATION.with(|m| m.outputs("source", &item)).unwrap() {
+            expected.entry(target).or_insert(made);
+        }
+    }
+    expected
+}
+
+fn changes() -> impl Strategy<Value = Vec<(u8, Option<Version>)>> {
+    let version = prop::option::weighted(0.8, (0..3_u8, 0..5_u8))
+        .prop_map(|version| version.map(|(owner, value)| Version { owner, value }));
+    prop::collection::vec((0..KEYS, version), 1..24)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn targets_are_the_transform_of_the_source(
+        changes in changes(),
+        start in any::<Index>(),
+        head in any::<Index>(),
+        // When each key is read by the backfill, once or twice.
+        reads in prop::collection::vec((any::<Index>(), prop::option::of(any::<Index>())), usize::from(KEYS)),
+        again in prop::collection::vec(any::<Index>(), 0..12),
+        order in prop::collection::vec(any::<Index>(), 64),
+    ) {
+        // `tables[n]` is the source after n changes.
+        let mut tables = vec![BTreeMap::<u8, Version>::new()];
+        let mut records = Vec::new();
+        for (place, (key, after)) in changes.iter().enumerate() {
+            let mut table = tables.last().unwrap().clone();
+            let before = match after {
+                Some(version) => table.insert(*key, *version),
+                None => table.remove(key),
+            };
+            if before != *after {
+                records.push((place, record(*key, before, *after, place)));
+            }
+            tables.push(table);
+        }
+        // Consumption begins at change number `first`, the backfill's reads after change `start`.
+        let start = start.index(tables.len());
+        let first = head.index(start + 1);
+        let mut statements: Vec<Vec<Effect>> = Vec::new();
+        for (place, record) in &records {
+            if *place >= first {
+                statements.push(MIGRATION.with(|m| m.decide(record, &Found::default())).unwrap());
+            }
+        }
+        for (key, (first, second)) in (0..KEYS).zip(&reads) {
+            for read in std::iter::once(first).chain(second) {
+                let table = &tables[start + read.index(tables.len() - start)];
+                if let Some(version) = table.get(&key) {
+                    let read = item(key, *version);
+                    statements.push(MIGRATION.with(|m| m.backfill("source", &read)).unwrap());
+                }
+            }
+        }
+        if statements.is_empty() {
+            return Ok(());
+        }
+        let repeated: Vec<_> = again.iter().map(|index| index.get(&statements).clone()).collect();
+        statements.extend(repeated);
+        for (place, index) in order.iter().enumerate().take(statements.len()) {
+            let other = index.index(statements.len());
+            statements.swap(place, other);
+        }
+
+        let mut targets = Targets::default();
+        statements.iter().for_each(|effects| targets.apply(effects.clone()));
+
+        prop_assert_eq!(targets.visible(), truth(tables.last().unwrap()));
+
+        // Folded first or said again: nothing changes.
+        let mut folded = Registers::default();
+        let target = targets.0.keys().next().unwrap().clone();
+        for effect in statements.into_iter().flatten() {
+            if let Effect::Registers { target: of, registers } = effect
+                && of == target
+            {
+                folded.join(registers);
+            }
+        }
+        prop_assert_eq!(Registers::from_item(&targets.0[&target]), Ok(folded));
+    }
+}

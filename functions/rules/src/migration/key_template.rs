@@ -1,0 +1,137 @@
+//! Key templates: `CUSTOMER#{customerID}` and the like, from an item's attributes to a key value.
+//!
+//! A template that is one reference and nothing else gives the attribute's own value and type; any
+//! other one gives a string. The key schema of the table is checked by the caller.
+
+use model::{AttributeValue, Item};
+
+/// A checked template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyTemplate(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    /// A path of names, from the item inwards.
+    Reference(Vec<String>),
+}
+
+impl KeyTemplate {
+    /// Reads a template. `{{` and `}}` stand for braces.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, brace) = rest.split_at(at);
+            plain.push_str(before);
+            if let Some(after) = brace.strip_prefix("{{") {
+                plain.push('{');
+                rest = after;
+            } else if let Some(after) = brace.strip_prefix("}}") {
+                plain.push('}');
+                rest = after;
+            } else if let Some((path, after)) =
+                brace.strip_prefix('{').and_then(|inner| inner.split_once('}'))
+            {
+                let path: Vec<String> =
+                    path.split('.').map(|name| name.trim().to_owned()).collect();
+                if path.iter().any(String::is_empty) {
+                    return Err(format!("`{{{}}}` names no attribute", path.join(".")));
+                }
+                if !plain.is_empty() {
+                    parts.push(Part::Text(std::mem::take(&mut plain)));
+                }
+                parts.push(Part::Reference(path));
+                rest = after;
+            } else {
+                return Err("a brace stands alone; write `{name}`, or `{{` for a brace".to_owned());
+            }
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        if parts.is_empty() {
+            return Err("a key cannot be empty".to_owned());
+        }
+        Ok(Self(parts))
+    }
+
+    /// The key value for an item.
+    ///
+    /// # Errors
+    /// When an attribute is missing or is neither a string nor a number.
+    pub fn value(&self, item: &Item) -> Result<AttributeValue, String> {
+        if let [Part::Reference(path)] = &self.0[..] {
+            return find(item, path).cloned();
+        }
+        let mut text = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(plain) => text.push_str(plain),
+                Part::Reference(path) => match find(item, path)? {
+                    AttributeValue::S(value) => text.push_str(value),
+                    AttributeValue::N(number) => text.push_str(&number.to_string()),
+                    other => {
+                        return Err(format!(
+                            "`{}` is of type {}, which cannot be part of a key",
+                            path.join("."),
+                            other.attribute_type().descriptor()
+                        ));
+                    }
+                },
+            }
+        }
+        Ok(AttributeValue::S(text))
+    }
+}
+
+fn find<'i>(item: &'i Item, path: &[String]) -> Result<&'i AttributeValue, String> {
+    let missing = || format!("there is no attribute `{}` for the key", path.join("."));
+    let (first, rest) = path.split_first().ok_or_else(missing)?;
+    let mut value = item.get(first).ok_or_else(missing)?;
+    for name in rest {
+        value = value.as_map().and_then(|members| members.get(name)).ok_or_else(missing)?;
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::item_from_str;
+
+    use super::*;
+
+    #[test]
+    fn templates() {
+        let item = item_from_str(
+            r#"{"id":{"S":"7"},"n":{"N":"1.50"},"a":{"M":{"b":{"S":"x"}}},"l":{"L":[]},"bin":{"B":"AA=="}}"#,
+        )
+        .unwrap();
+        for (template, expected) in [
+            ("CUSTOMER#{id}", Ok("\"CUSTOMER#7\"")),
+            ("{id}#{n}", Ok("\"7#1.5\"")),
+            ("{ a.b }/{{x}}", Ok("\"x/{x}\"")),
+            ("PROFILE", Ok("\"PROFILE\"")),
+            ("{bin}", Ok("binary")),
+            ("{n}", Ok("1.5")),
+            ("x{l}", Err("`l` is of type L, which cannot be part of a key")),
+            ("{a.c}", Err("there is no attribute `a.c` for the key")),
+            ("x{", Err("a brace stands alone; write `{name}`, or `{{` for a brace")),
+            ("{}", Err("`{}` names no attribute")),
+            ("", Err("a key cannot be empty")),
+        ] {
+            let value = KeyTemplate::parse(template).and_then(|template| template.value(&item));
+            let text = value.map(|value| match value {
+                AttributeValue::S(text) => format!("\"{text}\""),
+                AttributeValue::N(number) => number.to_string(),
+                _ => "binary".to_owned(),
+            });
+            assert_eq!(text.as_deref().map_err(String::as_str), expected, "{template}");
+        }
+    }
+}

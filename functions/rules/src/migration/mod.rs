@@ -1,0 +1,373 @@
+//! The rule of migrations: what the items of one table become in others.
+//!
+//! A record says, for each target that its item had or has, whether the item still has it, as of
+//! the record's stamp. The backfill says the same of an item that it read, with the lowest stamp.
+//! The stream is consumed from before the backfill's first read, so whatever the backfill reads,
+//! every later change of it comes with a higher stamp; deletes leave tombstones, so nothing that
+//! was read earlier brings an item back. No order, repetition or interleaving of both changes what
+//! they end at: each target is a set of registers, one for each source item, and they only grow.
+//!
+//! Nothing is read or written here, and when the migration moves on is not known.
+
+mod key_template;
+pub mod plan;
+mod registers;
+mod transform;
+mod view;
+
+pub use key_template::KeyTemplate;
+pub use plan::{Direction, Kind, Plan};
+pub use registers::{
+    ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, Register, Registers, key_of,
+    unmarked, visible,
+};
+pub use transform::{NOT_AVAILABLE, OUTPUTS_MAX, ProgramError, Transform};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use model::json::{item_from_str, item_to_string};
+use model::limits::ITEM_BYTES_MAX;
+use model::stream_record::LambdaRecord;
+use model::{Item, KeySchema, PrimaryKey};
+use thiserror::Error;
+
+use crate::effect::Effect;
+use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
+use crate::stamp::Stamp;
+
+/// Room for the mark of a target item beside the text of its source.
+const MARK_BYTES: usize = 160;
+
+/// A target item.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// The migration that makes it.
+    pub migration: String,
+    /// Its table.
+    pub table: String,
+    /// Its key.
+    pub key: PrimaryKey,
+    /// Whether an item without a mark that stands there counts as written by the migration: so it
+    /// is on the way back, where the items were there before.
+    pub adopts: bool,
+}
+
+/// A source item by its table and key; its text is `<table>|<key as DynamoDB JSON>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceItem {
+    /// Its table.
+    pub table: String,
+    /// Its key attributes.
+    pub key: Item,
+}
+
+/// A text that is not a source item.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("invalid source item: expected `TABLE|KEY`, got=`{0}`")]
+pub struct SourceItemError(String);
+
+impl fmt::Display for SourceItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}|{}", self.table, item_to_string(&self.key))
+    }
+}
+
+impl FromStr for SourceItem {
+    type Err = SourceItemError;
+
+    fn from_str(text: &str) -> Result<Self, SourceItemError> {
+        let wrong = || SourceItemError(text.chars().take(256).collect());
+        let (table, key) = text.split_once('|').ok_or_else(wrong)?;
+        let key = item_from_str(key).map_err(|_| wrong())?;
+        Ok(Self { table: table.to_owned(), key })
+    }
+}
+
+/// A plan that cannot be carried out on the tables as they are: what is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{place}: {reason}")]
+pub struct PlanError {
+    /// The place in the plan, such as `from[0].items[1].key.pk`.
+    pub place: String,
+    /// What is wrong.
+    pub reason: String,
+    /// In a transform: the byte from which on it is wrong.
+    pub at: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Output {
+    table: String,
+    transform: Transform,
+    key: BTreeMap<String, KeyTemplate>,
+}
+
+/// One migration in one direction, ready to decide.
+#[derive(Debug)]
+pub struct Migration {
+    name: String,
+    direction: Direction,
+    sources: BTreeMap<String, Vec<Output>>,
+    schemas: BTreeMap<String, KeySchema>,
+}
+
+impl Migration {
+    /// Checks a plan against the key schemas of its tables, by table name.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn compile(
+        plan: &Plan,
+        direction: Direction,
+        schemas: &BTreeMap<String, KeySchema>,
+    ) -> Result<Self, Vec<PlanError>> {
+        let mut errors = Vec::new();
+        let mut sources: BTreeMap<String, Vec<Output>> = BTreeMap::new();
+        let targets = plan.target_tables(direction);
+        let part = if direction == Direction::Forward { "from" } else { "inverse" };
+        for (number, source) in plan.sources(direction).iter().enumerate() {
+            let place = format!("{part}[{number}]");
+            let mut wrong = |place: String, reason: String, at| {
+                errors.push(PlanError { place, reason, at });
+            };
+            if !schemas.contains_key(&source.table) {
+                wrong(
+                    format!("{place}.table"),
+                    format!("there is no table `{}`", source.table),
+                    None,
+                );
+            }
+            if targets.contains(&source.table.as_str()) {
+                let reason = format!(
+                    "`{}` is read and written by this plan; a restructuring needs another table to write to",
+                    source.table
+                );
+                wrong(format!("{place}.table"), reason, None);
+            }
+            for (number, output) in source.items.iter().enumerate() {
+                let place = format!("{place}.items[{number}]");
+                let schema = schemas.get(&output.to);
+                if let Some(output) = compile_output(&place, output, schema, &mut wrong) {
+                    sources.entry(source.table.clone()).or_default().push(output);
+                }
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Self { name: plan.migration.clone(), direction, sources, schemas: schemas.clone() })
+    }
+
+    /// The migration's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The key schema of one of its tables.
+    #[must_use]
+    pub fn schema(&self, table: &str) -> Option<&KeySchema> {
+        self.schemas.get(table)
+    }
+
+    /// The key schemas of its tables, by name.
+    #[must_use]
+    pub fn schemas(&self) -> &BTreeMap<String, KeySchema> {
+        &self.schemas
+    }
+
+    /// Whether it reads a table.
+    #[must_use]
+    pub fn reads(&self, table: &str) -> bool {
+        self.sources.contains_key(table)
+    }
+
+    /// What an item of a source table becomes, by target. A tombstone becomes nothing.
+    ///
+    /// # Errors
+    /// Why the transform cannot be carried out for this item.
+    pub fn outputs(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
+        let mut targets = BTreeMap::new();
+        let Some(item) = visible(item) else {
+            return Ok(targets);
+        };
+        for output in self.sources.get(table).into_iter().flatten() {
+            for made in output.transform.run(&item)? {
+                let (target, made) = self.place(output, made)?;
+                let key = target.key.clone();
+                if targets.insert(target, made).is_some() {
+                    return Err(format!(
+                        "the item becomes two items of `{}` with one key, {}",
+                        output.table,
+                        self.key_text(&output.table, &key)
+                    ));
+                }
+            }
+        }
+        Ok(targets)
+    }
+
+    /// The key of a target as DynamoDB JSON, for people.
+    #[must_use]
+    pub fn key_text(&self, table: &str, key: &PrimaryKey) -> String {
+        self.schemas
+            .get(table)
+            .map_or_else(String::new, |schema| item_to_string(&key.to_item(schema)))
+    }
+
+    /// The source item that an item of a source table is.
+    ///
+    /// # Errors
+    /// When the table is no source, or the item has no key.
+    pub fn source_item(&self, table: &str, item: &Item) -> Result<SourceItem, String> {
+        let schema =
+            self.schemas.get(table).ok_or_else(|| format!("`{table}` is not part of the plan"))?;
+        Ok(SourceItem { table: table.to_owned(), key: key_of(item, schema) })
+    }
+
+    /// What must become true because the backfill read an item.
+    ///
+    /// # Errors
+    /// When the transform cannot be carried out for this item, however often it is tried.
+    pub fn backfill(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
+        let source = self.source_item(table, item).map_err(Refusal)?.to_string();
+        let outputs = self.outputs(table, item).map_err(Refusal)?;
+        outputs
+            .into_iter()
+            .map(|(target, item)| effect(target, &source, &Stamp::lowest(), Some(item)))
+            .collect()
+    }
+
+    fn place(&self, output: &Output, mut item: Item) -> Result<(Target, Item), String> {
+        if item.contains_key(MARK) {
+            return Err(format!(
+                "the attribute `{MARK}` is the migration's own; name it otherwise"
+            ));
+        }
+        let keys: Vec<_> = output
+            .key
+            .iter()
+            .map(|(name, template)| Ok((name.clone(), template.value(&item)?)))
+            .collect::<Result<_, String>>()?;
+        item.extend(keys);
+        let schema = self
+            .schemas
+            .get(&output.table)
+            .ok_or_else(|| format!("there is no table `{}`", output.table))?;
+        let key = schema.key_of_item(&item).map_err(|error| error.to_string())?;
+        let target = Target {
+            migration: self.name.clone(),
+            table: output.table.clone(),
+            key,
+            adopts: self.direction == Direction::Reverse,
+        };
+        Ok((target, item))
+    }
+}
+
+impl Rule for Migration {
+    fn needs(&self, _: &[&LambdaRecord]) -> Needs {
+        Needs::default()
+    }
+
+    fn decide(&self, record: &LambdaRecord, _: &Found) -> Result<Vec<Effect>, Refusal> {
+        let stream = stream_of(record)?;
+        let table = &stream.table.table;
+        if !self.reads(table) {
+            return Ok(Vec::new());
+        }
+        let change = &record.record;
+        if !(change.view_type.has_new_image() && change.view_type.has_old_image()) {
+            return Err(Refusal(format!(
+                "the stream's view type is {}, a migration needs NEW_AND_OLD_IMAGES",
+                change.view_type.as_str()
+            )));
+        }
+        let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
+        let source = self.source_item(table, &change.keys).map_err(Refusal)?.to_string();
+        let outputs = |image: &Option<Item>| match image {
+            Some(item) => self.outputs(table, item).map_err(Refusal),
+            None => Ok(BTreeMap::new()),
+        };
+        // An item whose earlier version could not be transformed had no targets.
+        let before = outputs(&change.old_image).unwrap_or_default();
+        let after = outputs(&change.new_image)?;
+        let gone = before.into_keys().filter(|target| !after.contains_key(target));
+        let gone: Vec<Target> = gone.collect();
+        let live = after.into_iter().map(|(target, item)| (target, Some(item)));
+        live.chain(gone.into_iter().map(|target| (target, None)))
+            .map(|(target, item)| effect(target, &source, &stamp, item))
+            .collect()
+    }
+}
+
+/// Several migrations that read the same tables.
+impl Rule for Vec<std::sync::Arc<Migration>> {
+    fn needs(&self, _: &[&LambdaRecord]) -> Needs {
+        Needs::default()
+    }
+
+    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+        let mut effects = Vec::new();
+        for migration in self {
+            effects.extend(migration.decide(record, found)?);
+        }
+        Ok(effects)
+    }
+}
+
+fn effect(
+    target: Target,
+    source: &str,
+    stamp: &Stamp,
+    item: Option<Item>,
+) -> Result<Effect, Refusal> {
+    let size = item.as_ref().map_or(0, Item::size) + source.len() + MARK_BYTES;
+    if size > ITEM_BYTES_MAX {
+        return Err(Refusal(format!(
+            "an item for `{}` has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} that DynamoDB takes",
+            target.table
+        )));
+    }
+    let registers = Registers::of(source.to_owned(), Register { stamp: stamp.clone(), item });
+    Ok(Effect::Registers { target, registers })
+}
+
+fn compile_output(
+    place: &str,
+    output: &plan::Output,
+    schema: Option<&KeySchema>,
+    wrong: &mut impl FnMut(String, String, Option<usize>),
+) -> Option<Output> {
+    if schema.is_none() {
+        wrong(format!("{place}.to"), format!("there is no table `{}`", output.to), None);
+    }
+    let mut key = BTreeMap::new();
+    for (name, template) in &output.key {
+        let place = format!("{place}.key.{name}");
+        if schema.is_some_and(|schema| !schema.contains(name)) {
+            wrong(place, format!("`{name}` is no key attribute of `{}`", output.to), None);
+            continue;
+        }
+        match KeyTemplate::parse(template) {
+            Ok(template) => {
+                key.insert(name.clone(), template);
+            }
+            Err(reason) => wrong(place, reason, None),
+        }
+    }
+    match Transform::compile(&output.transform) {
+        Ok(transform) => Some(Output { table: output.to.clone(), transform, key }),
+        Err(error) => {
+            wrong(format!("{place}.transform"), error.reason, Some(error.at));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod convergence_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Plans: what a migration makes of which tables.
+//!
+//! A plan is written as YAML (the command line reads that, with the places of its errors) and kept
+//! as JSON in the control table. Key schemas are not part of it; they are the tables' own.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Scan segments of each source table at most: each is one item of the control table, and more
+/// than a few hundred workers do not pay for themselves.
+pub const SEGMENTS_MAX: u32 = 256;
+
+/// What a migration does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Each source item becomes any number of items in other tables.
+    Restructure,
+}
+
+/// A plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The migration's name: 1 to 64 of a-z, 0-9 and `-`.
+    pub migration: String,
+    /// What it does.
+    pub kind: Kind,
+    /// The tables that it reads.
+    pub from: Vec<Source>,
+    /// The way back: empty, or what makes the source items of the target items again.
+    pub inverse: Vec<Source>,
+    /// Scan segments of each source table, 1 to [`SEGMENTS_MAX`].
+    pub segments: u32,
+    /// Seconds for which a writer may act on a route that it has read; a cut-over waits so long.
+    pub gate_seconds: u32,
+}
+
+/// A table that is read, and what its items become.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// The table.
+    pub table: String,
+    /// What each of its items becomes; each entry gives any number of items.
+    pub items: Vec<Output>,
+}
+
+/// Items that are made of one source item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// The table that they go to.
+    pub to: String,
+    /// The jq program that makes them.
+    pub transform: String,
+    /// Templates of key attributes, by name; a key attribute without one is left as the transform
+    /// gives it.
+    pub key: BTreeMap<String, String>,
+}
+
+/// Which way a migration runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// From the sources to the targets.
+    Forward,
+    /// From the targets back to the sources, by the plan's inverse.
+    Reverse,
+}
+
+impl Plan {
+    /// What is read in a direction.
+    #[must_use]
+    pub fn sources(&self, direction: Direction) -> &[Source] {
+        match direction {
+            Direction::Forward => &self.from,
+            Direction::Reverse => &self.inverse,
+        }
+    }
+
+    /// The tables that are read in a direction, each once.
+    #[must_use]
+    pub fn source_tables(&self, direction: Direction) -> Vec<&str> {
+        unique(self.sources(direction).iter().map(|source| source.table.as_str()))
+    }
+
+    /// The tables that are written in a direction, each once.
+    #[must_use]
+    pub fn target_tables(&self, direction: Direction) -> Vec<&str> {
+        let outputs = self.sources(direction).iter().flat_map(|source| &source.items);
+        unique(outputs.map(|output| output.to.as_str()))
+    }
+
+    /// A text that is the same for the same plan and no other: 32 hexadecimal digits over its
+    /// JSON. Work that was begun under another fingerprint is not gone on with.
+    #[must_use]
+    pub fn fingerprint(json: &str) -> String {
+        format!("{:032x}", xxh3_128(json.as_bytes()))
+    }
+}
+
+fn unique<'p>(names: impl Iterator<Item = &'p str>) -> Vec<&'p str> {
+    let mut unique: Vec<&str> = names.collect();
+    unique.sort_unstable();
+    unique.dedup();
+    unique
+}

@@ -1,0 +1,304 @@
+//! What a target item is made of: per source item the last thing that it said, as of a stamp.
+//!
+//! A target item is **live** when a source says so. If two source items say so at the same time,
+//! that is a collision: the item of the first source (in the order of the sources' texts) is shown
+//! and the other one is kept beside it, so that it is shown as soon as the first one gives way. A
+//! target that no source has any more is a **tombstone**: its key and its mark, so that an older
+//! statement that comes late cannot bring it back.
+//!
+//! The mark is the attribute [`MARK`] of the target item. Tables are not known here.
+
+use std::collections::BTreeMap;
+
+use model::{AttributeValue, Item, KeySchema};
+use thiserror::Error;
+
+use crate::effect::Join;
+use crate::stamp::Stamp;
+
+/// The attribute of a target item that says where it is from. It is there until the migration is
+/// complete.
+pub const MARK: &str = "_weir";
+/// In the mark: the source item, see [`SourceItem`](super::SourceItem).
+pub const MARK_FROM: &str = "from";
+/// In the mark: the stamp of what the source item last said.
+pub const MARK_AT: &str = "at";
+/// In the mark: there, and true, when the source item no longer has this target.
+pub const MARK_GONE: &str = "gone";
+/// In the mark: what other source items said, by source.
+pub const MARK_MORE: &str = "more";
+/// In [`MARK_MORE`]: the item that a source has here and that is not shown.
+const MORE_ITEM: &str = "item";
+
+/// What one source item says about a target item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Register {
+    /// As of when.
+    pub stamp: Stamp,
+    /// The target item with its key and without its mark; none if the source has no such target.
+    pub item: Option<Item>,
+}
+
+/// What all source items say about one target item, by source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registers(BTreeMap<String, Register>);
+
+/// An item in a target table that has no mark, or one that was not written here.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the target item was not written by this migration: {0}")]
+pub struct ForeignItem(&'static str);
+
+impl Register {
+    /// Whether this says something later than `other`. Equal stamps only meet when a scan read an
+    /// item twice; the stream then brings a later stamp, and until then all see the same one.
+    fn wins_over(&self, other: &Self) -> bool {
+        let content = |register: &Self| register.item.as_ref().map(model::json::item_to_string);
+        self.stamp > other.stamp || (self.stamp == other.stamp && content(self) > content(other))
+    }
+}
+
+impl Join for Registers {
+    fn join(&mut self, other: Self) {
+        for (source, register) in other.0 {
+            match self.0.get_mut(&source) {
+                None => {
+                    self.0.insert(source, register);
+                }
+                Some(known) if register.wins_over(known) => *known = register,
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+impl Registers {
+    /// What one source item says.
+    #[must_use]
+    pub fn of(source: String, register: Register) -> Self {
+        Self(BTreeMap::from([(source, register)]))
+    }
+
+    /// What each source says.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Register)> {
+        self.0.iter().map(|(source, register)| (source.as_str(), register))
+    }
+
+    /// What a source says.
+    #[must_use]
+    pub fn get(&self, source: &str) -> Option<&Register> {
+        self.0.get(source)
+    }
+
+    /// The only source that says anything, with what it says.
+    #[must_use]
+    pub fn only(&self) -> Option<(&str, &Register)> {
+        self.iter().next().filter(|_| self.0.len() == 1)
+    }
+
+    /// The sources that have this target, in the order of their texts. More than one is a
+    /// collision.
+    pub fn live(&self) -> impl Iterator<Item = (&str, &Item)> {
+        self.iter().filter_map(|(source, register)| Some((source, register.item.as_ref()?)))
+    }
+
+    /// Whether no source has this target any more.
+    #[must_use]
+    pub fn is_tombstone(&self) -> bool {
+        self.live().next().is_none()
+    }
+
+    /// These registers with `more` joined; `None` if they say all of that already.
+    #[must_use]
+    pub fn joined(&self, more: &Self) -> Option<Self> {
+        let mut joined = self.clone();
+        joined.join(more.clone());
+        (joined != *self).then_some(joined)
+    }
+
+    /// The item as it stands in the target table. `key` holds its key attributes.
+    #[must_use]
+    pub fn to_item(&self, key: &Item) -> Item {
+        // The first live source is shown; of a tombstone, the first source at all.
+        let shown = self.live().map(|(source, _)| source).next();
+        let Some((source, register)) = shown
+            .and_then(|source| self.0.get_key_value(source))
+            .or_else(|| self.0.first_key_value())
+        else {
+            return key.clone();
+        };
+        let mut item = register.item.clone().unwrap_or_else(|| key.clone());
+        let mut mark = members(register);
+        mark.insert(MARK_FROM.to_owned(), AttributeValue::from(source.as_str()));
+        let others: BTreeMap<_, _> = self
+            .0
+            .iter()
+            .filter(|(other, _)| *other != source)
+            .map(|(other, register)| {
+                let mut said = members(register);
+                if let Some(item) = &register.item {
+                    said.insert(MORE_ITEM.to_owned(), AttributeValue::M(item.0.clone()));
+                }
+                (other.clone(), AttributeValue::M(said))
+            })
+            .collect();
+        if !others.is_empty() {
+            mark.insert(MARK_MORE.to_owned(), AttributeValue::M(others));
+        }
+        item.insert(MARK.to_owned(), AttributeValue::M(mark));
+        item
+    }
+
+    /// Reads what [`Registers::to_item`] wrote.
+    ///
+    /// # Errors
+    /// When the item has no mark, or one that was not written here.
+    pub fn from_item(item: &Item) -> Result<Self, ForeignItem> {
+        let mark = item.get(MARK).ok_or(ForeignItem("it has no attribute `_weir`"))?;
+        let read = || {
+            let mark = mark.as_map()?;
+            let source = mark.get(MARK_FROM)?.as_str()?.to_owned();
+            let shown =
+                Register { stamp: stamp_of(mark)?, item: (!is_gone(mark)).then(|| unmarked(item)) };
+            let mut registers = Self::of(source, shown);
+            let others = mark.get(MARK_MORE).map(|more| more.as_map().ok_or(()));
+            for (source, said) in others.transpose().ok()?.into_iter().flatten() {
+                let said = said.as_map()?;
+                let item = said.get(MORE_ITEM).and_then(AttributeValue::as_map).cloned().map(Item);
+                if item.is_some() == is_gone(said) {
+                    return None;
+                }
+                let register = Register { stamp: stamp_of(said)?, item };
+                registers.0.insert(source.clone(), register);
+            }
+            Some(registers)
+        };
+        read().ok_or(ForeignItem("its attribute `_weir` is damaged"))
+    }
+}
+
+fn members(register: &Register) -> BTreeMap<String, AttributeValue> {
+    let mut members =
+        BTreeMap::from([(MARK_AT.to_owned(), AttributeValue::from(register.stamp.as_str()))]);
+    if register.item.is_none() {
+        members.insert(MARK_GONE.to_owned(), AttributeValue::Bool(true));
+    }
+    members
+}
+
+fn stamp_of(mark: &BTreeMap<String, AttributeValue>) -> Option<Stamp> {
+    mark.get(MARK_AT)?.as_str()?.parse().ok()
+}
+
+fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
+    mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
+}
+
+/// An item without its mark.
+#[must_use]
+pub fn unmarked(item: &Item) -> Item {
+    let mut item = item.clone();
+    item.remove(MARK);
+    item
+}
+
+/// The item that a reader of a target table sees: without its mark, and none if it is a tombstone.
+#[must_use]
+pub fn visible(item: &Item) -> Option<Item> {
+    let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);
+    (!gone).then(|| unmarked(item))
+}
+
+/// The key attributes of an item.
+#[must_use]
+pub fn key_of(item: &Item, schema: &KeySchema) -> Item {
+    item.iter()
+        .filter(|(name, _)| schema.contains(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::{item_from_str, item_to_string};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn register(sequence: u32, value: Option<u32>) -> Register {
+        let stamp = Stamp::of_record("l", &sequence.to_string().parse().unwrap());
+        let item = value.map(|value| {
+            item_from_str(&format!(r#"{{"pk":{{"S":"k"}},"v":{{"N":"{value}"}}}}"#)).unwrap()
+        });
+        Register { stamp, item }
+    }
+
+    fn key() -> Item {
+        item_from_str(r#"{"pk":{"S":"k"}}"#).unwrap()
+    }
+
+    #[test]
+    fn the_only_source_is_shown_and_then_leaves_a_tombstone() {
+        let live = Registers::of("a".to_owned(), register(7, Some(1)));
+        let zeros = "0".repeat(39);
+        assert_eq!(
+            item_to_string(&live.to_item(&key())),
+            format!(
+                r#"{{"_weir":{{"M":{{"at":{{"S":"l/{zeros}7"}},"from":{{"S":"a"}}}}}},"pk":{{"S":"k"}},"v":{{"N":"1"}}}}"#
+            )
+        );
+        let gone = live.joined(&Registers::of("a".to_owned(), register(8, None))).unwrap();
+        assert!(gone.is_tombstone());
+        let item = gone.to_item(&key());
+        assert_eq!(visible(&item), None);
+        assert_eq!(Registers::from_item(&item), Ok(gone.clone()));
+        // What is older does not bring it back.
+        assert_eq!(gone.joined(&live), None);
+    }
+
+    #[test]
+    fn a_collision_shows_the_first_source_and_keeps_the_other() {
+        let mut both = Registers::of("b".to_owned(), register(1, Some(2)));
+        both.join(Registers::of("a".to_owned(), register(9, Some(3))));
+        assert_eq!(both.live().count(), 2);
+        let item = both.to_item(&key());
+        assert_eq!(item["v"], AttributeValue::N(3u64.into()));
+        assert_eq!(Registers::from_item(&item), Ok(both.clone()));
+        both.join(Registers::of("a".to_owned(), register(10, None)));
+        assert_eq!(both.to_item(&key())["v"], AttributeValue::N(2u64.into()));
+    }
+
+    #[test]
+    fn foreign_items_are_told_apart() {
+        for text in [
+            r#"{"pk":{"S":"k"}}"#,
+            r#"{"pk":{"S":"k"},"_weir":{"S":"x"}}"#,
+            r#"{"pk":{"S":"k"},"_weir":{"M":{"from":{"S":"a"}}}}"#,
+            r#"{"pk":{"S":"k"},"_weir":{"M":{"from":{"S":"a"},"at":{"S":"x"}}}}"#,
+        ] {
+            assert!(Registers::from_item(&item_from_str(text).unwrap()).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is said, in any order and any number of times, through the item and back.
+        #[test]
+        fn statements_join(
+            said in prop::collection::vec((0..3_u8, 0..6_u32, prop::option::of(0..3_u32)), 1..12),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 24),
+        ) {
+            let of = |&(source, sequence, value): &(u8, u32, Option<u32>)| {
+                Registers::of(source.to_string(), register(sequence, value))
+            };
+            let mut in_order = Registers::default();
+            said.iter().for_each(|said| in_order.join(of(said)));
+            let mut stored: Option<Item> = None;
+            for said in order.iter().map(|index| index.get(&said)).chain(&said) {
+                let known = stored.as_ref().map(|item| Registers::from_item(item).unwrap());
+                if let Some(joined) = known.unwrap_or_default().joined(&of(said)) {
+                    stored = Some(joined.to_item(&key()));
+                }
+            }
+            prop_assert_eq!(Registers::from_item(&stored.unwrap()), Ok(in_order));
+        }
+    }
+}

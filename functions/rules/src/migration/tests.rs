@@ -1,0 +1,74 @@
+//! Decisions about records, as data, and plans that do not fit their tables.
+
+use model::{KeyAttribute, KeyAttributeType};
+
+use super::*;
+use crate::rule::testing::check_decisions;
+
+fn schema(partition: &str, sort: Option<&str>) -> KeySchema {
+    let attribute =
+        |name: &str| KeyAttribute { name: name.to_owned(), attribute_type: KeyAttributeType::S };
+    KeySchema { partition: attribute(partition), sort: sort.map(attribute) }
+}
+
+fn schemas() -> BTreeMap<String, KeySchema> {
+    let tables = [("orders", schema("id", None)), ("shop", schema("pk", Some("sk")))];
+    tables.map(|(name, schema)| (name.to_owned(), schema)).into()
+}
+
+fn plan(transform: &str, key: &[(&str, &str)]) -> Plan {
+    let key = key.iter().map(|(name, template)| ((*name).to_owned(), (*template).to_owned()));
+    let output =
+        plan::Output { to: "shop".to_owned(), transform: transform.to_owned(), key: key.collect() };
+    Plan {
+        migration: "m".to_owned(),
+        kind: Kind::Restructure,
+        from: vec![plan::Source { table: "orders".to_owned(), items: vec![output] }],
+        inverse: Vec::new(),
+        segments: 1,
+        gate_seconds: 1,
+    }
+}
+
+const KEYS: [(&str, &str); 2] = [("pk", "CUSTOMER#{customer}"), ("sk", "ORDER#{id}")];
+
+#[test]
+fn decisions() {
+    let plan = plan("select(.customer) | {id, customer, total}", &KEYS);
+    let migration = Migration::compile(&plan, Direction::Forward, &schemas()).unwrap();
+    check_decisions(&migration, &Found::default(), include_str!("../../testdata/migration.txt"));
+}
+
+#[test]
+fn plans_that_do_not_fit_say_where_and_why() {
+    for (plan, place, reason) in [
+        (plan("{", &KEYS), "from[0].items[0].transform", "expected closing brace here"),
+        (
+            plan(".", &[("nope", "x")]),
+            "from[0].items[0].key.nope",
+            "`nope` is no key attribute of `shop`",
+        ),
+        (
+            plan(".", &[("pk", "{")]),
+            "from[0].items[0].key.pk",
+            "a brace stands alone; write `{name}`, or `{{` for a brace",
+        ),
+    ] {
+        let errors = Migration::compile(&plan, Direction::Forward, &schemas()).unwrap_err();
+        assert_eq!((errors[0].place.as_str(), errors[0].reason.as_str()), (place, reason));
+    }
+    let mut same = plan(".", &KEYS);
+    same.from[0].table = "shop".to_owned();
+    let errors = Migration::compile(&same, Direction::Forward, &schemas()).unwrap_err();
+    assert!(errors[0].reason.contains("read and written"), "{errors:?}");
+}
+
+#[test]
+fn source_items_are_texts() {
+    let item = SourceItem {
+        table: "orders".to_owned(),
+        key: item_from_str(r#"{"id":{"S":"a|b"}}"#).unwrap(),
+    };
+    assert_eq!(item.to_string().parse(), Ok(item));
+    assert!("x".parse::<SourceItem>().is_err());
+}

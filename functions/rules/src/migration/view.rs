@@ -1,0 +1,232 @@
+//! The JSON view of items that transforms see, lossless both ways.
+//!
+//! | DynamoDB | in the transform |
+//! |---|---|
+//! | S, BOOL, NULL, L, M | string, boolean, null, array, object |
+//! | N | number; all 38 digits as long as it is only passed on |
+//! | B | `{"$binary": "base64"}` |
+//! | SS, NS, BS | `{"$ss": [...]}`, `{"$ns": [...]}`, `{"$bs": ["base64"]}` |
+//! | M with one member whose name begins with `$` | `{"$map": {...}}` |
+//!
+//! What a transform gives back is read the same way. Nothing is computed here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jaq_core::ValT as _;
+use jaq_json::{Map, Num, Val};
+use model::limits::NESTING_LEVELS_MAX;
+use model::{AttributeValue, Item, Number};
+
+const BINARY: &str = "$binary";
+const STRINGS: &str = "$ss";
+const NUMBERS: &str = "$ns";
+const BINARIES: &str = "$bs";
+const MAP: &str = "$map";
+
+/// The view of an item: an object of its attributes.
+pub(super) fn of_item(item: &Item) -> Val {
+    object(item.iter().map(|(name, value)| (name.as_str(), of_value(value))))
+}
+
+fn object<'a>(members: impl Iterator<Item = (&'a str, Val)>) -> Val {
+    Val::obj(members.map(|(name, value)| (text(name), value)).collect::<Map>())
+}
+
+fn text(text: &str) -> Val {
+    Val::from(text.to_owned())
+}
+
+fn tagged(tag: &str, value: Val) -> Val {
+    object(std::iter::once((tag, value)))
+}
+
+fn number(number: &Number) -> Val {
+    Val::from_num(&number.to_string()).unwrap_or(Val::Null)
+}
+
+fn of_value(value: &AttributeValue) -> Val {
+    match value {
+        AttributeValue::S(string) => text(string),
+        AttributeValue::N(value) => number(value),
+        AttributeValue::B(bytes) => tagged(BINARY, text(&STANDARD.encode(bytes))),
+        AttributeValue::Bool(flag) => Val::Bool(*flag),
+        AttributeValue::Null => Val::Null,
+        AttributeValue::L(members) => members.iter().map(of_value).collect(),
+        AttributeValue::M(members) => {
+            let plain =
+                object(members.iter().map(|(name, value)| (name.as_str(), of_value(value))));
+            match members.keys().next() {
+                Some(name) if members.len() == 1 && name.starts_with('$') => tagged(MAP, plain),
+                _ => plain,
+            }
+        }
+        AttributeValue::Ss(members) => {
+            tagged(STRINGS, members.iter().map(|member| text(member)).collect())
+        }
+        AttributeValue::Ns(members) => tagged(NUMBERS, members.iter().map(number).collect()),
+        AttributeValue::Bs(members) => {
+            tagged(BINARIES, members.iter().map(|bytes| text(&STANDARD.encode(bytes))).collect())
+        }
+    }
+}
+
+/// The item that an object of attributes views.
+///
+/// # Errors
+/// When it is no object, or a value cannot be stored; the text says which one and why.
+pub(super) fn to_item(value: &Val) -> Result<Item, String> {
+    let Val::Obj(members) = value else {
+        return Err(format!("the transform gave {}, not an object of attributes", kind(value)));
+    };
+    members_of(members, "", 0).map(Item)
+}
+
+fn members_of(
+    members: &Map,
+    path: &str,
+    level: usize,
+) -> Result<BTreeMap<String, AttributeValue>, String> {
+    let read = |(name, value): (&Val, &Val)| {
+        let name = string_of(name).ok_or_else(|| format!("a name in `{path}` is not a string"))?;
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        Ok((name, to_value(value, &path, level)?))
+    };
+    members.iter().map(read).collect()
+}
+
+fn to_value(value: &Val, path: &str, level: usize) -> Result<AttributeValue, String> {
+    if level > NESTING_LEVELS_MAX {
+        return Err(format!("`{path}` is nested more than {NESTING_LEVELS_MAX} levels deep"));
+    }
+    Ok(match value {
+        Val::Null => AttributeValue::Null,
+        Val::Bool(flag) => AttributeValue::Bool(*flag),
+        Val::Num(value) => AttributeValue::N(number_of(value, path)?),
+        Val::TStr(_) | Val::BStr(_) => {
+            AttributeValue::S(string_of(value).ok_or_else(|| format!("`{path}` is not UTF-8"))?)
+        }
+        Val::Arr(members) => AttributeValue::L(
+            members
+                .iter()
+                .map(|member| to_value(member, path, level + 1))
+                .collect::<Result<_, _>>()?,
+        ),
+        Val::Obj(members) => match only_member(members) {
+            Some((tag, inner)) if tag.starts_with('$') => to_tagged(&tag, inner, path, level)?,
+            _ => AttributeValue::M(members_of(members, path, level + 1)?),
+        },
+    })
+}
+
+fn only_member(members: &Map) -> Option<(String, &Val)> {
+    let (name, value) = members.first().filter(|_| members.len() == 1)?;
+    Some((string_of(name)?, value))
+}
+
+fn to_tagged(tag: &str, value: &Val, path: &str, level: usize) -> Result<AttributeValue, String> {
+    let wrong = |expected: &str| format!("`{path}` has the tag `{tag}` without {expected}");
+    let members = || match value {
+        Val::Arr(members) if !members.is_empty() => Ok(members.iter()),
+        _ => Err(wrong("an array that is not empty")),
+    };
+    let strings = || {
+        members()?
+            .map(|member| string_of(member).ok_or_else(|| wrong("strings")))
+            .collect::<Result<BTreeSet<_>, _>>()
+    };
+    let binary = |text: &String| STANDARD.decode(text).map_err(|_| wrong("base64"));
+    Ok(match tag {
+        BINARY => {
+            let text = string_of(value).ok_or_else(|| wrong("a string"))?;
+            AttributeValue::B(binary(&text)?)
+        }
+        STRINGS => AttributeValue::Ss(strings()?),
+        BINARIES => AttributeValue::Bs(strings()?.iter().map(binary).collect::<Result<_, _>>()?),
+        NUMBERS => {
+            let numbers = members()?.map(|member| match member {
+                Val::Num(value) => number_of(value, path),
+                _ => Err(wrong("numbers")),
+            });
+            AttributeValue::Ns(numbers.collect::<Result<_, _>>()?)
+        }
+        MAP => match value {
+            Val::Obj(members) => AttributeValue::M(members_of(members, path, level + 1)?),
+            _ => return Err(wrong("an object")),
+        },
+        _ => {
+            return Err(format!(
+                "`{path}` has the unknown tag `{tag}`; put an object whose only name begins with `$` into {{\"$map\": ...}}"
+            ));
+        }
+    })
+}
+
+fn number_of(value: &Num, path: &str) -> Result<Number, String> {
+    let text = value.to_string();
+    text.parse().map_err(|error| format!("`{path}` cannot be stored as a number: {text}: {error}"))
+}
+
+/// The text of a string; none if it is something else or not UTF-8.
+fn string_of(value: &Val) -> Option<String> {
+    match value {
+        Val::TStr(bytes) | Val::BStr(bytes) => String::from_utf8(bytes.to_vec()).ok(),
+        _ => None,
+    }
+}
+
+fn kind(value: &Val) -> &'static str {
+    match value {
+        Val::Null => "null",
+        Val::Bool(_) => "a boolean",
+        Val::Num(_) => "a number",
+        Val::TStr(_) | Val::BStr(_) => "a string",
+        Val::Arr(_) => "an array",
+        Val::Obj(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::{item_from_str, item_to_string};
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_value_round_trips() {
+        let nines = "9".repeat(38);
+        for text in [
+            r#"{"a":{"S":"é\u0000"},"c":{"B":"AAH/"},"d":{"BOOL":false},"e":{"NULL":true}}"#.to_owned(),
+            format!(r#"{{"a":{{"N":"-{nines}"}},"b":{{"N":"0.{nines}"}},"c":{{"N":"1E-130"}},"d":{{"N":"9E125"}}}}"#),
+            r#"{"f":{"M":{"x":{"L":[{"S":""},{"M":{}},{"L":[]}]}}},"g":{"SS":["a","b"]},"h":{"NS":["-1.5","7"]},"i":{"BS":["AA==",""]}}"#.to_owned(),
+            r#"{"$binary":{"S":"x"}}"#.to_owned(),
+            r#"{"m":{"M":{"$ss":{"L":[{"S":"x"}]}}},"n":{"M":{"$map":{"M":{"$a":{"NULL":true}}}}},"o":{"M":{"$a":{"S":"x"},"b":{"S":"y"}}}}"#.to_owned(),
+        ] {
+            let item = item_from_str(&text).unwrap();
+            let back = to_item(&of_item(&item)).unwrap();
+            assert_eq!(back, item, "{}", item_to_string(&back));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_stored_says_where_and_why() {
+        for (json, expected) in [
+            ("7", "the transform gave a number, not an object of attributes"),
+            (
+                r#"{"a":{"$sss":["x"]}}"#,
+                "`a` has the unknown tag `$sss`; put an object whose only name begins with `$` into {\"$map\": ...}",
+            ),
+            (r#"{"a":{"$ss":[]}}"#, "`a` has the tag `$ss` without an array that is not empty"),
+            (r#"{"a":{"b":{"$binary":"!"}}}"#, "`a.b` has the tag `$binary` without base64"),
+            (r#"{"a":{"$ns":["1"]}}"#, "`a` has the tag `$ns` without numbers"),
+            (
+                r#"{"a":1e200}"#,
+                "`a` cannot be stored as a number: 1e200: Number overflow. Attempting to store a number with magnitude larger than supported range",
+            ),
+        ] {
+            let value = jaq_json::read::parse_single(json.as_bytes()).unwrap();
+            assert_eq!(to_item(&value).unwrap_err(), expected);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! A table that is restructured while it is written to: orders into one item for each customer and
+//! order, and one for each line, compared with what they have to become.
+//!
+//! What the targets have to hold is computed here, without the rule.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    StreamSpecification, StreamViewType,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use model::json::item_to_string;
+use model::{AttributeValue, Item, Number};
+use rules::migration::plan::{Kind, Output as PlanOutput, Plan, Source};
+use rules::migration::visible;
+
+use super::Progress;
+use super::generator::Generator;
+use crate::load::{error_text, to_sdk_item};
+use crate::migrate::{self, Context, Host, Options};
+use crate::output::Output;
+use crate::system::System;
+
+const SOURCE: &str = "demo-orders";
+const TARGET: &str = "demo-shop";
+const CONTROL: &str = "demo-migrations";
+const NAME: &str = "demo";
+/// Requests that are under way at the same time while the orders are loaded.
+const WRITERS: usize = 32;
+/// Between two changes of the writer: some hundred per second.
+const PAUSE: Duration = Duration::from_millis(3);
+/// How long copying and comparing may take before the demonstration fails.
+const LIMIT: Duration = Duration::from_secs(90);
+/// Customers that orders belong to.
+const CUSTOMERS: u64 = 50;
+
+/// What was restructured.
+pub(crate) struct Outcome {
+    pub(crate) orders: u64,
+    pub(crate) changes: u64,
+    pub(crate) targets: usize,
+    pub(crate) kills: u64,
+    pub(crate) took: Duration,
+}
+
+/// What the source table holds, by order: the customer and the number of lines.
+type Truth = BTreeMap<u64, (u64, u64)>;
+
+/// Writes orders, restructures them while a writer changes them, and compares.
+pub(crate) async fn run(
+    system: &System,
+    orders: u64,
+    directory: &Path,
+    package_folder: &Path,
+    progress: &Progress,
+) -> Result<Outcome, String> {
+    let client = system.dynamodb();
+    create(client, SOURCE, "id", None).await?;
+    create(client, TARGET, "pk", Some("sk")).await?;
+    let mut generator = Generator::new(1492);
+    let mut truth = Truth::new();
+    for order in 0..orders {
+        truth.insert(order, (generator.below(CUSTOMERS), 1 + generator.below(4)));
+    }
+    progress.note("orders: loading");
+    stream::iter(truth.iter().map(|(order, state)| put(client, *order, *state)))
+        .buffer_unordered(WRITERS)
+        .try_collect::<Vec<_>>()
+        .await?;
+
+    let context = Context::new(system.dynamodb_url(), CONTROL, Output::Table);
+    context.control.ensure().await?;
+    let plan = plan();
+    let options = Options {
+        endpoint: system.dynamodb_url(),
+        control_table: CONTROL,
+        tables: vec![SOURCE.to_owned()],
+        workers: 2,
+        directory: &directory.join("migrate"),
+        package_folder: package_folder.join("functions/processor"),
+        duplicate_deliveries: true,
+    };
+    let host = Host::start(options).await?;
+    let stop = AtomicBool::new(false);
+    let changes = AtomicU64::new(0);
+    let started = Instant::now();
+    let migrating = async {
+        let done = migrate_and_kill(&context, &plan, &host, progress).await;
+        stop.store(true, Ordering::Relaxed);
+        done
+    };
+    let writing = write(client, &mut generator, &mut truth, &stop, &changes);
+    let (kills, written) = tokio::join!(migrating, writing);
+    let compared = match (&kills, written) {
+        (Ok(_), Ok(())) => compare(client, &context, &truth, progress).await,
+        (Err(error), _) => Err(error.clone()),
+        (_, Err(error)) => Err(error),
+    };
+    host.stop().await;
+    Ok(Outcome {
+        orders,
+        targets: compared?,
+        changes: changes.load(Ordering::Relaxed),
+        kills: kills?,
+        took: started.elapsed(),
+    })
+}
+
+fn plan() -> Plan {
+    let output = |transform: &str, sort: &str, partition: &str| PlanOutput {
+        to: TARGET.to_owned(),
+        transform: transform.to_owned(),
+        key: [("pk", partition), ("sk", sort)]
+            .map(|(name, template)| (name.to_owned(), template.to_owned()))
+            .into(),
+    };
+    let items = vec![
+        output("{id, customer}", "ORDER#{id}", "CUSTOMER#{customer}"),
+        output(". as $order | .lines[] | {id: $order.id, line: .}", "LINE#{line}", "ORDER#{id}"),
+    ];
+    Plan {
+        migration: NAME.to_owned(),
+        kind: Kind::Restructure,
+        from: vec![Source { table: SOURCE.to_owned(), items }],
+        inverse: Vec::new(),
+        segments: 4,
+        gate_seconds: 1,
+    }
+}
+
+/// Copies, and kills an instance at work meanwhile.
+async fn migrate_and_kill(
+    context: &Context,
+    plan: &Plan,
+    host: &Host,
+    progress: &Progress,
+) -> Result<u64, String> {
+    let started = Instant::now();
+    migrate::begin(context, plan, 0).await?;
+    let mut kills = 0;
+    loop {
+        let (phase, read) = migrate::phase(context, NAME).await?;
+        progress.note(&format!("orders: {phase}, {read} read"));
+        kills += u64::from(kills == 0 && host.kill_working_instance());
+        if phase == "tailing" && kills > 0 {
+            return Ok(kills);
+        }
+        if started.elapsed() > LIMIT {
+            return Err(format!("orders are still {phase} after {} s", LIMIT.as_secs()));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Changes, adds and deletes orders until it is told to stop.
+async fn write(
+    client: &Client,
+    generator: &mut Generator,
+    truth: &mut Truth,
+    stop: &AtomicBool,
+    changes: &AtomicU64,
+) -> Result<(), String> {
+    let orders = truth.len() as u64;
+    while !stop.load(Ordering::Relaxed) {
+        let order = generator.below(orders + orders / 10);
+        let is_delete = generator.below(5) == 0;
+        if is_delete {
+            let key = Item::new().with("id", Number::from(order));
+            let request = client.delete_item().table_name(SOURCE).set_key(Some(to_sdk_item(&key)));
+            request.send().await.map_err(|error| format!("an order: {}", error_text(&error)))?;
+            truth.remove(&order);
+        } else {
+            let state = (generator.below(CUSTOMERS), generator.below(5));
+            put(client, order, state).await?;
+            truth.insert(order, state);
+        }
+        changes.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+/// The function's own comparison, and then one that knows nothing of the rule.
+async fn compare(
+    client: &Client,
+    context: &Context,
+    truth: &Truth,
+    progress: &Progress,
+) -> Result<usize, String> {
+    progress.note("orders: comparing");
+    let differences = migrate::differences(context, NAME, LIMIT).await?;
+    if differences > 0 {
+        return Err(format!("{differences} orders differ from what they became"));
+    }
+    let mut expected: BTreeMap<String, u32> = BTreeMap::new();
+    let mut expect = |item: Item| *expected.entry(item_to_string(&item)).or_default() += 1;
+    for (order, (customer, lines)) in truth {
+        let id = Number::from(*order);
+        expect(
+            Item::new()
+                .with("pk", format!("CUSTOMER#{customer}"))
+                .with("sk", format!("ORDER#{order}"))
+                .with("id", id)
+                .with("customer", Number::from(*customer)),
+        );
+        for line in 0..*lines {
+            expect(
+                Item::new()
+                    .with("pk", format!("ORDER#{order}"))
+                    .with("sk", format!("LINE#{line}"))
+                    .with("id", id)
+                    .with("line", Number::from(line)),
+            );
+        }
+    }
+    let mut found: BTreeMap<String, u32> = BTreeMap::new();
+    for item in migrate::scan(client, TARGET).await?.iter().filter_map(visible) {
+        *found.entry(item_to_string(&item)).or_default() += 1;
+    }
+    if found == expected {
+        return Ok(found.len());
+    }
+    let wrong = expected.keys().find(|item| !found.contains_key(*item));
+    let wrong = wrong.or_else(|| found.keys().find(|item| !expected.contains_key(*item)));
+    Err(format!(
+        "{} targets instead of {}; one that differs: {}",
+        found.len(),
+        expected.len(),
+        wrong.map_or("none", String::as_str)
+    ))
+}
+
+async fn put(client: &Client, order: u64, (customer, lines): (u64, u64)) -> Result<(), String> {
+    let lines = (0..lines).map(|line| AttributeValue::N(Number::from(line))).collect();
+    let item = Item::new()
+        .with("id", Number::from(order))
+        .with("customer", Number::from(customer))
+        .with("lines", AttributeValue::L(lines));
+    let request = client.put_item().table_name(SOURCE).set_item(Some(to_sdk_item(&item)));
+    let sent = request.send().await;
+    sent.map(drop).map_err(|error| format!("an order was refused: {}", error_text(&error)))
+}
+
+async fn create(
+    client: &Client,
+    table: &str,
+    partition: &str,
+    sort: Option<&str>,
+) -> Result<(), String> {
+    let kind = if sort.is_some() { ScalarAttributeType::S } else { ScalarAttributeType::N };
+    let mut request = client.create_table().table_name(table);
+    for (name, key_type) in
+        std::iter::once((partition, KeyType::Hash)).chain(sort.map(|name| (name, KeyType::Range)))
+    {
+        let attribute =
+            AttributeDefinition::builder().attribute_name(name).attribute_type(kind.clone());
+        let element = KeySchemaElement::builder().attribute_name(name).key_type(key_type);
+        request = request
+            .attribute_definitions(attribute.build().map_err(|error| error.to_string())?)
+            .key_schema(element.build().map_err(|error| error.to_string())?);
+    }
+    let stream = StreamSpecification::builder()
+        .stream_enabled(true)
+        .stream_view_type(StreamViewType::NewAndOldImages)
+        .build()
+        .map_err(|error| error.to_string())?;
+    let request = request.billing_mode(BillingMode::PayPerRequest).stream_specification(stream);
+    let created = request.send().await;
+    created.map(drop).map_err(|error| format!("table `{table}`: {}", error_text(&error)))
+}

@@ -1,0 +1,278 @@
+//! The switch: readers and writers move to the targets, or back, by one routing entry.
+//!
+//! Writers stop while the route says so; the drain proof shows that everything they wrote has
+//! arrived; then the route says where to go on. Its epoch grows with each change. Whatever does not
+//! arrive in time lets the writers go on where they were.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use model::json::item_from_str;
+use rules::migration::plan::Direction;
+use rules::migration::{MARK, Registers};
+
+use super::control::{number, s, text};
+use super::start::{make_tasks, next_second};
+use super::{Context, LOOK_EVERY, drain, tables, verify};
+use crate::exit::Exit;
+use crate::load::{error_text, to_sdk_item, to_sdk_value};
+use crate::output::{self, say, show};
+
+/// Partitions over which the function spreads its notes of tombstones.
+const NOTE_BUCKETS: u32 = 16;
+
+/// What to switch.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SwitchArguments {
+    /// The migration
+    name: String,
+    /// Seconds that writers may be held up before everything is left as it was
+    #[arg(long, default_value_t = 60)]
+    timeout: u64,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Switches to the targets.
+pub(super) async fn cutover(
+    context: &Context,
+    arguments: &SwitchArguments,
+) -> Result<Exit, String> {
+    let name = arguments.name.as_str();
+    let (state, _) = context.advance(name).await?;
+    let phase = text(&state, "phase").unwrap_or_default();
+    if phase == "cut-over" {
+        say(&format!("`{name}` is cut over already"));
+        return Ok(Exit::Done);
+    }
+    if phase != "ready" {
+        say(&format!(
+            "`{name}` is {phase}; `weir migrate verify {name}` must find no difference first"
+        ));
+        return Ok(Exit::Refused);
+    }
+    let (plan, fingerprint) = context.plan(name).await?;
+    if arguments.dry_run {
+        say(&format!(
+            "writers of {} would stop for {} s and until all is drained, then use {}; nothing was written",
+            plan.source_tables(Direction::Forward).join(", "),
+            plan.gate_seconds,
+            plan.target_tables(Direction::Forward).join(", ")
+        ));
+        return Ok(Exit::Done);
+    }
+    let held = Instant::now();
+    context.control.route(name, "source", "none").await?;
+    tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
+    let limit = Duration::from_secs(arguments.timeout);
+    let since = i64::try_from(number(&state, "since")).unwrap_or(0);
+    let Some(shards) = drained(context, name, Direction::Forward, since, limit).await? else {
+        context.control.route(name, "source", "source").await?;
+        say("everything is as it was: readers and writers use the sources");
+        return Ok(Exit::TimedOut);
+    };
+    // From here on what is written to the targets flows back, if there is a way back.
+    let back = if plan.inverse.is_empty() { None } else { Some(("reverse", fingerprint.as_str())) };
+    context.control.set_active(name, back).await?;
+    let back_since = next_second(context).await;
+    let swept = sweep(context, name).await?;
+    let epoch = context.control.route(name, "target", "target").await?;
+    let held = held.elapsed();
+    let why = format!("{shards} shards drained, {swept} tombstones removed, epoch {epoch}");
+    let now = context.now().await;
+    context
+        .control
+        .to_phase(name, "cut-over", &why, now, |state| {
+            let since = u64::try_from(back_since).unwrap_or(0);
+            state.insert("back_since".to_owned(), super::control::n(since));
+        })
+        .await?;
+    show(&format!("{name} is cut over: {why}; writers were held up {:.1} s\n", held.as_secs_f64()));
+    output::next(&[
+        (&format!("weir migrate revert {name}"), "switch back"),
+        (&format!("weir migrate complete {name}"), "close the way back"),
+    ]);
+    Ok(Exit::Done)
+}
+
+/// Switches back to the sources.
+pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Result<Exit, String> {
+    let name = arguments.name.as_str();
+    let state = context.state(name).await?;
+    let phase = text(&state, "phase").unwrap_or_default();
+    if phase == "reverted" {
+        say(&format!("`{name}` is reverted already"));
+        return Ok(Exit::Done);
+    }
+    let (plan, fingerprint) = context.plan(name).await?;
+    if phase != "cut-over" {
+        say(&format!("`{name}` is {phase}; only what is cut over can be reverted"));
+        return Ok(Exit::Refused);
+    }
+    if plan.inverse.is_empty() {
+        say(&format!(
+            "the plan of `{name}` has no `inverse`: what was written since the cut-over would be lost"
+        ));
+        return Ok(Exit::Refused);
+    }
+    if arguments.dry_run {
+        say("writers would stop until all is drained, then use the sources; nothing was written");
+        return Ok(Exit::Done);
+    }
+    let held = Instant::now();
+    context.control.route(name, "target", "none").await?;
+    tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
+    let limit = Duration::from_secs(arguments.timeout);
+    let since = i64::try_from(number(&state, "back_since")).unwrap_or(0);
+    let Some(shards) = drained(context, name, Direction::Reverse, since, limit).await? else {
+        context.control.route(name, "target", "target").await?;
+        say("everything is as it was: readers and writers use the targets");
+        return Ok(Exit::TimedOut);
+    };
+    context.control.set_active(name, None).await?;
+    let swept = sweep(context, name).await?;
+    let epoch = context.control.route(name, "source", "source").await?;
+    let held = held.elapsed();
+    for table in plan.source_tables(Direction::Forward) {
+        unmark(context, name, &fingerprint, table, limit).await?;
+    }
+    let why = format!("{shards} shards drained, {swept} tombstones removed, epoch {epoch}");
+    let now = context.now().await;
+    context.control.to_phase(name, "reverted", &why, now, |_| {}).await?;
+    show(&format!("{name} is reverted: {why}; writers were held up {:.1} s\n", held.as_secs_f64()));
+    Ok(Exit::Done)
+}
+
+/// Closes the way back and takes the marks off the targets.
+pub(super) async fn complete(
+    context: &Context,
+    arguments: &SwitchArguments,
+) -> Result<Exit, String> {
+    let name = arguments.name.as_str();
+    let state = context.state(name).await?;
+    let phase = text(&state, "phase").unwrap_or_default();
+    if phase == "completed" {
+        say(&format!("`{name}` is completed already"));
+        return Ok(Exit::Done);
+    }
+    if phase != "cut-over" {
+        say(&format!("`{name}` is {phase}; only what is cut over can be completed"));
+        return Ok(Exit::Refused);
+    }
+    if arguments.dry_run {
+        say("the way back would be closed, and the marks be taken off; nothing was written");
+        return Ok(Exit::Done);
+    }
+    let (plan, fingerprint) = context.plan(name).await?;
+    context.control.set_active(name, None).await?;
+    sweep(context, name).await?;
+    let limit = Duration::from_secs(arguments.timeout);
+    for table in plan.target_tables(Direction::Forward) {
+        if !unmark(context, name, &fingerprint, table, limit).await? {
+            return Ok(Exit::TimedOut);
+        }
+    }
+    let now = context.now().await;
+    context.control.to_phase(name, "completed", "completed by a person", now, |_| {}).await?;
+    show(&format!("{name} is completed; the source tables are no longer needed\n"));
+    Ok(Exit::Done)
+}
+
+/// Looks until everything is drained; gives the number of shards, or none if it took too long.
+async fn drained(
+    context: &Context,
+    name: &str,
+    direction: Direction,
+    since: i64,
+    limit: Duration,
+) -> Result<Option<usize>, String> {
+    let (plan, _) = context.plan(name).await?;
+    let migration = context.compile(&plan, direction).await?;
+    let tables = plan.source_tables(direction);
+    let started = Instant::now();
+    loop {
+        let client = &context.control.client;
+        let look = drain::look(&context.endpoint, client, &migration, &tables, since).await?;
+        let Some(missing) = look.missing else { return Ok(Some(look.shards)) };
+        if started.elapsed() > limit {
+            say(&format!("not drained after {} s: {missing}", limit.as_secs()));
+            return Ok(None);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Removes every tombstone that was noted, unless it lives again; gives how many.
+async fn sweep(context: &Context, name: &str) -> Result<u64, String> {
+    let client = &context.control.client;
+    let mut swept = 0;
+    for bucket in 0..NOTE_BUCKETS {
+        let partition = format!("{name}/tombstones/{bucket:02}");
+        for note in context.control.entries(&partition, "TOMBSTONE#").await? {
+            let (Some(table), Some(key), Some(entry), Some(at)) =
+                (text(&note, "table"), text(&note, "key"), text(&note, "entry"), text(&note, "at"))
+            else {
+                continue;
+            };
+            let key =
+                item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
+            let stands = tables::get(client, table, &key).await?;
+            let is_tombstone = stands
+                .as_ref()
+                .and_then(|item| Registers::from_item(item).ok())
+                .is_some_and(|registers| registers.is_tombstone());
+            if let Some(mark) = stands.as_ref().filter(|_| is_tombstone).and_then(|i| i.get(MARK)) {
+                let request = client.delete_item().table_name(table);
+                let request = request
+                    .set_key(Some(to_sdk_item(&key)))
+                    .condition_expression("#mark = :mark")
+                    .expression_attribute_names("#mark", MARK)
+                    .expression_attribute_values(":mark", to_sdk_value(mark));
+                match request.send().await {
+                    Ok(_) => swept += 1,
+                    // It was written meanwhile, so there is a newer note.
+                    Err(error)
+                        if error
+                            .as_service_error()
+                            .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+                    {
+                        continue;
+                    }
+                    Err(error) => return Err(format!("a tombstone: {}", error_text(&error))),
+                }
+            }
+            let request = client.delete_item().table_name(&context.control.table);
+            let request = request
+                .key("migration", s(&partition))
+                .key("entry", s(entry))
+                .condition_expression("#at = :at")
+                .expression_attribute_names("#at", "at")
+                .expression_attribute_values(":at", s(at));
+            // A note that is newer by now is left for the next sweep.
+            let _ = request.send().await;
+        }
+    }
+    Ok(swept)
+}
+
+/// Takes the marks off a table; gives whether that was done in time.
+async fn unmark(
+    context: &Context,
+    name: &str,
+    fingerprint: &str,
+    table: &str,
+    limit: Duration,
+) -> Result<bool, String> {
+    let (plan, _) = context.plan(name).await?;
+    let state = context
+        .control
+        .change(name, "STATE", |state| {
+            state.insert("run".to_owned(), super::control::n(number(state, "run") + 1));
+            true
+        })
+        .await?;
+    let run = number(&state, "run");
+    make_tasks(context, &plan, fingerprint, (run, "unmark", false), table).await?;
+    Ok(verify::finished(context, name, run, limit).await?.is_some())
+}

@@ -1,0 +1,224 @@
+//! `weir migrate plan`: what a plan would do, tried on samples; it writes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use model::json::item_to_string;
+use rules::migration::Migration;
+use rules::migration::plan::Direction;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::plan_file::PlanFile;
+use super::report::at;
+use super::start::{Wrong, check};
+use super::tables::{self, TableFacts};
+use crate::exit::Exit;
+use crate::output::{self, Output, show};
+
+/// US dollars for a million write request units, on demand, us-east-1. Source: AWS, "Amazon DynamoDB
+/// pricing", as of 2024-11-01.
+const DOLLARS_PER_MILLION_WRITES: f64 = 0.625;
+/// As above, for a million read request units.
+const DOLLARS_PER_MILLION_READS: f64 = 0.125;
+/// The day of these prices.
+const PRICES_OF: &str = "2024-11-01";
+/// Write units per second that a new on-demand table takes at once. Source: DynamoDB developer
+/// guide, "On-demand capacity mode".
+const FIRST_WRITE_UNITS: f64 = 4_000.0;
+/// A partition that gets more of the writes than this share is told of.
+const HOT_SHARE: f64 = 0.1;
+/// Samples before and after that are shown.
+const SHOWN: usize = 2;
+
+#[derive(Default)]
+struct Tried {
+    sources: u64,
+    outputs: u64,
+    write_units: u64,
+    refused: Vec<String>,
+    collisions: Vec<String>,
+    shown: Vec<(String, Vec<String>)>,
+    partitions: BTreeMap<String, u64>,
+}
+
+/// Checks a plan, tries it on samples and reports.
+pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<Exit, String> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read `{name}`: {e}"))?;
+    let file = PlanFile::read(&name, &text)?;
+    let migration = check(context, &file.plan).await.map_err(|wrong| match wrong {
+        Wrong::Plan(errors) => file.show(&errors),
+        Wrong::Other(reason) => reason,
+    })?;
+    let client = &context.control.client;
+    let found = tables::describe(client, &file.plan).await?;
+    let mut all = Tried::default();
+    let (mut items, mut writes, mut reads) = (0u64, 0.0, 0.0);
+    let mut owners: BTreeMap<String, String> = BTreeMap::new();
+    for table in file.plan.source_tables(Direction::Forward) {
+        let sample = tables::sample(client, table, samples).await?;
+        let before = (all.sources, all.outputs, all.write_units);
+        for item in &sample {
+            try_one(&migration, table, item, &mut all, &mut owners);
+        }
+        let facts = found.get(table);
+        // The count of DescribeTable may be hours old; what was seen is there in any case.
+        let count = facts.map_or(0, |facts| facts.items).max(sample.len() as u64);
+        let tried = (all.sources - before.0).max(1);
+        items += count;
+        writes += ratio(all.write_units - before.2, tried) * float(count);
+        reads += float(facts.map_or(0, |facts| facts.bytes)) / 4096.0;
+    }
+    let report = report(&file, &all, &found, (items, writes, reads));
+    match context.output {
+        Output::Table => show(&as_text(&report)),
+        _ => show(&format!("{report}\n")),
+    }
+    let next = format!("weir migrate start {name} --local-workers 4");
+    output::next(&[(&next, "begin it")]);
+    Ok(if all.refused.is_empty() && all.collisions.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Differences
+    })
+}
+
+fn try_one(
+    migration: &Migration,
+    table: &str,
+    item: &model::Item,
+    all: &mut Tried,
+    owners: &mut BTreeMap<String, String>,
+) {
+    all.sources += 1;
+    let source = match migration.source_item(table, item) {
+        Ok(source) => source.to_string(),
+        Err(reason) => return all.refused.push(reason),
+    };
+    let outputs = match migration.outputs(table, item) {
+        Ok(outputs) => outputs,
+        Err(reason) => return all.refused.push(format!("{source}: {reason}")),
+    };
+    let mut after = Vec::new();
+    for (target, made) in outputs {
+        all.outputs += 1;
+        all.write_units += made.size().div_ceil(1024).max(1) as u64;
+        let key = format!("{} {}", target.table, migration.key_text(&target.table, &target.key));
+        let partition = format!("{} {:?}", target.table, target.key.partition);
+        *all.partitions.entry(partition).or_default() += 1;
+        if let Some(other) = owners.insert(key.clone(), source.clone()) {
+            all.collisions.push(format!("{key}: {other} and {source}"));
+        }
+        after.push(format!("{}: {}", target.table, item_to_string(&made)));
+    }
+    let is_new_table =
+        !all.shown.iter().any(|(before, _)| before.starts_with(&format!("{table}:")));
+    if all.shown.len() < SHOWN || is_new_table {
+        all.shown.push((format!("{table}: {}", item_to_string(item)), after));
+    }
+}
+
+fn report(
+    file: &PlanFile,
+    all: &Tried,
+    found: &BTreeMap<String, TableFacts>,
+    (items, writes, reads): (u64, f64, f64),
+) -> Value {
+    let indexes: usize = file
+        .plan
+        .target_tables(Direction::Forward)
+        .iter()
+        .filter_map(|table| found.get(*table))
+        .map(|facts| facts.indexes)
+        .sum();
+    let provisioned: u64 = file
+        .plan
+        .target_tables(Direction::Forward)
+        .iter()
+        .filter_map(|table| found.get(*table))
+        .map(|facts| facts.provisioned_write_units)
+        .sum();
+    let rate = if provisioned > 0 { float(provisioned) } else { FIRST_WRITE_UNITS };
+    let hot: Vec<String> = all
+        .partitions
+        .iter()
+        .filter(|(_, count)| {
+            all.partitions.len() > 1 && ratio(**count, all.outputs.max(1)) > HOT_SHARE
+        })
+        .map(|(partition, count)| format!("{partition} gets {count} of {} writes", all.outputs))
+        .collect();
+    let refused: BTreeSet<&String> = all.refused.iter().collect();
+    let dollars = (writes * DOLLARS_PER_MILLION_WRITES + reads * DOLLARS_PER_MILLION_READS) / 1e6;
+    json!({
+        "schema": "weir.migration.plan/v1",
+        "migration": file.plan.migration,
+        "sources": file.plan.source_tables(Direction::Forward),
+        "targets": file.plan.target_tables(Direction::Forward),
+        "source_items": items,
+        "tried": all.sources,
+        "targets_per_source": ratio(all.outputs, all.sources.max(1)),
+        "write_units": writes.ceil(),
+        "write_units_note": format!("{indexes} global indexes of the targets add their own"),
+        "read_units": reads.ceil(),
+        "on_demand_dollars": dollars,
+        "prices_of": PRICES_OF,
+        "seconds_at_least": (writes / rate).ceil(),
+        "refused": refused.iter().take(10).collect::<Vec<_>>(),
+        "refused_count": all.refused.len(),
+        "collisions": all.collisions.iter().take(10).collect::<Vec<_>>(),
+        "collisions_count": all.collisions.len(),
+        "hot_partitions": hot,
+        "invertible": !file.plan.inverse.is_empty(),
+        "samples": all.shown.iter().map(|(before, after)| json!({ "before": before, "after": after })).collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(report: &Value) -> String {
+    let list = |name: &str| {
+        let names = at(report, &format!("/{name}")).as_array().into_iter().flatten();
+        names.filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+    };
+    let mut text = format!(
+        "{}: {} -> {}\n  about {} source items, {:.2} targets each ({} tried)\n  about {} write units and {} read units, {:.4} dollars on demand (us-east-1, prices of {}), at least {} s\n",
+        at(report, "/migration").as_str().unwrap_or_default(),
+        list("sources"),
+        list("targets"),
+        at(report, "/source_items"),
+        at(report, "/targets_per_source").as_f64().unwrap_or(0.0),
+        at(report, "/tried"),
+        at(report, "/write_units"),
+        at(report, "/read_units"),
+        at(report, "/on_demand_dollars").as_f64().unwrap_or(0.0),
+        at(report, "/prices_of").as_str().unwrap_or_default(),
+        at(report, "/seconds_at_least"),
+    );
+    for (name, title) in [
+        ("refused", "cannot be transformed"),
+        ("collisions", "two items for one key"),
+        ("hot_partitions", "hot partition"),
+    ] {
+        for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
+            text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));
+        }
+    }
+    if at(report, "/invertible") == &json!(false) {
+        text.push_str("  no `inverse`: after the cut-over there is no way back\n");
+    }
+    for sample in at(report, "/samples").as_array().into_iter().flatten() {
+        text.push_str(&format!("  - {}\n", at(sample, "/before").as_str().unwrap_or_default()));
+        for after in at(sample, "/after").as_array().into_iter().flatten() {
+            text.push_str(&format!("    -> {}\n", after.as_str().unwrap_or_default()));
+        }
+    }
+    text
+}
+
+#[expect(clippy::cast_precision_loss, reason = "estimates do not need more than 52 bits")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    float(part) / float(whole)
+}

@@ -1,0 +1,185 @@
+//! Local workers: the function `migration` as real processes, with the event source mappings that
+//! AWS would have: the control table's stream, and the stream of each source table.
+//!
+//! Nothing is decided here; stopping and starting again goes on from the checkpoints.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::endpoint;
+use crate::function::binaries::{self, Wanted};
+use crate::function::{self, Event, Function};
+use crate::mapping::{FilterCriteria, InvokeOutcome, Settings, Status};
+use crate::object_store::{Endpoint, ObjectStore};
+use crate::poller::{CheckpointStore, Invoke, NoDestination, Observer, Poller, run_mapping};
+use crate::streams::shards;
+
+/// The bucket of what no retry can help.
+const BUCKET: &str = "migration-failures";
+/// Records of a batch of a source table. A batch has one invocation, and what it says about one
+/// target is one write.
+const BATCH_SIZE: usize = 1_000;
+/// As Lambda's longest-running functions here: a page of a task takes seconds.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Lambda's largest parallelization factor.
+const FACTOR_MAX: usize = 10;
+/// Tasks and nothing else: leases, notes, states and routes are no work.
+const TASKS: &str = r#"{"eventName":["INSERT","MODIFY"],"dynamodb":{"Keys":{"entry":{"S":[{"prefix":"TASK#"}]}},"NewImage":{"done":{"BOOL":[false]},"owner":{"S":[{"exists":false}]}}}}"#;
+
+/// How to run local workers.
+pub(crate) struct Options<'o> {
+    pub(crate) endpoint: &'o str,
+    pub(crate) control_table: &'o str,
+    /// The tables whose streams are followed.
+    pub(crate) tables: Vec<String>,
+    /// Tasks that are worked on at the same time.
+    pub(crate) workers: usize,
+    /// Where checkpoints, logs and quarantined records are kept.
+    pub(crate) directory: &'o Path,
+    /// The folder of the function's package.
+    pub(crate) package_folder: PathBuf,
+    /// Deliver each batch that succeeded once more.
+    pub(crate) duplicate_deliveries: bool,
+}
+
+/// Local workers that run.
+pub(crate) struct Host {
+    function: Arc<Function>,
+    objects: Endpoint,
+    mappings: Vec<(watch::Sender<bool>, watch::Receiver<Status>, JoinHandle<()>)>,
+}
+
+impl Host {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When the function cannot be built, or a table has no stream.
+    pub(crate) async fn start(options: Options<'_>) -> Result<Self, String> {
+        let wanted = Wanted {
+            package_folder: options.package_folder.clone(),
+            binary: "migration".to_owned(),
+        };
+        let mut progress = |line: &str| tracing::debug!("{line}");
+        let built = binaries::build(std::slice::from_ref(&wanted), &mut progress).await;
+        let built = built.map_err(|error| error.to_string())?;
+        let binary = built.get(&wanted).ok_or("the function `migration` was not built")?;
+        let store = ObjectStore::open(&options.directory.join("s3"));
+        let store = store.map_err(|error| error.to_string())?;
+        store.create_bucket(BUCKET).map_err(|error| error.to_string())?;
+        let address = ([127, 0, 0, 1], 0).into();
+        let objects = Endpoint::start(store, address, "us-east-1").await;
+        let objects = objects.map_err(|error| error.to_string())?;
+        let settings = function::Settings {
+            environment: [
+                ("CONTROL_TABLE".to_owned(), options.control_table.to_owned()),
+                ("QUARANTINE_BUCKET".to_owned(), BUCKET.to_owned()),
+            ]
+            .into(),
+            memory_mb: 256,
+            timeout: TIMEOUT,
+            // Tasks, and a shard of each source table at the same time.
+            concurrency: options.workers + options.tables.len() * 4,
+            dynamodb_endpoint: Some(options.endpoint.to_owned()),
+            s3_endpoint: Some(objects.url()),
+            ..function::Settings::new("migration", binary.clone(), options.directory.join("logs"))
+        };
+        let observer = Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"));
+        let function = Function::new(settings, observer).map_err(|error| error.to_string())?;
+        let mut host = Self { function: Arc::new(function), objects, mappings: Vec::new() };
+        let filter = FilterCriteria::compile(&[TASKS]).map_err(|error| error.to_string())?;
+        let follow = host.settings(options.control_table, &options).await?;
+        host.follow(
+            Settings {
+                batch_size: 1,
+                parallelization_factor: options.workers.clamp(1, FACTOR_MAX),
+                filter,
+                ..follow
+            },
+            &options,
+        );
+        for table in &options.tables {
+            let settings = host.settings(table, &options).await?;
+            host.follow(Settings { batch_size: BATCH_SIZE, ..settings }, &options);
+        }
+        Ok(host)
+    }
+
+    async fn settings(&self, table: &str, options: &Options<'_>) -> Result<Settings, String> {
+        let stream = shards::stream_of(options.endpoint, table).await?;
+        let arn = self.function.settings().arn();
+        let mut settings = Settings::new(&format!("migration-{table}"), &arn, &stream.arn);
+        settings.report_batch_item_failures = true;
+        settings.bisect_on_function_error = true;
+        settings.faults.duplicate_delivery = options.duplicate_deliveries;
+        Ok(settings)
+    }
+
+    fn follow(&mut self, settings: Settings, options: &Options<'_>) {
+        let (status_sender, status) = watch::channel(Status::default());
+        let (shutdown, stopped) = watch::channel(false);
+        let (_, accepted_gaps) = mpsc::channel(1);
+        let name = settings.mapping_id.clone();
+        let poller = Poller {
+            settings,
+            streams: endpoint::streams_client(options.endpoint),
+            invoker: Invoker(Arc::clone(&self.function)),
+            checkpoints: CheckpointStore::new(options.directory.join("checkpoints")),
+            failures: Arc::new(NoDestination),
+            clock: now_ms,
+            observer: Observer { status: status_sender, events: None, pages: None },
+            chaos: None,
+            accepted_gaps,
+            shutdown: stopped,
+        };
+        let task = tokio::spawn(async move {
+            if let Err(error) = run_mapping(poller).await {
+                tracing::error!("mapping {name} cannot go on: {error}");
+            }
+        });
+        self.mappings.push((shutdown, status, task));
+    }
+
+    /// Kills a function's process that is at work, as `kill -9` does. Gives whether there was one.
+    pub(crate) fn kill_working_instance(&self) -> bool {
+        let is_invoking = |(_, status, _): &(_, watch::Receiver<Status>, _)| {
+            status.borrow().shards.iter().any(|shard| shard.in_flight > 0)
+        };
+        self.mappings.iter().any(is_invoking) && self.function.kill_instance().is_some()
+    }
+
+    /// Stops after what is under way; the checkpoints are on disk then.
+    pub(crate) async fn stop(self) {
+        for (shutdown, _, _) in &self.mappings {
+            // A mapping that has ended by itself no longer listens.
+            let _ = shutdown.send(true);
+        }
+        for (_, _, task) in self.mappings {
+            if task.await.is_err() {
+                tracing::warn!("a mapping did not end in order");
+            }
+        }
+        self.function.shutdown().await;
+        self.objects.shutdown().await;
+    }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The function, as a mapping invokes it.
+struct Invoker(Arc<Function>);
+
+#[async_trait]
+impl Invoke for Invoker {
+    async fn invoke(&self, payload: Bytes) -> InvokeOutcome {
+        self.0.invoke(payload).await
+    }
+}

@@ -1,0 +1,360 @@
+//! `weir migrate`: restructures tables while they are written to, and loses no write.
+//!
+//! Its verbs only read and write the control table; the work is done by the function `migration`,
+//! on Lambda or by `--local-workers`. Saying a verb twice does nothing the second time.
+
+mod control;
+mod cutover;
+mod drain;
+mod estimate;
+mod host;
+mod plan_file;
+mod report;
+mod start;
+mod tables;
+mod verify;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use rules::migration::plan::{Direction, Plan};
+use rules::migration::{Migration, PlanError};
+
+use self::control::{Control, Entry, Progress, flag, number, text};
+pub(crate) use self::host::{Host, Options};
+use crate::endpoint;
+use crate::exit::Exit;
+use crate::output::{self, Output, say};
+
+/// How often a waiting verb looks.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// A wait that is longer than any sensible one, unless a flag says otherwise: one day.
+const WAIT_SECONDS: u64 = 24 * 3600;
+
+/// Which migration, and what to do.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # another terminal for the rest\n  weir migrate status shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate revert shop\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 not in time"
+)]
+pub struct MigrateArguments {
+    #[command(subcommand)]
+    verb: MigrateVerb,
+    /// The store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
+    #[arg(long, global = true, value_name = "URL")]
+    endpoint: Option<String>,
+    /// The control table
+    #[arg(long, global = true, default_value = "weir-migrations", env = "WEIR_CONTROL_TABLE")]
+    control_table: String,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum MigrateVerb {
+    /// Check a plan against its tables, and say what it would do; writes nothing
+    Plan {
+        /// The plan file
+        file: PathBuf,
+        /// Items of each table that are tried
+        #[arg(long, default_value_t = 500)]
+        samples: u64,
+    },
+    /// Begin: the stream is followed, then the backfill starts
+    Start(start::StartArguments),
+    /// Work on migrations that were begun, until Ctrl-C
+    Work(start::WorkArguments),
+    /// Say how far a migration is
+    Status {
+        /// The migration
+        name: String,
+        /// End with 0 when it is ready or done, 3 when it is under way, 1 when it was aborted
+        #[arg(long)]
+        exit_code: bool,
+    },
+    /// Say so whenever something has changed, until it is ready or done
+    Watch {
+        /// The migration
+        name: String,
+    },
+    /// Wait until a migration has come to a phase
+    Wait {
+        /// The migration
+        name: String,
+        /// The phase
+        #[arg(long = "for", default_value = "tailing")]
+        phase: String,
+        /// Seconds after which to give up
+        #[arg(long, default_value_t = WAIT_SECONDS)]
+        timeout: u64,
+    },
+    /// Stop the backfill; the stream is still followed
+    Pause {
+        /// The migration
+        name: String,
+    },
+    /// Go on with the backfill
+    Resume {
+        /// The migration
+        name: String,
+    },
+    /// Set how many items per second the backfill reads of each table; 0 for no limit
+    Throttle {
+        /// The migration
+        name: String,
+        /// Items per second
+        #[arg(long)]
+        rate: u64,
+    },
+    /// Compare sources and targets through the transform, while both are in use
+    Verify(verify::VerifyArguments),
+    /// Switch readers and writers to the targets
+    Cutover(cutover::SwitchArguments),
+    /// Switch readers and writers back to the sources, with what was written meanwhile
+    Revert(cutover::SwitchArguments),
+    /// End after the cut-over: the way back is closed, marks are taken off the targets
+    Complete(cutover::SwitchArguments),
+    /// Give up before the cut-over; sources are as they were, targets are left for you to delete
+    Abort {
+        /// The migration
+        name: String,
+        /// Only say what would be done
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// List migrations
+    List,
+    /// Show the journal of a migration: each change of its phase
+    Journal {
+        /// The migration
+        name: String,
+    },
+}
+
+/// What every verb needs.
+pub(crate) struct Context {
+    pub(crate) endpoint: String,
+    pub(crate) control: Control,
+    pub(crate) output: Output,
+}
+
+impl Context {
+    /// A context for a store whose address is known.
+    pub(crate) fn new(endpoint: &str, control_table: &str, output: Output) -> Self {
+        let control =
+            Control { client: endpoint::client(endpoint), table: control_table.to_owned() };
+        Self { endpoint: endpoint.to_owned(), control, output }
+    }
+
+    pub(crate) async fn now(&self) -> i64 {
+        endpoint::store_seconds(&self.endpoint).await
+    }
+
+    /// The state of a migration.
+    pub(crate) async fn state(&self, name: &str) -> Result<Entry, String> {
+        self.control.get(name, "STATE").await?.ok_or_else(|| {
+            format!(
+                "there is no migration `{name}`; `weir migrate list` shows those that there are"
+            )
+        })
+    }
+
+    /// The plan of a migration.
+    pub(crate) async fn plan(&self, name: &str) -> Result<(Plan, String), String> {
+        let entry = self.control.get(name, "PLAN").await?;
+        let json = entry.as_ref().and_then(|entry| text(entry, "plan"));
+        let json = json.ok_or_else(|| format!("migration `{name}` has no plan"))?;
+        let plan = serde_json::from_str(json).map_err(|error| format!("its plan: {error}"))?;
+        Ok((plan, Plan::fingerprint(json)))
+    }
+
+    /// A plan, compiled for the tables as they are now.
+    pub(crate) async fn compile(
+        &self,
+        plan: &Plan,
+        direction: Direction,
+    ) -> Result<Migration, String> {
+        let found = tables::describe(&self.control.client, plan).await?;
+        Migration::compile(plan, direction, &tables::schemas(&found))
+            .map_err(|errors| lines(&errors))
+    }
+
+    /// The backfill's progress. When all of it is done, the migration tails the stream.
+    pub(crate) async fn advance(&self, name: &str) -> Result<(Entry, Progress), String> {
+        let state = self.state(name).await?;
+        let tasks = self.control.entries(name, "TASK#0#").await?;
+        let progress = Progress::of(&tasks);
+        if text(&state, "phase") == Some("copying") && progress.is_done() && progress.tasks > 0 {
+            let now = self.now().await;
+            let why = "every segment was read";
+            let state = self.control.to_phase(name, "tailing", why, now, |_| {}).await?;
+            return Ok((state, progress));
+        }
+        Ok((state, progress))
+    }
+}
+
+/// Each error on its own line.
+fn lines(errors: &[PlanError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Does what the command line asks for.
+///
+/// # Errors
+/// What went wrong, for a person.
+pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    let context = Context::new(&endpoint, &arguments.control_table, output);
+    match arguments.verb {
+        MigrateVerb::Plan { file, samples } => estimate::run(&context, &file, samples).await,
+        MigrateVerb::Start(start) => start::run(&context, &start).await,
+        MigrateVerb::Work(work) => start::work(&context, &work).await,
+        MigrateVerb::Status { name, exit_code } => report::status(&context, &name, exit_code).await,
+        MigrateVerb::Watch { name } => report::watch(&context, &name).await,
+        MigrateVerb::Wait { name, phase, timeout } => {
+            report::wait(&context, &name, &phase, timeout).await
+        }
+        MigrateVerb::Pause { name } => pause(&context, &name).await,
+        MigrateVerb::Resume { name } => resume(&context, &name).await,
+        MigrateVerb::Throttle { name, rate } => throttle(&context, &name, rate).await,
+        MigrateVerb::Verify(verify) => verify::run(&context, &verify).await,
+        MigrateVerb::Cutover(switch) => cutover::cutover(&context, &switch).await,
+        MigrateVerb::Revert(switch) => cutover::revert(&context, &switch).await,
+        MigrateVerb::Complete(switch) => cutover::complete(&context, &switch).await,
+        MigrateVerb::Abort { name, dry_run } => abort(&context, &name, dry_run).await,
+        MigrateVerb::List => report::list(&context).await,
+        MigrateVerb::Journal { name } => report::journal(&context, &name).await,
+    }
+}
+
+async fn pause(context: &Context, name: &str) -> Result<Exit, String> {
+    let state = context.state(name).await?;
+    if flag(&state, "paused") {
+        say(&format!("`{name}` is paused already"));
+        return Ok(Exit::Done);
+    }
+    let phase = text(&state, "phase").unwrap_or_default().to_owned();
+    let now = context.now().await;
+    context
+        .control
+        .to_phase(name, &phase, "paused by a person", now, |state| {
+            state.insert("paused".to_owned(), true_value());
+        })
+        .await?;
+    say(&format!("`{name}` is paused: nothing more is copied, the stream is still followed"));
+    output::next(&[(&format!("weir migrate resume {name}"), "go on")]);
+    Ok(Exit::Done)
+}
+
+async fn resume(context: &Context, name: &str) -> Result<Exit, String> {
+    let state = context.state(name).await?;
+    if !flag(&state, "paused") {
+        say(&format!("`{name}` is not paused"));
+        return Ok(Exit::Done);
+    }
+    let phase = text(&state, "phase").unwrap_or_default().to_owned();
+    let now = context.now().await;
+    context
+        .control
+        .to_phase(name, &phase, "resumed by a person", now, |state| {
+            state.remove("paused");
+        })
+        .await?;
+    // A record of each task wakes its worker. A task that changed meanwhile has one already.
+    for task in context.control.entries(name, "TASK#").await? {
+        if !flag(&task, "done") && !task.contains_key("owner") {
+            context.control.replace(task).await?;
+        }
+    }
+    say(&format!("`{name}` goes on"));
+    Ok(Exit::Done)
+}
+
+async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, String> {
+    context.state(name).await?;
+    context
+        .control
+        .change(name, "STATE", |state| {
+            let is_so = number(state, "rate") == rate;
+            state.insert("rate".to_owned(), control::n(rate));
+            !is_so
+        })
+        .await?;
+    say(&match rate {
+        0 => format!("`{name}` reads as fast as it can"),
+        rate => format!("`{name}` reads {rate} items per second of each table"),
+    });
+    Ok(Exit::Done)
+}
+
+async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, String> {
+    let state = context.state(name).await?;
+    let phase = text(&state, "phase").unwrap_or_default();
+    if phase == "aborted" {
+        say(&format!("`{name}` is aborted already"));
+        return Ok(Exit::Done);
+    }
+    if !["copying", "tailing", "ready"].contains(&phase) {
+        say(&format!("`{name}` is {phase}; only what was not cut over can be aborted"));
+        return Ok(Exit::Refused);
+    }
+    if dry_run {
+        say(&format!("`{name}` would no longer follow the stream, and no longer copy"));
+        return Ok(Exit::Done);
+    }
+    context.control.set_active(name, None).await?;
+    let now = context.now().await;
+    context
+        .control
+        .to_phase(name, "aborted", "aborted by a person", now, |state| {
+            state.insert("stopped".to_owned(), true_value());
+        })
+        .await?;
+    say(&format!("`{name}` is aborted; the sources are as they were, the targets are left to you"));
+    Ok(Exit::Done)
+}
+
+fn true_value() -> aws_sdk_dynamodb::types::AttributeValue {
+    aws_sdk_dynamodb::types::AttributeValue::Bool(true)
+}
+
+/// Begins a migration whose plan was checked.
+///
+/// # Errors
+/// When the control table cannot be written.
+pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
+    start::begin(context, plan, rate).await
+}
+
+/// The phase of a migration, and how many items its backfill has read.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(crate) async fn phase(context: &Context, name: &str) -> Result<(String, u64), String> {
+    let (state, progress) = context.advance(name).await?;
+    Ok((text(&state, "phase").unwrap_or_default().to_owned(), progress.count("read")))
+}
+
+/// Compares sources and targets; gives the number of differences.
+///
+/// # Errors
+/// When that is not done in time.
+pub(crate) async fn differences(
+    context: &Context,
+    name: &str,
+    limit: Duration,
+) -> Result<u64, String> {
+    let found = verify::compare(context, name, false, limit).await?;
+    let found = found.ok_or_else(|| format!("not compared after {} s", limit.as_secs()))?;
+    Ok(verify::differences(&found))
+}
+
+/// Every item of a table.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) async fn scan(
+    client: &aws_sdk_dynamodb::Client,
+    table: &str,
+) -> Result<Vec<model::Item>, String> {
+    tables::sample(client, table, u64::MAX).await
+}

@@ -1,0 +1,282 @@
+//! Plan files: YAML into a plan, with the place of everything that is wrong in it.
+//!
+//! Whether the tables exist and the transforms fit them is checked elsewhere; where that fails,
+//! [`PlanFile::show`] finds the place in the file.
+
+use std::collections::BTreeMap;
+
+use rules::migration::plan::{Kind, Output, Plan, SEGMENTS_MAX, Source};
+use rules::migration::{KeyTemplate, PlanError, Transform};
+
+use crate::template::Span;
+use crate::template::diagnostic::{Findings, listed, similar};
+use crate::template::document::{self, Kind as NodeKind, Node};
+
+/// A plan has some dozens of lines; a file larger than this is something else.
+const BYTES_MAX: usize = 256 * 1024;
+/// Scan segments of a table unless the plan says otherwise: as many as Lambda's parallelization
+/// factor of 10 can keep at work, without more items in the control table than that needs.
+const SEGMENTS: u32 = 8;
+/// Seconds that a writer may act on a route, unless the plan says otherwise.
+const GATE_SECONDS: u32 = 2;
+/// A name is a part of keys and of file names.
+const NAME_LENGTH_MAX: usize = 64;
+
+/// A plan, and where its parts stand in the file.
+pub(crate) struct PlanFile {
+    pub(crate) plan: Plan,
+    name: String,
+    text: String,
+    places: BTreeMap<String, Span>,
+}
+
+struct Reader<'f, 't> {
+    findings: &'f Findings<'t>,
+    places: BTreeMap<String, Span>,
+}
+
+impl PlanFile {
+    /// Reads a plan file. `name` is how its messages call it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, as text for a person.
+    pub(crate) fn read(name: &str, text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() || text.len() > BYTES_MAX {
+            return Err(format!(
+                "`{name}` is no plan: it has {} bytes; write `migration: NAME`, `kind: restructure` and `from:`, see docs/migration.md",
+                text.len()
+            ));
+        }
+        let findings = Findings::new(name, text);
+        let mut reader = Reader { findings: &findings, places: BTreeMap::new() };
+        let root = document::parse(text, &findings);
+        let plan = root.as_ref().and_then(|root| reader.plan(root));
+        let places = reader.places;
+        match plan {
+            Some(plan) if !findings.has_errors() => {
+                Ok(Self { plan, name: name.to_owned(), text: text.to_owned(), places })
+            }
+            _ => Err(findings.into_parts().0.to_string()),
+        }
+    }
+
+    /// What does not fit the tables, shown at its place in the file.
+    pub(crate) fn show(&self, errors: &[PlanError]) -> String {
+        let findings = Findings::new(&self.name, &self.text);
+        for error in errors {
+            let place = self.places.get(&error.place).copied();
+            let at = place.unwrap_or(Span { line: 1, column: 1, width: 1 });
+            findings.error(at, error.reason.clone(), format!("correct `{}`", error.place));
+        }
+        findings.into_parts().0.to_string()
+    }
+}
+
+impl Reader<'_, '_> {
+    fn plan(&mut self, root: &Node) -> Option<Plan> {
+        let known = ["migration", "kind", "from", "inverse", "segments", "gate_seconds"];
+        self.known(root, &known);
+        let migration = self.name(root);
+        let kind = self.kind(root);
+        let from = self.sources(root, "from", true);
+        let inverse = self.sources(root, "inverse", false);
+        let segments = self.number(root, "segments", SEGMENTS, 1..=SEGMENTS_MAX);
+        let gate_seconds = self.number(root, "gate_seconds", GATE_SECONDS, 0..=3600);
+        Some(Plan {
+            migration: migration?,
+            kind: kind?,
+            from: from?,
+            inverse: inverse.unwrap_or_default(),
+            segments,
+            gate_seconds,
+        })
+    }
+
+    fn known(&self, node: &Node, known: &[&str]) {
+        if !matches!(node.kind, NodeKind::Map(_)) {
+            let help = format!("write a mapping with {}", listed(known.iter().copied()));
+            self.findings.error(node.at, format!("here is {}", node.description()), help);
+        }
+        for entry in node.entries().iter().filter(|entry| !known.contains(&entry.key.as_str())) {
+            let meant = similar(&entry.key, known.iter().copied());
+            let help = meant.map_or_else(
+                || format!("known here are {}", listed(known.iter().copied())),
+                |meant| format!("did you mean `{meant}`?"),
+            );
+            self.findings.error(entry.key_at, format!("`{}` is not known here", entry.key), help);
+        }
+    }
+
+    fn text<'n>(&self, node: &'n Node, key: &str, example: &str) -> Option<&'n Node> {
+        let Some(value) = node.get(key) else {
+            let help = format!("write `{key}: {example}`");
+            self.findings.error(node.at, format!("`{key}` is missing here"), help);
+            return None;
+        };
+        if value.as_text().is_none() {
+            let message = format!("`{key}` must be a text, here is {}", value.description());
+            self.findings.error(value.at, message, format!("write `{key}: {example}`"));
+            return None;
+        }
+        Some(value)
+    }
+
+    fn name(&self, root: &Node) -> Option<String> {
+        let node = self.text(root, "migration", "orders-2026")?;
+        let name = node.as_text()?;
+        let is_name = (1..=NAME_LENGTH_MAX).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if !is_name {
+            let help = "write 1 to 64 of a-z, 0-9 and `-`, such as `orders-2026`";
+            self.findings.error(node.at, format!("`{name}` is no name of a migration"), help);
+        }
+        is_name.then(|| name.to_owned())
+    }
+
+    fn kind(&self, root: &Node) -> Option<Kind> {
+        let node = self.text(root, "kind", "restructure")?;
+        if node.as_text() == Some("restructure") {
+            return Some(Kind::Restructure);
+        }
+        let message = format!("there is no kind `{}`", node.as_text().unwrap_or_default());
+        self.findings.error(
+            node.at,
+            message,
+            "write `restructure`: items become items of other tables",
+        );
+        None
+    }
+
+    fn number(
+        &self,
+        root: &Node,
+        key: &str,
+        default: u32,
+        range: std::ops::RangeInclusive<u32>,
+    ) -> u32 {
+        let Some(node) = root.get(key) else { return default };
+        let number = node.as_text().and_then(|text| text.parse().ok());
+        number.filter(|number| range.contains(number)).unwrap_or_else(|| {
+            let help = format!("write a whole number from {} to {}", range.start(), range.end());
+            self.findings.error(node.at, format!("`{key}` is not in its range"), help);
+            default
+        })
+    }
+
+    fn list<'n>(&self, node: &'n Node, key: &str, required: bool) -> Option<&'n [Node]> {
+        let Some(value) = node.get(key) else {
+            if required {
+                let help = format!("write `{key}:` and below it `  - ...`");
+                self.findings.error(node.at, format!("`{key}` is missing here"), help);
+            }
+            return None;
+        };
+        match &value.kind {
+            NodeKind::List(nodes) if !nodes.is_empty() => Some(nodes),
+            _ => {
+                let message = format!("`{key}` must be a list, here is {}", value.description());
+                self.findings.error(
+                    value.at,
+                    message,
+                    "begin each entry on its own line with `- `",
+                );
+                None
+            }
+        }
+    }
+
+    fn sources(&mut self, root: &Node, key: &str, required: bool) -> Option<Vec<Source>> {
+        let nodes = self.list(root, key, required)?;
+        let sources = nodes.iter().enumerate().map(|(number, node)| {
+            let place = format!("{key}[{number}]");
+            self.known(node, &["table", "items"]);
+            let table = self.text(node, "table", "orders");
+            if let Some(table) = table {
+                self.places.insert(format!("{place}.table"), table.at);
+            }
+            let items = self.list(node, "items", true)?;
+            let items = items
+                .iter()
+                .enumerate()
+                .map(|(number, node)| self.output(node, &format!("{place}.items[{number}]")));
+            let items: Vec<Option<Output>> = items.collect();
+            let items = items.into_iter().collect::<Option<_>>()?;
+            Some(Source { table: table?.as_text()?.to_owned(), items })
+        });
+        let sources: Vec<Option<Source>> = sources.collect();
+        sources.into_iter().collect()
+    }
+
+    fn output(&mut self, node: &Node, place: &str) -> Option<Output> {
+        self.known(node, &["to", "transform", "key"]);
+        let to = self.text(node, "to", "shop");
+        if let Some(to) = to {
+            self.places.insert(format!("{place}.to"), to.at);
+        }
+        let transform = match node.get("transform") {
+            None => ".".to_owned(),
+            Some(program) => {
+                self.places.insert(format!("{place}.transform"), program.at);
+                let text = self.text(node, "transform", "'{id, total}'")?.as_text()?;
+                if let Err(error) = Transform::compile(text) {
+                    let at = self.inside(program, text, error.at);
+                    let help = "a transform is a jq program; docs/migration.md says which parts of jq it has";
+                    self.findings.error(at, error.reason, help);
+                }
+                text.to_owned()
+            }
+        };
+        let mut key = BTreeMap::new();
+        for entry in node.get("key").map(Node::entries).unwrap_or_default() {
+            let place = format!("{place}.key.{}", entry.key);
+            self.places.insert(place, entry.value.at);
+            let template = entry.value.as_text().unwrap_or_default();
+            match KeyTemplate::parse(template) {
+                Ok(_) => {
+                    key.insert(entry.key.clone(), template.to_owned());
+                }
+                Err(reason) => {
+                    let help = "write a template such as `CUSTOMER#{customerID}`";
+                    self.findings.error(entry.value.at, reason, help);
+                }
+            }
+        }
+        Some(Output { to: to?.as_text()?.to_owned(), transform, key })
+    }
+
+    /// The place of a byte of a program, if the program stands on one line as it is; else where the
+    /// program begins.
+    fn inside(&self, node: &Node, program: &str, byte: usize) -> Span {
+        let line = self.findings.source_line(node.at.line);
+        let before = program.get(..byte).unwrap_or(program);
+        match line.find(program) {
+            Some(start) if !before.contains('\n') => {
+                let head = line.get(..start).unwrap_or_default();
+                let column = head.chars().count() + before.chars().count() + 1;
+                Span { line: node.at.line, column, width: 1 }
+            }
+            _ => Span { width: 1, ..node.at },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_and_what_is_wrong_with_them() {
+        let cases = include_str!("../../testdata/migrate/plans.txt");
+        let mut checked = 0;
+        for case in cases.split("\n====\n") {
+            let (text, expected) = case.split_once("\n----\n").expect("a case has `----`");
+            let read = match PlanFile::read("plan.yaml", text) {
+                Ok(file) => serde_json::to_string(&file.plan).unwrap(),
+                Err(errors) => errors,
+            };
+            assert_eq!(read, expected.trim_end(), "{text}");
+            checked += 1;
+        }
+        assert!(checked > 3);
+    }
+}

@@ -1,0 +1,271 @@
+//! What a migration says about itself: status, watch, wait, list, journal.
+//!
+//! Nothing is moved here but from copying to tailing, when every segment was read.
+
+use std::time::{Duration, Instant};
+
+use indicatif::HumanDuration;
+use serde_json::{Value, json};
+
+use super::control::{Entry, Progress, flag, number, text};
+use super::{Context, LOOK_EVERY};
+use crate::exit::Exit;
+use crate::output::{self, Output, say, show};
+
+/// A stream keeps its records for 24 hours; what was not followed by then is lost.
+const RETENTION_SECONDS: i64 = 24 * 3600;
+/// Phases in which nothing more happens by itself.
+const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];
+
+/// The status of a migration as JSON, `weir.migration.status/v1`.
+pub(crate) async fn describe(context: &Context, name: &str) -> Result<Value, String> {
+    let (state, backfill) = context.advance(name).await?;
+    let problems = context.control.entries(name, "PROBLEM#").await?;
+    let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
+    let phase = text(&state, "phase").unwrap_or("none").to_owned();
+    let mut by_kind: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+    for problem in &problems {
+        let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1));
+        *by_kind.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
+    }
+    let copied = percent(&backfill);
+    let now = context.now().await;
+    let begun = number(&state, "since");
+    let seconds = u64::try_from(now).unwrap_or(0).saturating_sub(begun);
+    let next: Vec<Value> = next_steps(name, &phase, flag(&state, "paused"))
+        .into_iter()
+        .map(|(command, why)| json!({ "command": command, "why": why }))
+        .collect();
+    let throttled = match (flag(&state, "paused"), number(&state, "rate")) {
+        (true, _) => json!("paused by a person"),
+        (false, 0) => Value::Null,
+        (false, rate) => json!(format!("{rate} items per second of each table, by a person")),
+    };
+    Ok(json!({
+        "schema": "weir.migration.status/v1",
+        "migration": name,
+        "phase": phase,
+        "paused": flag(&state, "paused"),
+        "copied_percent": copied,
+        "backfill": backfill.json(),
+        "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
+        "throttled": throttled,
+        "problems": by_kind,
+        "verified": verified(&state),
+        "route": {
+            "epoch": number(&route, "revision"),
+            "read": text(&route, "read"),
+            "write": text(&route, "write"),
+        },
+        "stream_horizon_seconds": RETENTION_SECONDS,
+        "next_steps": next,
+    }))
+}
+
+fn verified(state: &Entry) -> Value {
+    match number(state, "verified_run") {
+        0 => Value::Null,
+        run => json!({
+            "run": run,
+            "differences": number(state, "verified_differences"),
+            "compared": number(state, "verified_compared"),
+            "at": number(state, "verified_at"),
+        }),
+    }
+}
+
+/// Whole percents of segments that are read; 100 only when all are.
+fn percent(progress: &Progress) -> u64 {
+    let tasks = u64::try_from(progress.tasks.max(1)).unwrap_or(1);
+    u64::try_from(progress.done).unwrap_or(0) * 100 / tasks
+}
+
+fn next_steps(name: &str, phase: &str, paused: bool) -> Vec<(String, &'static str)> {
+    let verb = |verb: &str| format!("weir migrate {verb} {name}");
+    match phase {
+        _ if paused => vec![(verb("resume"), "it is paused")],
+        "copying" => vec![(verb("wait"), "until every segment is read")],
+        "tailing" => vec![(verb("verify"), "compare sources and targets")],
+        "ready" => vec![(verb("cutover"), "switch readers and writers")],
+        "cut-over" => {
+            vec![(verb("revert"), "switch back"), (verb("complete"), "close the way back")]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Shows the status once.
+pub(super) async fn status(context: &Context, name: &str, exit_code: bool) -> Result<Exit, String> {
+    let status = describe(context, name).await?;
+    show_status(context.output, &status);
+    if !exit_code {
+        return Ok(Exit::Done);
+    }
+    Ok(match at(&status, "/phase").as_str() {
+        Some("ready" | "cut-over" | "completed" | "reverted") => Exit::Done,
+        Some("aborted") => Exit::Failed,
+        _ => Exit::Differences,
+    })
+}
+
+fn show_status(output: Output, status: &Value) {
+    if output != Output::Table {
+        show(&format!("{status}\n"));
+        return;
+    }
+    show(&format!("{}\n", line(status)));
+    for sample in at(status, "/backfill/samples").as_array().into_iter().flatten() {
+        show(&format!("  {}\n", sample.as_str().unwrap_or_default()));
+    }
+    let next: Vec<(&str, &str)> = at(status, "/next_steps")
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|step| Some((at(step, "/command").as_str()?, at(step, "/why").as_str()?)))
+        .collect();
+    output::next(&next);
+}
+
+fn line(status: &Value) -> String {
+    let counts = at(status, "/backfill/counts");
+    let count = |name: &str| at(counts, &format!("/{name}")).as_u64().unwrap_or(0);
+    let mut line = format!(
+        "{}: {}  copied {} % ({} of {} segments, {} items read, {} written, {} refused)",
+        at(status, "/migration").as_str().unwrap_or_default(),
+        at(status, "/phase").as_str().unwrap_or_default(),
+        at(status, "/copied_percent"),
+        at(status, "/backfill/done"),
+        at(status, "/backfill/tasks"),
+        count("read"),
+        count("written"),
+        count("refused"),
+    );
+    if let Some(reason) = at(status, "/throttled").as_str() {
+        line.push_str(&format!("  throttled: {reason}"));
+    }
+    for (kind, number) in at(status, "/problems").as_object().into_iter().flatten() {
+        line.push_str(&format!("  {kind}: {number}"));
+    }
+    if let Some(differences) = at(status, "/verified/differences").as_u64() {
+        line.push_str(&format!("  last verified: {differences} differences"));
+    }
+    line
+}
+
+/// Shows the status whenever it has changed, until nothing more happens by itself.
+pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit, String> {
+    let mut shown = Value::Null;
+    loop {
+        let mut status = describe(context, name).await?;
+        let phase = at(&status, "/phase").as_str().unwrap_or_default().to_owned();
+        // The rate changes all the time; it is no change of the migration.
+        let rate = status.get_mut("items_per_second").map(Value::take);
+        if status != shown {
+            shown = status.clone();
+            if let (Some(place), Some(rate)) = (status.get_mut("items_per_second"), rate) {
+                *place = rate;
+            }
+            match context.output {
+                Output::Table => show(&format!("{}\n", line(&status))),
+                _ => show(&format!("{status}\n")),
+            }
+        }
+        if QUIET.contains(&phase.as_str()) {
+            return Ok(Exit::Done);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Says how far the backfill is, until the migration is in one of `phases`.
+pub(super) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<(), String> {
+    let mut said = String::new();
+    loop {
+        let status = describe(context, name).await?;
+        let line = line(&status);
+        if line != said {
+            say(&line);
+            said = line;
+        }
+        if at(&status, "/phase").as_str().is_some_and(|phase| phases.contains(&phase)) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+/// Waits for a phase or one behind it.
+pub(super) async fn wait(
+    context: &Context,
+    name: &str,
+    phase: &str,
+    timeout: u64,
+) -> Result<Exit, String> {
+    const ORDER: [&str; 6] = ["preparing", "copying", "tailing", "ready", "cut-over", "completed"];
+    let place = |phase: &str| ORDER.iter().position(|known| *known == phase);
+    let Some(wanted) = place(phase) else {
+        return Err(format!(
+            "there is no phase `{phase}` to wait for; phases are {}",
+            ORDER.join(", ")
+        ));
+    };
+    let started = Instant::now();
+    loop {
+        let (state, _) = context.advance(name).await?;
+        let now = text(&state, "phase").unwrap_or_default();
+        if place(now).is_some_and(|now| now >= wanted) {
+            say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
+            return Ok(Exit::Done);
+        }
+        if ["aborted", "reverted"].contains(&now) {
+            return Err(format!("`{name}` is {now}"));
+        }
+        if started.elapsed() > Duration::from_secs(timeout) {
+            say(&format!("`{name}` is still {now} after {timeout} s"));
+            return Ok(Exit::TimedOut);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Lists migrations.
+pub(super) async fn list(context: &Context) -> Result<Exit, String> {
+    let states = context.control.states().await?;
+    let rows: Vec<Vec<Value>> = states
+        .iter()
+        .map(|state| {
+            vec![
+                json!(text(state, "migration")),
+                json!(text(state, "phase")),
+                json!(flag(state, "paused")),
+                json!(number(state, "since")),
+            ]
+        })
+        .collect();
+    output::rows(context.output, &["migration", "phase", "paused", "begun"], &rows);
+    Ok(Exit::Done)
+}
+
+/// Shows each change of a migration's phase.
+pub(super) async fn journal(context: &Context, name: &str) -> Result<Exit, String> {
+    let entries = context.control.entries(name, "JOURNAL#").await?;
+    let rows: Vec<Vec<Value>> = entries
+        .iter()
+        .map(|entry| {
+            vec![
+                json!(number(entry, "at")),
+                json!(text(entry, "from")),
+                json!(text(entry, "to")),
+                json!(text(entry, "why")),
+                json!(text(entry, "by")),
+            ]
+        })
+        .collect();
+    output::rows(context.output, &["at", "from", "to", "why", "by"], &rows);
+    Ok(Exit::Done)
+}
+
+/// What stands at a place of a document; null if nothing does.
+pub(super) fn at<'v>(value: &'v Value, place: &str) -> &'v Value {
+    value.pointer(place).unwrap_or(&Value::Null)
+}

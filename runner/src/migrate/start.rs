@@ -1,0 +1,264 @@
+//! Beginning a migration, and working on it from this machine.
+//!
+//! The order matters: the migration is made active first, so that every later change comes through
+//! the stream; the tasks of the backfill are made in a later second, so that whatever it reads is
+//! at least as new as the last record that was passed over.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use clap::Args;
+use rules::migration::plan::{Direction, Plan};
+use rules::migration::{Migration, PlanError};
+
+use super::control::{Entry, n, s, text};
+use super::host::{Host, Options};
+use super::plan_file::PlanFile;
+use super::{Context, report, tables};
+use crate::exit::Exit;
+use crate::output::{self, say};
+
+/// What to begin.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StartArguments {
+    /// The plan file
+    file: PathBuf,
+    #[command(flatten)]
+    workers: Workers,
+    /// Items per second that the backfill reads of each table; 0 for no limit
+    #[arg(long, default_value_t = 0)]
+    rate: u64,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What to work on.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkArguments {
+    /// The migration
+    name: String,
+    #[command(flatten)]
+    workers: Workers,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Workers {
+    /// Work on it from here, with so many workers, until it has ended or Ctrl-C
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    local_workers: usize,
+    /// Where local workers keep checkpoints, logs and refused records
+    #[arg(long, default_value = ".weir/migrate", value_name = "FOLDER")]
+    directory: PathBuf,
+    /// The folder of the function's package
+    #[arg(long, default_value = "functions/processor", value_name = "FOLDER")]
+    package: PathBuf,
+    /// Deliver each batch that succeeded once more, as happens on AWS
+    #[arg(long)]
+    duplicate_deliveries: bool,
+}
+
+/// Begins a migration, or says that it was begun.
+pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result<Exit, String> {
+    let name = arguments.file.display().to_string();
+    let file = std::fs::read_to_string(&arguments.file);
+    let file = file.map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    let file = PlanFile::read(&name, &file)?;
+    let plan = &file.plan;
+    check(context, plan).await.map_err(|wrong| match wrong {
+        Wrong::Plan(errors) => file.show(&errors),
+        Wrong::Other(reason) => reason,
+    })?;
+    if arguments.dry_run {
+        say(&format!(
+            "`{}` would follow {} and copy into {}; nothing was written",
+            plan.migration,
+            plan.source_tables(Direction::Forward).join(", "),
+            plan.target_tables(Direction::Forward).join(", ")
+        ));
+        return Ok(Exit::Done);
+    }
+    context.control.ensure().await?;
+    if !is_begun(context, plan).await? {
+        // Local workers are there before the first change is to be followed.
+        let host = local(context, plan, &arguments.workers).await?;
+        begin(context, plan, arguments.rate).await?;
+        say(&format!("`{}` has begun", plan.migration));
+        return attend(context, &plan.migration, host).await;
+    }
+    say(&format!("`{}` was begun before; going on", plan.migration));
+    let host = local(context, plan, &arguments.workers).await?;
+    attend(context, &plan.migration, host).await
+}
+
+/// Works on a migration that was begun.
+pub(super) async fn work(context: &Context, arguments: &WorkArguments) -> Result<Exit, String> {
+    let (plan, _) = context.plan(&arguments.name).await?;
+    let workers = Workers {
+        local_workers: arguments.workers.local_workers.max(1),
+        ..arguments.workers.clone()
+    };
+    let host = local(context, &plan, &workers).await?;
+    attend(context, &arguments.name, host).await
+}
+
+async fn local(context: &Context, plan: &Plan, workers: &Workers) -> Result<Option<Host>, String> {
+    if workers.local_workers == 0 {
+        return Ok(None);
+    }
+    say("building the function `migration` (the first time this compiles the AWS SDK)");
+    let directory: &Path = &workers.directory;
+    let options = Options {
+        endpoint: &context.endpoint,
+        control_table: &context.control.table,
+        tables: followed(plan),
+        workers: workers.local_workers,
+        directory,
+        package_folder: workers.package.clone(),
+        duplicate_deliveries: workers.duplicate_deliveries,
+    };
+    Host::start(options).await.map(Some)
+}
+
+/// The tables whose streams a migration follows: the sources, and for the way back the targets.
+pub(crate) fn followed(plan: &Plan) -> Vec<String> {
+    let mut tables = plan.source_tables(Direction::Forward);
+    tables.extend(plan.source_tables(Direction::Reverse));
+    tables.into_iter().map(str::to_owned).collect()
+}
+
+/// Stays while there are local workers and work for them.
+async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exit, String> {
+    let Some(host) = host else {
+        output::next(&[
+            (&format!("weir migrate status {name}"), "how far it is"),
+            (&format!("weir migrate work {name}"), "work on it from here, if no Lambda does"),
+        ]);
+        return Ok(Exit::Done);
+    };
+    output::next(&[
+        (&format!("weir migrate wait {name}"), "until all is copied, in another terminal"),
+        (&format!("weir migrate verify {name}"), "compare"),
+    ]);
+    let watching = report::until(context, name, &["reverted", "completed", "aborted"]);
+    tokio::select! {
+        ended = watching => { ended?; }
+        () = server::command_line::interrupted() => say("interrupted; `weir migrate work` goes on from here"),
+    }
+    host.stop().await;
+    Ok(Exit::Done)
+}
+
+pub(crate) enum Wrong {
+    Plan(Vec<PlanError>),
+    Other(String),
+}
+
+/// Checks a plan against its tables: keys, transforms, streams.
+pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, Wrong> {
+    let found = tables::describe(&context.control.client, plan).await.map_err(Wrong::Other)?;
+    let schemas = tables::schemas(&found);
+    let migration = Migration::compile(plan, Direction::Forward, &schemas).map_err(Wrong::Plan)?;
+    if !plan.inverse.is_empty() {
+        Migration::compile(plan, Direction::Reverse, &schemas).map_err(Wrong::Plan)?;
+    }
+    for table in followed(plan) {
+        let view = found.get(&table).and_then(|facts| facts.stream.as_deref());
+        if view != Some("NEW_AND_OLD_IMAGES") {
+            return Err(Wrong::Other(format!(
+                "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, it has {}; enable it with `aws dynamodb update-table --stream-specification`",
+                view.unwrap_or("none")
+            )));
+        }
+    }
+    Ok(migration)
+}
+
+async fn is_begun(context: &Context, plan: &Plan) -> Result<bool, String> {
+    let Some(state) = context.control.get(&plan.migration, "STATE").await? else {
+        return Ok(false);
+    };
+    if text(&state, "phase").is_none_or(|phase| phase == "preparing") {
+        return Ok(false);
+    }
+    let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
+    if text(&state, "fingerprint") != Some(Plan::fingerprint(&json).as_str()) {
+        return Err(format!(
+            "`{}` was begun with another plan; work that was done under it must not be mixed with this one: abort it, or give this plan another name",
+            plan.migration
+        ));
+    }
+    Ok(true)
+}
+
+/// Writes the plan, makes the migration active, and then makes the tasks of the backfill. Each step
+/// may be done again by whoever begins after this process has died.
+pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
+    let (control, name) = (&context.control, plan.migration.as_str());
+    let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
+    let fingerprint = Plan::fingerprint(&json);
+    control
+        .change(name, "PLAN", |entry| {
+            let is_so = text(entry, "plan") == Some(&json);
+            entry.insert("plan".to_owned(), s(&json));
+            !is_so
+        })
+        .await?;
+    let now = context.now().await;
+    control
+        .to_phase(name, "preparing", "begun by a person", now, |state| {
+            state.insert("fingerprint".to_owned(), s(&fingerprint));
+            state.insert("rate".to_owned(), n(rate));
+        })
+        .await?;
+    control.route(name, "source", "source").await?;
+    control.set_active(name, Some(("forward", &fingerprint))).await?;
+    let since = next_second(context).await;
+    for table in plan.source_tables(Direction::Forward) {
+        make_tasks(context, plan, &fingerprint, (0, "backfill", false), table).await?;
+    }
+    let now = context.now().await;
+    control
+        .to_phase(name, "copying", "the stream is followed, the backfill begins", now, |state| {
+            state.insert("since".to_owned(), n(u64::try_from(since).unwrap_or(0)));
+        })
+        .await?;
+    Ok(())
+}
+
+/// Waits until the clock has passed the second in which this was called, and gives that second.
+pub(crate) async fn next_second(context: &Context) -> i64 {
+    let since = context.now().await;
+    // Stream records are timed by the second. A frozen clock does not pass it; then records of this
+    // second do not count, as on a clock that runs.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    since
+}
+
+/// Makes the tasks of a run for one table: one for each segment. Those that are there are left.
+pub(crate) async fn make_tasks(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    (run, work, repairs): (u64, &str, bool),
+    table: &str,
+) -> Result<(), String> {
+    for segment in 0..plan.segments {
+        let entry: Entry = HashMap::from([
+            ("migration".to_owned(), s(&plan.migration)),
+            ("entry".to_owned(), s(&format!("TASK#{run}#{work}#{table}#{segment:04}"))),
+            ("work".to_owned(), s(work)),
+            ("table".to_owned(), s(table)),
+            ("segment".to_owned(), n(u64::from(segment))),
+            ("segments".to_owned(), n(u64::from(plan.segments))),
+            ("fingerprint".to_owned(), s(fingerprint)),
+            ("run".to_owned(), n(run)),
+            ("repairs".to_owned(), Sdk::Bool(repairs)),
+            ("done".to_owned(), Sdk::Bool(false)),
+        ]);
+        context.control.replace(entry).await?;
+    }
+    Ok(())
+}
