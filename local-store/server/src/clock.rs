@@ -9,6 +9,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::EpochMillis;
 
+/// Time in milliseconds up to which a clock that is behind waits until the others' past is over,
+/// and beyond which it was the store's clock that was advanced: more than clocks differ that are
+/// kept in step at all, and less than anybody advances a clock by.
+const SKEW_MAX: i128 = 10_000;
+
 /// Where wall time comes from.
 pub type TimeSource = Box<dyn Fn() -> EpochMillis + Send + Sync>;
 
@@ -45,13 +50,27 @@ impl Clock {
         clock
     }
 
-    /// Sees to it that the clock shows at least `earliest`, and runs on from there.
+    /// Sees to it that the clock shows at least `earliest`, which it or the clock of another node
+    /// showed before. If that is a little ahead, the clock stands until the wall clock is there: so
+    /// that a clock that goes wrong is followed only while it does, and the faults of several do
+    /// not add up. If it is far ahead, somebody advanced the clock, and it goes on from there.
     pub fn reach(&self, earliest: EpochMillis) {
         self.update(|state, wall| {
-            let behind = i128::from(earliest.0) - i128::from(state.now(wall).0);
-            if behind > 0 {
-                state.advance(behind);
+            let ahead = i128::from(earliest.0) - i128::from(state.now(wall).0);
+            if ahead > SKEW_MAX {
+                state.advance(ahead);
+            } else if ahead > 0 && state.frozen_at.is_none() {
+                state.latest = earliest;
             }
+        });
+    }
+
+    /// Makes the clock show what another one shows that was changed by its owner, or more.
+    pub fn follow(&self, now: EpochMillis, is_frozen: bool) {
+        self.update(|state, wall| {
+            let shown = state.now(wall).max(now);
+            state.offset = i128::from(shown.0) - i128::from(wall.0);
+            state.frozen_at = is_frozen.then_some(shown);
         });
     }
 
@@ -136,6 +155,32 @@ mod tests {
         assert!(clock.resume() >= start.plus(DAY));
         assert!(!clock.is_frozen());
         assert!(clock.now() < start.plus(2 * DAY));
+    }
+
+    #[test]
+    fn a_little_skew_is_waited_for_and_does_not_add_up() {
+        let wall = std::sync::Arc::new(Mutex::new(1_000_000));
+        let source = std::sync::Arc::clone(&wall);
+        let clock = Clock::with_source(
+            EpochMillis(0),
+            Box::new(move || EpochMillis(*source.lock().unwrap())),
+        );
+        let at = |time: u64| {
+            *wall.lock().unwrap() = time;
+            clock.now().0
+        };
+        for ahead in [1_005_000, 1_006_000] {
+            clock.reach(EpochMillis(ahead));
+            assert_eq!(clock.now().0, ahead, "it shows what was seen");
+        }
+        assert_eq!(at(1_002_000), 1_006_000, "it waits");
+        assert_eq!(at(1_007_000), 1_007_000, "and then goes on as if nothing had been");
+        clock.reach(EpochMillis(1_007_000 + DAY));
+        assert_eq!(at(1_008_000), 1_008_000 + DAY, "what was advanced stays so");
+        clock.follow(EpochMillis(1_009_000 + DAY), true);
+        assert_eq!(at(2_000_000), 1_009_000 + DAY, "it stands with the other");
+        clock.follow(EpochMillis(1_009_500 + DAY), false);
+        assert_eq!(at(2_000_100), 1_009_600 + DAY, "and goes on with it");
     }
 
     #[test]

@@ -2,10 +2,13 @@
 //!
 //! What is wrong with a flag is said here, in one line, with what to write instead.
 
+mod member;
+mod status;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::access::AccessKeys;
 use crate::http::{Access, Origins};
@@ -17,9 +20,12 @@ use crate::{http, listener};
 #[command(
     name = "local-store",
     version,
-    after_help = "Examples:\n  local-store\n  local-store --data ./data --port 8000\n  aws dynamodb list-tables --endpoint-url http://127.0.0.1:8000"
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  local-store\n  local-store --data ./data --port 8000\n  local-store --node 1 --peer 1=127.0.0.1:9001 --peer 2=127.0.0.1:9002 --peer 3=127.0.0.1:9003 --data ./data-1 --port 8001\n  aws dynamodb list-tables --endpoint-url http://127.0.0.1:8000"
 )]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Where the store keeps its data; made if it is not there
     #[arg(
         long,
@@ -51,6 +57,15 @@ pub struct Arguments {
     /// nothing has to survive
     #[arg(long, default_value_t = 3, value_parser = parse_replicas, env = "LOCAL_STORE_REPLICAS")]
     replicas: u64,
+    #[command(flatten)]
+    member: member::Flags,
+}
+
+/// What else the binary does than to run a store.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show how the nodes of a running store do: roles, progress, what was set aside
+    Status(status::Flags),
 }
 
 /// Who may use the store: everybody on this machine, or the owners of access keys.
@@ -73,11 +88,14 @@ fn parse_replicas(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Runs the store until it is interrupted.
+/// Carries out a command, or runs the store until it is interrupted.
 ///
 /// # Errors
 /// What is wrong and what to do about it, in one line.
 pub async fn run(arguments: Arguments) -> Result<(), String> {
+    if let Some(Command::Status(flags)) = arguments.command {
+        return status::run(flags).await;
+    }
     let access = access(&arguments)?;
     let config = Config {
         directory: arguments.data,
@@ -87,8 +105,12 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
     };
     let address = SocketAddr::new(arguments.host, arguments.port);
     let listener = listener::bind(address).await?;
-    let store =
-        Store::open(config, Box::new(end_process)).await.map_err(|error| error.to_string())?;
+    let on_fatal = Box::new(end_process);
+    let opened = match arguments.member.member().await? {
+        Some(member) => Store::open_member(config, member, on_fatal).await,
+        None => Store::open(config, on_fatal).await,
+    };
+    let store = opened.map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     tracing::info!("listening on http://{address}");
     http::serve_with(listener, store, access, interrupted()).await;

@@ -9,6 +9,7 @@ pub mod http;
 pub mod listener;
 pub mod log;
 pub mod node;
+pub mod peer;
 pub mod ring;
 pub mod storage;
 pub mod store;

@@ -1,11 +1,13 @@
 //! A running store: its nodes, and the way of commands and reads to the one that leads.
 //!
 //! Commands are committed by a majority of the nodes and applied before they are answered, so a later
-//! read on the leader sees them. One process holds all nodes, each with a directory of its own. HTTP
-//! and its formats are elsewhere, and so is what a node does.
+//! read on the leader sees them. One process holds all nodes, each with a directory of its own, or
+//! one of them, whose peers are other processes. HTTP and its formats are elsewhere, and so is what
+//! a node does.
 
 mod cluster;
 mod directory;
+mod member;
 #[cfg(test)]
 mod tests;
 
@@ -16,10 +18,13 @@ use model::EpochMillis;
 use partition::{Catalogue, Command, Reply, View};
 use thiserror::Error;
 
+pub use self::member::Member;
+use self::member::Membership;
 use crate::clock::Clock;
 use crate::disk::FileDisk;
 use crate::node::status::Status;
-use crate::node::{Node, SubmitError};
+use crate::node::{Node, SubmitError, slot_of};
+use crate::peer::ClockState;
 use crate::ticks;
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
@@ -67,6 +72,30 @@ impl From<SubmitError> for Unavailable {
     }
 }
 
+/// How one node does.
+#[derive(Clone, Debug)]
+pub struct NodeReport {
+    /// Its slot.
+    pub slot: u64,
+    /// Its replicas; none while it is not running.
+    pub replicas: Vec<Status>,
+    /// The directories that were set aside because they were damaged.
+    pub set_aside: Vec<String>,
+    /// Why it does not say how it does, if it does not.
+    pub unreachable: Option<String>,
+}
+
+/// Takes the lock of the data directory, which this version has to be able to read.
+fn lock(config: &Config) -> Result<FileDisk, String> {
+    let lock = FileDisk::open(&config.directory).map_err(|error| error.to_string())?;
+    if config.directory.join("log").is_dir() {
+        return Err("it was written by a version with one replica, which this one does not read: \
+            export what you need with that version, or choose another directory"
+            .to_owned());
+    }
+    Ok(lock)
+}
+
 /// A handle on a running store. The store ends when the last handle is gone.
 #[derive(Clone)]
 pub struct Store {
@@ -93,6 +122,8 @@ struct Shared {
     clock: Arc<Clock>,
     traffic: Traffic,
     token_key: TokenKey,
+    /// Nodes in other processes, if there are any.
+    membership: Option<Membership>,
     region: String,
     account: String,
     /// Held for its lock on the data directory.
@@ -131,6 +162,52 @@ impl Store {
         Ok(store)
     }
 
+    /// Opens one node of a store whose other nodes run in processes of their own, and waits until
+    /// the node knows who it is. [`Config::replicas`] does not count.
+    ///
+    /// # Errors
+    /// As [`Store::open`], and when a peer is of another cluster, or set up otherwise.
+    pub async fn open_member(
+        config: Config,
+        member: Member,
+        on_fatal: OnFatal,
+    ) -> Result<Self, OpenError> {
+        let directory = config.directory.clone();
+        let store = Self::open_member_inner(config, member, on_fatal)
+            .await
+            .map_err(|reason| OpenError { directory, reason })?;
+        tokio::spawn(ticks::run(WeakStore { shared: Arc::downgrade(&store.shared) }));
+        Ok(store)
+    }
+
+    async fn open_member_inner(
+        config: Config,
+        member: Member,
+        on_fatal: OnFatal,
+    ) -> Result<Self, String> {
+        let lock = lock(&config)?;
+        let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
+        let (node, token_key, membership) = member::start(member::Start {
+            data: &config.directory,
+            member,
+            settings: format!("Region {} and account {}", config.region, config.account),
+            clock: &clock,
+            on_fatal: &Arc::from(on_fatal),
+        })
+        .await?;
+        let shared = Shared {
+            nodes: vec![node],
+            clock,
+            traffic: Traffic::default(),
+            token_key,
+            membership: Some(membership),
+            region: config.region,
+            account: config.account,
+            lock,
+        };
+        Ok(Self { shared: Arc::new(shared), pinned: None })
+    }
+
     /// As [`Store::open`], for tests that do themselves what the store would do of its own accord.
     pub(crate) async fn open_without_ticks(
         config: Config,
@@ -141,12 +218,7 @@ impl Store {
     }
 
     async fn open_inner(config: Config, on_fatal: OnFatal) -> Result<Self, String> {
-        let lock = FileDisk::open(&config.directory).map_err(|error| error.to_string())?;
-        if config.directory.join("log").is_dir() {
-            return Err("it was written by a version with one replica, which this one does not \
-                read: export what you need with that version, or choose another directory"
-                .to_owned());
-        }
+        let lock = lock(&config)?;
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let on_fatal: crate::node::OnFatal = Arc::from(on_fatal);
         let replicas = config.replicas;
@@ -156,6 +228,7 @@ impl Store {
             clock,
             traffic: Traffic::default(),
             token_key: TokenKey::open(&config.directory)?,
+            membership: None,
             region: config.region,
             account: config.account,
             lock,
@@ -186,10 +259,61 @@ impl Store {
         node.leader() == Some(node.id())
     }
 
-    /// How the replicas do, in the order of their nodes.
+    /// How the replicas of this process do, in the order of their nodes.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
         self.shared.nodes.iter().map(Node::status).collect()
+    }
+
+    /// How every node of the store does, in this process or another, in the order of their slots.
+    pub async fn nodes(&self) -> Vec<NodeReport> {
+        let directory = self.shared.lock.path();
+        let own = self.shared.nodes.iter().map(|node| {
+            let slot = slot_of(node.id());
+            NodeReport {
+                slot,
+                replicas: vec![node.status()],
+                set_aside: directory::list_set_aside(directory, slot),
+                unreachable: None,
+            }
+        });
+        let mut reports: Vec<NodeReport> = own.collect();
+        if let Some(membership) = &self.shared.membership {
+            for (slot, answer) in membership.statuses().await {
+                reports.push(match answer {
+                    Ok((replicas, set_aside)) => {
+                        NodeReport { slot, replicas, set_aside, unreachable: None }
+                    }
+                    Err(reason) => NodeReport {
+                        slot,
+                        replicas: Vec::new(),
+                        set_aside: Vec::new(),
+                        unreachable: Some(reason),
+                    },
+                });
+            }
+            reports.sort_by_key(|report| report.slot);
+        }
+        reports
+    }
+
+    /// Tells the other processes of the store what this one's clock shows, after it was changed.
+    /// Gives the slots of those that did not hear it.
+    pub async fn spread_clock(&self) -> Vec<u64> {
+        let clock = self.clock();
+        let state = ClockState { is_frozen: clock.is_frozen(), now: clock.now() };
+        match &self.shared.membership {
+            Some(membership) => membership.set_clocks(state).await,
+            None => Vec::new(),
+        }
+    }
+
+    /// Sees to it that this process is not behind what its nodes have applied: another process may
+    /// lead, and its clock may have been advanced.
+    pub(crate) fn follow_time(&self) {
+        for node in &self.shared.nodes {
+            self.shared.clock.reach(node.reached());
+        }
     }
 
     /// Store time.

@@ -31,10 +31,11 @@ pub(crate) async fn run(store: WeakStore) {
         let Some(store) = store.upgrade() else {
             return;
         };
-        // Only where the leader is; elsewhere the same would be found, later.
-        if store.leads()
-            && let Err(error) = tick(&store).await
-        {
+        store.follow_time();
+        // Where the leader is; elsewhere the same would be found, later. What is hot is seen by the
+        // process that takes the requests.
+        let done = if store.leads() { tick(&store).await } else { split_hot(&store).await };
+        if let Err(error) = done {
             // The next tick finds again what this one did not do.
             tracing::debug!(%error, "a tick was cut short");
         }
@@ -72,13 +73,22 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
     Ok(())
 }
 
+/// Begins the splits of partitions that requests to this process made hot.
+async fn split_hot(store: &Store) -> Result<(), Unavailable> {
+    for (table, partition, at) in store.traffic().find_hot(&store.catalogue(), store.now()) {
+        // What is refused (it was begun for another reason, say) is found again when it matters.
+        store.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
+    }
+    Ok(())
+}
+
 /// Begins the splits that are due and goes on with those that have begun.
 async fn split(store: &Store) -> Result<(), Unavailable> {
-    let (now, catalogue) = (store.now(), store.catalogue());
+    split_hot(store).await?;
+    let catalogue = store.catalogue();
     let tables = || catalogue.by_name().map(AsRef::as_ref);
     let bytes_max = store.traffic().limits().bytes;
-    let mut due = store.traffic().find_hot(&catalogue, now);
-    due.extend(find(store, |store| find_due_splits(&*store.view(), tables(), bytes_max))?);
+    let due = find(store, |store| find_due_splits(&*store.view(), tables(), bytes_max))?;
     for (table, partition, at) in due {
         // What is refused (it was begun for another reason, say) is found again when it matters.
         store.submit(vec![Command::SplitPartition { table, partition, at }]).await?;

@@ -51,10 +51,29 @@ impl TokenKey {
         }
     }
 
-    /// The file gets its name only when it is complete, so that a crash leaves no half of a key.
+    /// Makes a key that another node of the store gave the key of a data directory.
+    ///
+    /// # Errors
+    /// When it is no key, or cannot be written.
+    pub(crate) fn adopt(directory: &Path, bytes: &[u8]) -> Result<Self, String> {
+        let bytes = <[u8; KEY_BYTES]>::try_from(bytes).map_err(|error| error.to_string())?;
+        Self::write(directory, &directory.join(FILE), bytes)
+            .map_err(|error| format!("cannot write `{FILE}`: {error}"))
+    }
+
+    /// The key itself, for other nodes of the store.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     fn create(directory: &Path, path: &Path) -> std::io::Result<Self> {
         let mut bytes = [0; KEY_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
+        Self::write(directory, path, bytes)
+    }
+
+    /// The file gets its name only when it is complete, so that a crash leaves no half of a key.
+    fn write(directory: &Path, path: &Path, bytes: [u8; KEY_BYTES]) -> std::io::Result<Self> {
         let unfinished = directory.join(format!("{FILE}.new"));
         let mut file = OpenOptions::new()
             .write(true)

@@ -1,6 +1,7 @@
 //! The command line: runs of many seeds, one seed explained, and the other checks of the store's
 //! code. Progress goes to standard error, a summary in JSON to standard output.
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +13,7 @@ use crate::batch::{Batch, Summary, run_all};
 use crate::minimise::minimise;
 use crate::power_loss;
 use crate::processes::process::find_binary;
-use crate::processes::rounds;
+use crate::processes::rounds::{self, Counts};
 use crate::run::run;
 use crate::world::plan::Plan;
 
@@ -41,21 +42,8 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         first: u64,
     },
-    /// Kill the real binary again and again under load
-    Processes {
-        /// How often
-        #[arg(long, default_value_t = 300)]
-        kills: u64,
-        /// The seed of the clients' choices
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// The binary `local-store`; the one beside this binary if not given
-        #[arg(long, value_name = "PATH")]
-        binary: Option<PathBuf>,
-        /// Where data directories are made; those of a failing round stay
-        #[arg(long, value_name = "DIRECTORY", default_value = "target/process-faults")]
-        folder: PathBuf,
-    },
+    /// Kill, stop and cut off the real binary again and again under load
+    Processes(Processes),
     /// Break the store's code in one place after the other and see that each is found; needs
     /// `--features mutations`
     Mutations {
@@ -63,6 +51,37 @@ enum Command {
         #[arg(long, default_value_t = 30)]
         seconds: u64,
     },
+}
+
+#[derive(Debug, Args)]
+struct Processes {
+    /// Kills of one process that runs all nodes
+    #[arg(long, default_value_t = 300)]
+    embedded: usize,
+    /// Kills of one of three processes with a node each
+    #[arg(long, default_value_t = 60)]
+    one: usize,
+    /// Kills of all three at once
+    #[arg(long, default_value_t = 30)]
+    all: usize,
+    /// One of the three stands still for a while
+    #[arg(long, default_value_t = 8)]
+    pauses: usize,
+    /// One of the three is cut off from the others for a while
+    #[arg(long, default_value_t = 8)]
+    cuts: usize,
+    /// One of the three is killed and loses its disk
+    #[arg(long, default_value_t = 4)]
+    wipes: usize,
+    /// The seed of the clients' choices and of the faults
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The binary `local-store`; the one beside this binary if not given
+    #[arg(long, value_name = "PATH")]
+    binary: Option<PathBuf>,
+    /// Where data directories are made; those of a failing round stay
+    #[arg(long, value_name = "DIRECTORY", default_value = "target/process-faults")]
+    folder: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -95,9 +114,7 @@ pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
     match arguments.command {
         None => run_seeds(&arguments.runs),
         Some(Command::PowerLoss { images, first }) => lose_power(first, images),
-        Some(Command::Processes { kills, seed, binary, folder }) => {
-            kill_processes(kills, seed, binary, folder)
-        }
+        Some(Command::Processes(processes)) => hurt_processes(processes),
         Some(Command::Mutations { seconds }) => mutate(seconds),
     }
 }
@@ -212,25 +229,32 @@ fn lose_power(first: u64, images: u64) -> std::io::Result<ExitCode> {
     Ok(code(summary.is_good()))
 }
 
-fn kill_processes(
-    kills: u64,
-    seed: u64,
-    binary: Option<PathBuf>,
-    folder: PathBuf,
-) -> std::io::Result<ExitCode> {
-    let binary = match find_binary(binary) {
+fn hurt_processes(flags: Processes) -> std::io::Result<ExitCode> {
+    let binary = match find_binary(flags.binary) {
         Ok(binary) => binary,
         Err(what) => {
             writeln!(std::io::stderr(), "{what}")?;
             return Ok(ExitCode::from(2));
         }
     };
-    let settings = rounds::Settings { binary, folder, seed, kills };
-    let mut progress = Progress::new(kills);
+    let counts = Counts {
+        embedded: flags.embedded,
+        kill_one: flags.one,
+        kill_all: flags.all,
+        pause: flags.pauses,
+        cut_off: flags.cuts,
+        wipe: flags.wipes,
+    };
+    let settings = rounds::Settings { binary, folder: flags.folder, seed: flags.seed, counts };
+    let total = [flags.embedded, flags.one, flags.all, flags.pauses, flags.cuts, flags.wipes];
+    let progress = RefCell::new((0, Progress::new(total.iter().sum::<usize>() as u64)));
+    let step = || {
+        let (done, progress) = &mut *progress.borrow_mut();
+        *done += 1;
+        progress.show(*done, 0);
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result =
-        runtime.block_on(rounds::run(&settings, &mut |done, failed| progress.show(done, failed)));
-    match result {
+    match runtime.block_on(rounds::run(&settings, &step)) {
         Ok(summary) => {
             for violation in &summary.violations {
                 writeln!(std::io::stderr(), "{violation}")?;

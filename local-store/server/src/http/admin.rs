@@ -72,9 +72,9 @@ pub(super) async fn answer(store: &Store, head: &Parts, path: &str, body: &[u8])
     }
     match (&head.method, path) {
         (&Method::GET, "clock") => show_clock(store),
-        (&Method::POST, "clock") => change_clock(store, body),
+        (&Method::POST, "clock") => change_clock(store, body).await,
         (&Method::POST, "ttl/sweep") => sweep(store).await,
-        (&Method::GET, "status") => success(status::describe(store)),
+        (&Method::GET, "status") => success(status::describe(store).await),
         (method, path) => match (method, path.split_once('/')) {
             (&Method::GET, Some(("streams", table))) => show_stream(store, table),
             (&Method::GET, Some(("partitions", table))) => partitions::show(store, table),
@@ -97,7 +97,7 @@ fn show_clock(store: &Store) -> Answer {
     success(format!("{{\"now_ms\":{},\"frozen\":{}}}", clock.now().0, clock.is_frozen()))
 }
 
-fn change_clock(store: &Store, body: &[u8]) -> Answer {
+async fn change_clock(store: &Store, body: &[u8]) -> Answer {
     let refuse = |what: &str| {
         refusal(StatusCode::BAD_REQUEST, what, "the body of POST /_weir/clock", CLOCK_CHANGES)
     };
@@ -118,6 +118,15 @@ fn change_clock(store: &Store, body: &[u8]) -> Answer {
         },
         (name, _) => return refuse(&format!("unknown change, or a wrong value of it: `{name}`")),
     };
+    let unreached = store.spread_clock().await;
+    if !unreached.is_empty() {
+        return refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &format!("the clock was changed, but nodes {unreached:?} did not hear it"),
+            "POST /_weir/clock",
+            "nothing, if they are down: they follow when they are back and something is written",
+        );
+    }
     show_clock(store)
 }
 

@@ -1,38 +1,52 @@
-//! How the replicas do, on the admin endpoint: the node of each, its role, how far it is, its log.
+//! How the nodes do, on the admin endpoint: the replicas of each, their roles, how far they are.
 //!
-//! Nothing is asked of other processes: these are the nodes of this one.
+//! Nodes in other processes are asked; one that does not answer is named with the reason.
 
 use serde_json::{Value, json};
 
+use crate::node::status::Status;
 use crate::node::{incarnation_of, slot_of};
 use crate::store::Store;
 
-/// One object for each replica: its node and arc, what it is, and how far it has got. The lag is the
-/// number of entries that are committed, as far as any node knows, and not applied there.
-pub(super) fn describe(store: &Store) -> String {
-    let statuses = store.statuses();
-    let committed = statuses.iter().filter_map(|status| status.committed).max();
-    let replicas: Vec<Value> = statuses
+/// One object for each replica: its node and arc, what it is, and how far it has got; and one for
+/// each node. The lag is the number of entries that are committed, as far as any node knows, and not
+/// applied there.
+pub(super) async fn describe(store: &Store) -> String {
+    let nodes = store.nodes().await;
+    let statuses = || nodes.iter().flat_map(|node| &node.replicas);
+    let committed = |arc| statuses().filter(|s| s.arc == arc).filter_map(|s| s.committed).max();
+    let replicas: Vec<Value> = statuses().map(|s| replica(s, committed(s.arc))).collect();
+    let nodes: Vec<Value> = nodes
         .iter()
-        .map(|status| {
-            let lag = committed.map(|at| at.saturating_sub(status.applied.unwrap_or(0)));
+        .map(|node| {
             json!({
-                "node": slot_of(status.node),
-                "incarnation": incarnation_of(status.node),
-                "arc": status.arc.0,
-                "role": status.role.as_str(),
-                "term": status.term,
-                "leader": status.leader.map(slot_of),
-                "voters": status.voters.iter().copied().map(slot_of).collect::<Vec<_>>(),
-                "last_log": status.last_log,
-                "committed": status.committed,
-                "applied": status.applied,
-                "lag": lag,
-                "durable_state": status.snapshot,
-                "log_bytes": status.log_bytes,
-                "log_syncs": status.log_syncs,
+                "node": node.slot,
+                "set_aside": node.set_aside,
+                "unreachable": node.unreachable,
             })
         })
         .collect();
-    json!({ "replicas": replicas }).to_string()
+    json!({ "nodes": nodes, "replicas": replicas }).to_string()
+}
+
+fn replica(status: &Status, committed: Option<u64>) -> Value {
+    let lag = committed.map(|at| at.saturating_sub(status.applied.unwrap_or(0)));
+    let slots = |nodes: &[u64]| nodes.iter().copied().map(slot_of).collect::<Vec<_>>();
+    json!({
+        "node": slot_of(status.node),
+        "incarnation": incarnation_of(status.node),
+        "arc": status.arc.0,
+        "role": status.role.as_str(),
+        "term": status.term,
+        "leader": status.leader.map(slot_of),
+        "voters": slots(&status.voters),
+        "learners": slots(&status.learners),
+        "last_log": status.last_log,
+        "committed": status.committed,
+        "applied": status.applied,
+        "lag": lag,
+        "durable_state": status.snapshot,
+        "log_bytes": status.log_bytes,
+        "log_syncs": status.log_syncs,
+    })
 }

@@ -11,6 +11,7 @@
 
 mod forward;
 mod home;
+mod members;
 mod network;
 mod node_log;
 mod proposer;
@@ -26,7 +27,7 @@ pub mod worker;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -171,6 +172,8 @@ struct Inner {
     reader: Reader,
     transport: Arc<dyn Transport>,
     settings: Settings,
+    /// Whether a leader was heard of since the start.
+    heard_of_leader: AtomicBool,
 }
 
 /// A handle on a running node.
@@ -232,6 +235,7 @@ impl Node {
             log,
             transport,
             settings,
+            heard_of_leader: AtomicBool::new(false),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -259,31 +263,6 @@ impl Node {
             return Ok(());
         }
         self.inner.raft.initialize(members).await.map_err(|error| error.to_string())
-    }
-
-    /// Makes these nodes the members of the group, if this node leads: those that are not yet are
-    /// filled first, then take their votes in one step, and the others go.
-    ///
-    /// # Errors
-    /// When this node does not lead, or another change is under way; what was done stays.
-    pub async fn change_members(&self, members: &BTreeSet<NodeId>) -> Result<(), String> {
-        let describe = |error: &dyn std::error::Error| error.to_string();
-        let raft = &self.inner.raft;
-        let voters: BTreeSet<NodeId> = self.status().voters.into_iter().collect();
-        for id in members.difference(&voters) {
-            raft.add_learner(*id, openraft::EmptyNode::default(), true)
-                .await
-                .map_err(|error| describe(&error))?;
-        }
-        let change = openraft::ChangeMembers::ReplaceAllVoters(members.clone());
-        raft.change_membership(change, false).await.map_err(|error| describe(&error))?;
-        let strangers: BTreeSet<NodeId> =
-            self.status().learners.into_iter().filter(|id| !members.contains(id)).collect();
-        if !strangers.is_empty() {
-            let change = openraft::ChangeMembers::RemoveNodes(strangers);
-            raft.change_membership(change, false).await.map_err(|error| describe(&error))?;
-        }
-        Ok(())
     }
 
     /// Carries out commands, in order, in one log entry, wherever the leader is. Returns when they
@@ -495,14 +474,22 @@ impl Node {
         let raft = &self.inner.raft;
         let stopped = |error: &dyn std::error::Error| Response::Refused(error.to_string());
         match message.request {
-            Request::Append(request) => match raft.append_entries(request).await {
-                Ok(response) => Response::Append(response),
-                Err(error) => stopped(&error),
-            },
-            Request::Vote(request) => match raft.vote(request).await {
-                Ok(response) => Response::Vote(response),
-                Err(error) => stopped(&error),
-            },
+            Request::Append(request) => {
+                self.inner.heard_of_leader.store(true, Ordering::Relaxed);
+                match raft.append_entries(request).await {
+                    Ok(response) => Response::Append(response),
+                    Err(error) => stopped(&error),
+                }
+            }
+            Request::Vote(mut request) => {
+                // The library honours the leader that its disk tells of for a while. Since the
+                // start nothing was heard of one, so there is none to be disturbed.
+                request.leadership_transfer |= !self.inner.heard_of_leader.load(Ordering::Relaxed);
+                match raft.vote(request).await {
+                    Ok(response) => Response::Vote(response),
+                    Err(error) => stopped(&error),
+                }
+            }
             Request::PreVote(request) => match raft.pre_vote(request).await {
                 Ok(response) => Response::Vote(response),
                 Err(error) => stopped(&error),

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures::{Stream, StreamExt};
@@ -39,9 +40,15 @@ pub(super) struct Shared {
     storage: RwLock<Arc<dyn Storage>>,
     catalogue: RwLock<Arc<Catalogue>>,
     applied: watch::Sender<Option<u64>>,
+    /// The latest time that an applied entry carried.
+    now: AtomicU64,
 }
 
 impl Shared {
+    pub(super) fn now(&self) -> model::EpochMillis {
+        model::EpochMillis(self.now.load(Ordering::Relaxed))
+    }
+
     pub(super) fn view(&self) -> Box<dyn View + Send + Sync> {
         self.storage().view()
     }
@@ -108,6 +115,7 @@ impl Replica {
             storage: RwLock::new(storage),
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
             applied: watch::Sender::new(applied.map(|at| at.index)),
+            now: AtomicU64::new(machine.now().0),
         });
         let (unpersisted_bytes, persist_due) = (0, Arc::new(Notify::new()));
         Ok(Self {
@@ -163,6 +171,7 @@ impl Replica {
         self.shared.storage().apply(batch).map_err(io::Error::other)?;
         self.applied = Some(at);
         self.shared.set_catalogue(self.machine.catalogue());
+        self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
         Ok(Replies(replies))
     }
 
@@ -203,6 +212,7 @@ impl Replica {
         self.membership = meta.last_membership;
         *self.shared.storage.write().unwrap_or_else(PoisonError::into_inner) = storage;
         self.shared.set_catalogue(self.machine.catalogue());
+        self.shared.now.store(self.machine.now().0, Ordering::Relaxed);
         self.shared.applied.send_replace(self.applied.map(|at| at.index));
         Ok(())
     }

@@ -1,8 +1,10 @@
 //! What nodes say to each other, and the trait that carries it.
 //!
-//! A message is a request and gets one response, or none in time. It may be lost, delayed,
-//! duplicated or reordered: everything above holds for all of that. In one process messages are
-//! handed over as they are; between processes `peer` encodes them.
+//! A message is a request and gets one response, or none in time. It may be lost, delayed or
+//! reordered, and Raft's own may be duplicated: everything above holds for all of that. A
+//! [`Request::Submit`] must be delivered once at most, because commands that are proposed twice are
+//! carried out twice: no transport sends a request again. In one process messages are handed over as
+//! they are; between processes the module `peer` encodes them.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -48,7 +50,8 @@ pub enum Request {
     PreVote(VoteRequest<TypeConfig>),
     /// Raft: a part of a snapshot.
     Snapshot(Box<SnapshotPart>),
-    /// Propose commands, as [`super::forward::encode_commands`] writes them.
+    /// Propose commands, as [`super::forward::encode_commands`] writes them. Handled twice, it is
+    /// proposed twice: a transport delivers it once at most.
     Submit(super::types::Payload),
     /// Make sure that you lead, and say up to where a strong read has to see.
     ReadIndex,

@@ -2,12 +2,16 @@
 //!
 //! One keyspace holds everything. It is not asked to sync or to compress; its own journal makes
 //! batches atomic across a crash, and what the journal lost our log brings back.
+//!
+//! Damage may be found long after the storage was opened, by a read. It is noted in a file beside
+//! the storage, which then never opens again.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::ops::Bound;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable};
 use partition::{Batch, Op, ReadError, View, Visit};
@@ -50,7 +54,7 @@ pub struct FjallStorage {
     // Dropped in this order: the database waits for its threads.
     keyspace: Keyspace,
     database: Database,
-    path: PathBuf,
+    path: Arc<Path>,
 }
 
 impl FjallStorage {
@@ -74,6 +78,9 @@ impl FjallStorage {
     pub fn open_with(path: &Path, options: &Options) -> Result<Self, Error> {
         let fail_io = |source: io::Error| io_error("open", path, source.to_string());
         let fail = |source| sort_error("open", path, source);
+        if let Some(reason) = read_damage(path).map_err(fail_io)? {
+            return Err(Error::Corrupt { path: path.display().to_string(), reason });
+        }
         if !path.try_exists().map_err(fail_io)? {
             // A database that is only half made cannot be opened, so it gets its name last.
             let fresh = path.with_added_extension("new");
@@ -84,7 +91,30 @@ impl FjallStorage {
         }
         journal::cut_torn_end(path)?;
         let (database, keyspace) = open_database(path, options).map_err(fail)?;
-        Ok(FjallStorage { keyspace, database, path: path.to_owned() })
+        Ok(FjallStorage { keyspace, database, path: Arc::from(path) })
+    }
+}
+
+/// The file that says what damage was found in a storage.
+fn damage_file(path: &Path) -> PathBuf {
+    path.with_added_extension("damaged")
+}
+
+fn read_damage(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(damage_file(path)) {
+        Ok(reason) => Ok(Some(reason)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sees to it that the storage is not opened again.
+fn note_damage(path: &Path, reason: &str) {
+    let file = damage_file(path);
+    let noted = fs::write(&file, reason).and_then(|()| File::open(&file)?.sync_all());
+    if let Err(error) = noted.and_then(|()| sync_parent(path)) {
+        // The damage is still there, and is found again.
+        tracing::error!(%error, reason, "damage cannot be noted");
     }
 }
 
@@ -134,6 +164,15 @@ fn sort_error(operation: &'static str, path: &Path, error: ::fjall::Error) -> Er
     }
 }
 
+/// As [`sort_error`], for a storage that is open.
+fn sort_later_error(operation: &'static str, path: &Path, error: ::fjall::Error) -> Error {
+    let error = sort_error(operation, path, error);
+    if let Error::Corrupt { reason, .. } = &error {
+        note_damage(path, reason);
+    }
+    error
+}
+
 impl Storage for FjallStorage {
     fn apply(&self, batch: Batch) -> Result<(), Error> {
         check(&batch)?;
@@ -145,29 +184,31 @@ impl Storage for FjallStorage {
                 Op::Delete(key) => writes.remove(&self.keyspace, key),
             }
         }
-        writes.commit().map_err(|error| sort_error("write to", &self.path, error))
+        writes.commit().map_err(|error| sort_later_error("write to", &self.path, error))
     }
 
     fn persist(&self) -> Result<(), Error> {
         self.database
             .persist(PersistMode::SyncAll)
-            .map_err(|error| sort_error("persist", &self.path, error))
+            .map_err(|error| sort_later_error("persist", &self.path, error))
     }
 
     fn view(&self) -> Box<dyn View + Send + Sync> {
         let snapshot = self.database.snapshot();
-        Box::new(FjallView { snapshot, keyspace: self.keyspace.clone() })
+        Box::new(FjallView { snapshot, keyspace: self.keyspace.clone(), path: self.path.clone() })
     }
 }
 
 struct FjallView {
     snapshot: ::fjall::Snapshot,
     keyspace: Keyspace,
+    path: Arc<Path>,
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
-fn read_error(error: ::fjall::Error) -> ReadError {
-    ReadError(error.to_string())
+impl FjallView {
+    fn fail(&self, error: ::fjall::Error) -> ReadError {
+        ReadError(sort_later_error("read", &self.path, error).to_string())
+    }
 }
 
 /// A lower and an upper bound.
@@ -198,7 +239,7 @@ impl View for FjallView {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        let value = self.snapshot.get(&self.keyspace, key).map_err(read_error)?;
+        let value = self.snapshot.get(&self.keyspace, key).map_err(|error| self.fail(error))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
@@ -212,7 +253,7 @@ impl View for FjallView {
         let Some(range) = clamp(from, to) else { return Ok(()) };
         let mut found = self.snapshot.range::<&[u8], _>(&self.keyspace, range);
         while let Some(guard) = if reverse { found.next_back() } else { found.next() } {
-            let (key, value) = guard.into_inner().map_err(read_error)?;
+            let (key, value) = guard.into_inner().map_err(|error| self.fail(error))?;
             if visit(&key, &value).is_break() {
                 break;
             }

@@ -73,6 +73,11 @@ pub(super) async fn start(
     let ring = Ring::whole(nodes.iter().map(Node::id));
     let members: BTreeSet<NodeId> = ring.arcs().flat_map(|arc| arc.replicas.clone()).collect();
     if begun {
+        // All of them have just started, so none leads; of those with the longest log one can.
+        let best = nodes.iter().max_by_key(|node| (node.status().last_log, node.status().term));
+        if let Some(best) = best {
+            best.stand().await;
+        }
         tokio::spawn(heal(nodes.iter().map(Node::downgrade).collect(), members));
     } else if let Some(first) = nodes.first() {
         first.initialize(members).await?;
@@ -112,7 +117,7 @@ fn check_majority(nodes: &[Node], voters: &BTreeSet<NodeId>, replicas: u64) -> R
 }
 
 /// Opens the directory of a slot; `None` if it has none, or none any more.
-async fn open_slot(
+pub(super) async fn open_slot(
     data: &Path,
     slot: u64,
     on_fatal: &OnFatal,
@@ -127,7 +132,7 @@ async fn open_slot(
     Ok(None)
 }
 
-fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), String> {
+pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), String> {
     let aside = directory::set_aside(&directory::path(data, slot), reason)?;
     tracing::error!(
         reason,
@@ -157,7 +162,7 @@ fn lock(path: &Path) -> Result<FileDisk, Problem> {
     })
 }
 
-fn create_slot(
+pub(super) fn create_slot(
     data: &Path,
     slot: u64,
     identity: Identity,

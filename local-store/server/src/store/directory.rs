@@ -145,6 +145,16 @@ pub(crate) fn open(
     Ok(NodeFiles { identity, log, home: Arc::new(home), worker: start("state")? })
 }
 
+/// The names of the directories of a slot that were set aside, in order.
+pub(crate) fn list_set_aside(data: &Path, slot: u64) -> Vec<String> {
+    let prefix = format!("node-{slot}.set-aside-");
+    let entries = fs::read_dir(data).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut found: Vec<String> = names.filter(|name| name.starts_with(&prefix)).collect();
+    found.sort();
+    found
+}
+
 /// Renames a damaged directory and leaves the reason in it. The caller does not hold its lock.
 pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, String> {
     let fail = |error: io::Error| {

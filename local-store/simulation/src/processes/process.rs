@@ -9,46 +9,66 @@ use std::time::{Duration, Instant};
 /// How long a process may take until it listens, on a busy machine.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// A running `local-store`; it is killed when this is dropped.
+/// What is run: the binary with its arguments, and where its output goes.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The binary `local-store`.
+    pub binary: PathBuf,
+    /// Its data directory.
+    pub data: PathBuf,
+    /// The file that its output goes to.
+    pub log: PathBuf,
+    /// Further arguments.
+    pub arguments: Vec<String>,
+}
+
+/// A `local-store` that may still be starting; it is killed when this is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Where it listens.
-    pub address: SocketAddr,
+    log: PathBuf,
+    begun: Instant,
 }
 
 impl Process {
-    /// Starts the binary on a data directory, on a free port, and waits until it listens.
+    /// Starts the binary on a free port for clients.
     ///
     /// # Errors
-    /// What went wrong, with the end of what it said.
-    pub async fn start(binary: &Path, data: &Path, log: &Path) -> Result<Self, String> {
-        let fail = |error: std::io::Error| format!("{}: {error}", binary.display());
-        let file = File::create(log).map_err(fail)?;
-        let mut child = Command::new(binary)
+    /// When it cannot be started.
+    pub fn spawn(launch: &Launch) -> Result<Self, String> {
+        let fail = |error: std::io::Error| format!("{}: {error}", launch.binary.display());
+        let file = File::create(&launch.log).map_err(fail)?;
+        let child = Command::new(&launch.binary)
             .args(["--port", "0", "--data"])
-            .arg(data)
+            .arg(&launch.data)
+            .args(&launch.arguments)
             .stdin(Stdio::null())
             .stdout(file.try_clone().map_err(fail)?)
             .stderr(file)
             .spawn()
             .map_err(fail)?;
-        let begun = Instant::now();
+        Ok(Self { child, log: launch.log.clone(), begun: Instant::now() })
+    }
+
+    /// Where it listens, as soon as it does.
+    ///
+    /// # Errors
+    /// What went wrong, with what it said.
+    pub async fn wait_until_it_listens(&mut self) -> Result<SocketAddr, String> {
         loop {
-            let said = std::fs::read_to_string(log).unwrap_or_default();
+            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
             let address = said
                 .split_once("http://")
                 .and_then(|(_, behind)| behind.split_whitespace().next()?.parse().ok());
             if let Some(address) = address {
-                return Ok(Self { child, address });
+                return Ok(address);
             }
-            let ended = child.try_wait().map_err(fail)?;
-            if ended.is_some() || begun.elapsed() > START_MAX {
-                let _ = child.kill();
-                let _ = child.wait();
+            let ended = self.child.try_wait().map_err(|error| error.to_string())?;
+            if ended.is_some() || self.begun.elapsed() > START_MAX {
+                self.kill();
                 return Err(format!("the store does not listen ({ended:?}): {said}"));
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -90,4 +110,10 @@ pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
         "there is no `{}`: build it with `cargo build -p server`, or name it with --binary",
         binary.display()
     ))
+}
+
+/// The file in which a process says what it does, for the process with this name.
+#[must_use]
+pub fn log_file(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.log"))
 }

@@ -1,18 +1,18 @@
-//! Rounds: a fresh store under load is killed again and again; then its clients' history, its table
+//! Rounds: a fresh store under load is hurt again and again; then its clients' history, its table
 //! and its stream are judged as a whole.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use server::disk::SplitMix64;
 use tokio::task::JoinSet;
 
-use super::process::Process;
+use super::cluster::Cluster;
+use super::faults::{Fault, Recovery, inflict};
 use super::wire::{Addresses, WireEndpoint};
 use crate::checkers::stream::ShardRecords;
 use crate::checkers::{End, Violation, judge};
@@ -20,12 +20,33 @@ use crate::history::History;
 use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, OWNER, Request, Start, TABLE};
 use crate::workload::{Client, Signals, bank, counters, expiring, readers, registers};
 
-/// Kills in one round: its histories stay short enough to be searched.
-const KILLS_PER_ROUND: u64 = 20;
-/// A process runs for so long, in milliseconds, before it is killed: from the first writes on.
-const LOAD_MS: std::ops::Range<u64> = 30..500;
+/// Faults in one round: its histories stay short enough to be searched.
+const FAULTS_PER_ROUND: usize = 50;
+/// The store runs for so long, in milliseconds, before it is hurt: from the first writes on.
+const LOAD_MS: std::ops::Range<u64> = 30..250;
 /// The longest time between two requests of a client, in milliseconds.
 const PAUSE_MS: u64 = 12;
+/// What the store's clock is advanced by at the end, so that everything that expires has expired.
+const EXPIRY_MS: u64 = 12_000;
+/// Time for the last deletes of what has expired.
+const EXPIRY_WAIT: Duration = Duration::from_secs(3);
+
+/// How many faults of which kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// `kill -9` of a process that runs all nodes.
+    pub embedded: usize,
+    /// Of three processes with a node each, `kill -9` of one.
+    pub kill_one: usize,
+    /// `kill -9` of all three.
+    pub kill_all: usize,
+    /// One stands still.
+    pub pause: usize,
+    /// One is cut off.
+    pub cut_off: usize,
+    /// One is killed and loses its disk.
+    pub wipe: usize,
+}
 
 /// How the store is treated.
 #[derive(Clone, Debug)]
@@ -34,23 +55,21 @@ pub struct Settings {
     pub binary: PathBuf,
     /// Where data directories are made.
     pub folder: PathBuf,
-    /// The seed of the clients' choices and of the times of the kills.
+    /// The seed of the clients' choices and of the faults.
     pub seed: u64,
-    /// Kills altogether.
-    pub kills: u64,
+    /// The faults.
+    pub counts: Counts,
 }
 
 /// What all rounds came to.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Kills of the whole store.
-    pub kills: u64,
     /// Requests: answered, refused, unknown.
     pub requests: [u64; 3],
     /// Stream records that were judged.
     pub stream_records: u64,
-    /// The longest time from a start until the first answer to a write.
-    pub slowest_start: Duration,
+    /// How long the store took to be back, after each fault of each kind.
+    pub recoveries: BTreeMap<String, Vec<Recovery>>,
     /// What was broken.
     pub violations: Vec<Violation>,
     /// Real time.
@@ -58,94 +77,151 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary for programs.
+    /// The summary for programs. Times are in seconds: the median, the 95th percentile, the longest.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let [answered, refused, unknown] = self.requests;
         let violations: Vec<String> = self.violations.iter().map(ToString::to_string).collect();
+        let faults: BTreeMap<&str, Value> = self
+            .recoveries
+            .iter()
+            .map(|(kind, all)| {
+                let leader = percentiles(all.iter().map(|recovery| recovery.leader));
+                let write = percentiles(all.iter().map(|recovery| recovery.write));
+                (&**kind, json!({"count": all.len(), "leader_s": leader, "write_s": write}))
+            })
+            .collect();
         json!({
-            "kills": self.kills, "violations": violations, "stream_records": self.stream_records,
+            "faults": faults, "violations": violations, "stream_records": self.stream_records,
             "requests": {"answered": answered, "refused": refused, "unknown": unknown},
-            "slowest_start_s": self.slowest_start.as_secs_f64(),
             "took_s": self.took.as_secs_f64(),
         })
     }
+
+    fn add(&mut self, other: Self) {
+        for (sum, part) in self.requests.iter_mut().zip(other.requests) {
+            *sum += part;
+        }
+        self.stream_records += other.stream_records;
+        self.violations.extend(other.violations);
+        for (kind, recoveries) in other.recoveries {
+            self.recoveries.entry(kind).or_default().extend(recoveries);
+        }
+    }
 }
 
-/// Runs all rounds, and tells `progress` after each kill: how many there were, how many violations.
+fn percentiles(times: impl Iterator<Item = Duration>) -> Vec<f64> {
+    let mut times: Vec<f64> = times.map(|time| time.as_secs_f64()).collect();
+    times.sort_by(f64::total_cmp);
+    let last = times.len().saturating_sub(1);
+    let at = |percent: usize| times.get(last * percent / 100).copied().unwrap_or_default();
+    [50, 95, 100].into_iter().map(|percent| (at(percent) * 1000.0).round() / 1000.0).collect()
+}
+
+/// What one round does to one store.
+struct Round {
+    name: String,
+    embedded: bool,
+    seed: u64,
+    faults: Vec<Fault>,
+}
+
+/// Divides the faults into rounds, those of each kind over all of them.
+fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
+    let counts = settings.counts;
+    let mut random = SplitMix64::new(settings.seed);
+    let of_three = [
+        (Fault::KillOne, counts.kill_one),
+        (Fault::KillAll, counts.kill_all),
+        (Fault::Pause, counts.pause),
+        (Fault::CutOff, counts.cut_off),
+        (Fault::Wipe, counts.wipe),
+    ];
+    let mut faults: Vec<Fault> =
+        of_three.into_iter().flat_map(|(fault, count)| vec![fault; count]).collect();
+    for place in (1..faults.len()).rev() {
+        faults.swap(place, random.up_to(place));
+    }
+    let mut divide = |faults: &[Fault], embedded: bool| -> Vec<Round> {
+        let rounds = faults.len().div_ceil(FAULTS_PER_ROUND).max(1);
+        let size = faults.len().div_ceil(rounds).max(1);
+        let what = if embedded { "embedded" } else { "processes" };
+        let round = |(number, faults): (usize, &[Fault])| Round {
+            name: format!("{what}-{number}"),
+            embedded,
+            seed: random.next_u64(),
+            faults: faults.to_vec(),
+        };
+        faults.chunks(size).enumerate().map(round).collect()
+    };
+    (divide(&vec![Fault::KillAll; counts.embedded], true), divide(&faults, false))
+}
+
+/// Runs all rounds, those over one process and those over three at the same time, and tells
+/// `progress` after each fault.
 ///
 /// # Errors
-/// When a process cannot be started or does not answer any more.
-pub async fn run(
-    settings: &Settings,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Summary, String> {
+/// When a process cannot be started, or the store does not come back.
+pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, String> {
     let begun = Instant::now();
-    let mut summary = Summary::default();
-    let mut round = 0;
-    while summary.kills < settings.kills {
-        let folder = settings.folder.join(format!("round-{round}"));
-        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        let kills = KILLS_PER_ROUND.min(settings.kills - summary.kills);
-        run_round(settings, round, kills, &folder, &mut summary, progress).await?;
-        if summary.violations.is_empty() {
-            // What is not needed to find out what happened does not fill the disk.
-            let _ = std::fs::remove_dir_all(&folder);
+    let (embedded, processes) = plan(settings);
+    let run_all = async |rounds: Vec<Round>| -> Result<Summary, String> {
+        let mut summary = Summary::default();
+        for round in rounds {
+            let folder = settings.folder.join(&round.name);
+            std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            let outcome = run_round(settings, &round, &folder, progress).await?;
+            if outcome.violations.is_empty() {
+                // What is not needed to find out what happened does not fill the disk.
+                let _ = std::fs::remove_dir_all(&folder);
+            }
+            summary.add(outcome);
         }
-        round += 1;
-    }
+        Ok(summary)
+    };
+    let (mut summary, other) = tokio::try_join!(run_all(embedded), run_all(processes))?;
+    summary.add(other);
     summary.took = begun.elapsed();
     Ok(summary)
 }
 
 async fn run_round(
     settings: &Settings,
-    round: u64,
-    kills: u64,
+    round: &Round,
     folder: &Path,
-    summary: &mut Summary,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<(), String> {
-    let mut random = SplitMix64::new(settings.seed.wrapping_add(round));
-    let addresses: Addresses = Arc::new(Mutex::new(vec![None]));
-    let (data, log) = (folder.join("data"), folder.join("local-store.log"));
-    let mut process = Process::start(&settings.binary, &data, &log).await?;
-    listen(&addresses, Some(process.address));
-    let endpoint = WireEndpoint::new(&addresses, random.next_u64());
+    progress: &dyn Fn(),
+) -> Result<Summary, String> {
+    let mut random = SplitMix64::new(round.seed);
+    let mut cluster = if round.embedded {
+        Cluster::start_embedded(&settings.binary, folder).await?
+    } else {
+        Cluster::start_processes(&settings.binary, folder).await?
+    };
+    let endpoint = WireEndpoint::new(&cluster.addresses, random.next_u64());
     create_table(&endpoint).await?;
-    let mut crowd = Crowd::new(&addresses, random.next_u64());
+    let mut crowd = Crowd::new(&cluster.addresses, random.next_u64());
     bank::open(&mut crowd.client("opening")).await;
     crowd.send();
-    for _ in 0..kills {
+    let mut summary = Summary::default();
+    for fault in &round.faults {
         let load = LOAD_MS.start + random.next_u64() % (LOAD_MS.end - LOAD_MS.start);
         tokio::time::sleep(Duration::from_millis(load)).await;
-        listen(&addresses, None);
-        process.kill();
-        let started = Instant::now();
-        process = Process::start(&settings.binary, &data, &log).await?;
-        listen(&addresses, Some(process.address));
-        wait_for_write(&endpoint).await?;
-        summary.slowest_start = summary.slowest_start.max(started.elapsed());
-        summary.kills += 1;
-        progress(summary.kills, summary.violations.len() as u64);
+        let what = |error| format!("{}: after \u{201c}{fault}\u{201d}: {error}", round.name);
+        let recovery = inflict(*fault, &mut cluster, &mut random).await.map_err(what)?;
+        let kind = if round.embedded { "embedded".to_owned() } else { fault.to_string() };
+        summary.recoveries.entry(kind).or_default().push(recovery);
+        progress();
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     crowd.signals.end.store(true, Ordering::SeqCst);
     while crowd.tasks.join_next().await.is_some() {}
     let records = crowd.history.take();
+    cluster.advance_clock(EXPIRY_MS).await?;
     let end = collect(&endpoint).await.map_err(|e| format!("the end cannot be read: {e}"))?;
-    let counts = [records.acknowledged, records.refused, records.unknown];
-    for (sum, part) in summary.requests.iter_mut().zip(counts) {
-        *sum += part;
-    }
-    summary.stream_records += end.shards.iter().map(|s| s.records.len() as u64).sum::<u64>();
-    summary.violations.extend(judge(&records, &end));
-    Ok(())
-}
-
-fn listen(addresses: &Addresses, address: Option<SocketAddr>) {
-    let mut known = addresses.lock().unwrap_or_else(PoisonError::into_inner);
-    *known = vec![address];
+    summary.requests = [records.acknowledged, records.refused, records.unknown];
+    summary.stream_records = end.shards.iter().map(|s| s.records.len() as u64).sum();
+    summary.violations = judge(&records, &end);
+    Ok(summary)
 }
 
 /// The clients and what they share.
@@ -222,24 +298,10 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until a write is accepted.
-async fn wait_for_write(endpoint: &WireEndpoint) -> Result<(), String> {
-    let write = crate::workload::write("probe", crate::request::Change::Delete);
-    let mut last = None;
-    for _ in 0..1_000 {
-        match endpoint.call(Request::Write(write.clone())).await {
-            Ok(Answer::Written { .. }) => return Ok(()),
-            other => last = Some(other),
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Err(format!("no write is accepted after a restart: {last:?}"))
-}
-
 /// Reads everything that a client can read of a quiet store.
 async fn collect(endpoint: &WireEndpoint) -> Result<End, String> {
-    // TTL deletes go on; what expires has gone before the table is read.
-    tokio::time::sleep(Duration::from_secs(11)).await;
+    // What expires has gone before the table is read.
+    tokio::time::sleep(EXPIRY_WAIT).await;
     let text = |error: crate::request::Failure| error.to_string();
     let mut table = BTreeMap::new();
     for item in endpoint.scan(None).await.map_err(text)? {
@@ -277,7 +339,7 @@ async fn collect(endpoint: &WireEndpoint) -> Result<End, String> {
         index,
         replicas: Vec::new(),
         expired_before: now.saturating_sub(4),
-        latest_seconds: now + 1,
+        latest_seconds: now + EXPIRY_MS / 1000 + 1,
         skew_seconds: 1,
     })
 }

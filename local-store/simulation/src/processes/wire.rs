@@ -26,6 +26,8 @@ pub type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
 #[derive(Clone)]
 pub struct WireEndpoint {
     addresses: Addresses,
+    /// The place of a process that is never taken.
+    without: Option<usize>,
     dice: Arc<Mutex<SplitMix64>>,
 }
 
@@ -33,13 +35,23 @@ impl WireEndpoint {
     /// An endpoint over these nodes.
     #[must_use]
     pub fn new(addresses: &Addresses, seed: u64) -> Self {
-        Self { addresses: Arc::clone(addresses), dice: Arc::new(Mutex::new(SplitMix64::new(seed))) }
+        Self::without(addresses, seed, None)
     }
 
+    /// An endpoint over these nodes but one.
+    #[must_use]
+    pub fn without(addresses: &Addresses, seed: u64, without: Option<usize>) -> Self {
+        let dice = Arc::new(Mutex::new(SplitMix64::new(seed)));
+        Self { addresses: Arc::clone(addresses), without, dice }
+    }
+
+    /// One of the nodes that run, now one and now another.
     fn address(&self) -> Option<SocketAddr> {
         let known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = self.dice.lock().unwrap_or_else(PoisonError::into_inner).up_to(known.len() - 1);
-        known.get(place).copied().flatten()
+        let running = known.iter().enumerate().filter(|(place, _)| Some(*place) != self.without);
+        let running: Vec<SocketAddr> = running.filter_map(|(_, address)| *address).collect();
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        running.get(dice.up_to(running.len().saturating_sub(1))).copied()
     }
 
     /// Sends one request and gives status and body.
@@ -229,10 +241,29 @@ impl WireEndpoint {
     }
 }
 
+/// Asks the admin endpoint of a process. Gives its JSON, or nothing if there is none in time.
+pub async fn admin(address: SocketAddr, method: &str, path: &str, body: &str) -> Option<Value> {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await?;
+        send_and_read(&mut stream, &format!("{method} {path}"), "", body).await
+    };
+    let text = tokio::time::timeout(CONNECT_TIMEOUT, asked).await.ok()?.ok()?;
+    serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()
+}
+
 async fn exchange(stream: &mut TcpStream, target: &str, body: &Value) -> std::io::Result<String> {
-    let body = body.to_string();
+    let headers = format!("Content-Type: application/x-amz-json-1.0\r\nX-Amz-Target: {target}\r\n");
+    send_and_read(stream, "POST /", &headers, &body.to_string()).await
+}
+
+async fn send_and_read(
+    stream: &mut TcpStream,
+    what: &str,
+    headers: &str,
+    body: &str,
+) -> std::io::Result<String> {
     let request = format!(
-        "POST / HTTP/1.1\r\nHost: store\r\nContent-Type: application/x-amz-json-1.0\r\nX-Amz-Target: {target}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "{what} HTTP/1.1\r\nHost: store\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).await?;

@@ -1,0 +1,123 @@
+//! The flags of a node whose peers are other processes: `--node`, `--peer`, `--cluster-secret`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::listener;
+use crate::peer::ClusterSecret;
+use crate::ring::REPLICAS;
+use crate::store::Member;
+
+/// The highest number of a node: it has eight bits in an id.
+const SLOT_MAX: u64 = 255;
+
+/// Which node of which cluster this process runs, if it does not run all nodes itself.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "One process per node")]
+pub(super) struct Flags {
+    /// Run only this node of a store of three processes; all three are named with --peer. They are
+    /// fixed: a node that is lost is replaced by starting it again, on an empty directory if need be
+    #[arg(long, value_name = "NUMBER", requires = "peer", conflicts_with = "replicas")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=SLOT_MAX))]
+    node: Option<u64>,
+    /// Where the node with this number listens for the others; given once for each of the three
+    /// nodes, this one included, and the same for all of them
+    #[arg(long, value_name = "NUMBER=ADDRESS", requires = "node", value_parser = parse_peer)]
+    peer: Vec<(u64, SocketAddr)>,
+    /// A file with a secret that all nodes have; needed when they are not on loopback addresses.
+    /// It keeps others out but hides nothing: messages are marked, not encrypted
+    #[arg(long, value_name = "FILE", requires = "node", env = "LOCAL_STORE_CLUSTER_SECRET")]
+    cluster_secret: Option<PathBuf>,
+}
+
+fn parse_peer(text: &str) -> Result<(u64, SocketAddr), String> {
+    let wrong = || "a node's number and address are expected, such as 2=127.0.0.1:9002".to_owned();
+    let (slot, address) = text.split_once('=').ok_or_else(wrong)?;
+    let slot: u64 = slot.parse().map_err(|_| wrong())?;
+    let address: SocketAddr = address.parse().map_err(|_| wrong())?;
+    if !(1..=SLOT_MAX).contains(&slot) {
+        return Err(format!("nodes have numbers from 1 to {SLOT_MAX}"));
+    }
+    if address.port() == 0 {
+        return Err("a node needs a fixed port, which its peers know".to_owned());
+    }
+    Ok((slot, address))
+}
+
+impl Flags {
+    /// The node of this process; `None` when it runs all of them. Takes the port for peers.
+    pub(super) async fn member(self) -> Result<Option<Member>, String> {
+        let secret = self.cluster_secret.as_deref().map(ClusterSecret::read).transpose()?;
+        let Some(slot) = self.node else { return Ok(None) };
+        let addresses = check_peers(slot, &self.peer, secret.is_some())?;
+        let own = addresses.get(&slot).copied().ok_or("this node has no address")?;
+        let listener = listener::bind(own).await?;
+        Ok(Some(Member { slot, addresses, secret, listener }))
+    }
+}
+
+fn check_peers(
+    slot: u64,
+    peers: &[(u64, SocketAddr)],
+    has_secret: bool,
+) -> Result<BTreeMap<u64, SocketAddr>, String> {
+    let addresses: BTreeMap<u64, SocketAddr> = peers.iter().copied().collect();
+    if addresses.len() != peers.len() {
+        return Err("a node is named twice with --peer: name each once".to_owned());
+    }
+    if addresses.len() != REPLICAS {
+        return Err(format!(
+            "{} nodes are named with --peer; a store has {REPLICAS}: name all of them, this one \
+             included",
+            addresses.len()
+        ));
+    }
+    if !addresses.contains_key(&slot) {
+        return Err(format!("--peer {slot}=ADDRESS is missing: where this node itself listens"));
+    }
+    if let Some(outside) = addresses.values().find(|address| !address.ip().is_loopback())
+        && !has_secret
+    {
+        return Err(format!(
+            "refusing to use {outside} without --cluster-secret: everybody who reaches it could \
+             read and change everything; use loopback addresses, or --cluster-secret FILE"
+        ));
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_peers_are_named() {
+        let peers =
+            |text: &str| text.split(' ').map(|p| parse_peer(p).unwrap()).collect::<Vec<_>>();
+        let three = "1=127.0.0.1:1 2=127.0.0.1:2 3=127.0.0.1:3";
+        assert_eq!(check_peers(2, &peers(three), false).unwrap().len(), 3);
+        for (slot, text, expected) in [
+            (1, "1=127.0.0.1:1 1=127.0.0.1:2 3=127.0.0.1:3", "named twice"),
+            (1, "1=127.0.0.1:1 2=127.0.0.1:2", "2 nodes are named"),
+            (4, three, "--peer 4=ADDRESS is missing"),
+            (1, "1=127.0.0.1:1 2=127.0.0.1:2 3=10.0.0.1:3", "10.0.0.1:3 without --cluster-secret"),
+        ] {
+            let error = check_peers(slot, &peers(text), false).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(check_peers(1, &peers("1=10.0.0.1:1 2=10.0.0.2:1 3=10.0.0.3:1"), true).is_ok());
+        for text in [
+            "127.0.0.1:1",
+            "x=127.0.0.1:1",
+            "0=127.0.0.1:1",
+            "256=127.0.0.1:1",
+            "1=127.0.0.1:0",
+            "1=host:1",
+        ] {
+            assert!(parse_peer(text).is_err(), "{text}");
+        }
+    }
+}

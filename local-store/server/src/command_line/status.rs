@@ -1,0 +1,289 @@
+//! `local-store status`: asks a running store how its nodes do, and shows it as a table or as JSON.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use http::header::{CONTENT_TYPE, HOST};
+use http::{Method, Request, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+/// Time for one answer: a store whose peers are away needs part of a second.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The flags.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  local-store status\n  local-store status --endpoint http://127.0.0.1:8002 --output json\n  local-store status --hot"
+)]
+pub(super) struct Flags {
+    /// The store; any of its nodes
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8000",
+        env = "AWS_ENDPOINT_URL_DYNAMODB"
+    )]
+    endpoint: Uri,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+    /// Also show the partitions of every table and the keys that are asked for most, as the process
+    /// at the endpoint sees them
+    #[arg(long)]
+    hot: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+/// Shows how the store does. Gives whether every node is there.
+pub(super) async fn run(flags: Flags) -> Result<(), String> {
+    let client = Client::new(&flags.endpoint)?;
+    let mut status = client.ask(Method::GET, "/_weir/status", None).await?;
+    if flags.hot {
+        let tables = client.tables().await?;
+        let mut partitions = Vec::new();
+        for table in tables {
+            partitions
+                .push(client.ask(Method::GET, &format!("/_weir/partitions/{table}"), None).await?);
+        }
+        if let Some(members) = status.as_object_mut() {
+            members.insert("tables".to_owned(), partitions.into());
+        }
+    }
+    let text = match flags.output {
+        Output::Json => format!("{status:#}\n"),
+        Output::Table => render(&status),
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string())
+}
+
+/// Speaks to one endpoint.
+struct Client {
+    authority: String,
+}
+
+impl Client {
+    fn new(endpoint: &Uri) -> Result<Self, String> {
+        let wrong = || {
+            format!("`{endpoint}` is not the endpoint of a store: write http://127.0.0.1:8000, say")
+        };
+        if endpoint.scheme_str() != Some("http") {
+            return Err(wrong());
+        }
+        let host = endpoint.host().ok_or_else(wrong)?;
+        Ok(Self { authority: format!("{host}:{}", endpoint.port_u16().unwrap_or(80)) })
+    }
+
+    /// The names of all tables.
+    async fn tables(&self) -> Result<Vec<String>, String> {
+        let mut names = Vec::new();
+        let mut request = json!({});
+        loop {
+            let target = Some(("DynamoDB_20120810.ListTables", request.to_string()));
+            let page = self.ask(Method::POST, "/", target).await?;
+            let found = page.get("TableNames").and_then(Value::as_array);
+            names.extend(found.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned));
+            match page.get("LastEvaluatedTableName") {
+                Some(last) => request = json!({"ExclusiveStartTableName": last}),
+                None => return Ok(names),
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        target: Option<(&str, String)>,
+    ) -> Result<Value, String> {
+        let asked = tokio::time::timeout(TIMEOUT, self.exchange(method, path, target));
+        let late = |_| format!("{} gave no answer within {TIMEOUT:?}", self.authority);
+        let (status, body) = asked.await.map_err(late)??;
+        let answer: Value = serde_json::from_slice(&body).map_err(|_| {
+            format!("{} does not answer as a store: is it one of this version?", self.authority)
+        })?;
+        if status == 200 {
+            return Ok(answer);
+        }
+        let name = answer.get("__type").and_then(Value::as_str).unwrap_or_default();
+        if name.ends_with("MissingAuthenticationTokenException") {
+            return Err("the store takes only signed requests, which this command does not send: \
+                use `curl --aws-sigv4 aws:amz:us-east-1:dynamodb --user KEY:SECRET \
+                URL/_weir/status`"
+                .to_owned());
+        }
+        Err(format!("{} answered with status {status}: {answer}", self.authority))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        target: Option<(&str, String)>,
+    ) -> Result<(u16, Vec<u8>), String> {
+        let at = |error: &dyn std::fmt::Display| {
+            format!("{} cannot be asked: {error}; is the store running there?", self.authority)
+        };
+        let stream = TcpStream::connect(&self.authority).await.map_err(|error| at(&error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| at(&error))?;
+        let connection = tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header(HOST, &self.authority);
+        let mut body = String::new();
+        if let Some((target, text)) = target {
+            request = request
+                .header("x-amz-target", target)
+                .header(CONTENT_TYPE, "application/x-amz-json-1.0");
+            body = text;
+        }
+        let request = request.body(Full::new(bytes::Bytes::from(body)));
+        let request = request.map_err(|error| at(&error))?;
+        let response = sender.send_request(request).await.map_err(|error| at(&error))?;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.map_err(|error| at(&error))?;
+        connection.abort();
+        Ok((status, body.to_bytes().to_vec()))
+    }
+}
+
+/// The status as a table for people.
+fn render(status: &Value) -> String {
+    let mut rows = vec![
+        ["NODE", "ARC", "ROLE", "TERM", "APPLIED", "LAG", "LOG", "NOTE"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let list = |name: &str| status.get(name).and_then(Value::as_array).into_iter().flatten();
+    for replica in list("replicas") {
+        let text = |name: &str| match replica.get(name) {
+            None | Some(Value::Null) => "-".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        };
+        let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
+        let log = replica.get("log_bytes").and_then(Value::as_u64).unwrap_or_default();
+        let note = match incarnation {
+            0 => String::new(),
+            1 => "was rebuilt once".to_owned(),
+            times => format!("was rebuilt {times} times"),
+        };
+        let log = format!("{} MB", log / 1_000_000);
+        rows.push(vec![
+            text("node"),
+            text("arc"),
+            text("role"),
+            text("term"),
+            text("applied"),
+            text("lag"),
+            log,
+            note,
+        ]);
+    }
+    for node in list("nodes") {
+        let Some(reason) = node.get("unreachable").and_then(Value::as_str) else { continue };
+        let mut row = vec!["-".to_owned(); 8];
+        if let [slot, _, role, .., note] = &mut row[..] {
+            *slot = node.get("node").map(ToString::to_string).unwrap_or_default();
+            "unreachable".clone_into(role);
+            reason.clone_into(note);
+        }
+        rows.push(row);
+    }
+    let mut text = align(&rows);
+    for node in list("nodes") {
+        for name in node.get("set_aside").and_then(Value::as_array).into_iter().flatten() {
+            let name = name.as_str().unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "set aside because it was damaged: {name}; see the file `reason` in it"
+            );
+        }
+    }
+    for table in list("tables") {
+        render_table(&mut text, table);
+    }
+    text
+}
+
+/// The partitions and hot keys of one table.
+fn render_table(text: &mut String, table: &Value) {
+    let name = table.get("table").and_then(Value::as_str).unwrap_or_default();
+    let _ = writeln!(text, "\ntable {name}");
+    let show = |value: &Value, name: &str| match value.get(name) {
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+        None => "-".to_owned(),
+    };
+    let mut rows = vec![
+        ["PARTITION", "ITEMS", "BYTES", "READ UNITS/S", "WRITE UNITS/S"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let columns = ["number", "items", "bytes", "read_units_per_second", "write_units_per_second"];
+    for partition in table.get("partitions").and_then(Value::as_array).into_iter().flatten() {
+        rows.push(columns.iter().map(|column| show(partition, column)).collect());
+    }
+    text.push_str(&align(&rows));
+    for kind in ["reads", "writes"] {
+        let keys = table.get("hot_keys").and_then(|keys| keys.get(kind)?.as_array());
+        for hot in keys.into_iter().flatten() {
+            let (key, rate) = (show(hot, "key"), show(hot, "units_per_second"));
+            let _ = writeln!(text, "hot, {kind}: {key}  {rate} units/s");
+        }
+    }
+}
+
+/// Rows with their columns below each other.
+fn align(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_shown_with_what_is_wrong() {
+        let replica = |node: u64, role: &str, incarnation: u64| {
+            json!({"node": node, "incarnation": incarnation, "arc": 0, "role": role, "term": 3,
+                "applied": 120, "lag": 0, "log_bytes": 48_000_000})
+        };
+        let status = json!({
+            "replicas": [replica(1, "leader", 0), replica(2, "follower", 1)],
+            "nodes": [
+                {"node": 1, "set_aside": [], "unreachable": null},
+                {"node": 2, "set_aside": ["node-2.set-aside-1"], "unreachable": null},
+                {"node": 3, "set_aside": [], "unreachable": "connection refused"},
+            ],
+        });
+        let expected = "\
+NODE  ARC  ROLE         TERM  APPLIED  LAG  LOG    NOTE
+1     0    leader       3     120      0    48 MB
+2     0    follower     3     120      0    48 MB  was rebuilt once
+3     -    unreachable  -     -        -    -      connection refused
+set aside because it was damaged: node-2.set-aside-1; see the file `reason` in it
+";
+        assert_eq!(render(&status), expected);
+    }
+}

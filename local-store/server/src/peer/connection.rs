@@ -1,0 +1,263 @@
+//! The way to one peer: a connection that is made again whenever it breaks, and what is asked on it.
+//!
+//! Queues are bounded, and what does not fit is refused at once. What was not yet written when a
+//! connection broke was certainly not asked; for everything else nobody knows.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
+use super::handshake::{self, Failure, Opened};
+use super::{Answer, Local, Question};
+use crate::node::transport::CallError;
+
+/// Questions that wait to be written at most: more than there are clients of a node.
+const QUEUE_MAX: usize = 2048;
+/// Questions that wait for their answers at most.
+const PENDING_MAX: usize = 4096;
+/// Bytes after which no further question is put into the same write.
+const WRITE_BYTES: usize = 256 * 1024;
+/// The pause before a connection is tried again, which doubles each time up to the second.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// A connection that lasted so long was a good one.
+const GOOD_CONNECTION: Duration = Duration::from_secs(1);
+/// Time between two warnings about the same peer.
+const WARNING_PAUSE: Duration = Duration::from_secs(30);
+
+type Outcome = Result<Answer, CallError>;
+
+struct Job {
+    payload: Vec<u8>,
+    outcome: oneshot::Sender<Outcome>,
+}
+
+/// How the connection is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Up,
+    Down(String),
+    /// One of the two is set up wrongly.
+    Refused(String),
+}
+
+/// A handle on the way to one peer.
+pub(super) struct Peer {
+    jobs: mpsc::Sender<Job>,
+    state: watch::Receiver<State>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Peer {
+    pub(super) fn connect(
+        local: Arc<Local>,
+        slot: u64,
+        address: SocketAddr,
+        silence: Duration,
+    ) -> Self {
+        let (jobs, waiting) = mpsc::channel(QUEUE_MAX);
+        let not_yet = format!("node {slot} at {address} is not connected yet");
+        let (state, watched) = watch::channel(State::Down(not_yet));
+        let line = Line { local, slot, address, silence, state };
+        Self { jobs, state: watched, task: tokio::spawn(line.keep_up(waiting)) }
+    }
+
+    /// Why the peer refuses this node, or this node it.
+    pub(super) fn refusal(&self) -> Option<String> {
+        match &*self.state.borrow() {
+            State::Refused(reason) => Some(reason.clone()),
+            State::Up | State::Down(_) => None,
+        }
+    }
+
+    pub(super) async fn ask(&self, question: &Question, timeout: Duration) -> Outcome {
+        if let State::Down(reason) | State::Refused(reason) = &*self.state.borrow() {
+            return Err(CallError::Unreachable(reason.clone()));
+        }
+        let unsent = |reason: String| CallError::Unreachable(reason);
+        let payload = postcard::to_stdvec(question).map_err(|error| unsent(error.to_string()))?;
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(unsent(format!("a message of {} bytes is too large", payload.len())));
+        }
+        let (outcome, received) = oneshot::channel();
+        let full = |_| unsent("too much waits to be sent to it".to_owned());
+        self.jobs.try_send(Job { payload, outcome }).map_err(full)?;
+        match tokio::time::timeout(timeout, received).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(CallError::Lost("the connection broke".to_owned())),
+            Err(_) => Err(CallError::Lost(format!("none within {timeout:?}"))),
+        }
+    }
+}
+
+/// One way to a peer, seen from its task.
+struct Line {
+    local: Arc<Local>,
+    slot: u64,
+    address: SocketAddr,
+    silence: Duration,
+    state: watch::Sender<State>,
+}
+
+/// Who waits for the answer to which question.
+#[derive(Default)]
+struct Pending(Mutex<BTreeMap<u64, oneshot::Sender<Outcome>>>);
+
+impl Pending {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Outcome>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers who waits, unless too many do.
+    fn add(&self, id: u64, outcome: oneshot::Sender<Outcome>) -> bool {
+        let mut pending = self.lock();
+        if pending.len() >= PENDING_MAX {
+            pending.retain(|_, outcome| !outcome.is_closed());
+        }
+        if pending.len() >= PENDING_MAX {
+            let _ = outcome.send(Err(CallError::Unreachable("too much is unanswered".to_owned())));
+            return false;
+        }
+        pending.insert(id, outcome);
+        true
+    }
+}
+
+impl Line {
+    /// Connects again and again.
+    async fn keep_up(self, mut jobs: mpsc::Receiver<Job>) {
+        let mut back_off = BACK_OFF.0;
+        let mut warned: Option<(String, Instant)> = None;
+        loop {
+            let identity = self.local.identity.subscribe();
+            let begun = Instant::now();
+            let down = match handshake::connect(&self.local, self.slot, self.address).await {
+                Ok(opened) => {
+                    self.state.send_replace(State::Up);
+                    let reason = self.talk(opened, &mut jobs, identity).await;
+                    if begun.elapsed() > GOOD_CONNECTION {
+                        back_off = BACK_OFF.0;
+                    }
+                    State::Down(format!("node {} at {}: {reason}", self.slot, self.address))
+                }
+                Err(Failure::Io(reason)) => {
+                    State::Down(format!("node {} at {}: {reason}", self.slot, self.address))
+                }
+                Err(Failure::Refused(reason)) => {
+                    let known = |(text, at): &(String, Instant)| {
+                        *text == reason && at.elapsed() < WARNING_PAUSE
+                    };
+                    if !warned.as_ref().is_some_and(known) {
+                        // The other way to the same peer is refused for the same reason.
+                        if self.silence == super::SILENCE {
+                            tracing::warn!("{reason}");
+                        }
+                        warned = Some((reason.clone(), Instant::now()));
+                    }
+                    State::Refused(reason)
+                }
+            };
+            let reason = match &down {
+                State::Down(reason) | State::Refused(reason) => reason.clone(),
+                State::Up => String::new(),
+            };
+            self.state.send_replace(down);
+            // What came while the state still said otherwise was not sent.
+            while let Ok(job) = jobs.try_recv() {
+                let _ = job.outcome.send(Err(CallError::Unreachable(reason.clone())));
+            }
+            tokio::time::sleep(back_off).await;
+            back_off = (back_off * 2).min(BACK_OFF.1);
+        }
+    }
+
+    /// Uses a connection until it breaks, and says why it did.
+    async fn talk(
+        &self,
+        opened: Opened,
+        jobs: &mut mpsc::Receiver<Job>,
+        mut identity: watch::Receiver<Option<super::PeerIdentity>>,
+    ) -> String {
+        let pending = Pending::default();
+        let Opened { reader, writer, seal, .. } = opened;
+        let ended = tokio::select! {
+            ended = write(writer, seal, jobs, &pending) => ended,
+            ended = self.read(reader, &pending) => ended,
+            _ = identity.changed() => Ok(()),
+        };
+        // Dropping those who wait tells them that nobody knows.
+        match ended {
+            Ok(()) => "the connection is made anew".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    async fn read(
+        &self,
+        mut reader: FrameReader<OwnedReadHalf>,
+        pending: &Pending,
+    ) -> io::Result<()> {
+        loop {
+            match tokio::time::timeout(self.silence, reader.read()).await {
+                Ok(frame) => {
+                    let (id, payload) = frame?;
+                    let outcome = pending.lock().remove(&id);
+                    let answer = postcard::from_bytes(&payload).map_err(io::Error::other)?;
+                    if let Some(outcome) = outcome {
+                        // Whoever asked may have gone away.
+                        let _ = outcome.send(Ok(answer));
+                    }
+                }
+                Err(_) if pending.lock().is_empty() => {}
+                Err(_) => {
+                    let text = format!("nothing was heard for {:?}", self.silence);
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                }
+            }
+        }
+    }
+}
+
+/// Writes what is asked, everything that is ready at once.
+async fn write(
+    mut writer: OwnedWriteHalf,
+    mut seal: Seal,
+    jobs: &mut mpsc::Receiver<Job>,
+    pending: &Pending,
+) -> io::Result<()> {
+    let mut buffer = BytesMut::new();
+    let mut id = 0;
+    while let Some(first) = jobs.recv().await {
+        let mut next = Some(first);
+        while let Some(Job { payload, outcome }) = next {
+            // Nobody waits for it any more, and nothing was sent.
+            if !outcome.is_closed() {
+                id += 1;
+                if pending.add(id, outcome) {
+                    seal.write(id, &payload, &mut buffer)?;
+                }
+            }
+            next = if buffer.len() < WRITE_BYTES { jobs.try_recv().ok() } else { None };
+        }
+        writer.write_all(&buffer).await?;
+        buffer.clear();
+        if buffer.capacity() > 4 * WRITE_BYTES {
+            buffer = BytesMut::new();
+        }
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,176 @@
+//! Two processes' ends over a real socket: what is asked and answered, what is refused, and what is
+//! known when a connection breaks.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+use super::*;
+
+fn local(slot: u64, cluster: Option<&str>) -> Local {
+    let identity = cluster.map(|cluster| PeerIdentity { cluster: cluster.to_owned(), node: slot });
+    Local {
+        slot,
+        slots: BTreeSet::from([1, 2, 3]),
+        settings: "Region x and account y".to_owned(),
+        secret: None,
+        identity: watch::Sender::new(identity),
+    }
+}
+
+fn secret(text: &str) -> ClusterSecret {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    std::fs::write(&path, text).unwrap();
+    ClusterSecret::read(&path).unwrap()
+}
+
+/// Counts what it is asked; `Status` is never answered.
+#[derive(Default)]
+struct Counting {
+    asked: Mutex<Vec<u64>>,
+    stuck: Notify,
+}
+
+impl Handler for Counting {
+    fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer> {
+        Box::pin(async move {
+            self.asked.lock().unwrap().push(slot);
+            match question {
+                Question::Status => {
+                    self.stuck.notify_one();
+                    std::future::pending().await
+                }
+                Question::Rejoin { slot } => Answer::Refused(slot.to_string()),
+                _ => Answer::ClockSet,
+            }
+        })
+    }
+}
+
+struct Pair {
+    peers: Peers,
+    handler: Arc<Counting>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+async fn connect(client: Local, server: Local) -> Pair {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let handler = Arc::new(Counting::default());
+    let slot = if client.slot == 1 { 2 } else { 1 };
+    let serving = tokio::spawn(serve(listener, Arc::new(server), handler.clone()));
+    let peers = Peers::connect(&Arc::new(client), &BTreeMap::from([(slot, address)]));
+    Pair { peers, handler, serving }
+}
+
+impl Pair {
+    async fn ask(&self, question: Question) -> Result<Answer, CallError> {
+        self.peers.ask(2, &question, Duration::from_secs(5)).await
+    }
+
+    /// Asks until the connection is there, or refused.
+    async fn ask_connected(&self, question: Question) -> Result<Answer, String> {
+        loop {
+            match self.ask(question.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(CallError::Unreachable(_)) => {
+                    if let Some(reason) = self.peers.refusal() {
+                        return Err(reason);
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(CallError::Lost(reason)) => panic!("{reason}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_find_their_questions_with_and_without_a_secret() {
+    for with_secret in [false, true] {
+        let give = |mut local: Local| {
+            local.secret = with_secret.then(|| secret("0123456789abcdef"));
+            local
+        };
+        let pair = connect(give(local(1, None)), give(local(2, Some("c")))).await;
+        pair.ask_connected(Question::Who).await.unwrap();
+        let asked = (0..200).map(|slot| pair.ask(Question::Rejoin { slot }));
+        for (slot, answer) in futures::future::join_all(asked).await.into_iter().enumerate() {
+            assert!(matches!(answer, Ok(Answer::Refused(text)) if text == slot.to_string()));
+        }
+        assert_eq!(*pair.handler.asked.lock().unwrap(), vec![1; 201]);
+    }
+}
+
+#[tokio::test]
+async fn wrong_peers_are_refused_with_a_reason() {
+    type Change = fn(&mut Local);
+    let cases: [(Change, &str); 6] = [
+        (|local| local.slots = BTreeSet::from([1, 2, 4]), "the same --peer flags"),
+        (|local| local.settings = "Region z and account y".to_owned(), "the same --region"),
+        (|local| local.identity = local_identity("other"), "cluster other"),
+        (|local| local.slot = 3, "this is node 3, not node 2"),
+        (|local| local.secret = Some(secret("0123456789abcdef")), "--cluster-secret"),
+        (|local| local.slot = 1, "this is node 1, not node 2"),
+    ];
+    for (change, expected) in cases {
+        let mut server = local(2, Some("c"));
+        change(&mut server);
+        let pair = connect(local(1, Some("c")), server).await;
+        let refused = pair.ask_connected(Question::Who).await.unwrap_err();
+        assert!(refused.contains(expected), "{refused}");
+        assert!(pair.handler.asked.lock().unwrap().is_empty());
+    }
+    let with = |text: &str| Local { secret: Some(secret(text)), ..local(1, None) };
+    let server = Local { secret: Some(secret("0123456789abcdef")), ..local(2, None) };
+    let pair = connect(with("0123456789abcdeX"), server).await;
+    let refused = pair.ask_connected(Question::Who).await.unwrap_err();
+    assert!(refused.contains("--cluster-secret"), "{refused}");
+}
+
+fn local_identity(cluster: &str) -> watch::Sender<Option<PeerIdentity>> {
+    watch::Sender::new(Some(PeerIdentity { cluster: cluster.to_owned(), node: 2 }))
+}
+
+#[tokio::test]
+async fn what_was_asked_when_a_connection_broke_has_an_unknown_outcome_and_is_asked_once() {
+    let pair = connect(local(1, None), local(2, None)).await;
+    pair.ask_connected(Question::Who).await.unwrap();
+    let (asked, ()) = tokio::join!(pair.ask(Question::Status), async {
+        pair.handler.stuck.notified().await;
+        pair.serving.abort();
+    });
+    assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");
+    let later = pair.ask(Question::Status).await;
+    assert!(matches!(later, Err(CallError::Unreachable(_))), "{later:?}");
+    assert_eq!(pair.handler.asked.lock().unwrap().len(), 2, "one Who and one Status");
+}
+
+#[tokio::test]
+async fn messages_in_the_name_of_another_node_end_the_connection() {
+    let pair = connect(local(1, Some("c")), local(2, Some("c"))).await;
+    pair.ask_connected(Question::Who).await.unwrap();
+    let arc = crate::ring::ArcId::WHOLE;
+    let message = Envelope { from: 3, to: 2, arc, request: Request::Status };
+    let asked = pair.ask(Question::Node(Box::new(message))).await;
+    assert!(matches!(asked, Err(CallError::Lost(_))), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_port_that_speaks_http_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 64]).await;
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    });
+    let failure = handshake::connect(&local(1, None), 2, address).await.err().unwrap();
+    assert!(
+        matches!(failure, handshake::Failure::Refused(text) if text.contains("port of clients"))
+    );
+}

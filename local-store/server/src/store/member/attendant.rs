@@ -1,0 +1,181 @@
+//! What a node says to its peers, whether it is running already or not.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak};
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::super::directory;
+use super::{JOINING, QUESTION};
+use crate::clock::Clock;
+use crate::node::transport::{BoxFuture, Response};
+use crate::node::{Node, NodeId, WeakNode};
+use crate::peer::{
+    Answer, ClockState, Handler, Invitation, Local, PeerIdentity, Peers, Question, Who,
+};
+use crate::token_key::TokenKey;
+
+/// An invitation, and where its answer goes.
+pub(super) type Invited = (Invitation, oneshot::Sender<Answer>);
+
+/// Answers peers.
+pub(super) struct Attendant {
+    local: Arc<Local>,
+    data: PathBuf,
+    clock: Arc<Clock>,
+    peers: Weak<Peers>,
+    /// Of the directory, before the node runs.
+    had_data: bool,
+    node: OnceLock<WeakNode>,
+    invitations: mpsc::Sender<Invited>,
+    /// Held while the members of the group change: one change after the other.
+    changing: Mutex<()>,
+}
+
+impl Attendant {
+    pub(super) fn new(
+        local: Arc<Local>,
+        data: &Path,
+        clock: Arc<Clock>,
+        peers: Weak<Peers>,
+        had_data: bool,
+    ) -> (Arc<Self>, mpsc::Receiver<Invited>) {
+        let (invitations, invited) = mpsc::channel(1);
+        let attendant = Self {
+            local,
+            data: data.to_owned(),
+            clock,
+            peers,
+            had_data,
+            node: OnceLock::new(),
+            invitations,
+            changing: Mutex::default(),
+        };
+        (Arc::new(attendant), invited)
+    }
+
+    /// From now on messages to this node are handed to it.
+    pub(super) fn attend(&self, node: &Node) {
+        // A process runs one node, once.
+        let _ = self.node.set(node.downgrade());
+    }
+
+    pub(super) fn set_aside(&self) -> Vec<String> {
+        directory::list_set_aside(&self.data, self.local.slot)
+    }
+
+    fn node(&self) -> Option<Node> {
+        self.node.get()?.upgrade()
+    }
+
+    fn who(&self) -> Who {
+        let has_data = self.node().map_or(self.had_data, |node| node.holds_data());
+        Who { identity: self.local.identity.borrow().clone(), has_data }
+    }
+
+    /// Who the peer in a slot is.
+    pub(super) async fn ask_who(&self, slot: u64) -> Option<Who> {
+        let peers = self.peers.upgrade()?;
+        match peers.ask(slot, &Question::Who, QUESTION).await {
+            Ok(Answer::Who(who)) => Some(who),
+            _ => None,
+        }
+    }
+
+    /// The slots of the cluster, without its own.
+    pub(super) fn peer_slots(&self) -> Vec<u64> {
+        let own = self.local.slot;
+        self.local.slots.iter().copied().filter(|slot| *slot != own).collect()
+    }
+
+    /// Waits for its turn to change the members.
+    pub(super) async fn begin_change(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.changing.lock().await
+    }
+
+    async fn join(&self, invitation: Invitation) -> Answer {
+        let own = self.local.identity.borrow().clone();
+        match own {
+            Some(own) if own == invitation.identity => return Answer::Joined,
+            Some(own) => return Answer::Refused(format!("it is of cluster {}", own.cluster)),
+            None => {}
+        }
+        let (answer, answered) = oneshot::channel();
+        if self.invitations.try_send((invitation, answer)).is_err() {
+            return Answer::Refused("it was invited already".to_owned());
+        }
+        answered.await.unwrap_or_else(|_| Answer::Refused("it could not join".to_owned()))
+    }
+
+    async fn rejoin(&self, slot: u64) -> Answer {
+        let Some(node) = self.node() else {
+            return Answer::Refused("it is not running yet".to_owned());
+        };
+        if node.leader() != Some(node.id()) {
+            return Answer::Refused(format!("node {} does not lead", self.local.slot));
+        }
+        // Whoever asks may be another than the one at the slot's address.
+        match self.ask_who(slot).await {
+            Some(who) if !who.has_data => {}
+            Some(_) => {
+                return Answer::Refused(format!(
+                    "another process is node {slot} already, at the address that node {} knows",
+                    self.local.slot
+                ));
+            }
+            None => {
+                return Answer::Refused(format!("node {} does not reach it", self.local.slot));
+            }
+        }
+        let admitted = async {
+            let _turn = self.begin_change().await;
+            node.admit(slot).await.map_err(|error| error.to_string())
+        };
+        match tokio::time::timeout(JOINING / 2, admitted).await {
+            Ok(Ok(node)) => self.invitation(node),
+            Ok(Err(reason)) => Answer::Refused(reason),
+            Err(_) => Answer::Refused("the membership is being changed".to_owned()),
+        }
+    }
+
+    fn invitation(&self, node: NodeId) -> Answer {
+        let own = self.local.identity.borrow().clone();
+        let (Some(own), Ok(token_key)) = (own, TokenKey::open(&self.data)) else {
+            return Answer::Refused("it has no identity".to_owned());
+        };
+        let identity = PeerIdentity { cluster: own.cluster, node };
+        Answer::Rejoined(Invitation { identity, token_key: token_key.as_bytes().to_vec() })
+    }
+
+    fn set_clock(&self, state: ClockState) -> Answer {
+        self.clock.follow(state.now, state.is_frozen);
+        Answer::ClockSet
+    }
+
+    async fn answer_inner(&self, slot: u64, question: Question) -> Answer {
+        match question {
+            Question::Node(message) => match self.node() {
+                Some(node) => Answer::Node(Box::new(node.handle(*message).await)),
+                None => {
+                    let reason = format!("node {} is not running yet", self.local.slot);
+                    Answer::Node(Box::new(Response::Refused(reason)))
+                }
+            },
+            Question::Who => Answer::Who(self.who()),
+            Question::Join(invitation) => self.join(invitation).await,
+            Question::Rejoin { slot: asking } if asking == slot => self.rejoin(slot).await,
+            Question::Rejoin { .. } => Answer::Refused("a node asks for another".to_owned()),
+            Question::Status => {
+                let statuses = self.node().map(|node| node.status()).into_iter().collect();
+                Answer::Status(statuses, self.set_aside())
+            }
+            Question::Clock(state) => self.set_clock(state),
+        }
+    }
+}
+
+impl Handler for Attendant {
+    fn answer(self: Arc<Self>, slot: u64, question: Question) -> BoxFuture<Answer> {
+        Box::pin(async move { self.answer_inner(slot, question).await })
+    }
+}

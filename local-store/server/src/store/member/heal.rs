@@ -1,0 +1,51 @@
+//! Sees to it that rebuilt nodes take the places of the ones that they were.
+//!
+//! The leader does it: a node that was given a new identity is filled, then takes the vote of the
+//! one before, which goes. It goes on from wherever a crash or another leader left it.
+
+use std::collections::BTreeSet;
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::attendant::Attendant;
+use crate::node::{Node, NodeId, WeakNode, slot_of};
+
+/// Time between two looks at the members.
+const LOOK: Duration = Duration::from_millis(500);
+/// Time for a node to be filled and take its vote, before it is looked at again who is there.
+const CHANGE: Duration = Duration::from_secs(60);
+
+/// Heals for as long as the node runs.
+pub(super) async fn run(node: WeakNode, attendant: Weak<Attendant>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let (Some(node), Some(attendant)) = (node.upgrade(), attendant.upgrade()) else { return };
+        if node.leader() != Some(node.id()) || node.status().learners.is_empty() {
+            continue;
+        }
+        let _turn = attendant.begin_change().await;
+        let Some(members) = find_members(&node, &attendant).await else { continue };
+        tracing::info!(?members, "a rebuilt node is filled");
+        match tokio::time::timeout(CHANGE, node.change_members(&members)).await {
+            Ok(Ok(())) => tracing::info!("every node has its replica again"),
+            Ok(Err(error)) => tracing::warn!(error, "a node is not yet filled"),
+            Err(_) => tracing::warn!("a node was not filled within {CHANGE:?}"),
+        }
+    }
+}
+
+/// The nodes that are really there: of each slot the one whose process says so, if the group knows
+/// it. `None` while somebody is not there or has no identity yet, which it may be about to take up.
+async fn find_members(node: &Node, attendant: &Attendant) -> Option<BTreeSet<NodeId>> {
+    let status = node.status();
+    let mut members = BTreeSet::from([node.id()]);
+    for slot in attendant.peer_slots() {
+        let found = attendant.ask_who(slot).await?.identity?.node;
+        let is_known = status.voters.contains(&found) || status.learners.contains(&found);
+        if !is_known || slot_of(found) != slot {
+            return None;
+        }
+        members.insert(found);
+    }
+    Some(members)
+}

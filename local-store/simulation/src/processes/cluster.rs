@@ -1,0 +1,253 @@
+//! A store in processes that can be hurt: one process with three nodes, or three with one each and
+//! proxies between them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use super::process::{Launch, Process, log_file};
+use super::proxy::{Proxy, Way};
+use super::wire::{Addresses, admin};
+
+/// Processes of a store with one process for each node.
+const PROCESSES: usize = 3;
+/// Time between two looks at a store that is on its way back.
+pub(super) const LOOK: Duration = Duration::from_millis(10);
+/// Time for the store to be as it was before it was hurt.
+const HEAL_MAX: Duration = Duration::from_secs(60);
+
+/// A running store.
+pub struct Cluster {
+    /// Where its processes listen, for clients.
+    pub addresses: Addresses,
+    launches: Vec<Launch>,
+    processes: Vec<Option<Process>>,
+    /// The ways from one process to another, by their places.
+    proxies: BTreeMap<(usize, usize), Proxy>,
+}
+
+impl Cluster {
+    /// One process that runs all nodes.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_embedded(binary: &Path, folder: &Path) -> Result<Self, String> {
+        let launch = Launch {
+            binary: binary.to_owned(),
+            data: folder.join("data"),
+            log: log_file(folder, "local-store"),
+            arguments: Vec::new(),
+        };
+        Self::start(vec![launch], BTreeMap::new()).await
+    }
+
+    /// A process for each node, with a proxy on every way from one to another.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub async fn start_processes(binary: &Path, folder: &Path) -> Result<Self, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let mut ports = Vec::new();
+        for _ in 0..PROCESSES {
+            // Free now; nobody else takes a port that was just given out, as far as can be.
+            ports.push(TcpListener::bind("127.0.0.1:0").await.map_err(text)?);
+        }
+        let targets: Result<Vec<SocketAddr>, _> =
+            ports.iter().map(TcpListener::local_addr).collect();
+        let targets = targets.map_err(text)?;
+        drop(ports);
+        let mut proxies = BTreeMap::new();
+        let mut launches = Vec::new();
+        for (from, own) in targets.iter().enumerate() {
+            let mut arguments = vec!["--node".to_owned(), (from + 1).to_string()];
+            for (to, target) in targets.iter().enumerate() {
+                let mut address = *own;
+                if to != from {
+                    let proxy = Proxy::start(*target).await.map_err(text)?;
+                    address = proxy.address;
+                    proxies.insert((from, to), proxy);
+                }
+                arguments.extend(["--peer".to_owned(), format!("{}={address}", to + 1)]);
+            }
+            let name = format!("node-{}", from + 1);
+            launches.push(Launch {
+                binary: binary.to_owned(),
+                data: folder.join(&name),
+                log: log_file(folder, &name),
+                arguments,
+            });
+        }
+        Self::start(launches, proxies).await
+    }
+
+    async fn start(
+        launches: Vec<Launch>,
+        proxies: BTreeMap<(usize, usize), Proxy>,
+    ) -> Result<Self, String> {
+        let addresses = Arc::new(Mutex::new(vec![None; launches.len()]));
+        let processes = launches.iter().map(|_| None).collect();
+        let mut cluster = Self { addresses, launches, processes, proxies };
+        cluster.spawn_missing()?;
+        cluster.wait_until_all_listen().await?;
+        Ok(cluster)
+    }
+
+    /// How many processes there are.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.launches.len()
+    }
+
+    /// Starts every process that does not run.
+    ///
+    /// # Errors
+    /// When one cannot be started.
+    pub fn spawn_missing(&mut self) -> Result<(), String> {
+        for (process, launch) in self.processes.iter_mut().zip(&self.launches) {
+            if process.is_none() {
+                *process = Some(Process::spawn(launch)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every process takes requests, and tells the clients where.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub async fn wait_until_all_listen(&mut self) -> Result<(), String> {
+        let waits = self.processes.iter_mut().flatten().map(Process::wait_until_it_listens);
+        let listening = try_join_all(waits).await?;
+        *self.known() = listening.into_iter().map(Some).collect();
+        Ok(())
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Vec<Option<SocketAddr>>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `kill -9` of some processes at once.
+    pub fn kill(&mut self, places: &[usize]) {
+        for place in places {
+            if let Some(known) = self.known().get_mut(*place) {
+                *known = None;
+            }
+        }
+        for place in places {
+            if let Some(mut process) = self.processes.get_mut(*place).and_then(Option::take) {
+                process.kill();
+            }
+        }
+    }
+
+    /// Removes what a process that was killed has on disk.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn wipe(&self, place: usize) -> Result<(), String> {
+        let Some(launch) = self.launches.get(place) else { return Ok(()) };
+        std::fs::remove_dir_all(&launch.data).map_err(|error| error.to_string())
+    }
+
+    /// Stops a process where it is, or lets it go on.
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn pause(&self, place: usize, on: bool) -> Result<(), String> {
+        match self.processes.get(place).and_then(Option::as_ref) {
+            Some(process) => process.pause(on).map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// Cuts the ways between a process and all others, or opens them.
+    pub fn cut_off(&self, place: usize, way: Way) {
+        for ((from, to), proxy) in &self.proxies {
+            if *from == place || *to == place {
+                proxy.set(way);
+            }
+        }
+    }
+
+    /// What a process says of the store; `None` when it does not answer.
+    async fn status(&self, place: usize) -> Option<Value> {
+        let address = self.known().get(place).copied().flatten()?;
+        admin(address, "GET", "/_weir/status", "").await
+    }
+
+    /// The place of the process that leads as far as the others know, asked of any but `without`.
+    pub async fn leader(&self, without: Option<usize>) -> Option<usize> {
+        for place in (0..self.size()).filter(|place| Some(*place) != without) {
+            let status = self.status(place).await;
+            let replicas = status.as_ref().and_then(|status| status.get("replicas")?.as_array());
+            let leader = replicas.into_iter().flatten().find_map(|replica| {
+                let leads = replica.get("role")?.as_str()? == "leader";
+                leads.then(|| replica.get("node")?.as_u64()).flatten()
+            });
+            if let Some(place) = leader.and_then(|node| usize::try_from(node - 1).ok())
+                && Some(place) != without
+            {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Waits until every node has a vote and lacks nothing, as it was before it was hurt.
+    ///
+    /// # Errors
+    /// When that does not come to be.
+    pub async fn wait_until_whole(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        let mut last = None;
+        while begun.elapsed() < HEAL_MAX {
+            let status = self.status(0).await;
+            if status.as_ref().is_some_and(is_whole) {
+                return Ok(());
+            }
+            last = status.or(last);
+            tokio::time::sleep(5 * LOOK).await;
+        }
+        Err(format!("the store did not become whole within {HEAL_MAX:?}: {last:?}"))
+    }
+
+    /// Advances the store's clock.
+    ///
+    /// # Errors
+    /// When the store does not do it.
+    pub async fn advance_clock(&self, millis: u64) -> Result<(), String> {
+        let address = self.known().first().copied().flatten().ok_or("no process")?;
+        let body = format!("{{\"advance_ms\":{millis}}}");
+        let answer = admin(address, "POST", "/_weir/clock", &body).await;
+        match answer.as_ref().and_then(|answer| answer.get("now_ms")) {
+            Some(_) => Ok(()),
+            None => Err(format!("the clock cannot be advanced: {answer:?}")),
+        }
+    }
+}
+
+/// Whether three replicas vote, none is being filled, one leads, and none is far behind.
+fn is_whole(status: &Value) -> bool {
+    let replicas = status.get("replicas").and_then(Value::as_array);
+    let replicas: Vec<&Value> = replicas.into_iter().flatten().collect();
+    let count = |replica: &Value, name: &str| {
+        replica.get(name).and_then(Value::as_array).map_or(0, Vec::len)
+    };
+    let role =
+        |replica: &Value, role: &str| replica.get("role").and_then(Value::as_str) == Some(role);
+    let leads = replicas.iter().filter(|replica| role(replica, "leader")).count() == 1;
+    let good = |replica: &&Value| {
+        let lag = replica.get("lag").and_then(Value::as_u64);
+        (role(replica, "leader") || role(replica, "follower"))
+            && count(replica, "voters") == PROCESSES
+            && count(replica, "learners") == 0
+            && lag.is_some_and(|lag| lag < 100)
+    };
+    replicas.len() == PROCESSES && leads && replicas.iter().all(good)
+}

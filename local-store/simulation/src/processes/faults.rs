@@ -1,0 +1,139 @@
+//! What is done to a store under load, and how long it takes to be back.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use server::disk::SplitMix64;
+
+use super::cluster::{Cluster, LOOK};
+use super::proxy::Way;
+use super::wire::WireEndpoint;
+use crate::request::{Answer, Change, Endpoint, Request};
+
+/// Time for a leader to be there again. It takes less than two seconds where the processors have
+/// time; the bound is wide, because a test must not depend on that.
+const LEADER_MAX: Duration = Duration::from_secs(15);
+/// The same for a write to be accepted, for which five seconds are promised.
+const WRITE_MAX: Duration = Duration::from_secs(20);
+
+/// One kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// `kill -9` of one process, in every second case of the one that leads.
+    KillOne,
+    /// `kill -9` of all processes at once.
+    KillAll,
+    /// One process, in every second case the leader, stands still for a while (`SIGSTOP`).
+    Pause,
+    /// One process, in every second case the leader, is cut off from the others for a while.
+    CutOff,
+    /// `kill -9` of one process, whose disk is then empty.
+    Wipe,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::KillOne => "kill one",
+            Self::KillAll => "kill all",
+            Self::Pause => "pause",
+            Self::CutOff => "cut off",
+            Self::Wipe => "wipe",
+        })
+    }
+}
+
+/// How long it took after a fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Recovery {
+    /// Until the processes that were left, or came back, had a leader.
+    pub leader: Duration,
+    /// Until one of them accepted a write.
+    pub write: Duration,
+}
+
+/// Does one thing to the store, and waits until it is back.
+///
+/// # Errors
+/// When it does not come back.
+pub async fn inflict(
+    fault: Fault,
+    cluster: &mut Cluster,
+    random: &mut SplitMix64,
+) -> Result<Recovery, String> {
+    let mut victim = random.up_to(cluster.size() - 1);
+    if random.up_to(1) == 0
+        && let Some(leader) = cluster.leader(None).await
+    {
+        victim = leader;
+    }
+    let lasts = Duration::from_millis(300 + random.next_u64() % 2500);
+    match fault {
+        Fault::KillOne | Fault::Wipe => {
+            cluster.kill(&[victim]);
+            if fault == Fault::Wipe {
+                cluster.wipe(victim)?;
+            }
+            let recovery = wait(cluster, Some(victim), random).await?;
+            cluster.spawn_missing()?;
+            cluster.wait_until_all_listen().await?;
+            cluster.wait_until_whole().await?;
+            Ok(recovery)
+        }
+        Fault::KillAll => {
+            let all: Vec<usize> = (0..cluster.size()).collect();
+            cluster.kill(&all);
+            cluster.spawn_missing()?;
+            let begun = Instant::now();
+            cluster.wait_until_all_listen().await?;
+            let started = begun.elapsed();
+            let recovery = wait(cluster, None, random).await?;
+            Ok(Recovery { leader: started + recovery.leader, write: started + recovery.write })
+        }
+        Fault::Pause => {
+            cluster.pause(victim, true)?;
+            let recovery = wait(cluster, Some(victim), random).await;
+            tokio::time::sleep(lasts).await;
+            cluster.pause(victim, false)?;
+            cluster.wait_until_whole().await?;
+            recovery
+        }
+        Fault::CutOff => {
+            let way = if random.up_to(1) == 0 { Way::Broken } else { Way::Silent };
+            cluster.cut_off(victim, way);
+            let recovery = wait(cluster, Some(victim), random).await;
+            tokio::time::sleep(lasts).await;
+            cluster.cut_off(victim, Way::Open);
+            cluster.wait_until_whole().await?;
+            recovery
+        }
+    }
+}
+
+/// Waits until there is a leader, and a write is accepted, by any process but one.
+async fn wait(
+    cluster: &Cluster,
+    without: Option<usize>,
+    random: &mut SplitMix64,
+) -> Result<Recovery, String> {
+    let begun = Instant::now();
+    while cluster.leader(without).await.is_none() {
+        if begun.elapsed() > LEADER_MAX {
+            return Err(format!("no leader within {LEADER_MAX:?}"));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let leader = begun.elapsed();
+    let endpoint = WireEndpoint::without(&cluster.addresses, random.next_u64(), without);
+    let write = crate::workload::write("probe", Change::Delete);
+    loop {
+        match endpoint.call(Request::Write(write.clone())).await {
+            Ok(Answer::Written { .. }) => break,
+            other if begun.elapsed() > WRITE_MAX => {
+                return Err(format!("no write is accepted within {WRITE_MAX:?}: {other:?}"));
+            }
+            _ => tokio::time::sleep(LOOK).await,
+        }
+    }
+    Ok(Recovery { leader, write: begun.elapsed() })
+}

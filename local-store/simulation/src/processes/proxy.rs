@@ -1,0 +1,95 @@
+//! A proxy in front of a node's port for peers, so that the way from one node to another can be cut.
+//!
+//! What is cut either breaks at once, as when a process ends, or falls silent, as when a cable is
+//! pulled: then bytes wait, and go on when the way is open again or the connection is given up.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How the way is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Open.
+    Open,
+    /// Connections break, and none is made.
+    Broken,
+    /// Nothing gets through, in neither direction.
+    Silent,
+}
+
+/// The way to one node from one other.
+#[derive(Debug)]
+pub struct Proxy {
+    /// Where the other node finds it.
+    pub address: SocketAddr,
+    way: Arc<watch::Sender<Way>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Proxy {
+    /// Listens on a free port and passes connections on to an address.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub async fn start(target: SocketAddr) -> std::io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let way = Arc::new(watch::Sender::new(Way::Open));
+        let task = tokio::spawn(serve(listener, target, Arc::clone(&way)));
+        Ok(Self { address, way, task })
+    }
+
+    /// Opens or cuts the way.
+    pub fn set(&self, way: Way) {
+        self.way.send_replace(way);
+    }
+}
+
+async fn serve(listener: TcpListener, target: SocketAddr, way: Arc<watch::Sender<Way>>) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok((from, _)) = listener.accept().await else { return };
+        if *way.borrow() != Way::Broken {
+            connections.spawn(pass(from, target, way.subscribe()));
+        }
+    }
+}
+
+async fn pass(from: TcpStream, target: SocketAddr, mut way: watch::Receiver<Way>) {
+    let Ok(to) = TcpStream::connect(target).await else { return };
+    let _ = (from.set_nodelay(true), to.set_nodelay(true));
+    let ((from_reader, from_writer), (to_reader, to_writer)) = (from.into_split(), to.into_split());
+    let broken = way.clone();
+    tokio::select! {
+        () = copy(from_reader, to_writer, way.clone()) => {}
+        () = copy(to_reader, from_writer, broken) => {}
+        _ = way.wait_for(|way| *way == Way::Broken) => {}
+    }
+}
+
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut way: watch::Receiver<Way>) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let Ok(length @ 1..) = from.read(&mut buffer).await else { return };
+        if way.wait_for(|way| *way != Way::Silent).await.is_err() {
+            return;
+        }
+        let Some(bytes) = buffer.get(..length) else { return };
+        if to.write_all(bytes).await.is_err() {
+            return;
+        }
+    }
+}
