@@ -350,6 +350,11 @@ impl ApiError {
         self.item.as_deref()
     }
 
+    /// Whether it names something that is not there, as far as this node knows.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self.error_type, ErrorType::ResourceNotFound | ErrorType::TableNotFound)
+    }
+
     /// The text.
     pub(crate) fn message(&self) -> &str {
         &self.message

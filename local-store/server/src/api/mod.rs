@@ -95,12 +95,21 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
             let store = store.up_to_date().await?;
             call(&store, operation, Parameters::of_body(json)?).await
         }
-        Some(json) => call(store, operation, Parameters::of_body(json)?).await,
+        Some(json) => match call(store, operation, Parameters::of_body(json)?).await {
+            // A node that follows may not have heard yet of what another one has just made. Nothing
+            // was done: what a request names is looked up first.
+            Err(error) if error.is_not_found() && !store.leads() => {
+                let store = store.up_to_date().await?;
+                call(&store, operation, Parameters::of_body(json)?).await
+            }
+            answer => answer,
+        },
         None => Err(ApiError::serialization("The request has no body")),
     }
 }
 
-/// Whether a request reads what was acknowledged last: always in a transaction, otherwise when some
+/// Whether a request reads what was acknowledged last: always in a transaction and of a stream,
+/// otherwise when some
 /// `ConsistentRead` in it is true. Of a batch all is then read so.
 fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
     fn asks(json: &Json, depth: usize) -> bool {
@@ -120,7 +129,12 @@ fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
     }
     match operation {
         // A transaction of statements may be one of reads.
-        Operation::TransactGetItems | Operation::ExecuteTransaction => true,
+        Operation::ExecuteTransaction => true,
+        // Whoever reads a stream through several nodes reads it forward.
+        Operation::TransactGetItems
+        | Operation::DescribeStream
+        | Operation::GetRecords
+        | Operation::GetShardIterator => true,
         Operation::GetItem | Operation::Query | Operation::Scan | Operation::ExecuteStatement => {
             asks(parameters, 1)
         }
