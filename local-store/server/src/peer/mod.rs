@@ -169,9 +169,9 @@ impl Peers {
         peer.ask(question, timeout).await
     }
 
-    /// What a peer refuses this process for, if one does: it is of another cluster, say.
-    pub(crate) fn refusal(&self) -> Option<String> {
-        self.peers.values().find_map(|(usual, _)| usual.refusal())
+    /// What peers refuse this process for, or it them: they are of another cluster, say.
+    pub(crate) fn refusals(&self) -> Vec<String> {
+        self.peers.values().filter_map(|(usual, _)| usual.refusal()).collect()
     }
 }
 

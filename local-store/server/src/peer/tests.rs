@@ -77,7 +77,7 @@ impl Pair {
             match self.ask(question.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(CallError::Unreachable(_)) => {
-                    if let Some(reason) = self.peers.refusal() {
+                    if let Some(reason) = self.peers.refusals().pop() {
                         return Err(reason);
                     }
                     tokio::time::sleep(Duration::from_millis(5)).await;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use partition::{Batch, Op};
 
+use super::fjall::Options;
 use super::*;
 use crate::disk::SplitMix64;
 
@@ -111,6 +112,54 @@ fn damage_is_an_error_not_an_empty_storage() {
 }
 
 /// Copies a database as a process that is killed leaves it: what the kernel has, the copy has.
+/// A read that finds damage must not be the last thing that is known of it.
+#[test]
+fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let storage =
+        FjallStorage::open_with(&path, &Options { cache_bytes: 0, memtable_bytes: 64 * 1024 })
+            .unwrap();
+    apply_batches(&storage, 1, 200, 2000);
+    storage.persist().unwrap();
+    drop(storage);
+    // Blocks of tables are read, and verified, only when something in them is looked for.
+    let mut damaged = 0;
+    for table in
+        files_below(&path).into_iter().filter(|file| file.parent().unwrap().ends_with("tables"))
+    {
+        let length = fs::metadata(&table).unwrap().len();
+        let file = OpenOptions::new().write(true).open(&table).unwrap();
+        file.write_all_at(&[0x5a; 64], length / 4).unwrap();
+        damaged += 1;
+    }
+    assert!(damaged > 0, "nothing was flushed");
+    let storage = FjallStorage::open(&path).unwrap();
+    let view = storage.view();
+    let failed = (1..=200_u64).any(|n| {
+        [b"left".as_slice(), b"right"]
+            .iter()
+            .any(|side| view.get(&[*side, &n.to_be_bytes()].concat()).is_err())
+    });
+    assert!(failed, "the damage was not found");
+    drop((view, storage));
+    let error = FjallStorage::open(&path).err().unwrap();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+}
+
+fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_below(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for found in fs::read_dir(from).unwrap() {

@@ -8,6 +8,8 @@
 
 mod attendant;
 mod heal;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -223,10 +225,10 @@ impl Begin<'_> {
                 return Ok(node);
             }
             let answers = self.ask_all().await;
-            if let Some(reason) = self.peers.refusal() {
+            if let Some(reason) = self.peers.refusals().first() {
                 let since = *refused_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > REFUSAL_WAIT {
-                    return Err(reason);
+                    return Err(reason.clone());
                 }
             }
             let somebody_has_data = answers.values().flatten().any(|who| who.has_data);
@@ -357,10 +359,15 @@ impl Begin<'_> {
         let begun = Instant::now();
         let mut refused_since = None;
         while tokio::time::timeout(ROUND, node.read_index()).await.is_err() {
-            if let Some(reason) = self.peers.refusal() {
+            // If one peer of two differs it may be the wrong one; if both do, it is this node.
+            let refusals = self.peers.refusals();
+            let waited = begun.elapsed() > LEADER_WAIT;
+            if let Some(reason) = refusals.first()
+                && (waited || refusals.len() == self.peers.slots().count())
+            {
                 let since = *refused_since.get_or_insert_with(Instant::now);
-                if since.elapsed() > REFUSAL_WAIT {
-                    return Err(reason);
+                if waited || since.elapsed() > REFUSAL_WAIT {
+                    return Err(reason.clone());
                 }
             }
             let answers = self.ask_all().await;
@@ -374,7 +381,7 @@ impl Begin<'_> {
                     self.local.slot
                 ));
             }
-            if begun.elapsed() > LEADER_WAIT {
+            if waited {
                 tracing::warn!(
                     "there is no leader: requests are refused until a majority is there"
                 );
