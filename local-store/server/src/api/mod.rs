@@ -90,21 +90,19 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
         body => Some(json::parse(body).map_err(|e| ApiError::serialization(e.to_string()))?),
     };
     let operation = Operation::from_target(target).ok_or_else(ApiError::unknown_operation)?;
-    match &json {
-        Some(json) if is_strong_read(operation, json) => {
-            let store = store.up_to_date().await?;
-            call(&store, operation, Parameters::of_body(json)?).await
-        }
-        Some(json) => match call(store, operation, Parameters::of_body(json)?).await {
+    let json = json.ok_or_else(|| ApiError::serialization("The request has no body"))?;
+    let mut is_up_to_date = is_strong_read(operation, &json);
+    let mut store = if is_up_to_date { store.up_to_date().await? } else { store.clone() };
+    loop {
+        match call(&store, operation, Parameters::of_body(&json)?).await {
             // A node that follows may not have heard yet of what another one has just made. Nothing
             // was done: what a request names is looked up first.
-            Err(error) if error.is_not_found() && !store.leads() => {
-                let store = store.up_to_date().await?;
-                call(&store, operation, Parameters::of_body(json)?).await
+            Err(error) if error.is_not_found() && !is_up_to_date && !store.leads() => {
+                store = store.up_to_date().await?;
+                is_up_to_date = true;
             }
-            answer => answer,
-        },
-        None => Err(ApiError::serialization("The request has no body")),
+            answer => return answer,
+        }
     }
 }
 
