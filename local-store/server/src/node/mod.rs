@@ -223,6 +223,8 @@ impl Node {
         let raft = Runtime::scope(seed, Raft::new(id, config, network, group, replica))
             .await
             .map_err(|error| error.to_string())?;
+        // Who answers a question has said before how it does: until then nobody would vote.
+        raft.is_initialized().await.map_err(|error| error.to_string())?;
         tokio::spawn(watch_over(raft.clone(), persist_due, log.clone(), on_fatal));
         let inner = Inner {
             id,
