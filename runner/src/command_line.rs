@@ -16,8 +16,10 @@ use crate::clock::{self, ClockArguments, TtlArguments};
 use crate::counters::{self, CountersArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
+use crate::editions::{self, EditionsArguments};
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::fan_out::{self, FanOutArguments};
 use crate::invoke::{self, InvokeArguments};
 use crate::load::{self, LoadArguments};
 use crate::logs::{self, LogsArguments};
@@ -89,6 +91,10 @@ enum Verb {
     Versions(VersionsArguments),
     /// Restructure tables while they are written to
     Migrate(Box<MigrateArguments>),
+    /// Prepare versions of many items together, publish one by one write, roll back
+    Editions(EditionsArguments),
+    /// Check the rules of copies, show jobs, repair copies
+    FanOut(FanOutArguments),
     /// Measure what a DynamoDB endpoint can do
     Bench(Box<BenchArguments>),
     /// Check what weir needs on this machine
@@ -158,6 +164,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Counters(arguments) => counters::run(arguments, output).await,
         Verb::Versions(arguments) => versions::run(arguments, output).await,
         Verb::Migrate(arguments) => migrate::run(*arguments, output).await,
+        Verb::Editions(arguments) => editions::run(arguments, output).await,
+        Verb::FanOut(arguments) => fan_out::run(arguments, output, stack).await,
         Verb::Bench(arguments) => {
             let report = bench::run(&arguments, show).await?;
             show(&report.text);

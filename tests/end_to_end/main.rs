@@ -12,6 +12,7 @@
 
 mod bad_input;
 mod crash;
+mod editions;
 mod load;
 mod pipe;
 mod process;

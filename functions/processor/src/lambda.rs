@@ -23,7 +23,7 @@ use crate::archive_sink::ArchiveSink;
 use crate::archive_sink::compaction::Compactor;
 use crate::archive_sink::erasure::Eraser;
 use crate::back_off::{Deadline, RetryPolicy};
-use crate::copies::{Copies, DynamoDbCopies, SelfCheckReport};
+use crate::copies::{Copies, DynamoDbCopies, RepairRequest, Repaired, SelfCheckReport};
 use crate::event::{self, BatchResponse, Delivered, Event};
 use crate::failure::Failure;
 use crate::frame::{Executor, Frame, Summary};
@@ -71,12 +71,15 @@ pub enum CountersResponse {
     },
 }
 
-/// What `fan-out` answers: to a batch as Lambda wants it, to a schedule what was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What `fan-out` answers: to a batch as Lambda wants it, to a schedule what was looked at, to a
+/// request for repair how far it got.
+#[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum FanOutResponse {
     /// To a batch.
     Batch(BatchResponse),
+    /// To a request for repair.
+    Repaired(Repaired),
     /// To anything else.
     Checked {
         /// What was found and done.
@@ -161,20 +164,36 @@ pub async fn run_fan_out() -> ExitCode {
             Event::Batch(batch) => {
                 process(function, "fan-out", &batch, deadline).await.map(FanOutResponse::Batch)
             }
-            Event::Other => {
-                let started = Instant::now();
-                // Which part is looked at may be anything, as long as it is another one each time.
-                let draw = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                let draw = draw.map_or(0, |since| since.as_secs() / 60);
-                let checked = function.executor.check_sample(draw, deadline).await?;
-                log_self_check(&checked);
-                Metrics::of_self_check(&checked, started.elapsed())
-                    .write(&name_on_aws("fan-out"), SystemTime::now());
-                Ok::<_, Diagnostic>(FanOutResponse::Checked { checked })
-            }
+            Event::Other => check_copies(function, event.payload.get(), deadline).await,
         }
     });
     finish(lambda_runtime::run(handler).await)
+}
+
+/// Looks at copies: all of a rule if the event asks for a repair, else a sample of each rule.
+async fn check_copies(
+    function: &FanOutFunction,
+    event: &str,
+    deadline: Deadline,
+) -> Result<FanOutResponse, Diagnostic> {
+    let started = Instant::now();
+    let (checked, response) = match RepairRequest::read(event)? {
+        Some(request) => {
+            let repaired = function.executor.repair(&request, deadline).await?;
+            (repaired.checked.clone(), FanOutResponse::Repaired(repaired))
+        }
+        None => {
+            // Which part is looked at may be anything, as long as it is another one each time.
+            let draw = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let draw = draw.map_or(0, |since| since.as_secs() / 60);
+            let checked = function.executor.check_sample(draw, deadline).await?;
+            (checked.clone(), FanOutResponse::Checked { checked })
+        }
+    };
+    log_self_check(&checked);
+    Metrics::of_self_check(&checked, started.elapsed())
+        .write(&name_on_aws("fan-out"), SystemTime::now());
+    Ok(response)
 }
 
 fn log_self_check(report: &SelfCheckReport) {

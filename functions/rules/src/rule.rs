@@ -100,11 +100,11 @@ pub(crate) mod testing {
                 let _ = write!(text, "origin {}", origin.job_key());
                 if let Some(state) = &state.0 {
                     let _ = write!(text, " as of {} hops {}", state.stamp, state.hops);
-                    for (name, value) in state.values.iter().flatten() {
+                    for (name, value) in &state.values {
                         let value = value.as_ref().map(crate::fan_out::value_text);
                         let _ = write!(text, "\n{name} {}", value.as_deref().unwrap_or("-"));
                     }
-                    if state.values.is_none() {
+                    if state.deleted {
                         text.push_str("\ndeleted");
                     }
                 }

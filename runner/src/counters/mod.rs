@@ -1,15 +1,23 @@
-//! `weir counters`: reads a counter in three ways, and folds slots into fewer.
+//! `weir counters`: reads a counter in three ways, folds slots into fewer, casts and recounts votes
+//! that may be changed, and generates votes.
 //!
 //! Works against any DynamoDB endpoint. What slots and totals are, `rules::counters` decides.
 
+mod ballots;
 mod fold;
+mod generate;
 mod reading;
+
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand, ValueEnum};
+use model::Number;
 use rules::counters::{Counters, SLOT_COUNT_MAX};
 use serde_json::json;
 
+use self::ballots::{Ballots, Drift, Recount};
+use self::generate::{GenerateArguments, Generated};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output, say};
@@ -17,7 +25,7 @@ use crate::output::{self, Output, say};
 /// What to do with counters, and which tables hold them.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n\nExit codes: 0 done, 1 failed, 3 `fold` left slots as they are"
+    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 something differs: `fold` left slots, `recount` found drift, totals are not what was voted"
 )]
 pub struct CountersArguments {
     #[command(subcommand)]
@@ -40,6 +48,9 @@ pub struct CountersArguments {
     /// Slots of each counter
     #[arg(long, global = true, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
     slots: u32,
+    /// The partition key attribute of the table of ballots
+    #[arg(long, global = true, value_name = "ATTRIBUTE", default_value = "ballot")]
+    ballot_key: String,
     /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
     #[arg(long, global = true, value_name = "URL")]
     endpoint: Option<String>,
@@ -61,6 +72,41 @@ enum CountersVerb {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
         to: u32,
     },
+    /// Cast, change or withdraw a voter's vote; a vote that is sent twice counts once
+    Vote {
+        /// The poll: a voter has one vote in it
+        #[arg(long)]
+        poll: String,
+        /// The voter
+        #[arg(long)]
+        voter: String,
+        /// The counter that the vote is for
+        #[arg(long, required_unless_present = "withdraw")]
+        counter: Option<String>,
+        /// What it counts
+        #[arg(long, default_value = "1", allow_hyphen_values = true)]
+        points: String,
+        /// Take the vote back
+        #[arg(long, conflicts_with = "counter")]
+        withdraw: bool,
+        /// The table of the ballots
+        #[arg(long, value_name = "TABLE", default_value = "ballots")]
+        ballots: String,
+    },
+    /// Compare the slots with the ballots, which are the truth
+    Recount {
+        /// The table of the ballots
+        #[arg(long, value_name = "TABLE", default_value = "ballots")]
+        ballots: String,
+        /// Make the slots what the ballots say
+        #[arg(long)]
+        repair: bool,
+        /// Seconds until what differs is looked at again
+        #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        grace: u64,
+    },
+    /// Cast seeded votes, and say what the totals must be
+    Generate(GenerateArguments),
 }
 
 /// How a counter is read.
@@ -124,5 +170,52 @@ pub async fn run(arguments: CountersArguments, output: Output) -> Result<Exit, S
             }
             Ok(Exit::Done)
         }
+        CountersVerb::Vote { poll, voter, counter, points, withdraw, ballots } => {
+            let ballots = Ballots { place: &place, table: ballots, key: arguments.ballot_key };
+            let points: Number =
+                points.parse().map_err(|error| format!("--points `{points}`: {error}"))?;
+            let vote = counter.as_deref().filter(|_| !withdraw).map(|counter| (counter, points));
+            let changed = ballots.vote(&poll, &voter, vote).await?;
+            output::rows(output, &["changed"], &[vec![json!(changed)]]);
+            Ok(Exit::Done)
+        }
+        CountersVerb::Recount { ballots, repair, grace } => {
+            let ballots = Ballots { place: &place, table: ballots, key: arguments.ballot_key };
+            let recount = ballots.recount(Duration::from_secs(grace), repair).await?;
+            Ok(show_recount(&recount, output))
+        }
+        CountersVerb::Generate(generate) => {
+            let generated = generate::run(&place, &arguments.ballot_key, &generate).await?;
+            Ok(show_generated(&generated, output))
+        }
     }
+}
+
+fn show_recount(recount: &Recount, output: Output) -> Exit {
+    say(&format!("{} ballots in {} counters", recount.ballots, recount.counters));
+    let row = |drift: &Drift| {
+        vec![
+            json!(drift.counter),
+            json!(drift.ballots.to_string()),
+            json!(drift.slots.to_string()),
+            json!(drift.repaired),
+        ]
+    };
+    let rows: Vec<_> = recount.drifted.iter().map(row).collect();
+    output::rows(output, &["counter", "ballots", "slots", "repaired"], &rows);
+    if recount.drifted.is_empty() { Exit::Done } else { Exit::Differences }
+}
+
+fn show_generated(generated: &Generated, output: Output) -> Exit {
+    let seconds = generated.took.as_secs_f64();
+    say(&format!("{} votes in {seconds:.1} s", generated.votes));
+    let row = |(counter, (expected, found)): (&String, &(i64, Option<Number>))| {
+        vec![json!(counter), json!(expected), json!(found.map(|found| found.to_string()))]
+    };
+    let rows: Vec<_> = generated.totals.iter().map(row).collect();
+    output::rows(output, &["counter", "voted", "total"], &rows);
+    if let Some(lag) = generated.lag {
+        say(&format!("every total is right, {:.1} s behind the last vote", lag.as_secs_f64()));
+    }
+    if generated.differs { Exit::Differences } else { Exit::Done }
 }

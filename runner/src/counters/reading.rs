@@ -67,7 +67,7 @@ fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
     Ok(sum)
 }
 
-async fn total_of(place: &Place, counter: &str) -> Result<Total, String> {
+pub(super) async fn total_of(place: &Place, counter: &str) -> Result<Total, String> {
     let request = place.client.get_item().table_name(&place.totals_table).consistent_read(true);
     let answer = request.key(&place.total_key, SdkValue::S(counter.to_owned())).send().await;
     let failed = |reason: String| format!("cannot read the total of `{counter}`: {reason}");

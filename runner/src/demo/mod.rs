@@ -39,7 +39,7 @@ pub struct DemoArguments {
     #[arg(long, default_value_t = 1_500, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     pub edits: u64,
     /// Order lines that carry the names of products
-    #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(600..=1_000_000))]
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(600..=1_000_000))]
     pub lines: u64,
     /// Orders to restructure while they are written to
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
@@ -98,16 +98,20 @@ pub async fn run(
         template_folder: template_folder.to_owned(),
     };
     let system = System::start(stack, options).await?;
+    let mut times = vec![("start", started.elapsed())];
     let progress = Progress::new();
-    let outcome = all(&system, arguments, template_folder, &progress).await;
+    let outcome = all(&system, arguments, template_folder, &progress, &mut times).await;
     progress.0.finish_and_clear();
     system.shutdown().await;
     let outcome = outcome?;
     Ok(match output {
-        Output::Json | Output::Ndjson => json_report(&outcome, started.elapsed()),
-        Output::Table => text_report(&outcome, &arguments.directory, started.elapsed()),
+        Output::Json | Output::Ndjson => json_report(&outcome, &times, started.elapsed()),
+        Output::Table => text_report(&outcome, &times, &arguments.directory, started.elapsed()),
     })
 }
+
+/// How long each step took, in the order of the steps.
+type Times = Vec<(&'static str, Duration)>;
 
 /// What each part found.
 struct Outcome {
@@ -123,13 +127,22 @@ async fn all(
     arguments: &DemoArguments,
     template_folder: &Path,
     progress: &Progress,
+    times: &mut Times,
 ) -> Result<Outcome, String> {
+    let mut last = Instant::now();
+    let mut done =
+        |step| times.push((step, std::mem::replace(&mut last, Instant::now()).elapsed()));
     let votes = votes::run(system, arguments.votes, progress).await?;
+    done("counters");
     let films = films::run(system, arguments.films, progress).await?;
+    done("archive");
     let edits = edits::run(system, arguments.edits, progress).await?;
+    done("versions");
     let copies = copies::run(system, arguments.lines, progress).await?;
+    done("fan-out");
     let (count, directory) = (arguments.orders, &arguments.directory);
     let orders = orders::run(system, count, directory, template_folder, progress).await?;
+    done("migration");
     Ok(Outcome { votes, films, edits, copies, orders })
 }
 
@@ -153,6 +166,7 @@ fn empty(directory: &Path) -> Result<(), String> {
 
 fn text_report(
     Outcome { votes, films, edits, copies, orders }: &Outcome,
+    times: &Times,
     directory: &Path,
     took: Duration,
 ) -> String {
@@ -203,7 +217,7 @@ fn text_report(
         copies.lag.as_secs_f64(),
     );
     out.push_str(&orders_text(orders));
-    let _ = writeln!(out, " ✔ all five pipelines verified in {:.1} s", took.as_secs_f64());
+    write_times(&mut out, times, took);
     let _ = writeln!(
         out,
         "\n Written to {}: state/ (tables), s3/ (objects), logs/ (functions)",
@@ -234,8 +248,19 @@ fn orders_text(orders: &orders::Outcome) -> String {
     )
 }
 
+fn write_times(out: &mut String, times: &Times, took: Duration) {
+    let steps = times.iter().map(|(step, took)| format!("{step} {:.1}", took.as_secs_f64()));
+    let _ = writeln!(
+        out,
+        " ✔ all five pipelines verified in {:.1} s ({})",
+        took.as_secs_f64(),
+        steps.collect::<Vec<_>>().join(", ")
+    );
+}
+
 fn json_report(
     Outcome { votes, films, edits, copies, orders }: &Outcome,
+    times: &Times,
     took: Duration,
 ) -> String {
     let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
@@ -243,6 +268,7 @@ fn json_report(
         "schema": "weir.demo/v1",
         "verified": true,
         "took_ms": millis(took),
+        "steps_ms": times.iter().map(|(step, took)| ((*step).to_owned(), millis(*took).into())).collect::<serde_json::Map<_, _>>(),
         "counters": {
             "votes": votes.votes, "counters": votes.counters, "sum": votes.sum,
             "votes_per_second": votes.votes_per_second, "lag_ms": millis(votes.lag),

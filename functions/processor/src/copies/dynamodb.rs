@@ -2,16 +2,20 @@
 //!
 //! Retries of single requests are the SDK's; what its errors mean for us is decided here.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
-    AttributeValue as SdkValue, KeySchemaElement, KeyType, StreamViewType, TableDescription,
+    AttributeValue as SdkValue, KeySchemaElement, KeyType, KeysAndAttributes, StreamViewType,
+    TableDescription,
 };
-use model::{AttributeValue, Item};
+use futures::{StreamExt, TryStreamExt, stream};
+use model::limits::BATCH_GET_KEYS_MAX;
+use model::{AttributeValue, Item, json};
 use rules::fan_out::{
-    CopyRule, FanOut, JOB_KEY, JOB_REVISION, Mark, Origin, Update, mark_attribute,
+    CopyRule, FanOut, JOB_KEY, JOB_REVISION, Mark, Origin, TableShape, Update, check_tables,
+    mark_attribute,
 };
 
 use super::{CopyGuard, CopyPage, CopyTables};
@@ -23,6 +27,8 @@ use crate::tables::dynamodb::{TableName, failure_of};
 
 /// Copies in one page: a page's writes take well below a second.
 const PAGE_COPIES: i32 = 1000;
+/// `BatchGetItem` requests that are under way at once: enough to hide their latency.
+const READS_AT_ONCE: usize = 4;
 /// Copies in one sample.
 const SAMPLE_COPIES: i32 = 100;
 /// Parts of a table of which each sample looks at one.
@@ -67,21 +73,8 @@ impl DynamoDbCopies {
                 Failure::Fatal(format!("{FAN_OUT_RULES}: rule `{}`: {text}", rule.name))
             };
             let origin = tables.describe(&rule.origin).await?;
-            let keys: Vec<&str> =
-                origin.key_schema().iter().map(KeySchemaElement::attribute_name).collect();
-            if keys != [rule.origin_key.as_str()] {
-                return Err(fatal(format!(
-                    "table `{}` has the key ({}), the rule says ({}); origins are found by a partition key alone",
-                    rule.origin,
-                    keys.join(", "),
-                    rule.origin_key
-                )));
-            }
             let target = tables.describe(&rule.target).await?;
-            for table in [&origin, &target] {
-                check_stream(table).map_err(fatal)?;
-            }
-            check_target(rule, &target).map_err(fatal)?;
+            check_tables(rule, &shape_of(&origin), &shape_of(&target)).map_err(fatal)?;
             let keys = target.key_schema().iter().map(|key| key.attribute_name().to_owned());
             tables.keys.insert(rule.target.clone(), keys.collect());
         }
@@ -106,6 +99,64 @@ impl DynamoDbCopies {
         answer.item.map(from_sdk_item).transpose()
     }
 
+    /// Reads items, given and answered by a text each; `names` are the table's key attributes.
+    async fn read(
+        &self,
+        table: &str,
+        setting: &'static str,
+        keys: &BTreeMap<String, Item>,
+        names: &[&str],
+    ) -> Result<BTreeMap<String, Item>, Failure> {
+        let texts: BTreeMap<String, &String> =
+            keys.iter().map(|(text, key)| (json::item_to_string(key), text)).collect();
+        let wanted: Vec<&Item> = keys.values().collect();
+        let chunks = wanted.chunks(BATCH_GET_KEYS_MAX);
+        let reads: Vec<_> = chunks
+            .map(|chunk| self.read_chunk(table, setting, chunk.iter().copied().map(to_sdk_item)))
+            .collect();
+        let found: Vec<Vec<Item>> =
+            stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        let named = found.into_iter().flatten().filter_map(|item| {
+            let key = names.iter().filter_map(|n| Some(((*n).to_owned(), item.get(*n)?.clone())));
+            let key: Item = key.collect();
+            Some(((*texts.get(&json::item_to_string(&key))?).clone(), item))
+        });
+        Ok(named.collect())
+    }
+
+    /// Reads up to 100 items, strongly consistent, asking again for what is left unprocessed.
+    async fn read_chunk(
+        &self,
+        table: &str,
+        setting: &'static str,
+        keys: impl Iterator<Item = HashMap<String, SdkValue>>,
+    ) -> Result<Vec<Item>, Failure> {
+        let mut keys: Vec<_> = keys.collect();
+        let mut found = Vec::new();
+        // Each answer must leave fewer keys than the one before, so there are at most 100.
+        while !keys.is_empty() {
+            let request = KeysAndAttributes::builder()
+                .set_keys(Some(keys.clone()))
+                .consistent_read(true)
+                .build()
+                .map_err(|error| Failure::Fatal(error.to_string()))?;
+            let answer = self.client.batch_get_item().request_items(table, request).send().await;
+            let answer = answer.map_err(|error| failed(table, setting, "BatchGetItem", &error))?;
+            for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
+                found.push(from_sdk_item(item)?);
+            }
+            let unprocessed = answer.unprocessed_keys.into_iter().flatten();
+            let left: Vec<_> = unprocessed.flat_map(|(_, keys)| keys.keys).collect();
+            if left.len() >= keys.len() {
+                return Err(Failure::Retry(format!(
+                    "BatchGetItem on table=`{table}`: keys stay unprocessed, it is throttled"
+                )));
+            }
+            keys = left;
+        }
+        Ok(found)
+    }
+
     fn key_of(&self, rule: &CopyRule, item: HashMap<String, SdkValue>) -> Result<Item, Failure> {
         let names = self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default();
         let item = from_sdk_item(item)?;
@@ -113,52 +164,22 @@ impl DynamoDbCopies {
     }
 }
 
-fn check_stream(table: &TableDescription) -> Result<(), String> {
+/// What the rules must know of a table.
+fn shape_of(table: &TableDescription) -> TableShape {
     let view = table.stream_specification().and_then(|stream| stream.stream_view_type());
-    if view == Some(&StreamViewType::NewAndOldImages) {
-        return Ok(());
-    }
-    Err(format!(
-        "table `{}` needs a stream with NEW_AND_OLD_IMAGES",
-        table.table_name().unwrap_or_default()
-    ))
-}
-
-fn check_target(rule: &CopyRule, target: &TableDescription) -> Result<(), String> {
-    let global = target
-        .global_secondary_indexes()
-        .iter()
-        .map(|index| (index.index_name(), index.key_schema()));
-    let local = target
-        .local_secondary_indexes()
-        .iter()
-        .map(|index| (index.index_name(), index.key_schema()));
-    let indexes: BTreeMap<&str, &[KeySchemaElement]> =
-        global.chain(local).filter_map(|(name, schema)| Some((name?, schema))).collect();
-    let Some(schema) = indexes.get(rule.index.as_str()) else {
-        let names: Vec<&str> = indexes.into_keys().collect();
-        return Err(format!(
-            "table `{}` has no index `{}`; it has: {}",
-            rule.target,
-            rule.index,
-            names.join(", ")
-        ));
-    };
-    let found = partition_key(schema).unwrap_or_default();
-    if found != rule.index_key {
-        return Err(format!(
-            "index `{}` has the partition key `{found}`, the rule says `{}`",
-            rule.index, rule.index_key
-        ));
-    }
-    let keys: Vec<&str> =
-        target.key_schema().iter().map(KeySchemaElement::attribute_name).collect();
-    match rule.attributes.keys().find(|name| keys.contains(&name.as_str())) {
-        Some(name) => Err(format!(
-            "`{name}` is a key attribute of table `{}` and cannot be copied to",
-            rule.target
-        )),
-        None => Ok(()),
+    let global = table.global_secondary_indexes().iter();
+    let global = global.map(|index| (index.index_name(), index.key_schema()));
+    let local = table.local_secondary_indexes().iter();
+    let local = local.map(|index| (index.index_name(), index.key_schema()));
+    let indexes = global.chain(local).filter_map(|(name, schema)| {
+        Some((name?.to_owned(), partition_key(schema).unwrap_or_default().to_owned()))
+    });
+    let keys = table.key_schema().iter().map(|element| element.attribute_name().to_owned());
+    TableShape {
+        name: table.table_name().unwrap_or_default().to_owned(),
+        keys: keys.collect(),
+        has_both_images: view == Some(&StreamViewType::NewAndOldImages),
+        indexes: indexes.collect(),
     }
 }
 
@@ -185,7 +206,7 @@ impl Expression {
         mark: &Mark,
         guard: &CopyGuard,
     ) -> Result<String, Failure> {
-        let key = model::json::attribute_value_from_str(&mark.origin);
+        let key = json::attribute_value_from_str(&mark.origin);
         let key = key.map_err(|error| Failure::Retry(format!("an origin's key: {error}")))?;
         self.name("#key", &rule.index_key);
         self.value(":key", to_sdk(&key));
@@ -275,13 +296,32 @@ impl CopyTables for DynamoDbCopies {
         Ok(CopyPage { keys, next })
     }
 
-    async fn origin(&self, rule: &CopyRule, key: &AttributeValue) -> Result<Option<Item>, Failure> {
-        let key = HashMap::from([(rule.origin_key.clone(), to_sdk(key))]);
-        self.get(&rule.origin, key).await
+    async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {
+        let key = |origin: &Origin| Item::new().with(JOB_KEY, origin.job_key());
+        let keys = origins.iter().map(|origin| (origin.job_key(), key(origin))).collect();
+        let mut found = self.read(&self.jobs_table, JOBS_TABLE, &keys, &[JOB_KEY]).await?;
+        let jobs = origins.iter().filter_map(|o| Some((o.clone(), found.remove(&o.job_key())?)));
+        Ok(jobs.collect())
     }
 
-    async fn copy(&self, rule: &CopyRule, key: &Item) -> Result<Option<Item>, Failure> {
-        self.get(&rule.target, to_sdk_item(key)).await
+    async fn origins(
+        &self,
+        rule: &CopyRule,
+        keys: &BTreeMap<String, AttributeValue>,
+    ) -> Result<BTreeMap<String, Item>, Failure> {
+        let key = |value: &AttributeValue| Item::new().with(&rule.origin_key, value.clone());
+        let keys = keys.iter().map(|(text, value)| (text.clone(), key(value))).collect();
+        self.read(&rule.origin, FAN_OUT_RULES, &keys, &[&rule.origin_key]).await
+    }
+
+    async fn copies(
+        &self,
+        rule: &CopyRule,
+        keys: &BTreeMap<String, Item>,
+    ) -> Result<BTreeMap<String, Item>, Failure> {
+        let names = self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.read(&rule.target, FAN_OUT_RULES, keys, &names).await
     }
 
     async fn write(
@@ -330,6 +370,27 @@ impl CopyTables for DynamoDbCopies {
             Err((true, _)) => Ok(WriteOutcome::GuardFailed),
             Err((false, failure)) => Err(failure),
         }
+    }
+
+    async fn all(&self, rule: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {
+        let names = self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default();
+        let placeholders: Vec<String> = (0..names.len()).map(|n| format!("#k{n}")).collect();
+        let named = placeholders.iter().cloned().zip(names.iter().cloned()).collect();
+        let answer = self
+            .client
+            .scan()
+            .table_name(&rule.target)
+            .projection_expression(placeholders.join(", "))
+            .set_expression_attribute_names(Some(named))
+            .set_exclusive_start_key(after.map(to_sdk_item))
+            .limit(PAGE_COPIES)
+            .send()
+            .await
+            .map_err(|error| failed(&rule.target, FAN_OUT_RULES, "Scan", &error))?;
+        let keys = answer.items.unwrap_or_default().into_iter().map(|item| self.key_of(rule, item));
+        let keys = keys.collect::<Result<_, _>>()?;
+        let next = answer.last_evaluated_key.map(from_sdk_item).transpose()?;
+        Ok(CopyPage { keys, next })
     }
 
     async fn sample(&self, rule: &CopyRule, draw: u64) -> Result<Vec<Item>, Failure> {

@@ -1,7 +1,7 @@
 //! Origins, copies and jobs in memory, for tests: with an index that lags behind, requests that
 //! fail or answer too late, and a stream of every change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use model::stream_record::LambdaRecord;
@@ -188,14 +188,35 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         Ok(CopyPage { keys: page, next })
     }
 
-    async fn origin(&self, _: &CopyRule, key: &AttributeValue) -> Result<Option<Item>, Failure> {
+    async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {
         self.request().await?;
-        Ok(self.items(ORIGINS).get(&text(key)).cloned())
+        let mut jobs = self.items(JOBS);
+        let found = origins.iter().filter_map(|o| Some((o.clone(), jobs.remove(&o.job_key())?)));
+        Ok(found.collect())
     }
 
-    async fn copy(&self, _: &CopyRule, key: &Item) -> Result<Option<Item>, Failure> {
+    async fn origins(
+        &self,
+        _: &CopyRule,
+        keys: &BTreeMap<String, AttributeValue>,
+    ) -> Result<BTreeMap<String, Item>, Failure> {
         self.request().await?;
-        Ok(self.items(COPIES).get(key["line"].as_str().unwrap()).cloned())
+        let mut origins = self.items(ORIGINS);
+        origins.retain(|key, _| keys.contains_key(key));
+        Ok(origins)
+    }
+
+    async fn copies(
+        &self,
+        _: &CopyRule,
+        keys: &BTreeMap<String, Item>,
+    ) -> Result<BTreeMap<String, Item>, Failure> {
+        self.request().await?;
+        let copies = self.items(COPIES);
+        let found = keys.iter().filter_map(|(text, key)| {
+            Some((text.clone(), copies.get(key["line"].as_str()?)?.clone()))
+        });
+        Ok(found.collect())
     }
 
     async fn write(
@@ -232,6 +253,16 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
             }
         };
         self.answer(fate, outcome)
+    }
+
+    async fn all(&self, _: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {
+        self.request().await?;
+        let after = after.map_or("", |after| after["line"].as_str().unwrap());
+        let copies = self.items(COPIES).into_keys().filter(|key| key.as_str() > after);
+        let mut keys = copies.map(|key| Item::new().with("line", key));
+        let page: Vec<Item> = keys.by_ref().take(PAGE).collect();
+        let next = keys.next().and_then(|_| page.last().cloned());
+        Ok(CopyPage { keys: page, next })
     }
 
     async fn sample(&self, _: &CopyRule, _: u64) -> Result<Vec<Item>, Failure> {

@@ -10,21 +10,19 @@
 mod dynamodb;
 #[cfg(test)]
 mod in_memory;
-mod job;
+mod looks;
 mod self_check;
 #[cfg(test)]
 mod tests;
 
 pub use dynamodb::DynamoDbCopies;
-pub use job::Job;
-pub use self_check::SelfCheckReport;
+pub use self_check::{RepairRequest, Repaired, SelfCheckReport};
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item, json};
-use rules::fan_out::{
-    Copy, CopyRule, FanOut, Latest, Look, Origin, OriginState, Update, look, mark_attribute,
-    update_of,
-};
+use rules::fan_out::{CopyRule, FanOut, Job, Latest, Origin, OriginState, Update, update_of};
 use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Attempts, Deadline, RetryPolicy};
@@ -34,7 +32,7 @@ use crate::tables::WriteOutcome;
 
 /// Copies that are written at the same time: enough to hide the latency of one write.
 const WRITES_AT_ONCE: usize = 64;
-/// Origins, jobs or looks of a batch that are worked on at the same time.
+/// Origins or jobs of a batch that are worked on at the same time.
 const TARGETS_AT_ONCE: usize = 16;
 /// Pages that are visited at once when an origin changed; the others follow by the job's stream.
 const PAGES_AT_ONCE: usize = 1;
@@ -77,19 +75,25 @@ pub trait CopyTables: Send + Sync {
         after: Option<&Item>,
     ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
-    /// Reads an origin.
-    fn origin(
+    /// Reads the jobs of some origins. Those that are not there are left out, here and below.
+    fn jobs(
         &self,
-        rule: &CopyRule,
-        key: &AttributeValue,
-    ) -> impl Future<Output = Result<Option<Item>, Failure>> + Send;
+        origins: &BTreeSet<Origin>,
+    ) -> impl Future<Output = Result<BTreeMap<Origin, Item>, Failure>> + Send;
 
-    /// Reads a copy.
-    fn copy(
+    /// Reads origins, given and answered by their key values in DynamoDB JSON.
+    fn origins(
         &self,
         rule: &CopyRule,
-        key: &Item,
-    ) -> impl Future<Output = Result<Option<Item>, Failure>> + Send;
+        keys: &BTreeMap<String, AttributeValue>,
+    ) -> impl Future<Output = Result<BTreeMap<String, Item>, Failure>> + Send;
+
+    /// Reads copies, given and answered by their keys in DynamoDB JSON.
+    fn copies(
+        &self,
+        rule: &CopyRule,
+        keys: &BTreeMap<String, Item>,
+    ) -> impl Future<Output = Result<BTreeMap<String, Item>, Failure>> + Send;
 
     /// Writes a copy if the guard holds.
     fn write(
@@ -99,6 +103,13 @@ pub trait CopyTables: Send + Sync {
         update: &Update,
         guard: &CopyGuard,
     ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
+
+    /// Reads a page of the keys of all items of the rule's target table.
+    fn all(
+        &self,
+        rule: &CopyRule,
+        after: Option<&Item>,
+    ) -> impl Future<Output = Result<CopyPage, Failure>> + Send;
 
     /// Reads the keys of some copies of a rule, others with each `draw`.
     fn sample(
@@ -144,6 +155,11 @@ impl Trying {
     fn give_up(self) -> Failure {
         Failure::Retry(self.failure)
     }
+}
+
+fn read_job(item: &Item) -> Result<Job, Failure> {
+    // Somebody must look at it; a retry leaves it to be found in the failures bucket.
+    Job::from_item(item).map_err(|damaged| Failure::Retry(damaged.to_string()))
 }
 
 fn unknown_rule(name: &str) -> Failure {
@@ -199,7 +215,7 @@ impl<T: CopyTables> Copies<T> {
         state: &OriginState,
     ) -> Result<Option<(usize, Option<Job>)>, Failure> {
         let found = self.tables.job(origin).await?;
-        let found = found.as_ref().map(Job::from_item).transpose()?;
+        let found = found.as_ref().map(read_job).transpose()?;
         if let Some(job) = &found
             && job.state.stamp >= state.stamp
         {
@@ -232,7 +248,7 @@ impl<T: CopyTables> Copies<T> {
                 break found;
             }
         };
-        let Some(job) = found.as_ref().map(Job::from_item).transpose()? else { return Ok(0) };
+        let Some(job) = found.as_ref().map(read_job).transpose()? else { return Ok(0) };
         if job.revision != revision || job.done {
             // Every write of the job has a record of its own, so somebody else goes on.
             return Ok(0);
@@ -257,13 +273,8 @@ impl<T: CopyTables> Copies<T> {
             if job.done {
                 break;
             }
-            let page = match &update {
-                Some(_) => self.read_page(rule, &key, job.cursor.as_ref()).await?,
-                None => CopyPage::default(),
-            };
-            if let Some(update) = &update {
-                job.copies += self.write_all(rule, page.keys, update).await?;
-            }
+            let page = self.read_page(rule, &key, job.cursor.as_ref()).await?;
+            job.copies += self.write_all(rule, page.keys, &update).await?;
             job.done = page.next.is_none();
             job.cursor = page.next;
             job.revision += 1;
@@ -333,52 +344,6 @@ impl<T: CopyTables> Copies<T> {
         }
         failed.map_or(Ok(written), Err)
     }
-
-    /// Looks at a copy and writes what it must hold. Answers whether it was written.
-    pub(crate) async fn look_at(&self, rule: &CopyRule, key: &Item) -> Result<usize, Failure> {
-        let mut trying = self.trying("copy");
-        while trying.next().await {
-            if let Some(written) = trying.note(self.try_to_look(rule, key).await)? {
-                return Ok(written);
-            }
-        }
-        Err(trying.give_up())
-    }
-
-    /// One look; `None` asks for another one.
-    async fn try_to_look(&self, rule: &CopyRule, key: &Item) -> Result<Option<usize>, Failure> {
-        // The origin is known from the copy, and the copy must be read after the origin: twice.
-        let Some(before) = self.tables.copy(rule, key).await? else { return Ok(Some(0)) };
-        let Some(value) = before.get(&rule.index_key) else { return Ok(Some(0)) };
-        let is_key =
-            matches!(value, AttributeValue::S(_) | AttributeValue::N(_) | AttributeValue::B(_));
-        if !is_key {
-            return Ok(Some(0));
-        }
-        let origin = Origin { rule: rule.name.clone(), key: rules::fan_out::value_text(value) };
-        let job = self.tables.job(&origin).await?;
-        let job = job.as_ref().map(Job::from_item).transpose()?;
-        let source = self.tables.origin(rule, value).await?;
-        let Some(copy) = self.tables.copy(rule, key).await? else { return Ok(Some(0)) };
-        if copy.get(&rule.index_key) != Some(value) {
-            return Ok(None);
-        }
-        match look(rule, job.as_ref().map(|job| &job.state), source.as_ref(), &copy) {
-            Look::InOrder => Ok(Some(0)),
-            Look::Again => Ok(None),
-            Look::Write(update) => {
-                let seen = CopyGuard::Seen(copy.get(&mark_attribute(&rule.name)).cloned());
-                let written = self.tables.write(rule, key, &update, &seen).await?;
-                Ok((written == WriteOutcome::Written).then_some(1))
-            }
-        }
-    }
-
-    async fn look_at_copy(&self, copy: &Copy) -> Result<usize, Failure> {
-        let rule = self.copy_rule(&copy.rule)?;
-        let key = parsed(json::item_from_str(&copy.key), &copy.key)?;
-        self.look_at(rule, &key).await
-    }
 }
 
 async fn all<F: Future<Output = TargetOutcome>>(work: Vec<F>, outcomes: &mut Vec<TargetOutcome>) {
@@ -408,11 +373,7 @@ impl<T: CopyTables> Executor for Copies<T> {
             TargetOutcome { target: origin.job_key(), records: joined.records, result }
         });
         all(origins.collect(), &mut outcomes).await;
-        let looks = looks.into_iter().map(async |(copy, joined)| {
-            let result = deadline.limit(self.look_at_copy(&copy)).await;
-            TargetOutcome { target: copy.key, records: joined.records, result }
-        });
-        all(looks.collect(), &mut outcomes).await;
+        self.look_at_named(looks, deadline, &mut outcomes).await;
         // Jobs last: they take what time is left.
         let jobs = jobs.into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.go_on(&origin, joined.value.0, deadline)).await;

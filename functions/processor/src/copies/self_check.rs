@@ -1,14 +1,19 @@
 //! The self-check: looks at some copies of each rule, others each time, and repairs what differs.
 //!
-//! Run on a schedule. It finds what no record said: a copy that an index did not know yet when its
+//! Run on a schedule; on request it goes through all copies of a rule instead, page by page, until
+//! its time is over, and says where to go on. It finds what no record said: a copy that an index did not know yet when its
 //! job visited the others, or records that were given up. A copy whose job is still at work differs
 //! too; writing it is right in either case.
 
-use futures::{StreamExt, stream};
-use serde::Serialize;
+use std::collections::BTreeSet;
+
+use model::{Item, json};
+use rules::fan_out::CopyRule;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use tracing::warn;
 
-use super::{Copies, CopyTables, TARGETS_AT_ONCE};
+use super::{Copies, CopyTables};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 
@@ -26,7 +31,98 @@ pub struct SelfCheckReport {
     pub postponed: usize,
 }
 
+/// The event `{"repair": {"rule": …, "after": …}}`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RepairRequest {
+    /// The rule's name.
+    pub rule: String,
+    /// The key behind which to go on, in DynamoDB JSON; without it, the first one.
+    pub after: Option<Box<RawValue>>,
+}
+
+/// The answer to a [`RepairRequest`].
+#[derive(Clone, Debug, Serialize)]
+pub struct Repaired {
+    /// What was found and done.
+    pub checked: SelfCheckReport,
+    /// The key behind which to go on; `None` when all copies were looked at.
+    pub after: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    repair: Option<RepairRequest>,
+}
+
+impl RepairRequest {
+    /// Reads an event; `None` when it asks for no repair.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(event: &str) -> Result<Option<Self>, Failure> {
+        let read: Result<Envelope, _> = serde_json::from_str(event);
+        read.map(|envelope| envelope.repair).map_err(|error| {
+            Failure::Fatal(format!(
+                "the event cannot be read: {error}; write {{\"repair\":{{\"rule\":\"NAME\"}}}}"
+            ))
+        })
+    }
+}
+
 impl<T: CopyTables> Copies<T> {
+    /// Looks at all copies of a rule, a page at a time, for half of the time that is left.
+    ///
+    /// # Errors
+    /// When there is no such rule, the key is no key, or the table cannot be read.
+    pub async fn repair(
+        &self,
+        request: &RepairRequest,
+        deadline: Deadline,
+    ) -> Result<Repaired, Failure> {
+        let rule = self.rule.rule(&request.rule).ok_or_else(|| {
+            let names: Vec<&str> = self.rule.rules.iter().map(|rule| rule.name.as_str()).collect();
+            let (name, names) = (&request.rule, names.join(", "));
+            Failure::Fatal(format!("there is no rule `{name}`; there are: {names}"))
+        })?;
+        let after = request.after.as_ref().map(|raw| json::item_from_str(raw.get()));
+        let mut after =
+            after.transpose().map_err(|error| Failure::Fatal(format!("`after`: {error}")))?;
+        let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
+        let half = deadline.half_way();
+        // Bounded by the time: each page takes a request's.
+        loop {
+            let page = deadline.limit(self.tables.all(rule, after.as_ref())).await?;
+            self.look_and_report(rule, &page.keys, deadline, &mut checked).await?;
+            after = page.next;
+            if after.is_none() || half.is_over() {
+                break;
+            }
+        }
+        let after = after.map(|key| RawValue::from_string(json::item_to_string(&key)));
+        let after = after.transpose().map_err(|error| Failure::Retry(error.to_string()))?;
+        Ok(Repaired { checked, after })
+    }
+
+    async fn look_and_report(
+        &self,
+        rule: &CopyRule,
+        keys: &[Item],
+        deadline: Deadline,
+        report: &mut SelfCheckReport,
+    ) -> Result<(), Failure> {
+        report.copies += keys.len();
+        let keys: BTreeSet<String> = keys.iter().map(json::item_to_string).collect();
+        for look in self.look_at_all(rule, keys, deadline).await.into_values() {
+            match look {
+                Ok(written) => report.repaired += written,
+                Err(Failure::Retry(_)) => report.postponed += 1,
+                Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+            }
+        }
+        Ok(())
+    }
+
     /// Looks at a sample of each rule's copies; `draw` says which.
     ///
     /// # Errors
@@ -48,17 +144,7 @@ impl<T: CopyTables> Copies<T> {
                 }
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             };
-            report.copies += keys.len();
-            let looks: Vec<_> =
-                keys.iter().map(|key| deadline.limit(self.look_at(rule, key))).collect();
-            let mut looks = stream::iter(looks).buffer_unordered(TARGETS_AT_ONCE);
-            while let Some(look) = looks.next().await {
-                match look {
-                    Ok(written) => report.repaired += written,
-                    Err(Failure::Retry(_)) => report.postponed += 1,
-                    Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
-                }
-            }
+            self.look_and_report(rule, &keys, deadline, &mut report).await?;
         }
         Ok(report)
     }

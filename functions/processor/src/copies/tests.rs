@@ -213,3 +213,31 @@ async fn the_self_check_repairs_what_no_record_said() {
     assert!(names.values().all(|name| name.as_str() == Some("Chai")), "{names:?}");
     assert_eq!(copies.check_sample(8, deadline).await.unwrap().repaired, 0);
 }
+
+#[tokio::test]
+async fn a_repair_goes_through_all_copies() {
+    let tables = Arc::new(InMemoryCopies::default());
+    let copies = copies(&tables, "keep");
+    tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+    for number in 0..20 {
+        let key = format!("line-{number:03}");
+        tables.set(COPIES, &key, Some(line(&key, 1)));
+    }
+    // All records are lost.
+    tables.take_records();
+    let mut request = RepairRequest::read(r#"{"repair":{"rule":"products"}}"#).unwrap().unwrap();
+    let deadline = Deadline::after(Duration::from_secs(3600));
+    let answer = copies.repair(&request, deadline).await.unwrap();
+    assert!(answer.after.is_none());
+    assert_eq!((answer.checked.copies, answer.checked.repaired), (20, 20));
+    assert!(tables.items(COPIES).values().all(|copy| copy["productName"].as_str() == Some("Chai")));
+    // From the middle on.
+    let after = r#"{"line":{"S":"line-014"}}"#.to_owned();
+    request.after = Some(serde_json::value::RawValue::from_string(after).unwrap());
+    assert_eq!(copies.repair(&request, deadline).await.unwrap().checked.copies, 5);
+    request.rule = "other".to_owned();
+    let unknown = copies.repair(&request, deadline).await;
+    assert!(matches!(unknown, Err(Failure::Fatal(_))));
+    assert!(RepairRequest::read("{}").unwrap().is_none());
+    assert!(RepairRequest::read(r#"{"repair":{"all":true}}"#).is_err());
+}

@@ -5,6 +5,7 @@
 //! delivered again, late or out of order finds its stamp there already. Nothing is read from the
 //! slots here; the reconciler's part is in [`reconcile`].
 
+pub mod ballot;
 pub mod reconcile;
 mod total;
 

@@ -24,9 +24,11 @@ pub struct OriginState {
     pub stamp: Stamp,
     /// Through how many copies the values came, this one included.
     pub hops: u32,
-    /// By attribute of the copy; `None` for one that the origin does not have. `None` as a whole
-    /// when the origin was deleted.
-    pub values: Option<BTreeMap<String, Option<AttributeValue>>>,
+    /// By attribute of the copy; `None` for one that the origin does not have. The last values of
+    /// an origin that was deleted.
+    pub values: BTreeMap<String, Option<AttributeValue>>,
+    /// Whether the origin was deleted.
+    pub deleted: bool,
 }
 
 /// What must be written to a copy.
@@ -84,15 +86,15 @@ impl CopyRule {
     }
 }
 
-/// What a job must write to each copy; `None` when copies stay as they are.
+/// What a job must write to each copy. Copies that outlive their origin get its last values, so
+/// they end the same however late the changes before the deletion come.
 #[must_use]
-pub fn update_of(rule: &CopyRule, origin: &Origin, state: &OriginState) -> Option<Update> {
+pub fn update_of(rule: &CopyRule, origin: &Origin, state: &OriginState) -> Update {
     let mark = Mark { origin: origin.key.clone(), stamp: state.stamp.clone(), hops: state.hops };
-    match (&state.values, rule.on_delete) {
-        (Some(values), _) => Some(Update::Set { values: values.clone(), mark }),
-        (None, OnDelete::Keep) => None,
-        (None, OnDelete::Clear) => Some(Update::Set { values: cleared(rule), mark }),
-        (None, OnDelete::Cascade) => Some(Update::Delete { mark }),
+    match rule.on_delete {
+        OnDelete::Cascade if state.deleted => Update::Delete { mark },
+        OnDelete::Clear if state.deleted => Update::Set { values: cleared(rule), mark },
+        _ => Update::Set { values: state.values.clone(), mark },
     }
 }
 
@@ -130,11 +132,11 @@ pub fn look(
     let values = match origin {
         Some(origin) => rule.values_of(origin),
         // An origin that was never there may still come; one that was deleted is the rule's matter.
-        None if job.is_none_or(|job| job.values.is_some()) => return Look::InOrder,
-        None => match rule.on_delete {
-            OnDelete::Keep => return Look::InOrder,
-            OnDelete::Clear => cleared(rule),
-            OnDelete::Cascade => {
+        None => match (job.filter(|job| job.deleted), rule.on_delete) {
+            (None, _) => return Look::InOrder,
+            (Some(job), OnDelete::Keep) => job.values.clone(),
+            (Some(_), OnDelete::Clear) => cleared(rule),
+            (Some(_), OnDelete::Cascade) => {
                 let mark = Mark { origin: key, stamp: known.reconciled(0), hops: 1 };
                 return Look::Write(Update::Delete { mark });
             }
@@ -170,8 +172,8 @@ mod tests {
     }
 
     fn state(sequence: u64, name: Option<&str>) -> OriginState {
-        let values = name.map(|name| BTreeMap::from([("n".to_owned(), Some(name.into()))]));
-        OriginState { stamp: stamp(sequence), hops: 1, values }
+        let values = [("n".to_owned(), Some(name.unwrap_or("last").into()))].into();
+        OriginState { stamp: stamp(sequence), hops: 1, values, deleted: name.is_none() }
     }
 
     fn copy(name: Option<&str>, mark: Option<Stamp>) -> Item {
@@ -243,7 +245,13 @@ mod tests {
             ),
             // Its origin is not there yet, or no longer.
             (None, None, copy(None, None), "in order".to_owned()),
-            (Some(state(5, None)), None, copy(Some("x"), Some(stamp(4))), "in order".to_owned()),
+            (
+                Some(state(5, None)),
+                None,
+                copy(Some("x"), Some(stamp(4))),
+                format!("last {}+{zeros}0", base(5)),
+            ),
+            (Some(state(5, None)), None, copy(Some("last"), Some(stamp(5))), "in order".to_owned()),
         ] {
             assert_eq!(written(look(&keep, job.as_ref(), origin, &copy)), expected);
         }

@@ -13,12 +13,16 @@
 mod check;
 mod copy;
 mod declaration;
+mod job;
 mod mark;
+mod tables;
 
 pub use check::{Problem, check};
 pub use copy::{Look, OriginState, Update, is_as_wanted, look, update_of};
 pub use declaration::{CopyRule, DeclarationError, OnDelete, parse_and_check, parse_rules};
+pub use job::{DamagedJob, Job};
 pub use mark::{MARK_PREFIX, Mark, mark_attribute};
+pub use tables::{TableShape, check_tables};
 
 use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, json};
@@ -133,18 +137,18 @@ impl FanOut {
                 rule.name, rule.origin, rule.origin_key
             ))
         })?;
-        let values = match (change.event_name, &change.new_image) {
-            (EventName::Remove, _) => None,
-            (_, Some(image)) => Some(rule.values_of(image)),
-            (_, None) => return Err(no_images(change.view_type.as_str())),
-        };
-        if change.event_name == EventName::Modify {
-            let old = change.old_image.as_ref();
-            let old = old.ok_or_else(|| no_images(change.view_type.as_str()))?;
-            if values.as_ref() == Some(&rule.values_of(old)) {
+        let no_images = || no_images(change.view_type.as_str());
+        let old = change.old_image.as_ref().map(|image| rule.values_of(image));
+        let deleted = change.event_name == EventName::Remove;
+        let values = if deleted {
+            old.ok_or_else(no_images)?
+        } else {
+            let values = rule.values_of(change.new_image.as_ref().ok_or_else(no_images)?);
+            if change.event_name == EventName::Modify && old.ok_or_else(no_images)? == values {
                 return Ok(None);
             }
-        }
+            values
+        };
         let hops = hops_of(change.old_image.as_ref(), change.new_image.as_ref()) + 1;
         if hops > HOPS_MAX {
             return Err(Refusal(format!(
@@ -153,7 +157,7 @@ impl FanOut {
             )));
         }
         let origin = Origin { rule: rule.name.clone(), key: value_text(key) };
-        let state = OriginState { stamp: stamp.clone(), hops, values };
+        let state = OriginState { stamp: stamp.clone(), hops, values, deleted };
         Ok(Some(Effect::Origin { origin, state: Latest(Some(state)) }))
     }
 
@@ -223,6 +227,8 @@ impl Rule for FanOut {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::rule::testing::check_decisions;
 
@@ -240,7 +246,7 @@ mod tests {
     fn the_latest_statement_wins() {
         let state = |sequence: u64| {
             let stamp = Stamp::of_record("l", &sequence.to_string().parse().unwrap());
-            Latest(Some(OriginState { stamp, hops: 1, values: None }))
+            Latest(Some(OriginState { stamp, hops: 1, values: BTreeMap::new(), deleted: false }))
         };
         let mut latest = Latest::default();
         for sequence in [2, 9, 10, 3] {

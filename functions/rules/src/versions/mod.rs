@@ -6,6 +6,7 @@
 //! nothing is read or written here, and the table of the histories is not known.
 
 mod change;
+pub mod edition;
 mod history;
 mod plan;
 

@@ -5,6 +5,8 @@
 mod plan;
 
 #[cfg(test)]
+mod fan_out_seeds;
+#[cfg(test)]
 mod seeds;
 
 use std::collections::{BTreeMap, VecDeque};

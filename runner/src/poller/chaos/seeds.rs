@@ -31,15 +31,15 @@ const KEYS: u64 = 8;
 const TURNS_MAX: u32 = 100_000;
 
 /// Splitmix64: the numbers of one seed.
-struct Draws(u64);
+pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(1);
         mix(self.0) % bound
     }
 
-    fn index(&mut self, bound: usize) -> usize {
+    pub(super) fn index(&mut self, bound: usize) -> usize {
         usize::try_from(self.below(bound as u64)).unwrap()
     }
 }
@@ -47,13 +47,17 @@ impl Draws {
 /// A table's past, as its stream tells it, and what must come of it.
 #[derive(Default)]
 struct History {
-    shards: BTreeMap<ShardId, ShardHistory>,
+    shards: Shards,
     /// The table in the end: the value of each slot.
     slots: BTreeMap<String, u64>,
     expired: BTreeSet<String>,
     /// What each slot became, change by change.
     changes: BTreeMap<String, Vec<Option<u64>>>,
 }
+
+/// The shards of a stream with all that ever happens in them.
+#[derive(Default)]
+pub(super) struct Shards(BTreeMap<ShardId, ShardHistory>);
 
 #[derive(Default)]
 struct ShardHistory {
@@ -67,13 +71,9 @@ impl History {
     fn of(draws: &mut Draws) -> Self {
         let mut history = Self::default();
         // Which shard each key's changes go to.
-        let first = ShardId::new("s00");
-        history.shards.insert(first.clone(), ShardHistory::default());
-        let mut shard_of: Vec<ShardId> = vec![first; usize::try_from(KEYS).unwrap()];
+        let mut shard_of = history.shards.begin(usize::try_from(KEYS).unwrap());
         for number in 0..20 + draws.below(100) {
-            if draws.below(25) == 0 && history.shards.len() < 10 {
-                history.split(draws, &mut shard_of);
-            }
+            history.shards.perhaps_split(draws, &mut shard_of);
             let key = draws.below(KEYS);
             let place = usize::try_from(key).unwrap();
             let slot = u32::try_from(key).unwrap() % SLOT_COUNT;
@@ -93,23 +93,44 @@ impl History {
             if after.is_none() && by_ttl {
                 history.expired.insert(event["eventID"].as_str().unwrap().to_owned());
             }
-            let sequence = SequenceNumber::parse(&format!("{:021}", number + 7)).unwrap();
-            let creation_s = Some(1_795_228_140 + i64::try_from(number).unwrap());
-            let shard = history.shards.get_mut(&shard_of[place]).unwrap();
-            shard.records.push(Record { sequence, creation_s, event });
+            history.shards.push(&shard_of[place], number, event);
         }
         history
+    }
+}
+
+impl Shards {
+    /// Begins with one shard, which all of some keys go to.
+    pub(super) fn begin(&mut self, keys: usize) -> Vec<ShardId> {
+        let first = ShardId::new("s00");
+        self.0.insert(first.clone(), ShardHistory::default());
+        vec![first; keys]
+    }
+
+    /// Adds the change with a number to a shard.
+    pub(super) fn push(&mut self, shard: &ShardId, number: u64, event: Value) {
+        let sequence = SequenceNumber::parse(&format!("{:021}", number + 7)).unwrap();
+        let creation_s = Some(1_795_228_140 + i64::try_from(number).unwrap());
+        let shard = self.0.get_mut(shard).unwrap();
+        shard.records.push(Record { sequence, creation_s, event });
+    }
+
+    /// Now and then, a shard closes.
+    pub(super) fn perhaps_split(&mut self, draws: &mut Draws, shard_of: &mut [ShardId]) {
+        if draws.below(25) == 0 && self.0.len() < 10 {
+            self.split(draws, shard_of);
+        }
     }
 
     /// A shard closes, and its keys go on in one or two children.
     fn split(&mut self, draws: &mut Draws, shard_of: &mut [ShardId]) {
         let parent = shard_of[draws.index(shard_of.len())].clone();
-        let next = self.shards.len();
+        let next = self.0.len();
         let children: Vec<_> =
             (0..=draws.index(2)).map(|n| ShardId::new(&format!("s{:02}", next + n))).collect();
         for child in &children {
             let shard = ShardHistory { parent: Some(parent.clone()), ..ShardHistory::default() };
-            self.shards.insert(child.clone(), shard);
+            self.0.insert(child.clone(), shard);
         }
         for (key, shard) in shard_of.iter_mut().enumerate().filter(|(_, shard)| **shard == parent) {
             *shard = children[key % children.len()].clone();
@@ -158,6 +179,14 @@ fn event_of(
     event
 }
 
+/// The records of a batch, as a function reads them.
+pub(super) fn records_of(batch: &[Arc<Delivery>]) -> Vec<LambdaRecord> {
+    let decode = |delivery: &Arc<Delivery>| {
+        decode_lambda_record(&model::json::parse(delivery.json.as_bytes()).unwrap()).unwrap()
+    };
+    batch.iter().map(decode).collect()
+}
+
 /// What the rules write to.
 #[derive(Default)]
 struct Tables {
@@ -169,10 +198,7 @@ struct Tables {
 
 impl Tables {
     fn apply(&mut self, rule: &dyn Rule, batch: &[Arc<Delivery>]) {
-        let decode = |delivery: &Arc<Delivery>| -> LambdaRecord {
-            decode_lambda_record(&model::json::parse(delivery.json.as_bytes()).unwrap()).unwrap()
-        };
-        let records: Vec<LambdaRecord> = batch.iter().map(decode).collect();
+        let records = records_of(batch);
         let needs = rule.needs(&records.iter().collect::<Vec<_>>()).totals;
         let totals = needs
             .into_iter()
@@ -232,10 +258,10 @@ impl Tables {
 }
 
 /// One mapping on the history, with all that is outside of it.
-struct World<'a> {
-    history: &'a mut History,
-    rule: &'a dyn Rule,
-    tables: &'a mut Tables,
+pub(super) struct World<'a> {
+    shards: &'a mut Shards,
+    /// What a delivered batch does.
+    apply: &'a mut dyn FnMut(&[Arc<Delivery>]),
     draws: &'a mut Draws,
     plan: Plan,
     mapping: Mapping,
@@ -249,8 +275,34 @@ struct World<'a> {
     faults: BTreeMap<&'static str, u64>,
 }
 
-impl World<'_> {
-    fn run(mut self) -> BTreeMap<&'static str, u64> {
+impl<'a> World<'a> {
+    /// A mapping that was just made, on the stream with an ARN, under the faults of a seed.
+    pub(super) fn new(
+        (seed, name, arn): (u64, &str, &str),
+        shards: &'a mut Shards,
+        draws: &'a mut Draws,
+        apply: &'a mut dyn FnMut(&[Arc<Delivery>]),
+    ) -> Self {
+        let settings = settings(name, arn, draws);
+        Self {
+            shards,
+            apply,
+            draws,
+            plan: Plan::new(seed, name),
+            mapping: Mapping::new(settings, None),
+            now: Now { time_ms: 1_795_228_140_000, tick_ms: 0 },
+            pending: Vec::new(),
+            wake: None,
+            durable: None,
+            delivered: VecDeque::new(),
+            invocations: 0,
+            reads: 0,
+            faults: BTreeMap::new(),
+        }
+    }
+
+    /// Until everything was delivered; gives the faults that happened.
+    pub(super) fn run(mut self) -> BTreeMap<&'static str, u64> {
         self.step(Input::Tick);
         for _ in 0..TURNS_MAX {
             if self.mapping.is_over() {
@@ -310,7 +362,7 @@ impl World<'_> {
     fn describe(&mut self) -> Input {
         // What lags behind is not the last word of a stream that has ended.
         let lags = self.draws.below(4) == 0;
-        let shards = self.history.shards.iter();
+        let shards = self.shards.0.iter();
         let shards = shards.filter(|(_, shard)| !lags || shard.parent.is_none());
         let shards = shards.map(|(id, shard)| ShardDescription {
             id: id.clone(),
@@ -326,7 +378,7 @@ impl World<'_> {
             self.count("iterator expired");
             return Input::ReadFailed { shard, failure: ReadFailure::IteratorExpired };
         }
-        let truth = self.history.shards.get_mut(&shard).unwrap();
+        let truth = self.shards.0.get_mut(&shard).unwrap();
         truth.iterator = match from {
             ReadFrom::Iterator => truth.iterator,
             ReadFrom::TrimHorizon | ReadFrom::Latest => 0,
@@ -361,29 +413,29 @@ impl World<'_> {
             }
             Some(InvocationFault::Duplicate) => {
                 self.count("duplicate");
-                self.tables.apply(self.rule, records);
+                (self.apply)(records);
             }
             Some(InvocationFault::Split { draw }) if records.len() > 1 => {
                 self.count("split");
                 let cut = 1 + usize::try_from(draw % (records.len() as u64 - 1)).unwrap();
-                self.tables.apply(self.rule, &records[..cut]);
+                (self.apply)(&records[..cut]);
             }
             _ => {}
         }
         // A function that fails may have done a part of its work.
         if self.draws.below(8) == 0 {
             self.count("function error");
-            self.tables.apply(self.rule, &records[..self.draws.index(records.len())]);
+            (self.apply)(&records[..self.draws.index(records.len())]);
             let (kind, message) = ("Unhandled".to_owned(), "oops".to_owned());
             let payload = bytes::Bytes::new();
             return Some(InvokeOutcome::FunctionError { kind, message, payload });
         }
-        self.tables.apply(self.rule, records);
+        (self.apply)(records);
         match fault {
             Some(InvocationFault::Late { back }) => {
                 if let Some(old) = self.delivered.get(back - 1).cloned() {
                     self.count("late");
-                    self.tables.apply(self.rule, &old);
+                    (self.apply)(&old);
                 }
             }
             Some(InvocationFault::Crash) => {
@@ -442,8 +494,8 @@ fn slot_item(slot: &str, votes: u64) -> Item {
     Item::new().with("slot", slot).with("votes", Number::from(votes))
 }
 
-fn settings(mapping_id: &str, draws: &mut Draws) -> Settings {
-    let mut settings = Settings::new(mapping_id, "arn:function", ARN);
+fn settings(mapping_id: &str, arn: &str, draws: &mut Draws) -> Settings {
+    let mut settings = Settings::new(mapping_id, "arn:function", arn);
     settings.batch_size = 1 + draws.index(12);
     settings.batching_window_ms = draws.below(200);
     settings.parallelization_factor = 1 + draws.index(4);
@@ -476,23 +528,9 @@ fn run(seed: u64, migration: &Migration) -> BTreeMap<&'static str, u64> {
         ("migration", migration),
     ];
     for (name, rule) in rules {
-        let settings = settings(name, &mut draws);
-        let world = World {
-            history: &mut history,
-            rule,
-            tables: &mut tables,
-            draws: &mut draws,
-            plan: Plan::new(seed, name),
-            mapping: Mapping::new(settings, None),
-            now: Now { time_ms: 1_795_228_140_000, tick_ms: 0 },
-            pending: Vec::new(),
-            wake: None,
-            durable: None,
-            delivered: VecDeque::new(),
-            invocations: 0,
-            reads: 0,
-            faults: BTreeMap::new(),
-        };
+        let mut apply = |batch: &[Arc<Delivery>]| tables.apply(rule, batch);
+        let at = (seed, name, ARN);
+        let world = World::new(at, &mut history.shards, &mut draws, &mut apply);
         for (fault, count) in world.run() {
             *faults.entry(fault).or_default() += count;
         }
@@ -549,7 +587,7 @@ fn check_targets(seed: u64, migration: &Migration, history: &History, tables: &T
     assert_eq!(stands, expected, "seed {seed}: targets of the migration");
 }
 
-fn number(variable: &str, default: u64) -> u64 {
+pub(super) fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 

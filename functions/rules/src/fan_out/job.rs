@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use model::{AttributeValue, Item, Number};
-use rules::fan_out::{JOB_DONE, JOB_KEY, JOB_REVISION, Origin, OriginState};
+use thiserror::Error;
 
-use crate::failure::Failure;
+use super::{JOB_DONE, JOB_KEY, JOB_REVISION, Origin, OriginState};
 
 const STAMP: &str = "stamp";
 const HOPS: &str = "hops";
@@ -16,6 +16,16 @@ const ABSENT: &str = "absent";
 const DELETED: &str = "deleted";
 const CURSOR: &str = "cursor";
 const COPIES: &str = "copies";
+
+/// An item of the table of jobs that was not written by this function.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "damaged job `{key}`: {what}; delete it, and touch the origin so that its copies are written again"
+)]
+pub struct DamagedJob {
+    key: String,
+    what: String,
+}
 
 /// A job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +44,8 @@ pub struct Job {
 
 impl Job {
     /// The job that begins with what is said of an origin, over the one that was there before.
-    pub(super) fn begin(state: OriginState, before: Option<&Self>) -> Self {
+    #[must_use]
+    pub fn begin(state: OriginState, before: Option<&Self>) -> Self {
         let revision = before.map_or(0, |job| job.revision) + 1;
         Self { state, cursor: None, done: false, copies: 0, revision }
     }
@@ -49,9 +60,9 @@ impl Job {
             .with(HOPS, Number::from(u64::from(self.state.hops)))
             .with(COPIES, Number::from(self.copies));
         item.insert(JOB_DONE.to_owned(), AttributeValue::Bool(self.done));
-        item.insert(DELETED.to_owned(), AttributeValue::Bool(self.state.values.is_none()));
+        item.insert(DELETED.to_owned(), AttributeValue::Bool(self.state.deleted));
         let (mut values, mut absent) = (BTreeMap::new(), Vec::new());
-        for (name, value) in self.state.values.iter().flatten() {
+        for (name, value) in &self.state.values {
             match value {
                 Some(value) => drop(values.insert(name.clone(), value.clone())),
                 None => absent.push(AttributeValue::from(name.as_str())),
@@ -69,12 +80,10 @@ impl Job {
     ///
     /// # Errors
     /// When it was not written there; somebody must look at it.
-    pub fn from_item(item: &Item) -> Result<Self, Failure> {
+    pub fn from_item(item: &Item) -> Result<Self, DamagedJob> {
         let damaged = |what: &str| {
             let key = item.get(JOB_KEY).and_then(AttributeValue::as_str).unwrap_or_default();
-            Failure::Retry(format!(
-                "damaged job `{key}`: {what}; delete it, and touch the origin so that its copies are written again"
-            ))
+            DamagedJob { key: key.to_owned(), what: what.to_owned() }
         };
         let number = |name: &str| item.get(name)?.as_number()?.to_u64();
         let flag = |name: &str| match item.get(name) {
@@ -98,7 +107,8 @@ impl Job {
             state: OriginState {
                 stamp,
                 hops: hops.ok_or_else(|| damaged(HOPS))?,
-                values: (!flag(DELETED)?).then_some(values),
+                values,
+                deleted: flag(DELETED)?,
             },
             cursor: cursor.transpose()?.map(|cursor| Item(cursor.clone())),
             done: flag(JOB_DONE)?,
@@ -110,20 +120,19 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use rules::Stamp;
-
     use super::*;
+    use crate::stamp::Stamp;
 
     #[test]
     fn items_round_trip() {
         let origin = Origin { rule: "r".to_owned(), key: r#"{"S":"a#b"}"#.to_owned() };
         let values =
             BTreeMap::from([("a".to_owned(), Some(AttributeValue::Null)), ("b".to_owned(), None)]);
-        let state = OriginState { stamp: Stamp::lowest(), hops: 2, values: Some(values) };
+        let state = OriginState { stamp: Stamp::lowest(), hops: 2, values, deleted: false };
         let mut job = Job::begin(state.clone(), None);
         job.cursor = Some(Item::new().with("k", "v"));
         assert_eq!(Job::from_item(&job.to_item(&origin)), Ok(job.clone()));
-        let gone = OriginState { values: None, ..state };
+        let gone = OriginState { deleted: true, ..state };
         let gone = Job::begin(gone, Some(&job));
         assert_eq!(gone.revision, 2);
         assert_eq!(Job::from_item(&gone.to_item(&origin)), Ok(gone));

@@ -5,6 +5,8 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
+mod copies;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::json::item_from_str;

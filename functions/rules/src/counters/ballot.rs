@@ -1,0 +1,138 @@
+//! Ballots: one item for each voter that says what the voter's vote is, beside the slot that it is
+//! counted in. Which slots change when a vote is cast, changed or withdrawn.
+//!
+//! Ballot and slots are written in one transaction, guarded by what the ballot was. So a vote that
+//! is sent twice counts once, and the slots are the sum of the ballots at every moment. Nothing is
+//! read or written here.
+
+use std::collections::BTreeMap;
+
+use model::{AttributeValue, Item, KeyValue, Number, Token};
+
+use super::Counters;
+
+const COUNTER: &str = "counter";
+const SLOT: &str = "counted_in";
+const POINTS: &str = "points";
+
+/// A voter's vote, and where it is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ballot {
+    /// The counter.
+    pub counter: String,
+    /// The slot that it was added to.
+    pub slot: u32,
+    /// What was added to it; may be negative.
+    pub points: Number,
+}
+
+/// The slot of a voter: always the same one, so what a voter changes stays in one slot.
+#[must_use]
+pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
+    let token = Token::of(&KeyValue::S(voter.to_owned()));
+    u32::try_from(token.0 % u64::from(slots.max(1))).unwrap_or(0)
+}
+
+impl Ballot {
+    /// The attributes of the ballot's item beside its key.
+    #[must_use]
+    pub fn to_item(&self) -> Item {
+        Item::new()
+            .with(COUNTER, self.counter.as_str())
+            .with(SLOT, Number::from(u64::from(self.slot)))
+            .with(POINTS, self.points)
+    }
+
+    /// Reads what [`Ballot::to_item`] wrote; `None` for anything else.
+    #[must_use]
+    pub fn from_item(item: &Item) -> Option<Self> {
+        let slot = item.get(SLOT)?.as_number()?.to_u64()?;
+        Some(Self {
+            counter: item.get(COUNTER)?.as_str()?.to_owned(),
+            slot: u32::try_from(slot).ok()?,
+            points: item.get(POINTS)?.as_number()?,
+        })
+    }
+
+    /// Whether the two say the same vote; where it is counted is not the voter's matter.
+    #[must_use]
+    pub fn is_same_vote(&self, other: &Self) -> bool {
+        (&self.counter, self.points) == (&other.counter, other.points)
+    }
+}
+
+/// The attributes that a write of a ballot is guarded by, with their values in `ballot`.
+#[must_use]
+pub fn guard_of(ballot: &Ballot) -> Vec<(&'static str, AttributeValue)> {
+    vec![
+        (COUNTER, AttributeValue::from(ballot.counter.as_str())),
+        (SLOT, AttributeValue::N(Number::from(u64::from(ballot.slot)))),
+        (POINTS, AttributeValue::N(ballot.points)),
+    ]
+}
+
+/// What must be added to which slot, by the slot's key, when a ballot changes. `None` is no ballot.
+///
+/// # Errors
+/// When a sum has more than the 38 digits that a number holds.
+pub fn additions(
+    before: Option<&Ballot>,
+    after: Option<&Ballot>,
+) -> Result<BTreeMap<String, Number>, model::number::NumberError> {
+    let mut additions: BTreeMap<String, Number> = BTreeMap::new();
+    let old = before.map(|ballot| (ballot, ballot.points.negated()));
+    let new = after.map(|ballot| (ballot, ballot.points));
+    for (ballot, points) in old.into_iter().chain(new) {
+        let key = Counters::slot_key_text(&ballot.counter, ballot.slot);
+        let sum = additions.entry(key).or_insert(Number::ZERO);
+        *sum = sum.checked_add(points)?;
+    }
+    additions.retain(|_, sum| !sum.is_zero());
+    Ok(additions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ballot(counter: &str, slot: u32, points: i64) -> Ballot {
+        Ballot { counter: counter.to_owned(), slot, points: Number::from(points) }
+    }
+
+    #[test]
+    fn a_change_adds_the_difference() {
+        let text = |before: Option<&Ballot>, after: Option<&Ballot>| {
+            let sign = |n: &Number| if n.is_negative() { "" } else { "+" };
+            let additions = additions(before, after).unwrap().into_iter();
+            additions.map(|(key, n)| format!("{key}{}{n}", sign(&n))).collect::<Vec<_>>().join(" ")
+        };
+        let (a, b) = (ballot("A", 3, 5), ballot("A", 3, -2));
+        for (before, after, expected) in [
+            (None, Some(&a), "A#3+5"),
+            (Some(&a), Some(&b), "A#3-7"),
+            (Some(&a), Some(&a), ""),
+            (Some(&a), None, "A#3-5"),
+            (Some(&a), Some(&ballot("B", 4, 1)), "A#3-5 B#4+1"),
+            // The slots were fewer when it was cast.
+            (Some(&a), Some(&ballot("A", 7, 5)), "A#3-5 A#7+5"),
+            (None, Some(&ballot("A", 1, 0)), ""),
+        ] {
+            assert_eq!(text(before, after), expected);
+        }
+    }
+
+    #[test]
+    fn items_round_trip() {
+        let ballot = ballot("A#b", 19, -3);
+        assert_eq!(Ballot::from_item(&ballot.to_item()), Some(ballot));
+        assert_eq!(Ballot::from_item(&Item::new()), None);
+    }
+
+    #[test]
+    fn a_voter_has_one_slot() {
+        let slots: std::collections::BTreeSet<u32> =
+            (0..1000).map(|voter| slot_of_voter(&format!("v{voter}"), 20)).collect();
+        assert_eq!(slots.len(), 20);
+        assert_eq!(slot_of_voter("v1", 20), slot_of_voter("v1", 20));
+    }
+}

@@ -1,0 +1,281 @@
+//! `weir counters generate`: seeded votes into counters, and what the totals must be in the end.
+//!
+//! The same flags give the same votes in the same order everywhere. What the totals must be is
+//! counted here, apart from everything that Weir does with the votes.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use clap::{Args, ValueEnum};
+use futures::{StreamExt, TryStreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{AttributeValue, Number};
+use rules::counters::Counters;
+use rules::counters::ballot::slot_of_voter;
+
+use super::Place;
+use super::ballots::Ballots;
+use super::reading::total_of;
+use crate::load::{error_text, to_sdk_value};
+use crate::mapping::mix;
+
+/// Votes that are under way at the same time.
+const VOTERS_AT_ONCE: u32 = 64;
+
+/// Which votes to make.
+#[derive(Clone, Debug, Args)]
+pub(super) struct GenerateArguments {
+    /// Votes to cast
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    votes: u64,
+    /// Counters to cast them in
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    counters: u64,
+    /// Voters who cast them
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    voters: u64,
+    /// The numbers of the same seed are the same
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// What the counters' names begin with [default: g-SEED-]
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
+    /// How a vote finds its slot
+    #[arg(long, value_enum, default_value_t = Spread::Random)]
+    spread: Spread,
+    /// Of 100 votes, those that count less than nothing
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=100))]
+    negative: u64,
+    /// Votes in each second at most [default: as many as go]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rate: Option<u64>,
+    /// Keep a ballot for each voter in this table; a voter who votes again changes the vote
+    #[arg(long, value_name = "TABLE")]
+    ballots: Option<String>,
+    /// Wait so many seconds for the totals to be right; exit code 3 if they are not
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    verify: Option<u64>,
+}
+
+/// How a vote finds its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Spread {
+    /// Any slot: the load is spread best
+    Random,
+    /// By the hash of the voter: a voter's votes are in one slot
+    Hash,
+}
+
+/// One vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Vote {
+    voter: String,
+    counter: String,
+    slot: u32,
+    points: i64,
+}
+
+/// What was made of the votes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Generated {
+    pub(super) votes: u64,
+    pub(super) took: Duration,
+    /// By counter: what was counted here, and what its total says if that was asked for.
+    pub(super) totals: BTreeMap<String, (i64, Option<Number>)>,
+    /// How long the totals took after the last vote, if they became right.
+    pub(super) lag: Option<Duration>,
+    /// Whether the totals were looked at and are not right.
+    pub(super) differs: bool,
+}
+
+impl GenerateArguments {
+    /// The vote with a number. With ballots, a voter has one vote in all counters together.
+    fn vote(&self, number: u64, slots: u32) -> Vote {
+        let draw = |which: u64, bound: u64| {
+            mix(mix(self.seed).wrapping_add(number.wrapping_mul(4)).wrapping_add(which)) % bound
+        };
+        let voter = format!("v{}", draw(0, self.voters));
+        let prefix = self.prefix.clone().unwrap_or_else(|| format!("g-{}-", self.seed));
+        let slot = match self.spread {
+            Spread::Random => u32::try_from(draw(2, u64::from(slots))).unwrap_or(0),
+            Spread::Hash => slot_of_voter(&voter, slots),
+        };
+        let points = if draw(3, 100) < self.negative { -1 } else { 1 };
+        Vote { counter: format!("{prefix}{}", draw(1, self.counters)), voter, slot, points }
+    }
+
+    /// What the totals must be after all votes.
+    fn expected(&self, slots: u32) -> BTreeMap<String, i64> {
+        let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+        let mut ballots: BTreeMap<String, Vote> = BTreeMap::new();
+        for number in 0..self.votes {
+            let vote = self.vote(number, slots);
+            *sums.entry(vote.counter.clone()).or_default() += vote.points;
+            if self.ballots.is_some()
+                && let Some(before) = ballots.insert(vote.voter.clone(), vote)
+            {
+                *sums.entry(before.counter).or_default() -= before.points;
+            }
+        }
+        sums
+    }
+}
+
+/// Casts the votes, and waits for the totals if that was asked for.
+///
+/// # Errors
+/// When a vote is refused or a total cannot be read.
+pub(super) async fn run(
+    place: &Place,
+    ballot_key: &str,
+    arguments: &GenerateArguments,
+) -> Result<Generated, String> {
+    let slots = place.rule.slot_count;
+    let expected = arguments.expected(slots);
+    let progress = ProgressBar::new(arguments.votes);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} votes, {per_sec}") {
+        progress.set_style(style);
+    }
+    let ballots = arguments.ballots.as_ref().map(|table| Ballots {
+        place,
+        table: table.clone(),
+        key: ballot_key.to_owned(),
+    });
+    let started = Instant::now();
+    cast_all(place, ballots.as_ref(), arguments, started, &progress).await?;
+    progress.finish_and_clear();
+    let took = started.elapsed();
+    let mut generated = Generated {
+        votes: arguments.votes,
+        took,
+        totals: expected.into_iter().map(|(counter, sum)| (counter, (sum, None))).collect(),
+        lag: None,
+        differs: false,
+    };
+    if let Some(seconds) = arguments.verify {
+        verify(place, &mut generated, Duration::from_secs(seconds)).await?;
+    }
+    Ok(generated)
+}
+
+async fn cast_all(
+    place: &Place,
+    ballots: Option<&Ballots<'_>>,
+    arguments: &GenerateArguments,
+    started: Instant,
+    progress: &ProgressBar,
+) -> Result<(), String> {
+    // With ballots the last vote of a voter counts, so votes of one voter must not overtake each
+    // other: all votes of a voter are in one lane, and lanes run beside each other.
+    let lanes = u64::from(VOTERS_AT_ONCE);
+    let lane_of = |vote: &Vote, number: u64| match ballots {
+        Some(_) => u64::from(slot_of_voter(&vote.voter, VOTERS_AT_ONCE)),
+        None => number % lanes,
+    };
+    let lanes = (0..lanes).map(async |lane| {
+        for number in 0..arguments.votes {
+            let vote = arguments.vote(number, place.rule.slot_count);
+            if lane_of(&vote, number) != lane {
+                continue;
+            }
+            if let Some(rate) = arguments.rate {
+                let due = Duration::from_micros(number.saturating_mul(1_000_000) / rate);
+                tokio::time::sleep_until((started + due).into()).await;
+            }
+            match ballots {
+                Some(ballots) => {
+                    let points = Number::from(vote.points);
+                    ballots.vote("all", &vote.voter, Some((&vote.counter, points))).await?;
+                }
+                None => add(place, &vote).await?,
+            }
+            progress.inc(1);
+        }
+        Ok::<(), String>(())
+    });
+    stream::iter(lanes).buffer_unordered(VOTERS_AT_ONCE as usize).try_collect().await
+}
+
+async fn add(place: &Place, vote: &Vote) -> Result<(), String> {
+    let points = AttributeValue::N(Number::from(vote.points));
+    let key = Counters::slot_key_text(&vote.counter, vote.slot);
+    place
+        .client
+        .update_item()
+        .table_name(&place.slots_table)
+        .key(&place.rule.slot_key, SdkValue::S(key))
+        .update_expression("ADD #value :points")
+        .expression_attribute_names("#value", &place.rule.slot_value)
+        .expression_attribute_values(":points", to_sdk_value(&points))
+        .send()
+        .await
+        .map(drop)
+        .map_err(|error| format!("a vote was refused: {}", error_text(&error)))
+}
+
+/// Reads the totals until they are right or the time is over.
+async fn verify(place: &Place, generated: &mut Generated, longest: Duration) -> Result<(), String> {
+    let started = Instant::now();
+    loop {
+        generated.differs = false;
+        for (counter, (expected, found)) in &mut generated.totals {
+            let sum = total_of(place, counter).await?.cells.sum();
+            *found = Some(sum);
+            generated.differs |= sum != Number::from(*expected);
+        }
+        if !generated.differs {
+            generated.lag = Some(started.elapsed());
+            return Ok(());
+        }
+        if started.elapsed() > longest {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: GenerateArguments,
+    }
+
+    fn arguments(flags: &[&str]) -> GenerateArguments {
+        Line::parse_from(["weir"].iter().chain(flags)).arguments
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_votes() {
+        let (one, two) = (arguments(&["--seed", "7"]), arguments(&["--seed", "8"]));
+        let votes = |arguments: &GenerateArguments| -> Vec<Vote> {
+            (0..500).map(|number| arguments.vote(number, 20)).collect()
+        };
+        assert_eq!(votes(&one), votes(&one));
+        assert_ne!(votes(&one), votes(&two));
+        let negative = votes(&one).iter().filter(|vote| vote.points < 0).count();
+        assert!((5..60).contains(&negative), "{negative}");
+        let hash = arguments(&["--spread", "hash"]);
+        let slots: BTreeMap<String, u32> =
+            votes(&hash).into_iter().map(|vote| (vote.voter, vote.slot)).collect();
+        assert!(votes(&hash).iter().all(|vote| slots[&vote.voter] == vote.slot));
+    }
+
+    #[test]
+    fn with_ballots_the_last_vote_of_each_voter_counts() {
+        let arguments = arguments(&["--ballots", "b", "--voters", "10", "--votes", "1000"]);
+        let mut last = BTreeMap::new();
+        for number in 0..1000 {
+            let vote = arguments.vote(number, 20);
+            last.insert(vote.voter.clone(), vote);
+        }
+        let sum: i64 = last.values().map(|vote| vote.points).sum();
+        assert_eq!(arguments.expected(20).values().sum::<i64>(), sum);
+    }
+}

@@ -1,0 +1,214 @@
+//! `weir editions`: versions of many items together. One is prepared while another is current, then
+//! published by one conditional write.
+//!
+//! Works against any DynamoDB endpoint. What may become of an edition, `rules::versions::edition`
+//! decides; reading is in `reading`, which is also the pattern for readers of one's own.
+
+mod compare;
+mod prepare;
+mod prune;
+mod reading;
+mod turn;
+
+use std::path::PathBuf;
+
+use aws_sdk_dynamodb::Client;
+use clap::{Args, Subcommand};
+use model::{Item, json};
+use rules::versions::edition::Edition;
+use serde_json::json;
+
+use crate::endpoint;
+use crate::exit::Exit;
+use crate::output::{self, Output, say, show};
+
+/// What to do with the editions of a set.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir editions prepare --from-table products\n  weir editions publish 1\n  weir editions prepare --through \"jq -c '.price.N = (.price.N | tonumber * 1.1 | tostring)'\"\n  weir editions check 2\n  weir editions publish 2\n  weir editions get '{\"productID\":{\"N\":\"7\"}}'\n  weir editions rollback\n  weir editions prune --keep 1\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, 4 refused"
+)]
+pub struct EditionsArguments {
+    #[command(subcommand)]
+    verb: EditionsVerb,
+    /// The set of items that have their editions together
+    #[arg(long, global = true, value_name = "NAME", default_value = "main")]
+    set: String,
+    /// The table of editions: string keys `edition` and `item`
+    #[arg(long, global = true, value_name = "TABLE", default_value = "editions")]
+    table: String,
+    /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
+    #[arg(long, global = true, value_name = "URL")]
+    endpoint: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum EditionsVerb {
+    /// List the editions, and which one is current
+    Ls,
+    /// Write the next edition; readers do not see it
+    Prepare(PrepareArguments),
+    /// Count an edition's items anew, and compare them with the current edition
+    Check {
+        /// The edition's number
+        number: u64,
+    },
+    /// Make an edition the current one, in one write
+    Publish {
+        /// The edition's number
+        number: u64,
+    },
+    /// Make the edition current that was so before
+    Rollback {
+        /// Another edition
+        #[arg(long, value_name = "NUMBER")]
+        to: Option<u64>,
+    },
+    /// Show an item of the current edition
+    Get {
+        /// The item's key in DynamoDB JSON
+        key: String,
+        /// Another edition
+        #[arg(long)]
+        number: Option<u64>,
+    },
+    /// Show all items of the current edition, one in a line, in DynamoDB JSON
+    Dump {
+        /// Another edition
+        #[arg(long)]
+        number: Option<u64>,
+    },
+    /// Remove editions; never the current one, nor the one before it
+    Prune {
+        /// Whole editions that are kept beside those two
+        #[arg(long, default_value_t = 0)]
+        keep: usize,
+        /// Only editions that were begun this many days ago: readers may still be reading others
+        #[arg(long, value_name = "DAYS", default_value_t = 1)]
+        days: u64,
+    },
+}
+
+/// What to make an edition of.
+#[derive(Clone, Debug, Args)]
+struct PrepareArguments {
+    /// The items of a table [default: the current edition's items]
+    #[arg(long, value_name = "TABLE")]
+    from_table: Option<String>,
+    /// The items in a file, one in a line, in DynamoDB JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "from_table")]
+    from_file: Option<PathBuf>,
+    /// A command that gets the items, one in a line, in DynamoDB JSON, and writes those of the new
+    /// edition in the same way
+    #[arg(long, value_name = "COMMAND")]
+    through: Option<String>,
+    /// The key attributes of the items [default: those of the table or of the current edition]
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    keys: Vec<String>,
+}
+
+/// The editions of a set, and how to reach them.
+struct Place {
+    client: Client,
+    table: String,
+    set: String,
+    /// The time, in epoch seconds.
+    now: u64,
+}
+
+/// Does what the flags ask for.
+///
+/// # Errors
+/// What could not be read or written, and what to do about it.
+pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    if arguments.set.is_empty() || arguments.set.contains('#') {
+        return Err("--set: a name has at least one character, and no `#`".to_owned());
+    }
+    let place = Place {
+        client: endpoint::client(&endpoint),
+        table: arguments.table,
+        set: arguments.set,
+        now: u64::try_from(endpoint::store_seconds(&endpoint).await).unwrap_or(0),
+    };
+    match arguments.verb {
+        EditionsVerb::Ls => list(&place, output).await,
+        EditionsVerb::Prepare(prepare) => {
+            let edition = prepare::run(&place, &prepare).await?;
+            show_editions(&[edition], 0, output);
+            Ok(Exit::Done)
+        }
+        EditionsVerb::Check { number } => compare::run(&place, number, output).await,
+        EditionsVerb::Publish { number } => refused(turn::publish(&place, number).await?),
+        EditionsVerb::Rollback { to } => refused(turn::roll_back(&place, to).await?),
+        EditionsVerb::Get { key, number } => get(&place, &key, number).await,
+        EditionsVerb::Dump { number } => {
+            let number = match number {
+                Some(number) => number,
+                None => reading::current(&place).await?,
+            };
+            reading::each(&place, number, |_, image| {
+                show(&format!("{}\n", json::item_to_string(&image)));
+                Ok(())
+            })
+            .await?;
+            Ok(Exit::Done)
+        }
+        EditionsVerb::Prune { keep, days } => {
+            let pruned = prune::run(&place, keep, days).await?;
+            let rows: Vec<_> =
+                pruned.iter().map(|(number, items)| vec![json!(number), json!(items)]).collect();
+            output::rows(output, &["edition", "items removed"], &rows);
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn refused(turned: Result<String, String>) -> Result<Exit, String> {
+    match turned {
+        Ok(done) => {
+            say(&done);
+            Ok(Exit::Done)
+        }
+        Err(refusal) => {
+            say(&refusal);
+            Ok(Exit::Refused)
+        }
+    }
+}
+
+async fn list(place: &Place, output: Output) -> Result<Exit, String> {
+    let head = reading::head(place).await?;
+    let editions = reading::editions(place).await?;
+    show_editions(&editions, head.current, output);
+    Ok(Exit::Done)
+}
+
+fn show_editions(editions: &[Edition], current: u64, output: Output) {
+    let row = |edition: &Edition| {
+        vec![
+            json!(edition.number),
+            json!(if edition.number == current { "current" } else { edition.state.as_str() }),
+            json!(edition.items),
+            json!(format!("{:016x}", edition.digest)),
+            json!(edition.at_seconds),
+        ]
+    };
+    let rows: Vec<_> = editions.iter().map(row).collect();
+    output::rows(output, &["edition", "state", "items", "digest", "begun"], &rows);
+}
+
+async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, String> {
+    let key: Item = json::item_from_str(key).map_err(|error| format!("`{key}`: {error}"))?;
+    let key = json::item_to_string(&key);
+    let found = match number {
+        Some(number) => reading::item(place, number, &key).await?,
+        None => reading::current_item(place, &key).await?,
+    };
+    match found {
+        Some(image) => {
+            show(&format!("{}\n", json::item_to_string(&image)));
+            Ok(Exit::Done)
+        }
+        None => Err(format!("no item has the key {key} in this edition")),
+    }
+}

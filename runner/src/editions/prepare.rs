@@ -1,0 +1,303 @@
+//! `weir editions prepare`: writes the next edition, item by item, from a table, a file or the
+//! current edition, through a command if one is given.
+//!
+//! The number is taken first, by a conditional write of the head, so two who prepare write to
+//! different editions. Who dies leaves an edition that is `preparing`; it is never published.
+
+use std::collections::HashSet;
+use std::process::Stdio;
+
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::types::{
+    AttributeValue as SdkValue, Put, PutRequest, TransactWriteItem, WriteRequest,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{Item, json};
+use rules::versions::edition::{
+    Digest, EDITION_ITEM, EDITION_PARTITION, EDITION_STATE, Edition, EditionState, hash_of,
+    item_of_edition, key_of, records_key,
+};
+use rules::versions::version_text;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, Command};
+use tokio::sync::mpsc;
+
+use super::turn::{is_cancelled, put_head};
+use super::{Place, PrepareArguments, reading};
+use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
+
+/// Items in one request, as DynamoDB takes them.
+const BATCH_ITEMS: usize = 25;
+/// Requests that are under way at the same time.
+const BATCHES_AT_ONCE: usize = 8;
+/// Items between reader, command and writer.
+const QUEUE_ITEMS: usize = 1_000;
+/// Items of one edition: a hash of each key is held, to find two with the same key.
+const ITEMS_MAX: u64 = 50_000_000;
+/// Attempts at what a throttled table left out.
+const ATTEMPTS_MAX: u32 = 12;
+
+/// Writes the next edition.
+///
+/// # Errors
+/// What is wrong with the items or could not be written. The edition is then never published; `weir
+/// editions prune` removes it.
+pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition, String> {
+    let head = reading::head(place).await?;
+    let keys = keys(place, arguments, head.current).await?;
+    let edition = begin(place, keys).await?;
+    let (to_read, items) = mpsc::channel::<Item>(QUEUE_ITEMS);
+    let read = read(place, arguments, head.current, to_read);
+    let digest = match &arguments.through {
+        None => tokio::try_join!(read, write(place, &edition, items))?.1,
+        Some(command) => {
+            let (to_write, changed) = mpsc::channel::<Item>(QUEUE_ITEMS);
+            let through = through(command, items, to_write);
+            tokio::try_join!(read, through, write(place, &edition, changed))?.2
+        }
+    };
+    finish(place, edition, digest).await
+}
+
+async fn keys(
+    place: &Place,
+    arguments: &PrepareArguments,
+    current: u64,
+) -> Result<Vec<String>, String> {
+    if !arguments.keys.is_empty() {
+        return Ok(arguments.keys.clone());
+    }
+    if let Some(table) = &arguments.from_table {
+        let keys = key_attributes(&place.client, table).await?;
+        return Ok(keys.into_iter().map(|(name, _)| name).collect());
+    }
+    match current {
+        0 => {
+            Err("there is no edition yet: say --from-table, or --from-file with --keys".to_owned())
+        }
+        current => Ok(reading::known_edition(place, current).await?.keys),
+    }
+}
+
+/// Takes the next number. Somebody else may take one at the same time, so it is tried again.
+async fn begin(place: &Place, keys: Vec<String>) -> Result<Edition, String> {
+    for _ in 0..ATTEMPTS_MAX {
+        let head = reading::head(place).await?;
+        let next = head.with_next();
+        let edition = Edition {
+            number: next.latest,
+            state: EditionState::Preparing,
+            items: 0,
+            digest: 0,
+            at_seconds: place.now,
+            keys: keys.clone(),
+        };
+        let record = Put::builder()
+            .table_name(&place.table)
+            .set_item(Some(to_sdk_item(&edition.to_item(&place.set))))
+            .condition_expression("attribute_not_exists(#state)")
+            .expression_attribute_names("#state", EDITION_STATE)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let request = place
+            .client
+            .transact_write_items()
+            .transact_items(put_head(place, head, next)?)
+            .transact_items(TransactWriteItem::builder().put(record).build());
+        match request.send().await {
+            Ok(_) => return Ok(edition),
+            Err(error) if is_cancelled(error.code()) => {}
+            Err(error) => return Err(format!("no edition was begun: {}", error_text(&error))),
+        }
+    }
+    Err("others begin editions all the time: try again".to_owned())
+}
+
+/// Reads the items to begin with.
+async fn read(
+    place: &Place,
+    arguments: &PrepareArguments,
+    current: u64,
+    to: mpsc::Sender<Item>,
+) -> Result<(), String> {
+    let gone = || "the items are not read any more".to_owned();
+    if let Some(table) = &arguments.from_table {
+        let scan = place.client.scan().table_name(table).consistent_read(true);
+        let mut items = scan.into_paginator().items().send();
+        while let Some(item) = items.next().await {
+            let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
+            let item = item.map_err(|error| format!("cannot read table `{table}`: {error}"))?;
+            to.send(item).await.map_err(|_| gone())?;
+        }
+        return Ok(());
+    }
+    if let Some(path) = &arguments.from_file {
+        let place = path.display().to_string();
+        let file = tokio::fs::File::open(path).await;
+        let file = file.map_err(|error| format!("cannot read `{place}`: {error}"))?;
+        return send_lines(BufReader::new(file), &place, &to).await;
+    }
+    for part in 0..rules::versions::edition::EDITION_PARTS {
+        let mut items = Vec::new();
+        reading::each_of_part(place, current, part, &mut |_, image| {
+            items.push(image);
+            Ok(())
+        })
+        .await?;
+        for item in items {
+            to.send(item).await.map_err(|_| gone())?;
+        }
+    }
+    Ok(())
+}
+
+/// Items in lines of DynamoDB JSON.
+async fn send_lines(
+    text: impl tokio::io::AsyncBufRead + Unpin,
+    place: &str,
+    to: &mpsc::Sender<Item>,
+) -> Result<(), String> {
+    let (mut lines, mut number) = (text.lines(), 0u64);
+    while let Some(line) = lines.next_line().await.map_err(|error| format!("{place}: {error}"))? {
+        number += 1;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let item = json::item_from_str(&line);
+        let item = item.map_err(|error| format!("{place}, line {number}: {error}"))?;
+        to.send(item).await.map_err(|_| "the items are not read any more".to_owned())?;
+    }
+    Ok(())
+}
+
+/// Hands the items to a command and takes those that it writes.
+async fn through(
+    command: &str,
+    mut from: mpsc::Receiver<Item>,
+    to: mpsc::Sender<Item>,
+) -> Result<(), String> {
+    let failed = |reason: String| format!("--through `{command}`: {reason}");
+    let mut child = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| failed(error.to_string()))?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
+        return Err(failed("it has no input or output".to_owned()));
+    };
+    let feeding = async { feed(stdin, &mut from).await.map_err(|error| failed(error.to_string())) };
+    let reading = send_lines(BufReader::new(stdout), "what it wrote", &to);
+    let reading = async { reading.await.map_err(failed) };
+    tokio::try_join!(feeding, reading)?;
+    let status = child.wait().await.map_err(|error| failed(error.to_string()))?;
+    if status.success() { Ok(()) } else { Err(failed(format!("it ended with {status}"))) }
+}
+
+async fn feed(mut stdin: ChildStdin, from: &mut mpsc::Receiver<Item>) -> std::io::Result<()> {
+    while let Some(item) = from.recv().await {
+        let line = json::item_to_string(&item) + "\n";
+        match stdin.write_all(line.as_bytes()).await {
+            Ok(()) => {}
+            // A command that does not want the rest, such as `head`; its exit code says the rest.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                while from.recv().await.is_some() {}
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    stdin.shutdown().await
+}
+
+/// Writes the items of the edition; two with one key are an error.
+async fn write(
+    place: &Place,
+    edition: &Edition,
+    items: mpsc::Receiver<Item>,
+) -> Result<Digest, String> {
+    let progress = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} items, {per_sec}") {
+        progress.set_style(style);
+    }
+    let (mut digest, mut seen) = (Digest::default(), HashSet::new());
+    let items = stream::unfold(items, async |mut items| Some((items.recv().await?, items)));
+    let requests = items.map(|item| {
+        let key = key_of(&item, &edition.keys);
+        let key = key.ok_or_else(|| {
+            let (text, keys) = (json::item_to_string(&item), edition.keys.join(", "));
+            format!("an item lacks a key attribute ({keys}): {text}")
+        })?;
+        if !seen.insert(hash_of(&key)) {
+            return Err(format!("two items have the key {key}"));
+        }
+        digest.add(&item);
+        if digest.items > ITEMS_MAX {
+            return Err(format!("an edition has up to {ITEMS_MAX} items"));
+        }
+        progress.inc(1);
+        let item = item_of_edition(&place.set, edition.number, &key, &item);
+        let put = PutRequest::builder().set_item(Some(to_sdk_item(&item))).build();
+        let put = put.map_err(|error| error.to_string())?;
+        Ok(WriteRequest::builder().put_request(put).build())
+    });
+    let written = requests
+        .try_chunks(BATCH_ITEMS)
+        .map_err(|error| error.1)
+        .map_ok(|batch| write_batch(place, batch))
+        .try_buffer_unordered(BATCHES_AT_ONCE)
+        .try_collect::<()>()
+        .await;
+    progress.finish_and_clear();
+    written.map(|()| digest)
+}
+
+/// Writes a batch, and what a throttled table left out of it.
+pub(super) async fn write_batch(
+    place: &Place,
+    mut requests: Vec<WriteRequest>,
+) -> Result<(), String> {
+    for attempt in 0..ATTEMPTS_MAX {
+        let answer = place.client.batch_write_item().request_items(&place.table, requests).send();
+        let answer = answer.await.map_err(|error| {
+            format!("cannot write table `{}`: {}", place.table, error_text(&error))
+        })?;
+        let left = answer.unprocessed_items.into_iter().flatten().flat_map(|(_, left)| left);
+        requests = left.collect();
+        if requests.is_empty() {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10 << attempt.min(9))).await;
+    }
+    Err(format!("table `{}` is throttled: items stay unprocessed", place.table))
+}
+
+/// The edition is whole.
+async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Edition, String> {
+    let ready =
+        Edition { state: EditionState::Ready, items: digest.items, digest: digest.sum, ..edition };
+    let request = place
+        .client
+        .put_item()
+        .table_name(&place.table)
+        .set_item(Some(to_sdk_item(&ready.to_item(&place.set))))
+        .condition_expression("#state = :preparing")
+        .expression_attribute_names("#state", EDITION_STATE)
+        .expression_attribute_values(
+            ":preparing",
+            SdkValue::S(EditionState::Preparing.as_str().to_owned()),
+        );
+    match request.send().await {
+        Ok(_) => Ok(ready),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Err(format!(
+            "edition {} was pruned while it was prepared ({EDITION_PARTITION} `{}`, {EDITION_ITEM} `{}`)",
+            ready.number,
+            records_key(&place.set),
+            version_text(ready.number)
+        )),
+        Err(error) => Err(format!("edition {}: {}", ready.number, error_text(&error))),
+    }
+}

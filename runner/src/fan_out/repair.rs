@@ -1,0 +1,62 @@
+//! `weir fan-out repair`: the function looks at every copy of a rule, invocation by invocation.
+//!
+//! Each answer says where the next one begins. Looking twice changes nothing, so a repair that was
+//! stopped goes on anywhere.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::endpoint::Running;
+use crate::exit::Exit;
+use crate::invoke::invoke;
+use crate::output::{self, Output, say};
+
+/// Repairs the copies of some rules.
+///
+/// # Errors
+/// When nothing is running or the function fails; what was looked at stays right.
+pub(super) async fn run(
+    function: &str,
+    rules: &[String],
+    after: Option<&str>,
+    output: Output,
+) -> Result<Exit, String> {
+    let running = Running::read()?;
+    let function = running.function(function)?;
+    let mut after: Option<Value> = match after {
+        None => None,
+        Some(text) => {
+            Some(serde_json::from_str(text).map_err(|error| format!("--after `{text}`: {error}"))?)
+        }
+    };
+    let (mut rows, mut is_left) = (Vec::new(), false);
+    for rule in rules {
+        let mut sums = [0u64; 3];
+        // Each answer is further on, so there are at most as many as copies.
+        loop {
+            let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
+            let invoked = invoke(&running, function, Bytes::from(event)).await?;
+            let answer: Value = serde_json::from_slice(&invoked.body).unwrap_or_default();
+            if invoked.failed {
+                let reason =
+                    answer.get("errorMessage").and_then(Value::as_str).unwrap_or("no reason");
+                return Err(format!("`{function}` failed: {reason}"));
+            }
+            for (sum, name) in sums.iter_mut().zip(["copies", "repaired", "postponed"]) {
+                *sum += answer
+                    .pointer(&format!("/checked/{name}"))
+                    .and_then(Value::as_u64)
+                    .unwrap_or(0);
+            }
+            after = answer.get("after").filter(|after| !after.is_null()).cloned();
+            match &after {
+                Some(key) => say(&format!("{rule}: {} copies, go on after {key}", sums[0])),
+                None => break,
+            }
+        }
+        is_left |= sums[2] > 0;
+        rows.push(vec![json!(rule), json!(sums[0]), json!(sums[1]), json!(sums[2])]);
+    }
+    output::rows(output, &["rule", "copies", "repaired", "postponed"], &rows);
+    Ok(if is_left { Exit::Differences } else { Exit::Done })
+}

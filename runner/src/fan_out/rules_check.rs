@@ -1,0 +1,96 @@
+//! `weir fan-out check`: what is wrong with the rules, or with the tables that they name.
+//!
+//! Nothing is written.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, StreamViewType, TableDescription};
+use rules::fan_out::{CopyRule, TableShape, check_tables};
+use serde_json::json;
+
+use crate::exit::Exit;
+use crate::load::error_text;
+use crate::output::{self, Output, say};
+
+/// Checks rules, and with a client their tables.
+///
+/// # Errors
+/// When the endpoint does not answer.
+pub(super) async fn run(
+    rules: Result<Vec<CopyRule>, String>,
+    client: Option<&Client>,
+    output: Output,
+) -> Result<Exit, String> {
+    let rules = match rules {
+        Ok(rules) => rules,
+        Err(problem) => {
+            say(&problem);
+            return Ok(Exit::Differences);
+        }
+    };
+    let mut shapes: BTreeMap<String, Result<TableShape, String>> = BTreeMap::new();
+    let (mut rows, mut is_wrong) = (Vec::new(), false);
+    for rule in &rules {
+        let verdict = match client {
+            None => Ok(()),
+            Some(client) => {
+                for table in [&rule.origin, &rule.target] {
+                    if !shapes.contains_key(table) {
+                        shapes.insert(table.clone(), shape_of(client, table).await);
+                    }
+                }
+                check(rule, &shapes)
+            }
+        };
+        is_wrong |= verdict.is_err();
+        rows.push(vec![
+            json!(rule.name),
+            json!(format!("{} -> {}", rule.origin, rule.target)),
+            json!(rule.attributes.len()),
+            json!(verdict.err().unwrap_or_else(|| "in order".to_owned())),
+        ]);
+    }
+    output::rows(output, &["rule", "tables", "attributes", "finding"], &rows);
+    Ok(if is_wrong { Exit::Differences } else { Exit::Done })
+}
+
+fn check(
+    rule: &CopyRule,
+    shapes: &BTreeMap<String, Result<TableShape, String>>,
+) -> Result<(), String> {
+    let shape = |table: &String| match shapes.get(table) {
+        Some(shape) => shape.as_ref().map_err(Clone::clone),
+        None => Err(format!("table `{table}` was not looked at")),
+    };
+    check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?)
+}
+
+async fn shape_of(client: &Client, table: &str) -> Result<TableShape, String> {
+    let answer = client.describe_table().table_name(table).send().await;
+    let answer = answer.map_err(|error| format!("table `{table}`: {}", error_text(&error)))?;
+    let described = answer.table.ok_or_else(|| format!("table `{table}` has no description"))?;
+    Ok(shape(&described))
+}
+
+fn shape(table: &TableDescription) -> TableShape {
+    let partition_key = |schema: &[KeySchemaElement]| {
+        let hash = schema.iter().find(|element| element.key_type() == &KeyType::Hash);
+        hash.map(|element| element.attribute_name().to_owned()).unwrap_or_default()
+    };
+    let global = table.global_secondary_indexes().iter();
+    let global = global.map(|index| (index.index_name(), index.key_schema()));
+    let local = table.local_secondary_indexes().iter();
+    let local = local.map(|index| (index.index_name(), index.key_schema()));
+    let indexes = global.chain(local);
+    let indexes =
+        indexes.filter_map(|(name, schema)| Some((name?.to_owned(), partition_key(schema))));
+    let view = table.stream_specification().and_then(|stream| stream.stream_view_type());
+    let keys = table.key_schema().iter().map(|element| element.attribute_name().to_owned());
+    TableShape {
+        name: table.table_name().unwrap_or_default().to_owned(),
+        keys: keys.collect(),
+        has_both_images: view == Some(&StreamViewType::NewAndOldImages),
+        indexes: indexes.collect(),
+    }
+}

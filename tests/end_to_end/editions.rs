@@ -1,0 +1,124 @@
+//! `weir editions` against a store: whatever is prepared, published and rolled back, a reader sees
+//! one whole edition.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::process::{LocalStore, weir};
+
+const ITEMS: usize = 120;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A set of editions in a store.
+struct Editions<'f> {
+    folder: &'f Path,
+    url: String,
+}
+
+impl Editions<'_> {
+    fn run(&self, arguments: &[&str]) -> Output {
+        let all = [&["editions", "--endpoint", &self.url][..], arguments].concat();
+        weir(self.folder, &all)
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn code(&self, arguments: &[&str]) -> i32 {
+        self.run(arguments).status.code().unwrap()
+    }
+
+    /// What `price` is in every item of the current edition; one value when it is whole.
+    fn price(&self) -> String {
+        let dump = self.ok(&["dump"]);
+        let items: Vec<Value> = dump.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(items.len(), ITEMS);
+        let price = items[0]["price"]["N"].as_str().unwrap().to_owned();
+        assert!(items.iter().all(|item| item["price"]["N"] == *price), "a mixed edition: {dump}");
+        price
+    }
+}
+
+fn create_table(store: &LocalStore) {
+    let attribute = |name: &str| json!({"AttributeName": name, "AttributeType": "S"});
+    let key = |name: &str, kind: &str| json!({"AttributeName": name, "KeyType": kind});
+    store.endpoint.ok(
+        "CreateTable",
+        &json!({
+            "TableName": "editions", "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [attribute("edition"), attribute("item")],
+            "KeySchema": [key("edition", "HASH"), key("item", "RANGE")],
+        }),
+    );
+}
+
+#[test]
+fn readers_see_one_whole_edition() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    create_table(&store);
+    let editions =
+        Editions { folder: folder.path(), url: format!("http://{}", store.endpoint.address()) };
+    let lines: String = (0..ITEMS)
+        .map(|number| format!("{{\"id\":{{\"N\":\"{number}\"}},\"price\":{{\"N\":\"1.10\"}}}}\n"))
+        .collect();
+    fs::write(folder.path().join("items.ndjson"), lines).unwrap();
+    assert_eq!(editions.code(&["dump"]), 1, "nothing is current yet");
+    editions.ok(&["prepare", "--from-file", "items.ndjson", "--keys", "id"]);
+    editions.ok(&["publish", "1"]);
+    assert_eq!(editions.price(), "1.1");
+
+    let (stop, read) = (AtomicBool::new(false), std::sync::atomic::AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let price = editions.price();
+                assert!(["1.1", "2.2"].contains(&price.as_str()), "{price}");
+                read.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        turn(&editions);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(read.into_inner() > 0);
+}
+
+fn turn(editions: &Editions<'_>) {
+    editions.ok(&["prepare", "--through", r#"sed 's/"N":"1\.1"/"N":"2.2"/'"#]);
+    let key = r#"{"id":{"N":"7"}}"#;
+    assert!(editions.ok(&["get", key]).contains("1.1"), "what is prepared is not seen");
+    let check = editions.ok(&["check", "2", "--output", "json"]);
+    let check: Value = serde_json::from_str(&check).unwrap();
+    assert_eq!(check[0]["changed"], ITEMS, "{check}");
+    assert_eq!(check[0]["whole"], true, "{check}");
+    editions.ok(&["publish", "2"]);
+    editions.ok(&["publish", "2"]);
+    assert!(editions.ok(&["get", key]).contains("2.2"));
+    assert_eq!(editions.code(&["publish", "1"]), 4, "it is older than the current one");
+    editions.ok(&["rollback"]);
+    assert_eq!(editions.price(), "1.1");
+    editions.ok(&["rollback"]);
+    assert_eq!(editions.price(), "2.2");
+
+    // What is not whole cannot be published; it can be pruned, and the other two cannot.
+    for through in ["head -n 1; exit 3", "cat; echo '{\"id\":{\"N\":\"7\"}}'", "echo x"] {
+        assert_eq!(editions.code(&["prepare", "--through", through]), 1, "{through}");
+    }
+    assert_eq!(editions.code(&["publish", "3"]), 4);
+    editions.ok(&["prune", "--days", "0"]);
+    let left = editions.ok(&["ls", "--output", "json"]);
+    let left: Value = serde_json::from_str(&left).unwrap();
+    let numbers: Vec<_> = left.as_array().unwrap().iter().map(|e| e["edition"].clone()).collect();
+    assert_eq!(numbers, [json!(1), json!(2)], "{left}");
+    assert_eq!(editions.code(&["publish", "3"]), 1, "it is gone");
+}
