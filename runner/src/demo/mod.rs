@@ -206,16 +206,7 @@ fn text_report(
         edits.checked_histories,
         edits.lag.as_secs_f64(),
     );
-    let _ = writeln!(
-        out,
-        " [4/5] fan-out   {} renames of {} products while {} order lines are created, {} instance killed at work\n       \
-         no line carries an old name, {:.1} s behind the last write",
-        copies.renames,
-        copies.products,
-        copies.lines,
-        copies.kills,
-        copies.lag.as_secs_f64(),
-    );
+    out.push_str(&copies_text(copies));
     out.push_str(&orders_text(orders));
     write_times(&mut out, times, took);
     let _ = writeln!(
@@ -234,6 +225,18 @@ fn text_report(
     );
     let _ = writeln!(out, "   cargo run -- load --help            load your own CSV or JSON");
     out
+}
+
+fn copies_text(copies: &copies::Outcome) -> String {
+    format!(
+        " [4/5] fan-out   {} renames of {} products while {} order lines are created, {} instance killed at work\n       \
+         no line carries an old name, {:.1} s behind the last write\n",
+        copies.renames,
+        copies.products,
+        copies.lines,
+        copies.kills,
+        copies.lag.as_secs_f64(),
+    )
 }
 
 fn orders_text(orders: &orders::Outcome) -> String {

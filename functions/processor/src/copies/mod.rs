@@ -203,7 +203,12 @@ impl<T: CopyTables> Copies<T> {
             }
         };
         if let Some(job) = job {
-            self.work(rule, origin, job, PAGES_AT_ONCE, deadline).await?;
+            let work = self.work(rule, origin, job, PAGES_AT_ONCE, deadline);
+            match deadline.half_way().limit(work).await {
+                // The job's own record goes on with it; the stream of the origins does not wait.
+                Ok(()) | Err(Failure::Retry(_)) => {}
+                Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+            }
         }
         Ok(applied)
     }

@@ -14,7 +14,8 @@ use rules::fan_out::{
 use rules::{Found, Join as _, Rule, fold};
 use serde_json::{Value, json as value};
 
-use super::seeds::{Draws, Shards, World, number, records_of};
+use super::seeds::{World, number, records_of};
+use super::shards::{Draws, Shards};
 use crate::mapping::{Delivery, ShardId, mix};
 
 const ARN: &str = "arn:aws:dynamodb:us-east-1:000000000000:table";

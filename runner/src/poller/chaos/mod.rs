@@ -8,6 +8,8 @@ mod plan;
 mod fan_out_seeds;
 #[cfg(test)]
 mod seeds;
+#[cfg(test)]
+mod shards;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
