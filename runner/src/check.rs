@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::output::{Output, say, show};
-use crate::template::{Diagnostic, Diagnostics, Severity, Stack};
+use crate::template::{Diagnostic, Diagnostics, NotEmulated, Severity, Stack};
 
 /// How to judge.
 #[derive(Clone, Debug, Args)]
@@ -39,6 +39,9 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
             if more > 0 {
                 say(&format!("and {more} more\n"));
             }
+            if let Some(stack) = stack {
+                say_not_emulated(stack);
+            }
             show(&format!("{}\n", summary(errors + more, warnings, stack)));
         }
         Output::Json => {
@@ -46,6 +49,7 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
             let document = json!({
                 "schema": "weir.check/v1", "errors": errors + more, "warnings": warnings,
                 "findings": findings,
+                "not_emulated": stack.map(|stack| stack.not_emulated.iter().map(place).collect::<Vec<_>>()),
             });
             show(&format!("{document}\n"));
         }
@@ -56,6 +60,20 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
         (Some(_), 1..) if arguments.deny_warnings => Exit::Differences,
         (Some(_), _) => Exit::Done,
     }
+}
+
+/// What of the template this machine does not carry out, each reason with all its places.
+fn say_not_emulated(stack: &Stack) {
+    for (reason, places) in stack.not_emulated_by_reason() {
+        say(&format!("not here: {reason}: {}", places.join(", ")));
+    }
+}
+
+fn place(entry: &NotEmulated) -> Value {
+    json!({
+        "resource": entry.resource, "property": entry.property, "line": entry.at.line,
+        "instead": entry.instead,
+    })
 }
 
 fn summary(errors: usize, warnings: usize, stack: Option<&Stack>) -> String {

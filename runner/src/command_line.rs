@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::archive::{self, ArchiveArguments};
@@ -120,13 +120,26 @@ pub async fn run() -> ExitCode {
         .with_target(false)
         .without_time()
         .init();
-    match carry_out(CommandLine::parse()).await {
+    let matches = examples_first(CommandLine::command()).get_matches();
+    let line = CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match carry_out(line).await {
         Ok(exit) => exit.into(),
         Err(error) => {
             show_error(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// The help of every verb, with its examples before its flags: most who ask want one to copy.
+fn examples_first(command: clap::Command) -> clap::Command {
+    let own = match command.get_after_help() {
+        Some(_) => command.help_template(
+            "{before-help}{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}",
+        ),
+        None => command,
+    };
+    own.mut_subcommands(examples_first)
 }
 
 async fn carry_out(line: CommandLine) -> Result<Exit, String> {
@@ -143,11 +156,17 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Ok(Exit::Done)
         }
         Verb::Up(arguments) => {
-            up::run(&arguments, stack()?, &folder_of(&line.template)).await?;
+            let mut context = context(&line.parameters)?;
+            if let Some(region) = arguments.chosen_region() {
+                context.region = region;
+            }
+            let stack =
+                parse_template(&line.template, &context)?.map_err(|error| error.to_string())?;
+            up::run(&arguments, stack, &folder_of(&line.template)).await?;
             Ok(Exit::Done)
         }
         Verb::Check(arguments) => {
-            let read = parse_template(&line.template, &line.parameters)?;
+            let read = parse_template(&line.template, &context(&line.parameters)?)?;
             Ok(check::run(&arguments, output, &read))
         }
         Verb::Load(arguments) => carry_out_load(arguments).await,
@@ -205,18 +224,11 @@ fn folder_of(template: &Path) -> PathBuf {
 
 /// Reads the template and shows what is to be known about it.
 fn read_stack(template: &Path, parameters: &[String]) -> Result<Stack, String> {
-    parse_template(template, parameters)?.map_err(|error| error.to_string())
+    parse_template(template, &context(parameters)?)?.map_err(|error| error.to_string())
 }
 
-/// Reads the template; the outer error is that there is none to read.
-fn parse_template(
-    template: &Path,
-    parameters: &[String],
-) -> Result<Result<Stack, Diagnostics>, String> {
-    let name = template.display().to_string();
-    let text = std::fs::read_to_string(template).map_err(|error| {
-        format!("cannot read `{name}`: {error}\n  = help: run weir where template.yaml is, or name it with --template FILE")
-    })?;
+/// What the command line says of a template beside its text.
+fn context(parameters: &[String]) -> Result<Context, String> {
     let mut given = BTreeMap::new();
     for parameter in parameters {
         let (name, value) = parameter
@@ -224,8 +236,19 @@ fn parse_template(
             .ok_or_else(|| format!("--parameter `{parameter}` is not NAME=VALUE"))?;
         given.insert(name.to_owned(), value.to_owned());
     }
-    let context = Context { parameters: given, ..Context::default() };
-    Ok(crate::template::read(&name, &text, &context))
+    Ok(Context { parameters: given, ..Context::default() })
+}
+
+/// Reads the template; the outer error is that there is none to read.
+fn parse_template(
+    template: &Path,
+    context: &Context,
+) -> Result<Result<Stack, Diagnostics>, String> {
+    let name = template.display().to_string();
+    let text = std::fs::read_to_string(template).map_err(|error| {
+        format!("cannot read `{name}`: {error}\n  = help: run weir where template.yaml is, or name it with --template FILE")
+    })?;
+    Ok(crate::template::read(&name, &text, context))
 }
 
 fn show_error(text: &str) {
@@ -244,5 +267,119 @@ mod tests {
     #[test]
     fn the_flags_are_sound() {
         CommandLine::command().debug_assert();
+    }
+
+    /// The words of a command line in a document or a help text: quotes, a comment, and what a shell
+    /// does with the output are left out.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
+        let mut in_variable = false;
+        for letter in line.chars() {
+            match (letter, quote) {
+                (letter, Some(open)) if letter == open => quote = None,
+                (letter, Some(_)) => word.push(letter),
+                ('\'' | '"', None) => (quote, begun) = (Some(letter), true),
+                ('#' | '>' | '|', None) if word.is_empty() && !begun => return words,
+                // A variable of the shell, such as a process's id, stands for a number.
+                ('$', None) => {
+                    word.push('1');
+                    begun = true;
+                    in_variable = true;
+                }
+                (letter, None) if in_variable && !letter.is_whitespace() => {}
+                (letter, None) if letter.is_whitespace() => {
+                    in_variable = false;
+                    if begun || !word.is_empty() {
+                        words.push(std::mem::take(&mut word));
+                    }
+                    begun = false;
+                }
+                (letter, None) => word.push(letter),
+            }
+        }
+        if begun || !word.is_empty() {
+            words.push(word);
+        }
+        words
+    }
+
+    /// Whether the flags of a documented command exist, with as many values as they need.
+    fn check(line: &str, place: &str) -> usize {
+        let mut count = 0;
+        for part in line.split("&&") {
+            // What another program writes into `weir` is not its command line.
+            let part = part.rsplit(" | weir ").next().map_or(part, |last| last);
+            let part = part.trim();
+            let part = match line.contains(" | weir ") {
+                true => format!("weir {part}"),
+                false => part.replacen("cargo run -- ", "weir ", 1),
+            };
+            // Capitals stand for what the reader fills in; a process's id is a number.
+            let words = words(&part.replace(" PID", " 1"));
+            if words.first().map(String::as_str) != Some("weir") {
+                continue;
+            }
+            count += 1;
+            if let Err(error) = examples_first(CommandLine::command()).try_get_matches_from(&words)
+            {
+                let is_help = error.kind() == clap::error::ErrorKind::DisplayHelp;
+                assert!(is_help, "{place}: `{part}`: {error}");
+            }
+        }
+        count
+    }
+
+    fn check_help(command: &clap::Command, path: &str, without: &mut Vec<String>) -> usize {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let help = help.replace("\\\n    ", "");
+        let examples = help.strip_prefix("Examples:\n").unwrap_or_default();
+        // Explanations stand two or more spaces behind a command.
+        let lines = examples.lines().take_while(|line| !line.is_empty());
+        let commands = lines.map(|line| line.trim().split("  ").next().unwrap_or_default());
+        let mut count = commands.map(|line| check(line, path)).sum();
+        if count == 0 && !command.has_subcommands() {
+            without.push(path.to_owned());
+        }
+        for inner in command.get_subcommands() {
+            count += check_help(inner, &format!("{path} {}", inner.get_name()), without);
+        }
+        count
+    }
+
+    #[test]
+    fn every_example_of_the_help_is_a_command_that_there_is() {
+        let command = CommandLine::command();
+        let mut without = Vec::new();
+        assert!(check_help(&command, "weir", &mut without) >= 30);
+        // Every verb has examples; a verb's own small actions are among the verb's.
+        let lacking: Vec<_> = without.iter().filter(|path| path.split(' ').count() == 2).collect();
+        assert!(lacking.is_empty(), "without examples: {lacking:?}");
+    }
+
+    #[test]
+    fn help_shows_the_examples_before_the_flags() {
+        let mut command = examples_first(CommandLine::command());
+        let up = command.find_subcommand_mut("up").unwrap().render_long_help().to_string();
+        assert!(up.find("Examples:").unwrap() < up.find("Options:").unwrap(), "{up}");
+    }
+
+    #[test]
+    fn every_command_of_the_documents_is_one_that_there_is() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut pages = vec![root.join("README.md"), root.join("examples/hello-stream/README.md")];
+        let docs = std::fs::read_dir(root.join("docs")).unwrap();
+        pages.extend(docs.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()));
+        let mut count = 0;
+        for page in pages {
+            let text = std::fs::read_to_string(&page).unwrap();
+            // Every other piece between fences is a block; its lines may go on behind a backslash.
+            for block in text.split("```").skip(1).step_by(2) {
+                let block = block.replace("\\\n", " ");
+                for line in block.lines().skip(1) {
+                    count += check(line.trim_start_matches("$ "), &page.display().to_string());
+                }
+            }
+        }
+        assert!(count >= 8, "only {count} commands found");
     }
 }

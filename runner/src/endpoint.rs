@@ -32,7 +32,7 @@ pub(crate) struct Running {
     pub(crate) schema: String,
     /// The process.
     pub(crate) process: u32,
-    /// The store's endpoint.
+    /// The store's endpoint; empty on AWS.
     pub(crate) dynamodb: String,
     /// The S3 endpoint.
     pub(crate) s3: String,
@@ -101,10 +101,17 @@ pub(crate) fn find(flag: Option<&str>) -> Result<String, String> {
     if let Ok(url) = std::env::var("AWS_ENDPOINT_URL_DYNAMODB") {
         return Ok(url);
     }
-    Running::read().map(|running| running.dynamodb).map_err(|_| {
-        "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
-            .to_owned()
-    })
+    match Running::read() {
+        Ok(running) if running.dynamodb.is_empty() => Err(
+            "the running `weir up` is on AWS; this command is for a local store: name one with --endpoint URL"
+                .to_owned(),
+        ),
+        Ok(running) => Ok(running.dynamodb),
+        Err(_) => Err(
+            "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
+                .to_owned(),
+        ),
+    }
 }
 
 /// An answer over HTTP.

@@ -15,7 +15,7 @@ use crate::output::{self, Output};
 /// What to do with partitions.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir partitions show votes\n  weir partitions hot votes\n  weir partitions split votes\n  weir partitions split votes --partition 2 --at 9223372036854775808"
+    after_help = "Examples:\n  weir partitions show votes\n  weir partitions hot votes\n  weir partitions split votes --partition 2 --at 10000000000000000000\n  weir partitions split votes"
 )]
 pub struct PartitionsArguments {
     /// The action

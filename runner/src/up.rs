@@ -18,7 +18,7 @@ pub(crate) const INVOKE_PORT: u16 = 9001;
 /// How to run the template.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir up\n  weir up --port 8001 --s3-port 9091 --directory .weir/other"
+    after_help = "Examples:\n  weir up\n  weir up --port 8001 --s3-port 9091 --directory .weir/other\n  weir up --chaos 42\n  weir up --store aws --region eu-west-1                # functions here, tables on AWS\n  weir up --invoke-url http://127.0.0.1:9000            # functions run by cargo lambda watch"
 )]
 pub struct UpArguments {
     /// The port of the store; 0 takes a free one
@@ -40,6 +40,37 @@ pub struct UpArguments {
     /// crashes before the checkpoint, expired iterators, slow and throttled functions
     #[arg(long, value_name = "SEED")]
     pub chaos: Option<u64>,
+    /// The store: the local one, or DynamoDB's tables as they are deployed
+    #[arg(long, value_enum, default_value_t = StoreChoice::Local)]
+    pub store: StoreChoice,
+    /// The region of ARNs, and of DynamoDB [default: AWS_REGION with --store aws, us-east-1]
+    #[arg(long)]
+    pub region: Option<String>,
+    /// Have functions run by `cargo lambda watch` at this address, instead of starting them
+    #[arg(long, value_name = "URL")]
+    pub invoke_url: Option<String>,
+}
+
+impl UpArguments {
+    /// The region that was asked for. A local store keeps its tables under one region, so the
+    /// environment's, which other tools need, does not move it.
+    pub(crate) fn chosen_region(&self) -> Option<String> {
+        let from_environment = || match self.store {
+            StoreChoice::Aws => std::env::var("AWS_REGION").ok(),
+            StoreChoice::Local => None,
+        };
+        self.region.clone().or_else(from_environment)
+    }
+}
+
+/// Which store a template runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum StoreChoice {
+    /// The store of this project, with its clock
+    #[default]
+    Local,
+    /// DynamoDB, with the credentials of the environment; functions write to real tables
+    Aws,
 }
 
 /// Runs until the process is asked to end.
@@ -63,26 +94,38 @@ pub async fn run(
         duplicate_deliveries: arguments.duplicate_deliveries,
         chaos: arguments.chaos,
         template_folder: template_folder.to_owned(),
+        aws: arguments.store == StoreChoice::Aws,
+        invoke_url: arguments.invoke_url.clone(),
     };
-    let system = System::start(stack, options).await?;
-    write_running(&system, &arguments.directory)?;
-    tracing::info!("running; Ctrl-C ends it. In another terminal:");
-    tracing::info!(
-        "  export AWS_ENDPOINT_URL_DYNAMODB={} AWS_ENDPOINT_URL_S3={}",
-        system.dynamodb_url(),
-        system.s3_url()
-    );
-    tracing::info!(
-        "  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION={}",
-        system.stack().region
-    );
+    keep_from_watchers(Path::new(RUNNING_FILE))?;
+    // From here on Ctrl-C ends it in order, also while functions are still being compiled.
+    let mut interrupted = tokio::spawn(server::command_line::interrupted());
+    let system = tokio::select! {
+        started = System::start(stack, options) => started?,
+        _ = &mut interrupted => return Err("ended before everything had started".to_owned()),
+    };
+    write_running(&system, arguments)?;
+    write_environments(&system, arguments)?;
+    if let Some(url) = system.dynamodb_url().filter(|_| arguments.store == StoreChoice::Local) {
+        tracing::info!("running; Ctrl-C ends it. In another terminal:");
+        tracing::info!(
+            "  export AWS_ENDPOINT_URL_DYNAMODB={url} AWS_ENDPOINT_URL_S3={}",
+            system.s3_url()
+        );
+        tracing::info!(
+            "  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION={}",
+            system.stack().region
+        );
+    } else {
+        tracing::info!("running; Ctrl-C ends it");
+    }
     output::next(&[
         ("weir streams explain --last", "why a function did, or did not, run"),
         ("weir status", "how far each mapping has got"),
         ("weir clock advance 26h", "let a day pass"),
     ]);
     tokio::select! {
-        () = server::command_line::interrupted() => {}
+        _ = &mut interrupted => {}
         () = status::keep(&system, &arguments.directory) => {}
     }
     tracing::info!("ending");
@@ -92,16 +135,47 @@ pub async fn run(
     Ok(())
 }
 
+/// Has git, and `cargo lambda watch`, which would compile anew at each change, not look at the data.
+fn keep_from_watchers(running: &Path) -> Result<(), String> {
+    let Some(folder) = running.parent() else { return Ok(()) };
+    let ignore = folder.join(".gitignore");
+    let write = || {
+        std::fs::create_dir_all(folder)?;
+        if ignore.exists() { Ok(()) } else { std::fs::write(&ignore, "*\n") }
+    };
+    write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))
+}
+
+/// Writes what `cargo lambda watch --env-file` takes, when that runs the functions.
+fn write_environments(system: &System, arguments: &UpArguments) -> Result<(), String> {
+    if arguments.invoke_url.is_none() {
+        return Ok(());
+    }
+    let folder = arguments.directory.join("environment");
+    let failed = |error: std::io::Error| format!("cannot write `{}`: {error}", folder.display());
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    for (binary, variables) in system.environments() {
+        let lines = variables.iter().map(|(name, value)| format!("{name}={value}\n"));
+        let path = folder.join(format!("{binary}.env"));
+        std::fs::write(&path, lines.collect::<String>()).map_err(failed)?;
+        tracing::info!("invoke     cargo lambda watch --env-file {}", path.display());
+    }
+    Ok(())
+}
+
 /// Says for other commands in this folder where the system can be reached.
-fn write_running(system: &System, directory: &Path) -> Result<(), String> {
+fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String> {
     let functions = system.stack().functions.iter();
     let running = Running {
         schema: "weir.running/v1".to_owned(),
         process: std::process::id(),
-        dynamodb: system.dynamodb_url().to_owned(),
+        dynamodb: match arguments.store {
+            StoreChoice::Local => system.dynamodb_url().unwrap_or_default().to_owned(),
+            StoreChoice::Aws => String::new(),
+        },
         s3: system.s3_url(),
         lambda: system.lambda_url(),
-        directory: directory.to_owned(),
+        directory: arguments.directory.clone(),
         functions: functions.map(|found| (found.logical_id.clone(), found.name.clone())).collect(),
         buckets: system.stack().buckets.iter().map(|bucket| bucket.name.clone()).collect(),
     };

@@ -17,3 +17,8 @@ mod load;
 mod pipe;
 mod process;
 mod wire;
+
+// Beside a running system, as its users are.
+mod documents;
+mod elsewhere;
+mod verbs;

@@ -117,10 +117,15 @@ pub(crate) struct LocalStore {
 
 impl LocalStore {
     pub(crate) fn start(folder: &Path) -> Self {
+        Self::start_with(folder, &[])
+    }
+
+    /// With more flags.
+    pub(crate) fn start_with(folder: &Path, flags: &[&str]) -> Self {
         let log = folder.join("local-store.log");
         let _ = fs::remove_file(&log);
         let mut command = binary("local-store");
-        command.args(["--port", "0", "--data"]).arg(folder.join("data"));
+        command.args(["--port", "0", "--data"]).arg(folder.join("data")).args(flags);
         let mut process = Process::start(command, log);
         let address = wait_for("the store to listen", START_MAX, || {
             assert!(!process.has_ended(), "{}", process.log());
@@ -145,18 +150,36 @@ impl Up {
     }
 
     pub(crate) fn start_in(folder: TempDir, flags: &[&str]) -> Self {
+        let flags: Vec<&str> = ["--port", "0"].iter().chain(flags).copied().collect();
+        let (process, endpoints) = Self::run(&folder, &flags, &[]);
+        let url = endpoints["dynamodb"].as_str().unwrap();
+        Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
+    }
+
+    /// On a store that the environment names.
+    pub(crate) fn start_elsewhere(
+        folder: TempDir,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let (process, endpoints) = Self::run(&folder, flags, environment);
+        assert_eq!(endpoints["dynamodb"], "");
+        Self { store: Endpoint::new("nowhere"), folder, process }
+    }
+
+    fn run(folder: &TempDir, flags: &[&str], environment: &[(&str, &str)]) -> (Process, Value) {
         let running = folder.path().join(".weir/running.json");
         let _ = fs::remove_file(&running);
         let mut command = binary("weir");
-        command.args(["up", "--port", "0", "--s3-port", "0", "--template"]);
+        command.args(["up", "--s3-port", "0", "--template"]);
         command.arg(root().join("template.yaml")).args(flags).current_dir(folder.path());
+        command.envs(environment.iter().copied());
         let mut process = Process::start(command, folder.path().join("weir.log"));
         let endpoints: Value = wait_for("weir up to run", START_MAX * 4, || {
             assert!(!process.has_ended(), "{}", process.log());
             serde_json::from_str(&fs::read_to_string(&running).ok()?).ok()
         });
-        let url = endpoints["dynamodb"].as_str().unwrap();
-        Self { store: Endpoint::new(url.strip_prefix("http://").unwrap()), folder, process }
+        (process, endpoints)
     }
 
     pub(crate) fn path(&self, below: &str) -> PathBuf {

@@ -1,14 +1,25 @@
-//! The smallest client that speaks DynamoDB's protocol: one request, one connection, no SDK.
+//! The smallest client that speaks DynamoDB's protocol: one request, one connection, no SDK. It signs
+//! when it has an access key.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use aws_credential_types::Credentials;
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4;
 use serde_json::{Value, json};
+
+/// An access key's id and secret.
+pub(crate) type Key = (&'static str, &'static str);
 
 /// Where a store listens.
 #[derive(Clone, Debug)]
-pub(crate) struct Endpoint(String);
+pub(crate) struct Endpoint {
+    address: String,
+    /// What requests are signed with; `None` signs none.
+    key: Option<Key>,
+}
 
 /// What came back.
 #[derive(Debug)]
@@ -32,11 +43,15 @@ impl Answer {
 
 impl Endpoint {
     pub(crate) fn new(address: &str) -> Self {
-        Self(address.to_owned())
+        Self { address: address.to_owned(), key: None }
+    }
+
+    pub(crate) fn signing(self, key: Key) -> Self {
+        Self { key: Some(key), ..self }
     }
 
     pub(crate) fn address(&self) -> &str {
-        &self.0
+        &self.address
     }
 
     /// Sends raw bytes to an operation; `None` when the connection broke.
@@ -52,11 +67,14 @@ impl Endpoint {
         headers: &str,
         body: &[u8],
     ) -> Option<Answer> {
-        let mut stream = TcpStream::connect(&self.0).ok()?;
+        let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+        let signature = self.key.map_or_else(String::new, |key| {
+            signature(key, method, &format!("http://{}{path}", self.address), headers, body)
+        });
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-amz-json-1.0\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n",
-            self.0,
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-amz-json-1.0\r\n{headers}{signature}Content-Length: {}\r\nConnection: close\r\n\r\n",
+            self.address,
             body.len()
         );
         // An answer may come before the whole body was read, and the rest is then refused.
@@ -112,4 +130,22 @@ impl Endpoint {
         let answer = self.request("POST", "/_weir/clock", "", body.as_bytes()).unwrap();
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
+}
+
+/// The header lines that sign a request (AWS Signature Version 4), with `headers` among what is signed.
+fn signature(key: Key, method: &str, url: &str, headers: &str, body: &[u8]) -> String {
+    let identity = Credentials::new(key.0, key.1, None, None, "test").into();
+    let parameters = v4::SigningParams::builder()
+        .identity(&identity)
+        .region("us-east-1")
+        .name("dynamodb")
+        .time(SystemTime::now())
+        .settings(SigningSettings::default())
+        .build()
+        .unwrap();
+    let signed = headers.lines().filter_map(|line| line.split_once(": "));
+    let body = SignableBody::Bytes(body);
+    let request = SignableRequest::new(method, url, signed, body).unwrap();
+    let (instructions, _) = sign(request, &parameters.into()).unwrap().into_parts();
+    instructions.headers().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
 }

@@ -381,8 +381,13 @@ fn environment_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// The time that an invocation has when its runtime tells none.
+const UNTOLD_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The end of the invocation. One that is over before the invocation begins was never true: cargo-lambda
+/// 1.9 tells a time in 1970.
 fn deadline_of(end: SystemTime) -> Deadline {
-    Deadline::after(end.duration_since(SystemTime::now()).unwrap_or_default())
+    Deadline::after(end.duration_since(SystemTime::now()).unwrap_or(UNTOLD_DEADLINE))
 }
 
 /// Region, credentials and endpoints come from the environment, as for every SDK.

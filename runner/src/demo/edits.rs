@@ -47,7 +47,7 @@ pub(crate) async fn run(
 ) -> Result<Outcome, String> {
     let place = Place {
         client: system.dynamodb().clone(),
-        endpoint: system.dynamodb_url().to_owned(),
+        endpoint: system.dynamodb_url().unwrap_or_default().to_owned(),
         table: system.table_name("MoviesTable")?,
         history: system.table_name("HistoryTable")?,
     };

@@ -96,6 +96,8 @@ pub async fn run(
         duplicate_deliveries: true,
         chaos: None,
         template_folder: template_folder.to_owned(),
+        aws: false,
+        invoke_url: None,
     };
     let system = System::start(stack, options).await?;
     let mut times = vec![("start", started.elapsed())];

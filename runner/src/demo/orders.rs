@@ -73,11 +73,11 @@ pub(crate) async fn run(
         .try_collect::<Vec<_>>()
         .await?;
 
-    let context = Context::new(system.dynamodb_url(), CONTROL, Output::Table);
+    let context = Context::new(system.dynamodb_url().unwrap_or_default(), CONTROL, Output::Table);
     context.control.ensure().await?;
     let plan = plan();
     let options = Options {
-        endpoint: system.dynamodb_url(),
+        endpoint: system.dynamodb_url().unwrap_or_default(),
         control_table: CONTROL,
         tables: vec![SOURCE.to_owned()],
         workers: 2,

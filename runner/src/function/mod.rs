@@ -21,6 +21,7 @@ mod log;
 mod memory;
 mod outcome;
 mod pool;
+mod remote;
 mod runtime_api;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 pub use event::{Event, Observer, Stream};
 pub use invoke_api::InvokeEndpoint;
 pub use pool::Function;
+pub use remote::Remote;
 
 pub use crate::mapping::InvokeOutcome;
 
@@ -47,6 +49,8 @@ pub struct Settings {
     pub name: String,
     /// The file that is started.
     pub binary: PathBuf,
+    /// Who runs the function instead; then no file is started.
+    pub remote: Option<Remote>,
     /// The variables of the template; Lambda's own are added.
     pub environment: BTreeMap<String, String>,
     /// `MemorySize` in MB, told to the function.
@@ -103,6 +107,7 @@ impl Settings {
         Self {
             name: name.to_owned(),
             binary,
+            remote: None,
             environment: BTreeMap::new(),
             memory_mb: 128,
             timeout: Duration::from_secs(3),
@@ -115,6 +120,18 @@ impl Settings {
             s3_endpoint: None,
             log_folder,
         }
+    }
+
+    /// The variables that whoever runs the function instead of this process has to give it.
+    #[must_use]
+    pub fn outside_environment(&self) -> BTreeMap<String, String> {
+        let unreachable = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        let mut variables = environment::variables(self, unreachable, 0, None);
+        // Who runs it has a Runtime API of its own, and tells what goes with that.
+        variables.retain(|name, _| {
+            !name.starts_with("AWS_LAMBDA_") && !matches!(&**name, "_HANDLER" | "AWS_EXECUTION_ENV")
+        });
+        variables
     }
 
     /// The function's ARN.

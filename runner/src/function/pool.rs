@@ -8,7 +8,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -25,6 +25,7 @@ use super::{
     event::{Event, Observer},
     instance::{Attempt, Handle, Instance, Shared},
     log::LogFile,
+    remote::{self, Remote},
 };
 use crate::poller::Invoke;
 
@@ -55,6 +56,8 @@ struct Pool {
     places: Semaphore,
     waiting: AtomicUsize,
     numbers: AtomicU64,
+    /// Whether who runs the function instead has answered once.
+    remote_answered: AtomicBool,
     instances: Mutex<Instances>,
 }
 
@@ -94,7 +97,7 @@ impl Function {
             }
         }
         environment::check(&settings)?;
-        if !settings.binary.is_file() {
+        if settings.remote.is_none() && !settings.binary.is_file() {
             return Err(Error::NoBinary { name, binary: settings.binary });
         }
         let path = settings.log_folder.join(format!("{name}.log"));
@@ -109,6 +112,7 @@ impl Function {
             places,
             waiting: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
+            remote_answered: AtomicBool::new(false),
             instances: Mutex::default(),
         };
         Ok(Self { pool: Arc::new(pool) })
@@ -161,6 +165,9 @@ impl Function {
             pool.places.acquire().await
         };
         let Ok(_place) = place else { return pool.ended() };
+        if let Some(remote) = &self.settings().remote {
+            return pool.invoke_remote(remote, request_id, payload).await;
+        }
         for _ in 0..DELIVERY_ATTEMPTS {
             let mut instance = match pool.instance().await {
                 Ok(instance) => instance,
@@ -248,6 +255,31 @@ impl Pool {
     fn instances(&self) -> MutexGuard<'_, Instances> {
         // No holder leaves a half-made change behind, so a panicked one does no harm.
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the function invoked by who runs it, with Lambda's lines around it in the log.
+    async fn invoke_remote(
+        &self,
+        remote: &Remote,
+        request_id: &str,
+        payload: Bytes,
+    ) -> InvokeOutcome {
+        let shared = &self.shared;
+        let is_first = !self.remote_answered.load(Ordering::Relaxed);
+        let (outcome, duration) =
+            remote::invoke(remote, &shared.settings, request_id, payload, is_first).await;
+        if matches!(outcome, InvokeOutcome::NotInvoked(_)) {
+            return outcome;
+        }
+        self.remote_answered.store(true, Ordering::Relaxed);
+        if let InvokeOutcome::FunctionError { message, .. } = &outcome {
+            shared.log.line(Some(request_id), &format!("ERROR {message}"));
+        }
+        let ms = duration.as_secs_f64() * 1_000.0;
+        let report =
+            format!("REPORT RequestId: {request_id}\tDuration: {ms:.2} ms\tRun by: {}", remote.url);
+        shared.log.line(Some(request_id), &report);
+        outcome
     }
 
     fn ended(&self) -> InvokeOutcome {

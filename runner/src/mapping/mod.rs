@@ -38,6 +38,8 @@ mod work;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod parity;
+#[cfg(test)]
 mod property_tests;
 #[cfg(test)]
 mod text_tests;

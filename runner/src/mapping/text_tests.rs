@@ -10,7 +10,7 @@
 //! time SECONDS                             the store's clock, without an input
 //! described [disabled] SHARD[<PARENT][!] … a listing; `!` is a closed shard
 //! describe-failed
-//! page SHARD [SEQ[@SECONDS][#ITEM][~] …] [end]
+//! page SHARD [SEQ[@SECONDS][#ITEM][=BYTES][~] …] [end]
 //!                                          a page; `~` is a record that does not pass the filter
 //! read-failed SHARD expired|trimmed|unavailable
 //! ok BATCH [ANSWER]                        the function has answered, with nothing or with JSON
@@ -190,6 +190,7 @@ fn shard(word: &str) -> ShardDescription {
 
 fn record(word: &str) -> Record {
     let (word, passes) = word.strip_suffix('~').map_or((word, true), |word| (word, false));
+    let (word, bytes) = word.split_once('=').unwrap_or((word, "0"));
     let (word, item) = word.split_once('#').unwrap_or((word, ""));
     let (sequence, seconds) = word.split_once('@').unwrap_or((word, "0"));
     let event_name = if passes { "INSERT" } else { "REMOVE" };
@@ -198,6 +199,7 @@ fn record(word: &str) -> Record {
         creation_s: Some(seconds.parse().unwrap()),
         event: json!({ "eventName": event_name, "dynamodb": {
             "Keys": { "pk": { "S": "p" }, "sk": { "S": item } },
+            "NewImage": { "text": { "S": "x".repeat(bytes.parse().unwrap()) } },
             "SequenceNumber": sequence,
         } }),
     }

@@ -281,10 +281,10 @@ fn text(sequence: &str, history: &History, found: Option<&Found>, verdicts: &[Ve
             let other = if attempt.place.is_some() { "" } else { " (another part)" };
             let indent = "  ".repeat(depth + 1);
             text.push_str(&format!(
-                "{stem}{indent}batch {}-{} ({} records){other} · attempt {} · {}\n",
+                "{stem}{indent}batch {}-{} ({}){other} · attempt {} · {}\n",
                 attempt.run,
                 attempt.batch,
-                attempt.records.len(),
+                records(attempt.records.len()),
                 attempt.attempt,
                 end(attempt)
             ));
@@ -314,6 +314,10 @@ fn depth(attempt: &Attempt, all: &[Attempt]) -> usize {
         .map(|other| other.records.len())
         .collect();
     larger.len()
+}
+
+fn records(count: usize) -> String {
+    if count == 1 { "1 record".to_owned() } else { format!("{count} records") }
 }
 
 fn suggest(verdicts: &[Verdict]) {
@@ -387,3 +391,6 @@ async fn newest_in_streams(endpoint: Option<&str>, table: Option<&str>) -> Optio
     }
     newest.map(|sequence| sequence.as_str().to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::function::binaries::{self, Wanted};
-use crate::function::{Event, Function, Observer, Settings};
+use crate::function::{Credentials, Event, Function, Observer, Remote, Settings};
 use crate::template::{self, LogFormat, Stack};
 
 /// The shards of a new table's stream, of which each has an invocation at a time for each lane.
@@ -19,9 +19,13 @@ const INSTANCES_MAX: usize = 16;
 
 /// What functions are told about their surroundings.
 pub(crate) struct Endpoints {
-    pub(crate) dynamodb: String,
+    /// `None` when the SDK finds AWS by itself.
+    pub(crate) dynamodb: Option<String>,
     pub(crate) s3: String,
+    pub(crate) credentials: Credentials,
     pub(crate) log_folder: PathBuf,
+    /// Who runs the functions instead of this process.
+    pub(crate) invoke_url: Option<String>,
 }
 
 /// Builds, or finds, the binary of every function, by logical id.
@@ -62,9 +66,13 @@ pub(crate) fn start(
 ) -> Result<BTreeMap<String, Arc<Function>>, String> {
     let mut functions = BTreeMap::new();
     for described in &stack.functions {
-        let binary = binaries
-            .get(&described.logical_id)
-            .ok_or_else(|| format!("function `{}` has no binary", described.logical_id))?;
+        let binary = match (&endpoints.invoke_url, binaries.get(&described.logical_id)) {
+            (_, Some(binary)) => binary.as_path(),
+            (Some(_), None) => Path::new(&described.binary),
+            (None, None) => {
+                return Err(format!("function `{}` has no binary", described.logical_id));
+            }
+        };
         let settings = settings(stack, described, binary, endpoints);
         let function = Function::new(settings, observer()).map_err(|error| error.to_string())?;
         functions.insert(described.logical_id.clone(), Arc::new(function));
@@ -93,7 +101,12 @@ fn settings(
         concurrency: reserved.unwrap_or(usize::MAX).min(instances(stack, described)),
         region: stack.region.clone(),
         account: stack.account_id.clone(),
-        dynamodb_endpoint: Some(endpoints.dynamodb.clone()),
+        credentials: endpoints.credentials.clone(),
+        dynamodb_endpoint: endpoints.dynamodb.clone(),
+        remote: endpoints
+            .invoke_url
+            .clone()
+            .map(|url| Remote { url, name: described.binary.clone() }),
         s3_endpoint: Some(endpoints.s3.clone()),
         ..Settings::new(&described.name, binary.to_owned(), endpoints.log_folder.clone())
     }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use server::store::Store;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::backing::Clock;
 use crate::endpoint;
 use crate::function::Function;
 use crate::journal::{Entry, Journal, MappingJournal};
@@ -32,7 +32,10 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) stack: &'a Stack,
     /// ARNs of the enabled streams, by the logical id of the table.
     pub(crate) streams: &'a BTreeMap<String, String>,
-    pub(crate) dynamodb_url: &'a str,
+    pub(crate) clients: &'a aws_sdk_dynamodbstreams::Client,
+    pub(crate) clock: &'a Clock,
+    /// How long a shard rests after a read that found nothing; `None` is the usual.
+    pub(crate) idle_poll_ms: Option<u64>,
     pub(crate) s3_url: &'a str,
     pub(crate) checkpoint_folder: &'a Path,
     /// Where what happens is written down; none if that cannot be.
@@ -98,7 +101,6 @@ impl RunningMapping {
 pub(crate) fn start(
     surroundings: &Surroundings<'_>,
     functions: &BTreeMap<String, Arc<Function>>,
-    store: &Store,
 ) -> Result<Vec<RunningMapping>, String> {
     let mut running = Vec::new();
     for described in surroundings.stack.mappings.iter().filter(|mapping| mapping.enabled) {
@@ -121,7 +123,7 @@ pub(crate) fn start(
             described.function,
             described.batch_size
         );
-        running.push(run(described, settings, function, surroundings, store.clone()));
+        running.push(run(described, settings, function, surroundings));
     }
     Ok(running)
 }
@@ -157,6 +159,9 @@ fn settings(
     settings.has_failure_destination =
         !matches!(described.on_failure, None | Some(Destination::Arn(_)));
     settings.failure_payload = matches!(described.on_failure, Some(Destination::Bucket(_)));
+    if let Some(pause) = surroundings.idle_poll_ms {
+        settings.pace.idle_poll_ms = pause;
+    }
     settings.faults.duplicate_delivery = surroundings.duplicate_deliveries;
     Ok(settings)
 }
@@ -166,8 +171,8 @@ fn run(
     settings: Settings,
     function: &Arc<Function>,
     surroundings: &Surroundings<'_>,
-    store: Store,
 ) -> RunningMapping {
+    let clock = Arc::clone(surroundings.clock);
     let (status_sender, status) = watch::channel(Status::default());
     let (events, observed) = mpsc::channel(EVENTS_MAX);
     let (shutdown, stopped) = watch::channel(false);
@@ -187,11 +192,11 @@ fn run(
     let pages = journal.clone().map(|journal| Arc::new(journal) as Arc<dyn PageWatcher>);
     let poller = Poller {
         settings,
-        streams: endpoint::streams_client(surroundings.dynamodb_url),
+        streams: surroundings.clients.clone(),
         invoker: Invoker(Arc::clone(function)),
         checkpoints: CheckpointStore::new(surroundings.checkpoint_folder),
         failures,
-        clock: move || i64::try_from(store.now().0).unwrap_or(i64::MAX),
+        clock: move || clock(),
         observer: Observer { status: status_sender, events: Some(events), pages },
         chaos: surroundings.chaos.map(|chaos| chaos.of_mapping(&described.logical_id)),
         accepted_gaps,

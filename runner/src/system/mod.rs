@@ -4,6 +4,7 @@
 //! Everything is kept below one folder: `state/` (the store), `s3/` (objects as plain files),
 //! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions). Nothing here decides when a function runs.
 
+mod backing;
 mod functions;
 mod indexes;
 mod mappings;
@@ -19,19 +20,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use server::store::{Config, Store};
-use tokio::sync::oneshot;
+use server::store::Store;
 use tokio::task::JoinHandle;
 
-use crate::endpoint;
 use crate::function::{Function, InvokeEndpoint};
 use crate::journal::Journal;
 use crate::mapping::Status;
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{Chaos, tick_ms};
 use crate::template::Stack;
+use backing::{Backing, Local};
 use mappings::RunningMapping;
 use schedules::RunningSchedules;
+
+/// How often Lambda reads a shard that has nothing new: 4 times a second, and DynamoDB allows 5.
+const AWS_IDLE_POLL_MS: u64 = 250;
+
+/// How many places are shown for each reason why something is not emulated.
+const PLACES_SHOWN: usize = 2;
 
 /// How to run a template.
 #[derive(Clone, Debug)]
@@ -50,14 +56,17 @@ pub struct Options {
     pub chaos: Option<u64>,
     /// The folder that relative paths in the template start from.
     pub template_folder: PathBuf,
+    /// Run on the tables of DynamoDB itself, in the stack's region, instead of the local store.
+    pub aws: bool,
+    /// Who runs the functions instead of this process: the address of `cargo lambda watch`.
+    pub invoke_url: Option<String>,
 }
 
 /// A template that is running.
 pub struct System {
     stack: Stack,
-    store: Store,
-    store_server: (oneshot::Sender<()>, JoinHandle<()>),
-    dynamodb_url: String,
+    store: Option<Local>,
+    dynamodb_url: Option<String>,
     dynamodb: aws_sdk_dynamodb::Client,
     objects: ObjectStore,
     object_endpoint: Endpoint,
@@ -78,35 +87,35 @@ impl System {
     pub async fn start(stack: Stack, options: Options) -> Result<Self, String> {
         show_not_emulated(&stack);
         // Ports first: a port in use is found out before anything is built.
-        let listener = server::listener::bind(loopback(options.store_port)).await?;
-        let address = listener.local_addr().map_err(|error| error.to_string())?;
-        let binaries = functions::build(&stack, &options.template_folder).await?;
-        let config = Config {
-            directory: options.directory.join("state"),
-            region: stack.region.clone(),
-            account: stack.account_id.clone(),
-            replicas: server::ring::REPLICAS as u64,
+        let listener = match options.aws {
+            true => None,
+            false => Some(server::listener::bind(loopback(options.store_port)).await?),
         };
-        let on_fatal = Box::new(server::command_line::end_process);
-        let store = Store::open(config, on_fatal).await.map_err(|error| error.to_string())?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = server::http::serve(listener, store.clone(), async {
-            // Dropping the sender ends the server as well.
-            let _ = stopped.await;
-        });
-        let store_server = (stop, tokio::spawn(serving));
-        let dynamodb_url = format!("http://{address}");
-        tracing::info!("store      {dynamodb_url}   data in {}", options.directory.display());
-
+        let binaries = match options.invoke_url {
+            Some(_) => BTreeMap::new(),
+            None => functions::build(&stack, &options.template_folder).await?,
+        };
+        let Backing { dynamodb, streams: clients, credentials, clock, local, url } = match listener
+        {
+            None => backing::aws(&stack.region).await?,
+            Some(listener) => {
+                let address = listener.local_addr().map_err(|error| error.to_string())?;
+                backing::local(listener, address, &stack, &options.directory).await?
+            }
+        };
         let (objects, object_endpoint) = start_object_store(&stack, &options).await?;
-        let dynamodb = endpoint::client(&dynamodb_url);
-        let streams = tables::carry_out(&dynamodb, &stack.tables).await?;
+        let streams = match options.aws {
+            true => tables::find(&dynamodb, &stack.tables).await?,
+            false => tables::carry_out(&dynamodb, &stack.tables).await?,
+        };
         tracing::info!("tables     {}", names(stack.tables.iter().map(|table| &table.name)));
 
         let endpoints = functions::Endpoints {
-            dynamodb: dynamodb_url.clone(),
+            dynamodb: url.clone(),
             s3: object_endpoint.url(),
+            credentials,
             log_folder: options.directory.join("logs"),
+            invoke_url: options.invoke_url.clone(),
         };
         let functions = functions::start(&stack, &binaries, &endpoints)?;
         tracing::info!("functions  {}", names(functions.keys()));
@@ -115,22 +124,27 @@ impl System {
         let surroundings = mappings::Surroundings {
             stack: &stack,
             streams: &streams,
-            dynamodb_url: &dynamodb_url,
+            clients: &clients,
+            clock: &clock,
+            idle_poll_ms: options.aws.then_some(AWS_IDLE_POLL_MS),
             s3_url: &object_endpoint.url(),
             checkpoint_folder: &options.directory.join("checkpoints"),
-            journal: begin_journal(&options.directory.join("journal"), &store),
+            journal: begin_journal(&options.directory.join("journal"), clock()),
             destinations_folder: &options.directory.join("destinations"),
             duplicate_deliveries: options.duplicate_deliveries,
             chaos: chaos.as_ref(),
         };
-        let mappings = mappings::start(&surroundings, &functions, &store)?;
-        let schedules = schedules::start(&stack, &functions, &store);
-        let splits = chaos.as_ref().map(|chaos| splits::start(&stack, &dynamodb_url, chaos));
+        let mappings = mappings::start(&surroundings, &functions)?;
+        let schedules = schedules::start(&stack, &functions, &clock);
+        // Splits are made by the store's own endpoint, which AWS does not have.
+        let splits = chaos
+            .as_ref()
+            .zip(url.as_deref().filter(|_| !options.aws))
+            .map(|(chaos, url)| splits::start(&stack, url, chaos));
         Ok(Self {
             stack,
-            store,
-            store_server,
-            dynamodb_url,
+            store: local,
+            dynamodb_url: url,
             dynamodb,
             objects,
             object_endpoint,
@@ -161,12 +175,9 @@ impl System {
             function.shutdown().await;
         }
         self.object_endpoint.shutdown().await;
-        let (stop, serving) = self.store_server;
-        drop(stop);
-        if serving.await.is_err() {
-            tracing::warn!("the store's listener did not end in order");
+        if let Some(local) = self.store {
+            local.shutdown().await;
         }
-        drop(self.store);
     }
 
     /// The template.
@@ -175,10 +186,13 @@ impl System {
         &self.stack
     }
 
-    /// The store, for its clock.
-    #[must_use]
-    pub fn store(&self) -> &Store {
-        &self.store
+    /// The store in this process, for its clock.
+    ///
+    /// # Errors
+    /// When the template runs on DynamoDB itself, whose time nobody moves.
+    pub fn store(&self) -> Result<&Store, String> {
+        let local = self.store.as_ref().ok_or("this needs the local store")?;
+        Ok(&local.store)
     }
 
     /// A client of the store.
@@ -187,10 +201,21 @@ impl System {
         &self.dynamodb
     }
 
-    /// The store's endpoint.
+    /// The store's endpoint; `None` when it is DynamoDB itself.
     #[must_use]
-    pub fn dynamodb_url(&self) -> &str {
-        &self.dynamodb_url
+    pub fn dynamodb_url(&self) -> Option<&str> {
+        self.dynamodb_url.as_deref()
+    }
+
+    /// The environment that each function is to be run with, by its binary: for who runs it instead
+    /// of this process.
+    #[must_use]
+    pub fn environments(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+        let of = |described: &crate::template::Function| {
+            let function = self.functions.get(&described.logical_id)?;
+            Some((described.binary.clone(), function.settings().outside_environment()))
+        };
+        self.stack.functions.iter().filter_map(of).collect()
     }
 
     /// The S3 endpoint.
@@ -284,8 +309,7 @@ fn names<T: AsRef<str>>(names: impl Iterator<Item = T>) -> String {
 }
 
 /// Begins the journal. Without one everything runs all the same, and only `explain` knows less.
-fn begin_journal(folder: &Path, store: &Store) -> Option<Journal> {
-    let now_ms = i64::try_from(store.now().0).unwrap_or(i64::MAX);
+fn begin_journal(folder: &Path, now_ms: i64) -> Option<Journal> {
     Journal::begin(folder, now_ms)
         .inspect_err(|error| {
             tracing::warn!("cannot write the journal in {}: {error}", folder.display());
@@ -321,21 +345,20 @@ async fn start_object_store(
     Ok((objects, endpoint))
 }
 
-/// Says what of the template does not happen here. Nothing is silently ignored.
+/// Says what of the template does not happen here: each reason with its first places. Nothing is
+/// silently ignored, and `weir check` has every place.
 fn show_not_emulated(stack: &Stack) {
     for warning in &stack.warnings {
         tracing::warn!("{warning}");
     }
-    let mut kinds: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for entry in &stack.not_emulated {
-        let place = if entry.property.is_empty() {
-            entry.resource.clone()
-        } else {
-            format!("{}.{}", entry.resource, entry.property)
-        };
-        kinds.entry(&entry.instead).or_default().push(format!("{place} (line {})", entry.at.line));
+    for (reason, places) in stack.not_emulated_by_reason() {
+        let first = places.get(..PLACES_SHOWN).unwrap_or(&places).join(", ");
+        match places.len().saturating_sub(PLACES_SHOWN) {
+            0 => tracing::info!("not here: {reason}: {first}"),
+            more => tracing::info!("not here: {reason}: {first} and {more} more"),
+        }
     }
-    for (instead, places) in kinds {
-        tracing::info!("not emulated: {}: {instead}", places.join(", "));
+    if !stack.not_emulated.is_empty() {
+        tracing::info!("`weir check` shows each place with its line");
     }
 }

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::backing::Clock;
 use crate::function::Function;
 use crate::mapping::InvokeOutcome;
 use crate::schedule::{EventSource, scheduled_event};
@@ -37,7 +37,7 @@ impl RunningSchedules {
 pub(crate) fn start(
     stack: &Stack,
     functions: &BTreeMap<String, Arc<Function>>,
-    store: &Store,
+    clock: &Clock,
 ) -> RunningSchedules {
     let (shutdown, _) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -50,7 +50,7 @@ pub(crate) fn start(
             schedule.clone(),
             source,
             Arc::clone(function),
-            store.clone(),
+            Arc::clone(clock),
             shutdown.subscribe(),
         ));
     }
@@ -61,11 +61,10 @@ async fn run(
     schedule: Schedule,
     (region, account): (String, String),
     function: Arc<Function>,
-    store: Store,
+    clock: Clock,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let now_ms = || i64::try_from(store.now().0).unwrap_or(i64::MAX);
-    let start_ms = now_ms();
+    let start_ms = clock();
     let mut due = schedule.expression.next_after(start_ms, start_ms);
     let mut count = 0u64;
     while let Some(due_ms) = due {
@@ -73,7 +72,7 @@ async fn run(
             _ = shutdown.changed() => return,
             () = tokio::time::sleep(LOOK) => {}
         }
-        if now_ms() < due_ms {
+        if clock() < due_ms {
             continue;
         }
         count += 1;
@@ -92,6 +91,6 @@ async fn run(
                 tracing::warn!("schedule {}: not invoked: {reason}", schedule.logical_id);
             }
         }
-        due = schedule.expression.next_after(start_ms, now_ms());
+        due = schedule.expression.next_after(start_ms, clock());
     }
 }

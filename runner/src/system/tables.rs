@@ -42,6 +42,39 @@ pub(crate) async fn carry_out(
     Ok(streams)
 }
 
+/// Finds all tables where they are, and changes nothing. Gives the same as [`carry_out`].
+///
+/// # Errors
+/// Which table is not there, or not as the template says.
+pub(crate) async fn find(
+    client: &Client,
+    tables: &[Table],
+) -> Result<BTreeMap<String, String>, String> {
+    let mut streams = BTreeMap::new();
+    for table in tables {
+        let failed =
+            |reason: String| format!("table `{}` ({}): {reason}", table.name, table.logical_id);
+        let description = describe(client, table).await.map_err(failed)?.ok_or_else(|| {
+            failed(
+                "it is not there; deploy the template first, or set its name with --parameter"
+                    .to_owned(),
+            )
+        })?;
+        check_key(table, &description).map_err(failed)?;
+        if table.stream.is_none() {
+            continue;
+        }
+        let is_on =
+            description.stream_specification().is_some_and(|stream| stream.stream_enabled());
+        let arn = description
+            .latest_stream_arn()
+            .filter(|_| is_on)
+            .ok_or_else(|| failed("its stream is not enabled".to_owned()))?;
+        streams.insert(table.logical_id.clone(), arn.to_owned());
+    }
+    Ok(streams)
+}
+
 async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>, String> {
     if describe(client, table).await?.is_none() {
         create(client, table).await?;

@@ -48,6 +48,21 @@ impl Stack {
     pub fn function(&self, logical_id: &str) -> Option<&Function> {
         self.functions.iter().find(|function| function.logical_id == logical_id)
     }
+
+    /// What this machine does not carry out: by what happens instead, the places with their lines.
+    #[must_use]
+    pub fn not_emulated_by_reason(&self) -> BTreeMap<&str, Vec<String>> {
+        let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for entry in &self.not_emulated {
+            let place = match entry.property.as_str() {
+                "" => entry.resource.clone(),
+                property => format!("{}.{property}", entry.resource),
+            };
+            let line = entry.at.line;
+            reasons.entry(&entry.instead).or_default().push(format!("{place} (line {line})"));
+        }
+        reasons
+    }
 }
 
 /// A resource, or one property of it, that the local runner does not carry out.

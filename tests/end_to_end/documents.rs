@@ -1,0 +1,161 @@
+//! The commands of README.md and of every verb's help, run one after the other in a shell beside a
+//! running `weir up`: a newcomer who copies one gets what the document says.
+//!
+//! Left out is what runs for ever or for minutes: `up`, `demo` (which the checks before a change
+//! run by itself), `bench`, whatever follows; verbs whose examples need what is not there beside a
+//! fresh system, which have tests of their own; and programs that are not this project's.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::process::{Up, binary, root, wait_for};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Examples of what is not there, with the exit codes that they may have, and what they must say.
+const OTHERWISE: &[(&str, &[i32], &str)] = &[
+    ("weir streams explain 000000000000000000041", &[1], "is in no stream"),
+    ("weir streams redrive ", &[1], "there is no file and no object"),
+    ("weir archive get --key", &[0, 1], ""),
+    ("weir status --exit-code", &[0, 3], ""),
+];
+
+/// Commands that are not run here; what is in the home of who runs this is not touched.
+const LEFT_OUT: &[&str] = &[
+    "weir up",
+    "weir demo",
+    "weir bench",
+    "weir migrate",
+    "weir editions",
+    "weir fan-out",
+    "weir counters generate",
+    "weir counters vote",
+    "weir counters recount",
+    "--follow",
+    "~/",
+];
+
+#[test]
+fn every_command_of_the_readme_and_of_the_help_works() {
+    let up = Up::start(&[]);
+    let folder = up.folder.path();
+    fixtures(&up);
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let mut commands = commands_of_blocks(&readme);
+    assert!(commands.len() >= 5, "{commands:?}");
+    let mut verbs = Vec::new();
+    examples_of_help(&mut Vec::new(), &mut verbs);
+    assert!(verbs.len() >= 40, "{verbs:?}");
+    commands.extend(verbs);
+    let mut seen = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for command in commands {
+        let follows = command.contains("streams tail") && !command.contains("--no-follow");
+        let is_left_out = follows || LEFT_OUT.iter().any(|piece| command.contains(piece));
+        if is_left_out || !command.contains("weir ") || !seen.insert(command.clone()) {
+            continue;
+        }
+        let otherwise = OTHERWISE.iter().find(|(piece, ..)| command.contains(piece));
+        let (codes, words) = otherwise.map_or((&[0][..], ""), |(_, codes, words)| (codes, words));
+        let ended = shell(folder, &command);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let code = ended.status.code().unwrap_or(-1);
+        if !codes.contains(&code) || !said.contains(words) {
+            wrong.push(format!("{command}: {code}, not {codes:?}\n{said}"));
+        }
+    }
+    assert!(seen.len() >= 40, "only {} commands were run", seen.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Runs a command as a person would, with `weir` on the path.
+fn shell(folder: &std::path::Path, command: &str) -> Output {
+    let weir = binary("weir");
+    let bin = std::path::Path::new(weir.get_program()).parent().unwrap().to_owned();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    Command::new("sh")
+        .args(["-c", command])
+        .current_dir(folder)
+        .env("PATH", path)
+        .env("WEIR_TEMPLATE", root().join("template.yaml"))
+        .output()
+        .unwrap()
+}
+
+/// The files and items that the examples speak of.
+fn fixtures(up: &Up) {
+    let folder = up.folder.path();
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+    write(
+        "movies.json",
+        r#"[{"year":2013,"title":"Rush","info":{"rating":8.3}},{"year":2013,"title":"Prisoners"}]"#,
+    );
+    write(
+        "points.csv",
+        "year,round,kind,contestant,voter,points\n2026,final,jury,Weir,a,12\n2026,final,jury,Weir,b,10\n",
+    );
+    write("orders.csv", "orderID,name\n1,Ada\n2,NULL\n");
+    write("event.json", r#"{"Records":[]}"#);
+    fs::create_dir_all(folder.join("examples")).unwrap();
+    let example = root().join("examples/hello-stream");
+    std::os::unix::fs::symlink(example, folder.join("examples/hello-stream")).unwrap();
+    let orders = json!({
+        "TableName": "orders", "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": "orderID", "AttributeType": "N"}],
+        "KeySchema": [{"AttributeName": "orderID", "KeyType": "HASH"}],
+    });
+    up.store.ok("CreateTable", &orders);
+    for votes in 1..=3 {
+        let vote = json!({
+            "TableName": "votes", "Item": {"slot": {"S": "poll-1#0"}, "votes": {"N": votes.to_string()}},
+        });
+        up.store.ok("PutItem", &vote);
+        let film = json!({
+            "TableName": "movies", "Item": {
+                "year": {"N": "2013"}, "title": {"S": "Rush"}, "edit": {"N": votes.to_string()},
+            },
+        });
+        up.store.ok("PutItem", &film);
+    }
+    wait_for("the total", LIMIT, || (!up.store.scan("totals").is_empty()).then_some(()));
+}
+
+/// The commands between a document's fences, with `weir` for `cargo run --`.
+fn commands_of_blocks(text: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    for block in text.split("```").skip(1).step_by(2) {
+        for line in block.replace("\\\n", " ").lines().skip(1) {
+            if line.starts_with("cargo run -- ") || line.starts_with("weir ") {
+                commands.push(line.replace("cargo run -- ", "weir "));
+            }
+        }
+    }
+    commands
+}
+
+/// The examples of a verb's help and of its inner verbs' help.
+fn examples_of_help(path: &mut Vec<String>, found: &mut Vec<String>) {
+    let output = binary("weir").args(&*path).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let behind = help.split_once("Examples:\n").map_or("", |(_, behind)| behind);
+    let examples: Vec<&str> = behind.lines().take_while(|line| !line.is_empty()).collect();
+    for line in examples.join("\n").replace("\\\n", " ").lines() {
+        let line = line.trim();
+        // Explanations stand two or more spaces behind the command.
+        let command = line.split("  ").next().unwrap_or_default();
+        found.push(if line.contains(" --count-into") { line } else { command }.to_owned());
+    }
+    let verbs = help.split_once("Commands:\n").map_or("", |(_, behind)| behind);
+    for line in verbs.lines().take_while(|line| !line.is_empty()) {
+        let verb = line.split_whitespace().next().unwrap_or_default();
+        if line.starts_with("  ") && !line.starts_with("   ") && verb != "help" {
+            path.push(verb.to_owned());
+            examples_of_help(path, found);
+            path.pop();
+        }
+    }
+}

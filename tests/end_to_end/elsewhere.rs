@@ -1,0 +1,90 @@
+//! `weir up` on a store that it does not own: DynamoDB's place is taken by a `local-store` that takes
+//! only what is signed with its access key, and that is reached only as the SDK finds AWS, by
+//! endpoint, region and credentials from the environment.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::process::{LocalStore, Up, binary, root, wait_for, weir};
+use crate::wire::Key;
+
+const LIMIT: Duration = Duration::from_secs(90);
+const KEY: Key = ("AKIAEXAMPLE", "example/secret+key");
+const FLAGS: [&str; 6] = ["--store", "aws", "--region", "us-east-1", "--invoke-port", "0"];
+
+/// A store that stands in for AWS, on the data that a folder has.
+fn stand_in(folder: &Path) -> LocalStore {
+    let keys = folder.join("keys");
+    let text = format!("[a]\naws_access_key_id={}\naws_secret_access_key={}\n", KEY.0, KEY.1);
+    fs::write(&keys, text).unwrap();
+    let mut store = LocalStore::start_with(folder, &["--access-keys", keys.to_str().unwrap()]);
+    let unsigned = store.endpoint.send("ListTables", &json!({}));
+    assert_eq!(unsigned.error(), "MissingAuthenticationTokenException");
+    store.endpoint = store.endpoint.signing(KEY);
+    store
+}
+
+/// What `weir up` says when it is refused.
+fn refusal(folder: &Path, url: &str, secret: &str) -> String {
+    let mut up = binary("weir");
+    up.args(["up", "--s3-port", "0", "--template"]).arg(root().join("template.yaml")).args(FLAGS);
+    up.env("AWS_ENDPOINT_URL_DYNAMODB", url).env("AWS_ACCESS_KEY_ID", KEY.0);
+    let ended = up.env("AWS_SECRET_ACCESS_KEY", secret).current_dir(folder).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    String::from_utf8_lossy(&ended.stderr).into_owned()
+}
+
+#[test]
+fn what_is_not_deployed_or_not_signed_is_refused_and_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = stand_in(folder.path());
+    let url = format!("http://{}", store.endpoint.address());
+    let said = refusal(folder.path(), &url, KEY.1);
+    assert!(said.contains("table `movies` (MoviesTable): it is not there; deploy"), "{said}");
+    let said = refusal(folder.path(), &url, "another");
+    assert!(said.contains("InvalidSignatureException"), "{said}");
+    assert_eq!(store.endpoint.ok("ListTables", &json!({}))["TableNames"], json!([]));
+}
+
+#[test]
+fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
+    // The tables are deployed: by a `weir up` of before, whose data the stand-in takes over.
+    let folder = tempfile::tempdir().unwrap();
+    let mut deployed = Up::start_in(folder, &[]);
+    assert!(deployed.process.interrupt());
+    fs::rename(deployed.path("state"), deployed.folder.path().join("data")).unwrap();
+    let store = stand_in(deployed.folder.path());
+    let url = format!("http://{}", store.endpoint.address());
+    let environment = [
+        ("AWS_ENDPOINT_URL_DYNAMODB", url.as_str()),
+        ("AWS_ENDPOINT_URL_DYNAMODB_STREAMS", url.as_str()),
+        ("AWS_ACCESS_KEY_ID", KEY.0),
+        ("AWS_SECRET_ACCESS_KEY", KEY.1),
+    ];
+    let vote = |slot: &str| {
+        let request = json!({
+            "TableName": "votes", "Key": {"slot": {"S": slot}},
+            "UpdateExpression": "ADD votes :one",
+            "ExpressionAttributeValues": {":one": {"N": "1"}},
+        });
+        store.endpoint.ok("UpdateItem", &request);
+    };
+    vote("poll#1");
+    let up = Up::start_elsewhere(tempfile::tempdir().unwrap(), &FLAGS, &environment);
+    vote("poll#2");
+    wait_for("the total", LIMIT, || {
+        let items = store.endpoint.scan("totals");
+        items.iter().any(|item| item["total"]["N"] == "2").then_some(())
+    });
+    assert!(up.process.log().contains("the functions write to real tables"));
+    // What became of a record is known here; what would move the clock of AWS is refused.
+    let explained = weir(up.folder.path(), &["streams", "explain", "--last"]);
+    assert!(explained.status.success(), "{}", String::from_utf8_lossy(&explained.stderr));
+    let clock = weir(up.folder.path(), &["clock", "show"]);
+    assert_eq!(clock.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&clock.stderr).into_owned();
+    assert!(said.contains("is on AWS"), "{said}");
+}

@@ -1,0 +1,139 @@
+//! Each verb of `weir` beside a running `weir up`: its data on standard output, its exit code.
+
+use std::fs;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::process::{Up, binary, root, wait_for, weir};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a verb that ends well, and gives the objects on its lines.
+fn objects(up: &Up, arguments: &[&str]) -> Vec<Value> {
+    let arguments: Vec<&str> = arguments.iter().chain(&["--output", "ndjson"]).copied().collect();
+    let output = weir(up.folder.path(), &arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {} {error}", output.status);
+    text(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn code(up: &Up, arguments: &[&str]) -> i32 {
+    weir(up.folder.path(), arguments).status.code().unwrap()
+}
+
+#[test]
+fn every_verb_works_beside_a_running_system() {
+    let up = Up::start(&[]);
+    let vote = json!({
+        "TableName": "votes", "Key": {"slot": {"S": "poll#3"}},
+        "UpdateExpression": "ADD votes :one", "ExpressionAttributeValues": {":one": {"N": "1"}},
+    });
+    up.store.ok("UpdateItem", &vote);
+    wait_for("the total", LIMIT, || (!up.store.scan("totals").is_empty()).then_some(()));
+
+    streams(&up);
+    time_and_expiry(&up);
+    functions(&up);
+    assert_eq!(code(&up, &["status"]), 0);
+    wait_for("everything to be worked off", LIMIT, || {
+        (code(&up, &["status", "--exit-code"]) == 0).then_some(())
+    });
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&weir(up.folder.path(), &["completions", shell]));
+        assert!(script.contains("streams") && script.contains("weir"), "{shell}");
+    }
+    let template = root().join("template.yaml");
+    let checked = weir(up.folder.path(), &["check", "--template", template.to_str().unwrap()]);
+    assert!(checked.status.success());
+    assert!(text(&checked).starts_with("0 errors, 0 warnings"), "{}", text(&checked));
+    assert_eq!(code(&up, &["check", "--template", "nowhere.yaml"]), 1);
+    assert_eq!(code(&up, &["no-such-verb"]), 2);
+    let doctor = weir(up.folder.path(), &["doctor", "--template", template.to_str().unwrap()]);
+    assert!(!text(&doctor).is_empty());
+}
+
+fn streams(up: &Up) {
+    let listed = objects(up, &["streams", "ls"]);
+    assert!(listed.iter().any(|stream| stream["table"] == "votes"), "{listed:?}");
+    assert_eq!(objects(up, &["streams", "shards", "votes"]).len(), 4);
+    let tail = ["streams", "tail", "votes", "--from", "trim-horizon", "--no-follow"];
+    assert_eq!(objects(up, &tail).len(), 1);
+    let none = [&tail[..], &["--filter", r#"{"eventName":["REMOVE"]}"#]].concat();
+    assert_eq!(objects(up, &none).len(), 0);
+    let explained = text(&weir(up.folder.path(), &["streams", "explain", "--last"]));
+    assert!(explained.contains("votes") && explained.contains("delivered"), "{explained}");
+    assert_eq!(code(up, &["streams", "explain", "000000000000000000000000000000000000000000"]), 1);
+    redrive(up);
+}
+
+/// A failure object as Lambda writes it, whose record is still in the stream.
+fn redrive(up: &Up) {
+    let tail = ["streams", "tail", "votes", "--from", "trim-horizon", "--no-follow"];
+    let record = objects(up, &tail).remove(0);
+    let event = json!({
+        "eventID": "0".repeat(32), "eventName": "INSERT", "eventVersion": "1.1",
+        "eventSource": "aws:dynamodb", "awsRegion": "us-east-1",
+        "eventSourceARN": "arn:aws:dynamodb:us-east-1:000000000000:table/votes/stream/2026-11-20T00:00:00.000",
+        "dynamodb": {
+            "Keys": {"slot": {"S": "poll#3"}},
+            "NewImage": {"slot": {"S": "poll#3"}, "votes": {"N": "1"}},
+            "SequenceNumber": "000000000000000000001", "SizeBytes": 20,
+            "ApproximateCreationDateTime": 1_800_000_000, "StreamViewType": "NEW_AND_OLD_IMAGES",
+        },
+    });
+    let object = json!({
+        "requestContext": {
+            "requestId": "r", "condition": "RetryAttemptsExhausted", "approximateInvokeCount": 1,
+            "functionArn": "arn:aws:lambda:us-east-1:000000000000:function:CountersFunction",
+        },
+        "version": "1.0", "payload": json!({"Records": [event]}).to_string(),
+    });
+    let path = up.folder.path().join("failure.json");
+    fs::write(&path, object.to_string()).unwrap();
+    let path = path.to_str().unwrap();
+    let dry = objects(up, &["streams", "redrive", path, "--dry-run"]);
+    assert_eq!(dry[0]["outcome"], "not invoked", "{record}");
+    let done = objects(up, &["streams", "redrive", path]);
+    assert_eq!((&done[0]["outcome"], &done[0]["records"]), (&json!("done"), &json!(1)));
+    // Once more is the same: the total has seen that slot already.
+    assert_eq!(up.store.scan("totals")[0]["total"]["N"], "1");
+}
+
+fn time_and_expiry(up: &Up) {
+    assert_eq!(objects(up, &["clock", "show"]).len(), 1);
+    for action in ["freeze", "resume"] {
+        assert_eq!(code(up, &["clock", action]), 0, "{action}");
+    }
+    let item =
+        json!({"year": {"N": "2026"}, "title": {"S": "Weir"}, "expires_at": {"N": "1800000000"}});
+    up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
+    assert_eq!(code(up, &["clock", "advance", "10000h"]), 0);
+    assert_eq!(code(up, &["ttl", "sweep"]), 0);
+    assert_eq!(up.store.scan("movies").len(), 0);
+    assert_eq!(code(up, &["clock", "advance", "later"]), 2);
+}
+
+fn functions(up: &Up) {
+    assert_eq!(code(up, &["invoke", "counters"]), 0);
+    assert_eq!(code(up, &["invoke", "nobody"]), 1);
+    let logs = text(&weir(up.folder.path(), &["logs", "counters"]));
+    assert!(logs.contains("REPORT RequestId: ") && logs.contains("Init Duration: "), "{logs}");
+    // Followed, it shows what is written after it began.
+    let mut follow = binary("weir");
+    let log = up.folder.path().join("followed.log");
+    follow.args(["logs", "counters", "--follow"]).current_dir(up.folder.path());
+    let file = fs::File::create(&log).unwrap();
+    let mut following = follow.stdout(file).stderr(Stdio::null()).spawn().unwrap();
+    let reports = || fs::read_to_string(&log).unwrap().matches("REPORT ").count();
+    let before = wait_for("the first lines", LIMIT, || Some(reports()).filter(|count| *count > 0));
+    assert_eq!(code(up, &["invoke", "counters"]), 0);
+    wait_for("the new lines", LIMIT, || (reports() > before).then_some(()));
+    following.kill().unwrap();
+    following.wait().unwrap();
+}
