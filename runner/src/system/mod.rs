@@ -91,10 +91,7 @@ impl System {
             true => None,
             false => Some(server::listener::bind(loopback(options.store_port)).await?),
         };
-        let binaries = match options.invoke_url {
-            Some(_) => BTreeMap::new(),
-            None => functions::build(&stack, &options.template_folder).await?,
-        };
+        let binaries = build(&stack, &options).await?;
         let Backing { dynamodb, streams: clients, credentials, clock, local, url } = match listener
         {
             None => backing::aws(&stack.region).await?,
@@ -306,6 +303,14 @@ fn loopback(port: u16) -> SocketAddr {
 
 fn names<T: AsRef<str>>(names: impl Iterator<Item = T>) -> String {
     names.map(|name| name.as_ref().to_owned()).collect::<Vec<_>>().join(", ")
+}
+
+/// The functions' binaries; none where somebody else runs the functions.
+async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, PathBuf>, String> {
+    match options.invoke_url {
+        Some(_) => Ok(BTreeMap::new()),
+        None => functions::build(stack, &options.template_folder).await,
+    }
 }
 
 /// Begins the journal. Without one everything runs all the same, and only `explain` knows less.
