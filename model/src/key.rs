@@ -327,6 +327,27 @@ impl Token {
         partition.encode_ordered(&mut bytes);
         Self(xxhash_rust::xxh3::xxh3_64(&bytes))
     }
+
+    /// The place of a partition key of several values: that of the only one, or the same function
+    /// of all of them, each behind its length in four bytes. It never changes either.
+    #[must_use]
+    pub fn of_parts(parts: &[KeyValue]) -> Self {
+        if let [only] = parts {
+            return Self::of(only);
+        }
+        let mut bytes = Vec::with_capacity(64);
+        for part in parts {
+            let start = bytes.len();
+            bytes.extend_from_slice(&[0; 4]);
+            part.encode_ordered(&mut bytes);
+            // A key value has at most 2,048 bytes.
+            let length = u32::try_from(bytes.len() - start - 4).unwrap_or(u32::MAX);
+            if let Some(place) = bytes.get_mut(start..start + 4) {
+                place.copy_from_slice(&length.to_be_bytes());
+            }
+        }
+        Self(xxhash_rust::xxh3::xxh3_64(&bytes))
+    }
 }
 
 /// Numbers in logged keys are stored as their ordered bytes.

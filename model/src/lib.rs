@@ -7,6 +7,7 @@
 pub mod arn;
 pub mod attribute_value;
 pub mod encoding;
+pub mod index_key;
 pub mod item;
 pub mod json;
 pub mod key;
@@ -16,6 +17,7 @@ pub mod stream_record;
 pub mod time;
 
 pub use attribute_value::{AttributeType, AttributeValue};
+pub use index_key::{IndexKeySchema, IndexKeyValues};
 pub use item::Item;
 pub use key::{KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey, Token};
 pub use number::Number;

@@ -57,6 +57,9 @@ pub const TABLES_MAX: usize = 2500;
 pub const LOCAL_INDEXES_MAX: usize = 5;
 /// Global secondary indexes of one table, inclusive.
 pub const GLOBAL_INDEXES_MAX: usize = 20;
+/// Attributes of the partition key of a global index, and as many of its sort key, inclusive (AWS,
+/// "Using global secondary indexes", multi-attribute keys).
+pub const INDEX_KEY_ATTRIBUTES_MAX: usize = 4;
 /// Attributes that one index projects beside keys, inclusive.
 pub const NON_KEY_ATTRIBUTES_MAX: usize = 20;
 /// Attributes that all indexes of a table project beside keys together, inclusive.

@@ -5,7 +5,7 @@
 
 use model::key::KeyError;
 use model::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
-use model::{AttributeValue, KeyAttribute, KeySchema, KeyValue};
+use model::{AttributeValue, IndexKeySchema, KeyAttribute, KeySchema, KeyValue};
 use serde::{Deserialize, Serialize};
 
 use crate::check::check_condition;
@@ -63,6 +63,23 @@ impl SortCondition {
                 _ => false,
             },
         }
+    }
+}
+
+/// What a query of an index asks for. The values have the types of the key schema and are not empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexCondition {
+    /// The partition key, one value for each of its attributes.
+    pub partition: Vec<KeyValue>,
+    /// Values of the first attributes of the sort key; not always all of them.
+    pub equal: Vec<KeyValue>,
+    /// What the next attribute of the sort key may be; anything when absent.
+    pub sort: Option<SortCondition>,
+}
+
+impl From<KeyCondition> for IndexCondition {
+    fn from(condition: KeyCondition) -> Self {
+        Self { partition: vec![condition.partition], equal: Vec::new(), sort: condition.sort }
     }
 }
 
@@ -129,12 +146,7 @@ impl KeyExpression {
     /// The first problem that DynamoDB would report, in its words.
     pub fn resolve(&self, schema: &KeySchema) -> Result<KeyCondition, ExpressionError> {
         let key_attributes = schema.attributes().count();
-        if self.clauses.len() > key_attributes {
-            return Err(ExpressionError::new(format!(
-                "The number of query conditions ({}) exceeds the number of key attributes defined in the schema ({key_attributes})",
-                self.clauses.len()
-            )));
-        }
+        self.check_count(key_attributes)?;
         let partition = self.clause(&schema.partition)?;
         let sort = match &schema.sort {
             Some(attribute) if self.clauses.len() == key_attributes => {
@@ -149,6 +161,111 @@ impl KeyExpression {
         let partition = key_value(&schema.partition, value, PARTITION_KEY_BYTES_MAX, too_long)?;
         let sort = sort.map(|(attribute, clause)| sort_condition(attribute, &clause.range));
         Ok(KeyCondition { partition, sort: sort.transpose()? })
+    }
+
+    /// Checks the conditions against the key schema of an index: every attribute of the partition
+    /// key must be equal to a value, and of the sort key every one before the last that has a
+    /// condition.
+    ///
+    /// # Errors
+    /// The first problem that DynamoDB would report, in its words.
+    pub fn resolve_index(
+        &self,
+        schema: &IndexKeySchema,
+    ) -> Result<IndexCondition, ExpressionError> {
+        if let ([partition], [] | [_]) = (schema.partition.as_slice(), schema.sort.as_slice()) {
+            let sort = schema.sort.first().cloned();
+            let schema = KeySchema { partition: partition.clone(), sort };
+            return self.resolve(&schema).map(IndexCondition::from);
+        }
+        self.check_count(schema.attributes().count())?;
+        let missing = self.without_equality(&schema.partition);
+        if !missing.is_empty() {
+            return Err(ExpressionError::new(format!(
+                "HASH key attributes {} must have equality conditions specified in the query",
+                missing.join(", ")
+            )));
+        }
+        if self.attributes().any(|attribute| !schema.contains(attribute)) {
+            let is_free =
+                |key: &&KeyAttribute| self.attributes().all(|attribute| attribute != key.name);
+            let free = schema.sort.iter().find(is_free).map_or("", |key| key.name.as_str());
+            return Err(ExpressionError::new(format!(
+                "Query condition missed key schema element: {free}"
+            )));
+        }
+        self.composite_condition(schema)
+    }
+
+    fn composite_condition(
+        &self,
+        schema: &IndexKeySchema,
+    ) -> Result<IndexCondition, ExpressionError> {
+        let mut partition = Vec::with_capacity(schema.partition.len());
+        for attribute in &schema.partition {
+            partition.push(self.equal_value(attribute, true)?);
+        }
+        let is_named =
+            |key: &KeyAttribute| self.attributes().any(|attribute| attribute == key.name);
+        let Some(last) = schema.sort.iter().rposition(is_named) else {
+            return Ok(IndexCondition { partition, equal: Vec::new(), sort: None });
+        };
+        let (before, behind) = schema.sort.split_at(last);
+        let Some(last) = behind.first() else {
+            return Ok(IndexCondition { partition, equal: Vec::new(), sort: None });
+        };
+        let missing = self.without_equality(before);
+        if !missing.is_empty() {
+            return Err(ExpressionError::new(format!(
+                "RANGE key attributes {} must have equality conditions specified in the query because a condition is present on key attribute {}",
+                missing.join(", "),
+                last.name
+            )));
+        }
+        let mut equal = Vec::with_capacity(before.len());
+        for attribute in before {
+            equal.push(self.equal_value(attribute, false)?);
+        }
+        let sort = Some(sort_condition(last, &self.clause(last)?.range)?);
+        Ok(IndexCondition { partition, equal, sort })
+    }
+
+    fn check_count(&self, key_attributes: usize) -> Result<(), ExpressionError> {
+        if self.clauses.len() <= key_attributes {
+            return Ok(());
+        }
+        Err(ExpressionError::new(format!(
+            "The number of query conditions ({}) exceeds the number of key attributes defined in the schema ({key_attributes})",
+            self.clauses.len()
+        )))
+    }
+
+    /// The names of the attributes that need not be equal to a value.
+    fn without_equality<'s>(&self, attributes: &'s [KeyAttribute]) -> Vec<&'s str> {
+        let has_equality = |attribute: &KeyAttribute| {
+            self.clauses.iter().any(|clause| {
+                clause.attribute == attribute.name
+                    && matches!(clause.range, Range::Compare(Comparator::Equal, _))
+            })
+        };
+        let without = attributes.iter().filter(|attribute| !has_equality(attribute));
+        without.map(|attribute| attribute.name.as_str()).collect()
+    }
+
+    fn equal_value(
+        &self,
+        attribute: &KeyAttribute,
+        is_partition: bool,
+    ) -> Result<KeyValue, ExpressionError> {
+        let Range::Compare(Comparator::Equal, value) = &self.clause(attribute)?.range else {
+            return Err(ExpressionError::new("Query key condition not supported"));
+        };
+        let (bytes_max, too_long) = if is_partition {
+            (PARTITION_KEY_BYTES_MAX, KeyError::PartitionKeyTooLong)
+        } else {
+            (SORT_KEY_BYTES_MAX, KeyError::SortKeyTooLong)
+        };
+        key_value(attribute, value, bytes_max, too_long)
     }
 
     fn clause(&self, attribute: &KeyAttribute) -> Result<&Clause, ExpressionError> {

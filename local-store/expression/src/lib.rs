@@ -31,7 +31,9 @@ mod update_resolve;
 
 pub use condition::{Condition, parse_condition};
 pub use error::{ExpressionError, ExpressionKind, UpdateError};
-pub use key_condition::{KeyCondition, KeyExpression, SortCondition, parse_key_condition};
+pub use key_condition::{
+    IndexCondition, KeyCondition, KeyExpression, SortCondition, parse_key_condition,
+};
 pub use legacy::{LEGACY_VALUES_MAX, LegacyAction, LegacyCondition, LegacyOperator};
 pub use path::{Path, PathElement};
 pub use placeholders::Placeholders;

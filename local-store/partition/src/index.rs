@@ -7,7 +7,9 @@
 //! Building an index of a table that has items already is in `index_build`.
 
 use model::limits::{ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
-use model::{AttributeValue, Item, KeyAttribute, KeySchema, KeyValue, PrimaryKey};
+use model::{
+    AttributeValue, IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema, PrimaryKey,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::keys::index_entry;
@@ -48,8 +50,8 @@ pub struct IndexDefinition {
     pub name: String,
     /// Local or global.
     pub kind: IndexKind,
-    /// Its key. A local index has the table's partition key, and always a sort key.
-    pub key_schema: KeySchema,
+    /// Its key. A local index has the table's partition key, and always a sort key of one attribute.
+    pub key_schema: IndexKeySchema,
     /// What its entries hold.
     pub projection: IndexProjection,
     /// Read and write capacity units of a global index of a provisioned table.
@@ -108,7 +110,7 @@ pub struct IndexWrite {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexKey {
     /// The value of the index's key.
-    pub index: PrimaryKey,
+    pub index: IndexKeyValues,
     /// The key of the item.
     pub table: PrimaryKey,
 }
@@ -179,35 +181,38 @@ impl IndexDefinition {
     /// Why an item cannot be written because of its values for this index's key; `None` when it
     /// can, also when it has no such value and therefore no entry.
     fn problem<'a>(&'a self, item: &Item) -> Option<(&'a str, IndexKeyProblem)> {
-        self.key_schema.attributes().zip([true, false]).find_map(|(attribute, is_partition)| {
-            let value = item.get(&attribute.name)?;
-            Some((attribute.name.as_str(), key_problem(attribute, value, is_partition)?))
-        })
+        let IndexKeySchema { partition, sort } = &self.key_schema;
+        side_problem(partition, item, true).or_else(|| side_problem(sort, item, false))
     }
 
     /// The value of the index's key in an item; `None` when it has no entry.
-    fn key_of(&self, item: &Item) -> Option<PrimaryKey> {
-        if self.problem(item).is_some() {
-            return None;
-        }
-        let value = |attribute: &KeyAttribute| {
-            item.get(&attribute.name).and_then(KeyValue::from_attribute_value)
-        };
-        let partition = value(&self.key_schema.partition)?;
-        let sort = match &self.key_schema.sort {
-            Some(attribute) => Some(value(attribute)?),
-            None => None,
-        };
-        Some(PrimaryKey { partition, sort })
+    fn key_of(&self, item: &Item) -> Option<IndexKeyValues> {
+        self.key_schema.values_of_item(item).ok()
     }
 }
 
-fn key_problem(
-    attribute: &KeyAttribute,
-    value: &AttributeValue,
+/// The first problem of the partition key or of the sort key: of one value, or of all together.
+fn side_problem<'a>(
+    attributes: &'a [KeyAttribute],
+    item: &Item,
     is_partition: bool,
-) -> Option<IndexKeyProblem> {
+) -> Option<(&'a str, IndexKeyProblem)> {
+    let mut bytes = 0;
     let bytes_max = if is_partition { PARTITION_KEY_BYTES_MAX } else { SORT_KEY_BYTES_MAX };
+    for attribute in attributes {
+        let Some(value) = item.get(&attribute.name) else { continue };
+        if let Some(problem) = key_problem(attribute, value) {
+            return Some((&attribute.name, problem));
+        }
+        bytes += value.size();
+        if bytes > bytes_max {
+            return Some((&attribute.name, IndexKeyProblem::TooLong { is_partition }));
+        }
+    }
+    None
+}
+
+fn key_problem(attribute: &KeyAttribute, value: &AttributeValue) -> Option<IndexKeyProblem> {
     match value {
         _ if value.attribute_type() != attribute.attribute_type.attribute_type() => {
             Some(IndexKeyProblem::Type {
@@ -217,7 +222,6 @@ fn key_problem(
         }
         AttributeValue::S(text) if text.is_empty() => Some(IndexKeyProblem::Empty("string")),
         AttributeValue::B(bytes) if bytes.is_empty() => Some(IndexKeyProblem::Empty("binary")),
-        _ if value.size() > bytes_max => Some(IndexKeyProblem::TooLong { is_partition }),
         _ => None,
     }
 }

@@ -36,7 +36,8 @@ fn local() -> IndexDefinition {
         key_schema: KeySchema {
             partition: attribute("p", KeyAttributeType::S),
             sort: Some(attribute("n", KeyAttributeType::N)),
-        },
+        }
+        .into(),
         projection: IndexProjection::Include(vec!["v".to_owned()]),
         throughput: None,
     }
@@ -51,7 +52,7 @@ fn global(name: &str) -> IndexDefinition {
     IndexDefinition {
         name: name.to_owned(),
         kind: IndexKind::Global,
-        key_schema: KeySchema { partition, sort },
+        key_schema: KeySchema { partition, sort }.into(),
         projection,
         throughput: None,
     }

@@ -47,8 +47,9 @@ pub use options::{
     ResourcePolicy, TableOptions, Units,
 };
 pub use read::{
-    ItemRange, SortRange, TokenRange, read_index_entries, read_index_statistics, read_item,
-    read_items, read_partition_statistics, read_statistics,
+    ItemRange, SortRange, TokenRange, read_encoded_entries, read_encoded_item, read_encoded_items,
+    read_index_entries, read_index_statistics, read_item, read_items, read_partition_statistics,
+    read_statistics,
 };
 pub use split::{PARTITIONS_MAX, Split, SplitPoint, find_due_splits, find_split_work};
 pub use storage::{Batch, Op, ReadError, View, Visit};

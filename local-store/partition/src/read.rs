@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use expression::SortCondition;
+use expression::{IndexCondition, SortCondition};
 use model::{Item, KeyValue, PrimaryKey, Token};
 
 use crate::index::{IndexKey, IndexNumber};
@@ -60,6 +60,8 @@ pub enum ItemRange {
         /// Only these sort keys; all of them when `None`.
         sort: SortRange,
     },
+    /// The entries of an index with one partition key of the index, in the order of its sort key.
+    Entries(IndexCondition),
     /// The items of a stretch of the ring.
     Tokens(TokenRange),
 }
@@ -76,22 +78,37 @@ pub fn read_item(
     view.get(&item::encode(table.id, key))?.map(|bytes| item::decode_value(&bytes)).transpose()
 }
 
-/// Reads items of a range in order (`forward`) or in reverse, beginning behind `start_after`
-/// (exclusive; it need not exist), until the visitor breaks.
+/// The same, as its stored bytes (`model::encoding`).
 ///
 /// # Errors
 /// When the storage cannot be read.
-pub fn read_items(
+pub fn read_encoded_item(
+    view: &dyn View,
+    table: &Table,
+    key: &PrimaryKey,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    view.get(&item::encode(table.id, key))
+}
+
+/// Reads items of a range in order (`forward`) or in reverse, beginning behind `start_after`
+/// (exclusive; it need not exist), until the visitor breaks. It is given an item's stored bytes.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_encoded_items(
     view: &dyn View,
     table: &Table,
     range: &ItemRange,
     start_after: Option<&PrimaryKey>,
     forward: bool,
-    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     let (mut from, mut to) = match range {
         ItemRange::Collection { partition, sort } => {
             collection_bounds(&item::prefix(table.id, partition), sort.as_ref())
+        }
+        ItemRange::Entries(_) => {
+            return Err(ReadError("a range of an index was asked of a table".to_owned()));
         }
         ItemRange::Tokens(tokens) => {
             let to = match tokens.last.0.checked_add(1) {
@@ -110,26 +127,32 @@ pub fn read_items(
             to = to.min(key);
         }
     }
-    visit_items(view, &from, &to, forward, visit)
+    view.scan(&from, &to, !forward, &mut |_, value| visit(value))
 }
 
-/// Reads entries of an index, as [`read_items`] reads items: the range is one of the index's keys,
+/// Reads entries of an index, as [`read_encoded_items`] reads items: the range is one of the index's keys,
 /// and what is visited is the part of the item that the index holds.
 ///
 /// # Errors
 /// When the storage cannot be read.
-pub fn read_index_entries(
+pub fn read_encoded_entries(
     view: &dyn View,
     table: &Table,
     index: IndexNumber,
     range: &ItemRange,
     start_after: Option<&IndexKey>,
     forward: bool,
-    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     let (mut from, mut to) = match range {
         ItemRange::Collection { partition, sort } => {
+            let partition = std::slice::from_ref(partition);
             entry_bounds(&index_entry::prefix(table.id, index, partition), sort.as_ref())
+        }
+        ItemRange::Entries(condition) => {
+            let mut prefix = index_entry::prefix(table.id, index, &condition.partition);
+            condition.equal.iter().for_each(|part| index_entry::append(&mut prefix, part));
+            entry_bounds(&prefix, condition.sort.as_ref())
         }
         ItemRange::Tokens(tokens) => {
             let to = match tokens.last.0.checked_add(1) {
@@ -148,25 +171,70 @@ pub fn read_index_entries(
             to = to.min(key);
         }
     }
-    visit_items(view, &from, &to, forward, visit)
+    view.scan(&from, &to, !forward, &mut |_, value| visit(value))
 }
 
-fn visit_items(
+/// Reads items as [`read_encoded_items`] does; the visitor is given each as it is.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_items(
     view: &dyn View,
-    from: &[u8],
-    to: &[u8],
+    table: &Table,
+    range: &ItemRange,
+    start_after: Option<&PrimaryKey>,
     forward: bool,
     visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     let mut result = Ok(());
-    view.scan(from, to, !forward, &mut |_, value| match item::decode_value(value) {
+    read_encoded_items(
+        view,
+        table,
+        range,
+        start_after,
+        forward,
+        &mut decoding(visit, &mut result),
+    )?;
+    result
+}
+
+/// Reads entries as [`read_encoded_entries`] does; the visitor is given each as it is.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_index_entries(
+    view: &dyn View,
+    table: &Table,
+    index: IndexNumber,
+    range: &ItemRange,
+    start_after: Option<&IndexKey>,
+    forward: bool,
+    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
+) -> Result<(), ReadError> {
+    let mut result = Ok(());
+    read_encoded_entries(
+        view,
+        table,
+        index,
+        range,
+        start_after,
+        forward,
+        &mut decoding(visit, &mut result),
+    )?;
+    result
+}
+
+fn decoding<'v>(
+    visit: &'v mut dyn FnMut(Item) -> ControlFlow<()>,
+    result: &'v mut Result<(), ReadError>,
+) -> impl FnMut(&[u8]) -> ControlFlow<()> + 'v {
+    |bytes| match item::decode_value(bytes) {
         Ok(item) => visit(item),
         Err(error) => {
-            result = Err(error);
+            *result = Err(error);
             ControlFlow::Break(())
         }
-    })?;
-    result
+    }
 }
 
 /// From (inclusive) and to (exclusive) of the sort keys that a condition allows.

@@ -3,8 +3,9 @@
 //!
 //! A part that is a string or binary is escaped, so that it tells its own end and keeps its order:
 //! a zero byte is written as `00 ff`, and the part ends with `00 01`. A part that is a number tells
-//! its end by itself. The token is that of the index's partition key, so a Query of an index reads
-//! one range, and a segment of a parallel scan is one range too.
+//! its end by itself. `index-partition` and `index-sort` are one part for each attribute of the
+//! index's key. The token is that of the index's partition key, so a Query of an index reads one
+//! range, and a segment of a parallel scan is one range too.
 //!
 //! An entry holds its keys in its value, so nothing here reads a key back.
 
@@ -29,9 +30,9 @@ pub(crate) fn token_prefix(table: TableId, index: IndexNumber, token: Token) -> 
 }
 
 /// What all entries with one partition key of the index begin with.
-pub(crate) fn prefix(table: TableId, index: IndexNumber, partition: &KeyValue) -> Vec<u8> {
-    let mut key = token_prefix(table, index, Token::of(partition));
-    append(&mut key, partition);
+pub(crate) fn prefix(table: TableId, index: IndexNumber, partition: &[KeyValue]) -> Vec<u8> {
+    let mut key = token_prefix(table, index, Token::of_parts(partition));
+    partition.iter().for_each(|part| append(&mut key, part));
     key
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
 
 #[cfg(test)]
 mod tests {
-    use model::Number;
+    use model::{IndexKeyValues, Number};
     use proptest::prelude::*;
 
     use super::*;
@@ -90,9 +91,9 @@ mod tests {
         let (index_sort, partition, sort) = kinds;
         (any_value(index_sort), any_value(partition), any_value(sort)).prop_map(
             |(index_sort, partition, sort)| IndexKey {
-                index: PrimaryKey {
-                    partition: KeyValue::S("p".to_owned()),
-                    sort: Some(index_sort),
+                index: IndexKeyValues {
+                    partition: vec![KeyValue::S("p".to_owned()), KeyValue::N(Number::from(1u64))],
+                    sort: vec![index_sort, KeyValue::S("q".to_owned())],
                 },
                 table: PrimaryKey { partition, sort: Some(sort) },
             },

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use model::{EpochMillis, Item, KeySchema, json};
+use model::{EpochMillis, IndexKeySchema, Item, KeyAttribute, KeySchema, json};
 
 /// Appends a comma if needed and a member's name to the object that is being written.
 pub(crate) fn begin_member(out: &mut String, name: &str) {
@@ -45,14 +45,28 @@ pub(crate) fn time_member(out: &mut String, name: &str, time: EpochMillis) {
     let _ = write!(out, "{}.{:03}", time.seconds(), time.0 % 1000);
 }
 
-/// Appends the member `KeySchema`.
+/// Appends the member `KeySchema` of a table.
 pub(crate) fn key_schema_member(out: &mut String, schema: &KeySchema) {
+    write_key_schema(out, std::iter::once(&schema.partition), schema.sort.iter());
+}
+
+/// Appends the member `KeySchema` of an index.
+pub(crate) fn index_key_schema_member(out: &mut String, schema: &IndexKeySchema) {
+    write_key_schema(out, schema.partition.iter(), schema.sort.iter());
+}
+
+fn write_key_schema<'k>(
+    out: &mut String,
+    partition: impl Iterator<Item = &'k KeyAttribute>,
+    sort: impl Iterator<Item = &'k KeyAttribute>,
+) {
     begin_member(out, "KeySchema");
     out.push('[');
-    for (position, attribute) in schema.attributes().enumerate() {
+    let kinds = partition.map(|key| (key, "HASH")).chain(sort.map(|key| (key, "RANGE")));
+    for (position, (attribute, kind)) in kinds.enumerate() {
         out.push_str(if position > 0 { ",{" } else { "{" });
         text_member(out, "AttributeName", &attribute.name);
-        text_member(out, "KeyType", if position > 0 { "RANGE" } else { "HASH" });
+        text_member(out, "KeyType", kind);
         out.push('}');
     }
     out.push(']');

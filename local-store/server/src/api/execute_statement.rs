@@ -86,10 +86,9 @@ fn answer_select(
     let filter = select.condition.to_condition();
     let is_fetched =
         source.check_statement_attributes(select.projection.as_ref(), filter.as_ref())?;
-    let schema = source.key_schema();
-    let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
-    let key_expression = select.condition.to_key_expression(&schema.partition.name, sort);
-    check_order(select, &schema.partition.name, sort)?;
+    let (partition, sort) = key_names(source)?;
+    let key_expression = select.condition.to_key_expression(partition, sort);
+    check_order(select, partition, sort)?;
     let forward = if select.order.is_empty() {
         true
     } else if key_expression.is_none() {
@@ -106,10 +105,7 @@ fn answer_select(
     };
     let range = match key_expression {
         None => ItemRange::Tokens(TokenRange::ALL),
-        Some(expression) => {
-            let condition = expression.resolve(schema)?;
-            ItemRange::Collection { partition: condition.partition, sort: condition.sort }
-        }
+        Some(expression) => source.range_of(&expression)?,
     };
     let invalid = || ApiError::validation("NextToken does not match request");
     let start_after = match options.token {
@@ -135,6 +131,25 @@ fn answer_select(
     };
     let token = |last: &Item| write_token(last, fingerprint);
     answer_statement_page(store, &*store.view(), &request, token)
+}
+
+/// The names of the partition key and of the sort key that a statement reads by. The service reads
+/// no index by statements whose key has several attributes.
+fn key_names(source: Source<'_>) -> Result<(&str, Option<&str>), ApiError> {
+    let (partition, sort) = match source.index {
+        None => (Some(&source.table.key_schema.partition), source.table.key_schema.sort.as_ref()),
+        Some(index) => {
+            let schema = &index.definition.key_schema;
+            if schema.has_several_attributes() {
+                return Err(ApiError::validation(
+                    "PartiQL statements cannot be executed on tables with multi-attribute HASH keys or multi-attribute RANGE keys.",
+                ));
+            }
+            (schema.partition.first(), schema.sort.first())
+        }
+    };
+    let partition = partition.ok_or_else(|| ApiError::defect("an index has no partition key"))?;
+    Ok((&partition.name, sort.map(|sort| sort.name.as_str())))
 }
 
 /// `ORDER BY` names attributes of the key, and there must be conditions beside it.

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use expression::{Condition, ExpressionError, ExpressionKind, Placeholders, Projection};
-use model::{AttributeValue, KeySchema};
+use model::AttributeValue;
 
 use super::error::ApiError;
+use super::index_choice::Source;
 use super::parameters::{Checked, Parameters};
 
 /// `Expected` and what belongs to it.
@@ -118,9 +119,9 @@ pub(crate) fn projection(
 /// The same of `QueryFilter`.
 pub(crate) fn check_query_filter_leaves_keys<'a>(
     mut attributes: impl Iterator<Item = &'a str>,
-    schema: &KeySchema,
+    source: Source<'_>,
 ) -> Result<(), ApiError> {
-    match attributes.find(|attribute| schema.contains(attribute)) {
+    match attributes.find(|attribute| source.is_key(attribute)) {
         None => Ok(()),
         Some(attribute) => Err(ApiError::validation(format!(
             "QueryFilter can only contain non-primary key attributes: Primary key attribute: {attribute}"
@@ -131,9 +132,9 @@ pub(crate) fn check_query_filter_leaves_keys<'a>(
 /// A Query's filter may only look at what the key condition cannot.
 pub(crate) fn check_filter_leaves_keys(
     filter: &Condition,
-    schema: &KeySchema,
+    source: Source<'_>,
 ) -> Result<(), ApiError> {
-    match filter.paths().find(|path| schema.contains(path.root())) {
+    match filter.paths().find(|path| source.is_key(path.root())) {
         None => Ok(()),
         Some(path) => Err(ApiError::validation(format!(
             "Filter Expression can only contain non-primary key attributes: Primary key attribute: {}",

@@ -3,9 +3,9 @@
 //!
 //! Source: AWS, "Local secondary indexes" and "Global secondary indexes", attribute projections.
 
-use expression::{Condition, Projection};
-use model::{Item, KeySchema};
-use partition::{IndexKey, IndexKind, IndexStatus, SecondaryIndex, Table};
+use expression::{Condition, KeyCondition, KeyExpression, Projection};
+use model::Item;
+use partition::{IndexKey, IndexKind, IndexStatus, ItemRange, SecondaryIndex, Table};
 
 use super::error::ApiError;
 
@@ -44,12 +44,26 @@ impl<'t> Source<'t> {
         Ok(Self { table, index: Some(index) })
     }
 
-    /// The key by which it is read.
-    pub(crate) fn key_schema(&self) -> &'t KeySchema {
+    /// Whether an attribute belongs to the key by which it is read.
+    pub(crate) fn is_key(&self, name: &str) -> bool {
         match self.index {
-            Some(index) => &index.definition.key_schema,
-            None => &self.table.key_schema,
+            Some(index) => index.definition.key_schema.contains(name),
+            None => self.table.key_schema.contains(name),
         }
+    }
+
+    /// What a key condition asks for here.
+    pub(crate) fn range_of(&self, expression: &KeyExpression) -> Result<ItemRange, ApiError> {
+        Ok(match self.index {
+            Some(index) => {
+                ItemRange::Entries(expression.resolve_index(&index.definition.key_schema)?)
+            }
+            None => {
+                let KeyCondition { partition, sort } =
+                    expression.resolve(&self.table.key_schema)?;
+                ItemRange::Collection { partition, sort }
+            }
+        })
     }
 
     /// Checks that what is asked for can be had, and gives whether the items must be fetched from
@@ -120,7 +134,7 @@ impl<'t> Source<'t> {
     pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {
         let Some(index) = self.index else {
             let key = self.table.key_schema.key_of_parameter(key)?;
-            return Ok(IndexKey { index: key.clone(), table: key });
+            return Ok(IndexKey { index: key.clone().into(), table: key });
         };
         let definition = &index.definition;
         if key.len() != definition.entry_attributes(&self.table.key_schema).count() {
@@ -133,7 +147,7 @@ impl<'t> Source<'t> {
             other => other,
         };
         Ok(IndexKey {
-            index: definition.key_schema.key_of_item(key).map_err(as_parameter)?,
+            index: definition.key_schema.values_of_item(key).map_err(as_parameter)?,
             table: self.table.key_schema.key_of_item(key).map_err(as_parameter)?,
         })
     }

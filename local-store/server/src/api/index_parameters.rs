@@ -141,10 +141,14 @@ impl<'j> IndexParameters<'j> {
     ) -> Result<IndexDefinition, ApiError> {
         let name = self.name.unwrap_or_default();
         let elements = self.key_schema.as_deref().unwrap_or_default();
-        let key_schema = key_elements::key_schema(definitions, elements)?;
-        if self.kind == IndexKind::Local {
-            check_local(name, &key_schema, table)?;
-        }
+        let key_schema = match self.kind {
+            IndexKind::Global => key_elements::global_key_schema(definitions, elements)?,
+            IndexKind::Local => {
+                let key_schema = key_elements::key_schema(definitions, elements)?;
+                check_local(name, &key_schema, table)?;
+                key_schema.into()
+            }
+        };
         Ok(IndexDefinition {
             name: name.to_owned(),
             kind: self.kind,
@@ -334,9 +338,9 @@ pub(crate) fn check_definitions_used<'i>(
     table: &KeySchema,
     indexes: impl Iterator<Item = &'i IndexDefinition>,
 ) -> Result<(), ApiError> {
-    let schemas = std::iter::once(table).chain(indexes.map(|index| &index.key_schema));
+    let of_indexes = indexes.flat_map(|index| index.key_schema.attributes());
     let mut used: Vec<&str> = Vec::new();
-    for attribute in schemas.flat_map(KeySchema::attributes) {
+    for attribute in table.attributes().chain(of_indexes) {
         if !used.contains(&attribute.name.as_str()) {
             used.push(&attribute.name);
         }

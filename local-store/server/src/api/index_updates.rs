@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use model::KeySchema;
 use model::key::KeyAttribute;
 use model::limits::GLOBAL_INDEXES_MAX;
 use partition::{
@@ -284,9 +283,9 @@ fn constrain_name(constraints: &mut Constraints, at: &str, name: Option<&str>) {
 
 /// An attribute has one type in all keys of a table.
 fn check_types(definitions: &[Element<'_>], table: &Table) -> Result<(), ApiError> {
-    let of_indexes = table.indexes.iter().map(|index| &index.definition.key_schema);
-    let schemas = std::iter::once(&table.key_schema).chain(of_indexes);
-    let known: Vec<&KeyAttribute> = schemas.flat_map(KeySchema::attributes).collect();
+    let of_indexes =
+        table.indexes.iter().flat_map(|index| index.definition.key_schema.attributes());
+    let known: Vec<&KeyAttribute> = table.key_schema.attributes().chain(of_indexes).collect();
     for element in definitions {
         let found = known.iter().find(|known| Some(known.name.as_str()) == element.name);
         if let Some(found) = found

@@ -3,10 +3,12 @@
 //!
 //! What a table or an index may have as its key is decided where it is created.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use model::IndexKeySchema;
 use model::key::{KeyAttribute, KeyAttributeType, KeySchema};
-use model::limits::KEY_ATTRIBUTE_NAME_BYTES_MAX;
+use model::limits::{INDEX_KEY_ATTRIBUTES_MAX, KEY_ATTRIBUTE_NAME_BYTES_MAX};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
@@ -22,9 +24,9 @@ pub(crate) struct Element<'j> {
 /// Elements of a key schema at most: partition key and sort key.
 const KEY_SCHEMA_ELEMENTS_MAX: usize = 2;
 
-/// Elements of a key schema of a global index at most (AWS, "Multi-attribute keys"): refused here
-/// with a text of our own when there is more than one of a kind.
-const GLOBAL_KEY_ELEMENTS_MAX: usize = 8;
+/// Elements that a key schema of a global index may have in a request: one more of each kind than
+/// it can have, so that the answer tells which kind is one too many.
+const GLOBAL_KEY_ELEMENTS_MAX: usize = 2 * (INDEX_KEY_ATTRIBUTES_MAX + 1);
 
 pub(crate) fn read_elements<'j>(
     parameters: Parameters<'j>,
@@ -123,26 +125,11 @@ pub(crate) fn key_schema(
     definitions: &[Element<'_>],
     elements: &[Element<'_>],
 ) -> Result<KeySchema, ApiError> {
-    let type_of = |name: Option<&str>| {
-        let definition = definitions.iter().find(|definition| definition.name == name)?;
-        KeyAttributeType::from_descriptor(definition.kind?)
-    };
-    if elements.iter().any(|element| type_of(element.name).is_none()) {
-        return Err(ApiError::invalid_parameter(format!(
-            "Some index key attributes are not defined in AttributeDefinitions. Keys: [{}], AttributeDefinitions: [{}]",
-            names(elements),
-            names(definitions)
-        )));
-    }
+    check_defined(definitions, elements)?;
     let (partition, sort) = match elements {
         [partition] => (partition, None),
         [partition, sort] => (partition, Some(sort)),
-        _ => {
-            return Err(ApiError::unsupported(
-                "A key of several attributes in a global secondary index",
-                "join the values in one attribute",
-            ));
-        }
+        _ => return Err(ApiError::defect("a key schema passed its constraints")),
     };
     if sort.is_some_and(|sort| sort.name == partition.name) {
         return Err(ApiError::validation(
@@ -159,14 +146,72 @@ pub(crate) fn key_schema(
             "Invalid KeySchema: The second KeySchemaElement is not a RANGE key type",
         ));
     }
-    let attribute = |element: &Element<'_>| {
-        Some(KeyAttribute {
-            name: element.name?.to_owned(),
-            attribute_type: type_of(element.name)?,
-        })
-    };
-    match (attribute(partition), sort.map(attribute)) {
-        (Some(partition), sort) => Ok(KeySchema { partition, sort: sort.flatten() }),
-        (None, _) => Err(ApiError::defect("a key attribute passed its constraints")),
+    let partition = attribute(definitions, partition)?;
+    let sort = sort.map(|sort| attribute(definitions, sort)).transpose()?;
+    Ok(KeySchema { partition, sort })
+}
+
+/// The key schema of a global index, which may have several attributes of each kind.
+pub(crate) fn global_key_schema(
+    definitions: &[Element<'_>],
+    elements: &[Element<'_>],
+) -> Result<IndexKeySchema, ApiError> {
+    let of_kind = |kind: &'static str| elements.iter().filter(move |e| e.kind == Some(kind));
+    if of_kind("HASH").count() <= 1 && of_kind("RANGE").count() <= 1 {
+        return key_schema(definitions, elements).map(IndexKeySchema::from);
+    }
+    check_defined(definitions, elements)?;
+    if elements.first().is_some_and(|first| first.kind != Some("HASH")) {
+        return Err(ApiError::validation(
+            "Invalid KeySchema: The first KeySchemaElement is not a HASH key type",
+        ));
+    }
+    for kind in ["HASH", "RANGE"] {
+        if of_kind(kind).count() > INDEX_KEY_ATTRIBUTES_MAX {
+            return Err(ApiError::invalid_parameter(format!(
+                "The KeySchema exceeds the maximum allowed number of {kind} key attributes"
+            )));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    if !elements.iter().all(|element| seen.insert(element.name)) {
+        return Err(ApiError::validation(
+            "The KeySchema contains multiple key attributes with the same name",
+        ));
+    }
+    if elements.is_sorted_by_key(|element| element.kind) {
+        let all = |kind| of_kind(kind).map(|e| attribute(definitions, e)).collect();
+        let (partition, sort): (Result<_, ApiError>, Result<_, ApiError>) =
+            (all("HASH"), all("RANGE"));
+        return Ok(IndexKeySchema { partition: partition?, sort: sort? });
+    }
+    Err(ApiError::invalid_parameter(
+        "All HASH key attributes must precede RANGE key attributes in the KeySchema",
+    ))
+}
+
+/// The type that an attribute is defined with.
+fn type_of(definitions: &[Element<'_>], name: Option<&str>) -> Option<KeyAttributeType> {
+    let definition = definitions.iter().find(|definition| definition.name == name)?;
+    KeyAttributeType::from_descriptor(definition.kind?)
+}
+
+fn check_defined(definitions: &[Element<'_>], elements: &[Element<'_>]) -> Result<(), ApiError> {
+    if elements.iter().all(|element| type_of(definitions, element.name).is_some()) {
+        return Ok(());
+    }
+    Err(ApiError::invalid_parameter(format!(
+        "Some index key attributes are not defined in AttributeDefinitions. Keys: [{}], AttributeDefinitions: [{}]",
+        names(elements),
+        names(definitions)
+    )))
+}
+
+fn attribute(definitions: &[Element<'_>], element: &Element<'_>) -> Result<KeyAttribute, ApiError> {
+    match (element.name, type_of(definitions, element.name)) {
+        (Some(name), Some(attribute_type)) => {
+            Ok(KeyAttribute { name: name.to_owned(), attribute_type })
+        }
+        _ => Err(ApiError::defect("a key attribute passed its constraints")),
     }
 }

@@ -43,6 +43,8 @@ pub(crate) fn record_page(
         ItemRange::Collection { partition, .. } => {
             record_read(store, source.table, partition, capacity);
         }
+        // Only an index has these.
+        ItemRange::Entries(_) => {}
         ItemRange::Tokens(tokens) => {
             let last = last.and_then(|item| source.table.key_schema.key_of_item(item).ok());
             let reached = last.map_or(tokens.first, |key| Token::of(&key.partition));

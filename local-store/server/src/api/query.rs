@@ -2,8 +2,8 @@
 //!
 //! Pages and their answers are in `page`; this file decides which items are asked for.
 
-use expression::{ExpressionKind, KeyCondition, KeyExpression};
-use model::Item;
+use expression::{ExpressionKind, KeyExpression};
+use model::{Item, KeyValue};
 use partition::{IndexKey, ItemRange};
 
 use super::constraints::Constraints;
@@ -64,18 +64,16 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     let filter_expression = filter;
     let filter = filter_expression.as_ref().or(legacy_filter.as_ref());
     let is_fetched = source.check_attributes(select, projection.as_ref(), filter)?;
-    let schema = source.key_schema();
-    let condition = key_expression.resolve(schema)?;
+    let range = source.range_of(&key_expression)?;
     if let Some(filter) = &filter_expression {
-        check_filter_leaves_keys(filter, schema)?;
+        check_filter_leaves_keys(filter, source)?;
     }
-    check_query_filter_leaves_keys(filtered.into_iter(), schema)?;
-    let start_after = start_key.map(|key| start_after(&key, source, &condition)).transpose()?;
-    let KeyCondition { partition, sort } = condition;
+    check_query_filter_leaves_keys(filtered.into_iter(), source)?;
+    let start_after = start_key.map(|key| start_after(&key, source, &range)).transpose()?;
     let request = PageRequest {
         source,
         is_fetched,
-        range: ItemRange::Collection { partition, sort },
+        range,
         start_after,
         forward,
         limit,
@@ -98,24 +96,47 @@ fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
     ))
 }
 
-/// The key behind which a page begins: one that the Query itself could have reached.
-fn start_after(
-    key: &Item,
-    source: Source<'_>,
-    condition: &KeyCondition,
-) -> Result<IndexKey, ApiError> {
+/// The key behind which a page begins: one that the Query itself could have reached. The conditions
+/// are gone through from left to right, as public recordings of the service's answers have it.
+fn start_after(key: &Item, source: Source<'_>, range: &ItemRange) -> Result<IndexKey, ApiError> {
     let key = source
         .start_key(key)
         .map_err(|_| ApiError::validation("The provided starting key is invalid"))?;
-    if key.index.partition != condition.partition {
+    let one;
+    let (partition, equal, sort) = match range {
+        ItemRange::Collection { partition, sort } => {
+            one = [partition.clone()];
+            (one.as_slice(), [].as_slice(), sort)
+        }
+        ItemRange::Entries(condition) => {
+            (condition.partition.as_slice(), condition.equal.as_slice(), &condition.sort)
+        }
+        ItemRange::Tokens(_) => return Ok(key),
+    };
+    let at_most_one =
+        || ApiError::validation("The query can return at most one row and cannot be restarted");
+    let differs = |(left, right): (&KeyValue, &KeyValue)| left != right;
+    let leading = partition.len().saturating_sub(1);
+    if key.index.partition.iter().zip(partition).take(leading).any(differs) {
+        return Err(at_most_one());
+    }
+    let last = key.index.sort.get(equal.len());
+    let is_outside = key.index.sort.iter().zip(equal).any(differs)
+        || sort.as_ref().zip(last).is_some_and(|(sort, value)| !sort.matches(value));
+    if is_outside {
         return Err(ApiError::validation(
-            "The provided starting key is outside query boundaries based on provided conditions",
+            "The provided starting key does not match the range key predicate",
         ));
     }
-    match (&key.index.sort, &condition.sort) {
-        (Some(value), Some(sort)) if !sort.matches(value) => Err(ApiError::validation(
-            "The provided starting key does not match the range key predicate",
-        )),
-        _ => Ok(key),
+    if key.index.partition.last() == partition.last() {
+        return Ok(key);
     }
+    if sort.is_some() {
+        return Err(at_most_one());
+    }
+    Err(ApiError::validation(if source.index.is_none() && source.table.key_schema.sort.is_none() {
+        "The provided exclusive start key is invalid"
+    } else {
+        "The provided starting key is outside query boundaries based on provided conditions"
+    }))
 }

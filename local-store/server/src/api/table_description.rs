@@ -2,14 +2,15 @@
 //!
 //! Counts and sizes are exact here; the service updates its own every six hours.
 
-use model::{KeySchema, json};
+use model::json;
 use partition::{
     Billing, IndexKind, IndexProjection, IndexStatus, OnDemandLimit, SecondaryIndex, Statistics,
     Table, Units, read_index_statistics,
 };
 
 use super::answer::{
-    begin_member, boolean_member, key_schema_member, number_member, text_member, time_member,
+    begin_member, boolean_member, index_key_schema_member, key_schema_member, number_member,
+    text_member, time_member,
 };
 use super::error::ApiError;
 use super::tables::table_arn;
@@ -82,7 +83,7 @@ fn index_members(
     let definition = &index.definition;
     let statistics = read_index_statistics(&*store.view(), table, index.number)?;
     text_member(out, "IndexName", &definition.name);
-    key_schema_member(out, &definition.key_schema);
+    index_key_schema_member(out, &definition.key_schema);
     projection_member(out, &definition.projection);
     if definition.kind == IndexKind::Global {
         text_member(out, "IndexStatus", index.status_text());
@@ -159,11 +160,10 @@ fn warm_member(out: &mut String, warm: Units) {
 fn attribute_definitions_member(out: &mut String, table: &Table) {
     begin_member(out, "AttributeDefinitions");
     out.push('[');
-    let of_indexes = table.indexes.iter().map(|index| &index.definition.key_schema);
+    let of_indexes =
+        table.indexes.iter().flat_map(|index| index.definition.key_schema.attributes());
     let mut shown: Vec<&str> = Vec::new();
-    for attribute in
-        std::iter::once(&table.key_schema).chain(of_indexes).flat_map(KeySchema::attributes)
-    {
+    for attribute in table.key_schema.attributes().chain(of_indexes) {
         if shown.contains(&attribute.name.as_str()) {
             continue;
         }

@@ -25,7 +25,7 @@ pub fn create_table() -> Command {
     let index = IndexDefinition {
         name: INDEX.to_owned(),
         kind: IndexKind::Global,
-        key_schema: KeySchema { partition: attribute(OWNER), sort: None },
+        key_schema: KeySchema { partition: attribute(OWNER), sort: None }.into(),
         projection: IndexProjection::All,
         throughput: None,
     };

@@ -1,0 +1,164 @@
+//! Keys of secondary indexes: up to four attributes for the partition key and up to four for the
+//! sort key, where a table has one of each.
+//!
+//! Which attributes an index may have is decided where it is created. Source: AWS, "Using global
+//! secondary indexes", multi-attribute keys.
+
+use serde::{Deserialize, Serialize};
+
+use crate::item::Item;
+use crate::key::{KeyAttribute, KeyError, KeySchema, KeyValue, PrimaryKey, Token};
+use crate::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
+
+/// Which attributes make up the key of an index.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct IndexKeySchema {
+    /// The partition key: one to four attributes.
+    pub partition: Vec<KeyAttribute>,
+    /// The sort key: none to four attributes, by which entries are sorted one after the other.
+    pub sort: Vec<KeyAttribute>,
+}
+
+/// The values of an index's key, in the order of its schema.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct IndexKeyValues {
+    /// Of the partition key, one for each attribute.
+    pub partition: Vec<KeyValue>,
+    /// Of the sort key, one for each attribute.
+    pub sort: Vec<KeyValue>,
+}
+
+impl From<KeySchema> for IndexKeySchema {
+    fn from(schema: KeySchema) -> Self {
+        Self { partition: vec![schema.partition], sort: schema.sort.into_iter().collect() }
+    }
+}
+
+impl From<PrimaryKey> for IndexKeyValues {
+    fn from(key: PrimaryKey) -> Self {
+        Self { partition: vec![key.partition], sort: key.sort.into_iter().collect() }
+    }
+}
+
+impl IndexKeySchema {
+    /// The key attributes: the partition key's, then the sort key's.
+    pub fn attributes(&self) -> impl Iterator<Item = &KeyAttribute> {
+        self.partition.iter().chain(&self.sort)
+    }
+
+    /// Whether `name` is a key attribute.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.attributes().any(|attribute| attribute.name == name)
+    }
+
+    /// Whether the partition key or the sort key has more than one attribute.
+    #[must_use]
+    pub fn has_several_attributes(&self) -> bool {
+        self.partition.len() > 1 || self.sort.len() > 1
+    }
+
+    /// The values that an item has for this key.
+    ///
+    /// # Errors
+    /// The first attribute that is missing or has another type, is empty or too long.
+    pub fn values_of_item(&self, item: &Item) -> Result<IndexKeyValues, KeyError> {
+        let partition = values(&self.partition, item)?;
+        let sort = values(&self.sort, item)?;
+        if bytes(&partition) > PARTITION_KEY_BYTES_MAX {
+            return Err(KeyError::PartitionKeyTooLong);
+        }
+        if bytes(&sort) > SORT_KEY_BYTES_MAX {
+            return Err(KeyError::SortKeyTooLong);
+        }
+        Ok(IndexKeyValues { partition, sort })
+    }
+}
+
+impl IndexKeyValues {
+    /// Where the entry stands on the ring.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        Token::of_parts(&self.partition)
+    }
+}
+
+/// The size of all values of one side of a key together.
+fn bytes(values: &[KeyValue]) -> usize {
+    values.iter().map(|value| value.to_attribute_value().size()).sum()
+}
+
+fn values(attributes: &[KeyAttribute], item: &Item) -> Result<Vec<KeyValue>, KeyError> {
+    let value_of = |attribute: &KeyAttribute| {
+        let value =
+            item.get(&attribute.name).ok_or_else(|| KeyError::Missing(attribute.name.clone()))?;
+        let key = KeyValue::from_attribute_value(value)
+            .filter(|key| key.attribute_type() == attribute.attribute_type);
+        let key = key.ok_or_else(|| KeyError::TypeMismatch {
+            name: attribute.name.clone(),
+            expected: attribute.attribute_type.descriptor(),
+            actual: value.attribute_type().descriptor(),
+        })?;
+        match &key {
+            KeyValue::S(text) if text.is_empty() => {
+                Err(KeyError::Empty { kind: "string", name: attribute.name.clone() })
+            }
+            KeyValue::B(bytes) if bytes.is_empty() => {
+                Err(KeyError::Empty { kind: "binary", name: attribute.name.clone() })
+            }
+            _ => Ok(key),
+        }
+    };
+    attributes.iter().map(value_of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::item_from_str;
+    use crate::key::KeyAttributeType;
+
+    fn schema() -> IndexKeySchema {
+        let attribute = |name: &str| KeyAttribute {
+            name: name.to_owned(),
+            attribute_type: KeyAttributeType::S,
+        };
+        IndexKeySchema {
+            partition: vec![attribute("a"), attribute("b")],
+            sort: vec![attribute("c"), attribute("d")],
+        }
+    }
+
+    #[test]
+    fn values_of_items() {
+        let found = |json: &str| schema().values_of_item(&item_from_str(json).unwrap());
+        let all = found(r#"{"a":{"S":"1"},"b":{"S":"2"},"c":{"S":"3"},"d":{"S":"4"}}"#).unwrap();
+        assert_eq!(all.partition, [KeyValue::S("1".to_owned()), KeyValue::S("2".to_owned())]);
+        assert_eq!(all.sort, [KeyValue::S("3".to_owned()), KeyValue::S("4".to_owned())]);
+        for json in [
+            r#"{"a":{"S":"1"},"b":{"S":"2"},"c":{"S":"3"}}"#,
+            r#"{"a":{"S":"1"},"b":{"N":"2"},"c":{"S":"3"},"d":{"S":"4"}}"#,
+            r#"{"a":{"S":"1"},"b":{"S":"2"},"c":{"S":""},"d":{"S":"4"}}"#,
+        ] {
+            assert!(found(json).is_err(), "{json}");
+        }
+        let item = |bytes: usize| {
+            Item::new()
+                .with("a", "x".repeat(bytes))
+                .with("b", "x".repeat(1024))
+                .with("c", "x")
+                .with("d", "x")
+        };
+        assert!(schema().values_of_item(&item(1024)).is_ok());
+        assert_eq!(schema().values_of_item(&item(1025)), Err(KeyError::PartitionKeyTooLong));
+    }
+
+    #[test]
+    fn a_key_of_one_attribute_stands_where_that_of_a_table_would() {
+        let one = KeyValue::S("votes".to_owned());
+        assert_eq!(Token::of_parts(std::slice::from_ref(&one)), Token::of(&one));
+        let two =
+            |a: &str, b: &str| Token::of_parts(&[KeyValue::S(a.into()), KeyValue::S(b.into())]);
+        assert_ne!(two("ab", "c"), two("a", "bc"));
+    }
+}
