@@ -99,9 +99,9 @@ impl AttributeType {
 }
 
 /// Bytes that a map or list adds to its contents (AWS: 3 bytes of overhead).
-const CONTAINER_OVERHEAD: usize = 3;
+pub(crate) const CONTAINER_OVERHEAD: usize = 3;
 /// Bytes that each member of a map or list adds (AWS: 1 byte of overhead).
-const MEMBER_OVERHEAD: usize = 1;
+pub(crate) const MEMBER_OVERHEAD: usize = 1;
 
 impl AttributeValue {
     /// The type of this value.

@@ -16,19 +16,43 @@ use crate::number::Number;
 /// First byte of every encoding made by this version.
 const VERSION: u8 = 1;
 /// Nesting that decoding follows at most: what the service accepts, and the item itself.
-const DEPTH_MAX: usize = crate::limits::NESTING_LEVELS_MAX + 2;
+pub(crate) const DEPTH_MAX: usize = crate::limits::NESTING_LEVELS_MAX + 2;
 
-const TAG_S: u8 = 1;
-const TAG_N: u8 = 2;
-const TAG_B: u8 = 3;
-const TAG_FALSE: u8 = 4;
-const TAG_TRUE: u8 = 5;
-const TAG_NULL: u8 = 6;
-const TAG_M: u8 = 7;
-const TAG_L: u8 = 8;
-const TAG_SS: u8 = 9;
-const TAG_NS: u8 = 10;
-const TAG_BS: u8 = 11;
+/// The byte in front of a value: its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Tag {
+    S = 1,
+    N = 2,
+    B = 3,
+    False = 4,
+    True = 5,
+    Null = 6,
+    M = 7,
+    L = 8,
+    Ss = 9,
+    Ns = 10,
+    Bs = 11,
+}
+
+impl Tag {
+    fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::S,
+            2 => Self::N,
+            3 => Self::B,
+            4 => Self::False,
+            5 => Self::True,
+            6 => Self::Null,
+            7 => Self::M,
+            8 => Self::L,
+            9 => Self::Ss,
+            10 => Self::Ns,
+            11 => Self::Bs,
+            _ => return None,
+        })
+    }
+}
 
 /// Stored bytes that are not what [`encode_item`] or [`encode_value`] write: they were damaged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -105,54 +129,54 @@ fn put_members(out: &mut Vec<u8>, members: &BTreeMap<String, AttributeValue>) {
 fn put_value(out: &mut Vec<u8>, value: &AttributeValue) {
     match value {
         AttributeValue::S(text) => {
-            out.push(TAG_S);
+            out.push(Tag::S as u8);
             put_bytes(out, text.as_bytes());
         }
         AttributeValue::N(number) => {
-            out.push(TAG_N);
+            out.push(Tag::N as u8);
             number.encode_ordered(out);
         }
         AttributeValue::B(bytes) => {
-            out.push(TAG_B);
+            out.push(Tag::B as u8);
             put_bytes(out, bytes);
         }
-        AttributeValue::Bool(false) => out.push(TAG_FALSE),
-        AttributeValue::Bool(true) => out.push(TAG_TRUE),
-        AttributeValue::Null => out.push(TAG_NULL),
+        AttributeValue::Bool(false) => out.push(Tag::False as u8),
+        AttributeValue::Bool(true) => out.push(Tag::True as u8),
+        AttributeValue::Null => out.push(Tag::Null as u8),
         AttributeValue::M(members) => {
-            out.push(TAG_M);
+            out.push(Tag::M as u8);
             put_members(out, members);
         }
         AttributeValue::L(members) => {
-            out.push(TAG_L);
+            out.push(Tag::L as u8);
             put_length(out, members.len());
             members.iter().for_each(|member| put_value(out, member));
         }
         AttributeValue::Ss(members) => {
-            out.push(TAG_SS);
+            out.push(Tag::Ss as u8);
             put_length(out, members.len());
             members.iter().for_each(|member| put_bytes(out, member.as_bytes()));
         }
         AttributeValue::Ns(members) => {
-            out.push(TAG_NS);
+            out.push(Tag::Ns as u8);
             put_length(out, members.len());
             members.iter().for_each(|member| member.encode_ordered(out));
         }
         AttributeValue::Bs(members) => {
-            out.push(TAG_BS);
+            out.push(Tag::Bs as u8);
             put_length(out, members.len());
             members.iter().for_each(|member| put_bytes(out, member));
         }
     }
 }
 
-struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     offset: usize,
 }
 
 impl<'a> Reader<'a> {
-    fn start(bytes: &'a [u8]) -> Result<Self, EncodingError> {
+    pub(crate) fn start(bytes: &'a [u8]) -> Result<Self, EncodingError> {
         let mut reader = Self { bytes, offset: 0 };
         match reader.byte()? {
             VERSION => Ok(reader),
@@ -160,11 +184,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn end(&self) -> Result<(), EncodingError> {
+    pub(crate) fn end(&self) -> Result<(), EncodingError> {
         if self.offset == self.bytes.len() { Ok(()) } else { Err(self.error("bytes left over")) }
     }
 
-    fn error(&self, problem: &'static str) -> EncodingError {
+    pub(crate) fn error(&self, problem: &'static str) -> EncodingError {
         EncodingError { offset: self.offset, problem }
     }
 
@@ -187,7 +211,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A count of members, each of which takes at least one byte.
-    fn count(&mut self) -> Result<usize, EncodingError> {
+    pub(crate) fn count(&mut self) -> Result<usize, EncodingError> {
         let count = self.length()?;
         if count > self.bytes.len() - self.offset {
             return Err(self.error("more members than bytes"));
@@ -195,7 +219,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    fn slice(&mut self) -> Result<&'a [u8], EncodingError> {
+    pub(crate) fn slice(&mut self) -> Result<&'a [u8], EncodingError> {
         let length = self.length()?;
         let slice = self
             .bytes
@@ -205,12 +229,20 @@ impl<'a> Reader<'a> {
         Ok(slice)
     }
 
-    fn text(&mut self) -> Result<String, EncodingError> {
-        let slice = self.slice()?;
-        std::str::from_utf8(slice).map(str::to_owned).map_err(|_| self.error("not UTF-8"))
+    pub(crate) fn tag(&mut self) -> Result<Tag, EncodingError> {
+        Tag::from_byte(self.byte()?).ok_or_else(|| self.error("unknown type"))
     }
 
-    fn number(&mut self) -> Result<Number, EncodingError> {
+    pub(crate) fn str(&mut self) -> Result<&'a str, EncodingError> {
+        let slice = self.slice()?;
+        std::str::from_utf8(slice).map_err(|_| self.error("not UTF-8"))
+    }
+
+    fn text(&mut self) -> Result<String, EncodingError> {
+        self.str().map(str::to_owned)
+    }
+
+    pub(crate) fn number(&mut self) -> Result<Number, EncodingError> {
         let rest = self.bytes.get(self.offset..).unwrap_or(&[]);
         let (number, length) =
             Number::decode_ordered(rest).ok_or_else(|| self.error("not a number"))?;
@@ -231,31 +263,31 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self, depth: usize) -> Result<AttributeValue, EncodingError> {
         let depth = depth.checked_sub(1).ok_or_else(|| self.error("nested too deeply"))?;
-        Ok(match self.byte()? {
-            TAG_S => AttributeValue::S(self.text()?),
-            TAG_N => AttributeValue::N(self.number()?),
-            TAG_B => AttributeValue::B(self.slice()?.to_vec()),
-            TAG_FALSE => AttributeValue::Bool(false),
-            TAG_TRUE => AttributeValue::Bool(true),
-            TAG_NULL => AttributeValue::Null,
-            TAG_M => AttributeValue::M(self.members(depth)?),
-            TAG_L => {
+        Ok(match self.tag()? {
+            Tag::S => AttributeValue::S(self.text()?),
+            Tag::N => AttributeValue::N(self.number()?),
+            Tag::B => AttributeValue::B(self.slice()?.to_vec()),
+            Tag::False => AttributeValue::Bool(false),
+            Tag::True => AttributeValue::Bool(true),
+            Tag::Null => AttributeValue::Null,
+            Tag::M => AttributeValue::M(self.members(depth)?),
+            Tag::L => {
                 let count = self.count()?;
                 AttributeValue::L((0..count).map(|_| self.value(depth)).collect::<Result<_, _>>()?)
             }
-            TAG_SS => {
+            Tag::Ss => {
                 let count = self.count()?;
                 AttributeValue::Ss(
                     (0..count).map(|_| self.text()).collect::<Result<BTreeSet<_>, _>>()?,
                 )
             }
-            TAG_NS => {
+            Tag::Ns => {
                 let count = self.count()?;
                 AttributeValue::Ns(
                     (0..count).map(|_| self.number()).collect::<Result<BTreeSet<_>, _>>()?,
                 )
             }
-            TAG_BS => {
+            Tag::Bs => {
                 let count = self.count()?;
                 AttributeValue::Bs(
                     (0..count)
@@ -263,7 +295,6 @@ impl<'a> Reader<'a> {
                         .collect::<Result<BTreeSet<_>, _>>()?,
                 )
             }
-            _ => return Err(self.error("unknown type")),
         })
     }
 }
@@ -322,6 +353,9 @@ mod tests {
             let bytes = encode_item(&item);
             prop_assert_eq!(decode_item(&bytes), Ok(item.clone()));
             let text = json::item_to_string(&item);
+            let mut straight = String::new();
+            prop_assert_eq!(json::write_encoded_item(&mut straight, &bytes), Ok(item.size()));
+            prop_assert_eq!(&straight, &text);
             prop_assert_eq!(json::item_from_str(&text).unwrap(), item);
         }
 
@@ -330,7 +364,8 @@ mod tests {
             let _ = decode_item(&bytes);
             let mut versioned = vec![VERSION];
             versioned.extend(bytes);
-            let _ = decode_item(&versioned);
+            let straight = json::write_encoded_item(&mut String::new(), &versioned);
+            prop_assert_eq!(straight.is_ok(), decode_item(&versioned).is_ok());
         }
 
         #[test]

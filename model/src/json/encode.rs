@@ -80,7 +80,7 @@ fn write_array<T>(
     out.push(']');
 }
 
-fn write_binary(out: &mut String, bytes: &[u8]) {
+pub(super) fn write_binary(out: &mut String, bytes: &[u8]) {
     out.push('"');
     STANDARD.encode_string(bytes, out);
     out.push('"');
@@ -90,8 +90,7 @@ fn write_binary(out: &mut String, bytes: &[u8]) {
 pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
     let mut rest = text;
-    while let Some(at) = rest.find(|c: char| c == '"' || c == '\\' || c < ' ') {
-        let (plain, special) = rest.split_at(at);
+    while let Some((plain, special)) = special_at(rest).and_then(|at| rest.split_at_checked(at)) {
         out.push_str(plain);
         let mut characters = special.chars();
         match characters.next() {
@@ -109,6 +108,19 @@ pub fn write_string(out: &mut String, text: &str) {
     }
     out.push_str(rest);
     out.push('"');
+}
+
+/// Where the first character stands that cannot stand in a JSON string as it is. All of them are
+/// ASCII. Sixteen bytes are looked at together: most texts have none.
+fn special_at(text: &str) -> Option<usize> {
+    let is_special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
+    let (chunks, rest) = text.as_bytes().as_chunks::<16>();
+    for (number, chunk) in chunks.iter().enumerate() {
+        if chunk.iter().fold(false, |found, byte| found | is_special(*byte)) {
+            return chunk.iter().position(|byte| is_special(*byte)).map(|at| 16 * number + at);
+        }
+    }
+    rest.iter().position(|byte| is_special(*byte)).map(|at| 16 * chunks.len() + at)
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! A JSON tree that borrows from its text and loses nothing: names keep their order and their
 //! duplicates, so that a caller can refuse them.
 //!
-//! It gives no meaning to anything. Reading is bounded: serde_json follows at most 128 levels.
+//! It gives no meaning to anything. Reading is bounded: serde_json follows at most 128 levels, and
+//! a text may have one value for every four of its bytes, so that memory stays in proportion.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use thiserror::Error;
 
 /// A JSON value.
@@ -33,12 +35,23 @@ pub enum Json<'a> {
 #[error("not JSON: {0}")]
 pub struct JsonError(#[from] serde_json::Error);
 
+/// Bytes of text for each value: a set of strings of one letter (`"a",`) has four, and no other
+/// value of a request has fewer.
+const BYTES_PER_VALUE: usize = 4;
+/// Values that a text may have beside.
+const VALUES_BESIDE: usize = 1000;
+
 /// Reads one JSON value from the whole of `text`.
 ///
 /// # Errors
-/// When the text is not JSON, is nested more than 128 levels deep, or goes on after the value.
+/// When the text is not JSON, is nested more than 128 levels deep, goes on after the value, or has
+/// more values than any request of its length.
 pub fn parse(text: &[u8]) -> Result<Json<'_>, JsonError> {
-    Ok(serde_json::from_slice(text)?)
+    let left = Cell::new(text.len() / BYTES_PER_VALUE + VALUES_BESIDE);
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let json = Value { left: &left }.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(json)
 }
 
 impl<'a> Json<'a> {
@@ -81,18 +94,28 @@ impl<'a> Json<'a> {
     }
 }
 
-impl<'de> Deserialize<'de> for Json<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TreeVisitor)
+/// Room that is set aside for the members of an object that has more than one.
+const MEMBERS_EXPECTED: usize = 8;
+
+/// A value that is to be read, and how many more there may be.
+#[derive(Clone, Copy)]
+struct Value<'l> {
+    left: &'l Cell<usize>,
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = Json<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json<'de>, D::Error> {
+        match self.left.get().checked_sub(1) {
+            Some(left) => self.left.set(left),
+            None => return Err(D::Error::custom("more values than a request of its length has")),
+        }
+        deserializer.deserialize_any(self)
     }
 }
 
-/// Room that is set aside at first for the members of an array or object.
-const MEMBERS_EXPECTED: usize = 8;
-
-struct TreeVisitor;
-
-impl<'de> Visitor<'de> for TreeVisitor {
+impl<'de> Visitor<'de> for Value<'_> {
     type Value = Json<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,21 +152,51 @@ impl<'de> Visitor<'de> for TreeVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Json<'de>, A::Error> {
         let mut members = Vec::new();
-        while let Some(member) = access.next_element()? {
+        while let Some(member) = access.next_element_seed(self)? {
             members.push(member);
         }
         Ok(Json::Array(members))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Json<'de>, A::Error> {
-        let mut members = Vec::with_capacity(MEMBERS_EXPECTED);
-        while let Some(name) = access.next_key::<Json<'de>>()? {
-            let Json::String(name) = name else {
-                return Err(A::Error::custom("an object's name is not a string"));
-            };
-            members.push((name, access.next_value()?));
+        let mut members: Vec<(Cow<'de, str>, Json<'de>)> = Vec::new();
+        while let Some(name) = access.next_key_seed(Name)? {
+            // Most objects are attribute values, of one member.
+            match members.len() {
+                0 => members.reserve_exact(1),
+                1 => members.reserve(MEMBERS_EXPECTED),
+                _ => {}
+            }
+            members.push((name, access.next_value_seed(self)?));
         }
         Ok(Json::Object(members))
+    }
+}
+
+/// The name of a member.
+struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
     }
 }
 
@@ -161,5 +214,19 @@ mod tests {
         assert!(parse(b"{} x").is_err());
         assert!(parse(b"\xff").is_err());
         assert!(parse(br#""\ud800""#).is_err());
+    }
+
+    #[test]
+    fn values_are_in_proportion_to_the_text() {
+        let many = |value: &str, count: usize| format!("[{}0]", format!("{value},").repeat(count));
+        // What a request can have: sets of short strings, numbers, empty lists.
+        for value in ["\"a\"", r#"{"N":"1"}"#, r#"{"S":""}"#, r#"{"L":[]}"#, r#"{"BOOL":true}"#] {
+            assert!(parse(many(value, 100_000).as_bytes()).is_ok(), "{value}");
+        }
+        for value in ["0", "[]", "{}", r#"{"":0}"#, "[[]]"] {
+            assert!(parse(many(value, 900).as_bytes()).is_ok(), "{value}");
+            let error = parse(many(value, 100_000).as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("more values than a request"), "{value}: {error}");
+        }
     }
 }

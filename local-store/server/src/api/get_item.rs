@@ -2,9 +2,12 @@
 //!
 //! Every read is consistent; `ConsistentRead` only decides what it costs.
 
-use partition::read_item;
+use expression::Projection;
+use model::encoding::{self, EncodingError};
+use model::json;
+use partition::{ReadError, read_encoded_item};
 
-use super::answer::item_member;
+use super::answer::{begin_member, item_member};
 use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
@@ -48,20 +51,33 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
 
     let table = tables::find_for_items(store, table)?;
     let key = table.key_schema.key_of_parameter(&key)?;
-    let found = read_item(&*store.view(), &table, &key)?;
+    let found = read_encoded_item(&*store.view(), &table, &key)?;
 
-    let size = found.as_ref().map_or(0, model::Item::size);
+    let mut out = String::with_capacity(64 + 2 * found.as_ref().map_or(0, Vec::len));
+    out.push('{');
+    let size = match found {
+        Some(bytes) => write_found(&mut out, &bytes, projection.as_ref())?,
+        None => 0,
+    };
     let capacity = Capacity::of_read(size, is_consistent);
     metering::record_read(store, &table, &key.partition, capacity);
-    let mut out = String::with_capacity(64 + 2 * size);
-    out.push('{');
-    if let Some(item) = found {
-        match projection {
-            Some(projection) => item_member(&mut out, "Item", &projection.apply(&item)),
-            None => item_member(&mut out, "Item", &item),
-        }
-    }
     CapacityDetail::from_parameter(capacity_detail).write_member(&mut out, &table.name, capacity);
     out.push('}');
     Ok(out)
+}
+
+/// Appends the item, given by its stored bytes, and gives its size.
+fn write_found(
+    out: &mut String,
+    bytes: &[u8],
+    projection: Option<&Projection>,
+) -> Result<usize, ApiError> {
+    let damaged = |error: EncodingError| ApiError::from(ReadError(error.to_string()));
+    let Some(projection) = projection else {
+        begin_member(out, "Item");
+        return json::write_encoded_item(out, bytes).map_err(damaged);
+    };
+    let item = encoding::decode_item(bytes).map_err(damaged)?;
+    item_member(out, "Item", &projection.apply(&item));
+    Ok(item.size())
 }

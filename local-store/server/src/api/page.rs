@@ -6,8 +6,10 @@ use std::ops::ControlFlow;
 
 use expression::{Condition, Projection};
 use model::limits::PAGE_BYTES_MAX;
-use model::{Item, json};
-use partition::{IndexKey, ItemRange, ReadError, View, read_index_entries, read_item, read_items};
+use model::{Item, encoding, json};
+use partition::{
+    IndexKey, ItemRange, ReadError, View, read_encoded_entries, read_encoded_items, read_item,
+};
 
 use super::answer::{begin_member, item_member, number_member, text_member};
 use super::capacity::{Capacity, CapacityDetail, Consumption};
@@ -151,13 +153,24 @@ struct Progress {
     fetched_bytes: usize,
     /// What fetching them cost.
     fetched: Capacity,
-    last_read: Option<Item>,
+    /// The stored bytes of the last item; empty before the first.
+    last_read: Vec<u8>,
     is_cut: bool,
+    /// What could not be read.
+    failure: Option<ReadError>,
 }
 
 impl Progress {
     fn is_full(&self) -> bool {
         self.bytes + self.fetched_bytes >= PAGE_BYTES_MAX
+    }
+
+    /// The last item that was read.
+    fn last_item(&self) -> Result<Option<Item>, ReadError> {
+        if self.last_read.is_empty() {
+            return Ok(None);
+        }
+        decode(&self.last_read).map(Some)
     }
 }
 
@@ -184,19 +197,11 @@ pub(crate) fn answer_page(
     number_member(&mut out, "Count", progress.count);
     number_member(&mut out, "ScannedCount", u64::try_from(progress.scanned).unwrap_or(u64::MAX));
     let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
-    let last_read = progress.last_read.as_ref();
-    metering::record_page(store, request.source, &request.range, last_read, capacity);
-    if let Some(last) = progress.last_read.filter(|_| progress.is_cut) {
-        item_member(&mut out, "LastEvaluatedKey", &request.source.key_attributes(last));
+    let last = last_of_page(store, request, &progress, capacity)?;
+    if let Some(last) = last {
+        item_member(&mut out, "LastEvaluatedKey", &last);
     }
-    let consumption = match request.source.index {
-        None => capacity.into(),
-        Some(index) => {
-            let mut consumption = Consumption::from(progress.fetched);
-            consumption.add(index, capacity);
-            consumption
-        }
-    };
+    let consumption = consumption(request, &progress, capacity);
     request.capacity_detail.write_member(&mut out, &request.source.table.name, consumption);
     out.push('}');
     Ok(out)
@@ -217,10 +222,8 @@ pub(crate) fn answer_statement_page(
     read_page(view, request, &mut progress, &mut out)?;
     out.push(']');
     let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
-    let last_read = progress.last_read.as_ref();
-    metering::record_page(store, request.source, &request.range, last_read, capacity);
-    if let Some(last) = progress.last_read.take().filter(|_| progress.is_cut) {
-        let last = request.source.key_attributes(last);
+    let last = last_of_page(store, request, &progress, capacity)?;
+    if let Some(last) = last {
         text_member(&mut out, "NextToken", &token(&last));
         item_member(&mut out, "LastEvaluatedKey", &last);
     }
@@ -228,6 +231,19 @@ pub(crate) fn answer_statement_page(
     request.capacity_detail.write_member(&mut out, &request.source.table.name, consumption);
     out.push('}');
     Ok(out)
+}
+
+/// Counts what the page consumed, and gives the key to go on from, if it is cut.
+fn last_of_page(
+    store: &Store,
+    request: &PageRequest<'_>,
+    progress: &Progress,
+    capacity: Capacity,
+) -> Result<Option<Item>, ReadError> {
+    let is_scan = matches!(request.range, ItemRange::Tokens(_));
+    let last = if progress.is_cut || is_scan { progress.last_item()? } else { None };
+    metering::record_page(store, request.source, &request.range, last.as_ref(), capacity);
+    Ok(last.filter(|_| progress.is_cut).map(|last| request.source.key_attributes(last)))
 }
 
 fn consumption(request: &PageRequest<'_>, progress: &Progress, capacity: Capacity) -> Consumption {
@@ -249,41 +265,24 @@ fn read_page(
 ) -> Result<(), ReadError> {
     let PageRequest { source, range, start_after, forward, .. } = request;
     let table = source.table;
-    let Some(index) = source.index else {
-        let start_after = start_after.as_ref().map(|place| &place.table);
-        return read_items(view, table, range, start_after, *forward, &mut |item| {
-            take_item(request, progress, out, item, None)
-        });
-    };
-    let mut failure = None;
-    let mut take = |entry: Item| {
-        // A page that is full takes no further item, so there is nothing to fetch.
-        if !request.is_fetched || progress.is_full() {
-            return take_item(request, progress, out, entry, None);
-        }
-        match fetch(view, request, &entry) {
-            Ok(item) => {
-                let size = item.as_ref().map_or(0, Item::size);
-                let cost = Capacity::of_read(size, request.is_consistent);
-                progress.fetched = progress.fetched.plus(cost);
-                take_item(request, progress, out, entry, item.as_ref())
-            }
-            Err(error) => {
-                failure = Some(error);
-                ControlFlow::Break(())
-            }
+    let mut take = |bytes: &[u8]| match take_item(view, request, progress, out, bytes) {
+        Ok(flow) => flow,
+        Err(error) => {
+            progress.failure = Some(error);
+            ControlFlow::Break(())
         }
     };
-    read_index_entries(
-        view,
-        table,
-        index.number,
-        range,
-        start_after.as_ref(),
-        *forward,
-        &mut take,
-    )?;
-    failure.map_or(Ok(()), Err)
+    match source.index {
+        None => {
+            let start_after = start_after.as_ref().map(|place| &place.table);
+            read_encoded_items(view, table, range, start_after, *forward, &mut take)?;
+        }
+        Some(index) => {
+            let (number, start_after) = (index.number, start_after.as_ref());
+            read_encoded_entries(view, table, number, range, start_after, *forward, &mut take)?;
+        }
+    }
+    progress.failure.take().map_or(Ok(()), Err)
 }
 
 /// The whole item of an entry. It is there: the view shows one point in time.
@@ -299,37 +298,75 @@ fn fetch(
     }
 }
 
+fn decode(bytes: &[u8]) -> Result<Item, ReadError> {
+    encoding::decode_item(bytes).map_err(|error| ReadError(error.to_string()))
+}
+
+/// Takes one item, or one entry, by its stored bytes. A page ends with the item that reaches 1 MB,
+/// and only when there is another one.
 fn take_item(
+    view: &dyn View,
     request: &PageRequest<'_>,
     progress: &mut Progress,
     out: &mut String,
-    read: Item,
-    fetched: Option<&Item>,
-) -> ControlFlow<()> {
-    // A page ends with the item that reaches 1 MB, and only when there is another one.
+    bytes: &[u8],
+) -> Result<ControlFlow<()>, ReadError> {
     if progress.is_full() {
         progress.is_cut = true;
-        return ControlFlow::Break(());
+        return Ok(ControlFlow::Break(()));
     }
-    progress.bytes += read.size();
-    progress.fetched_bytes += fetched.map_or(0, Item::size);
-    let item = fetched.unwrap_or(&read);
-    progress.scanned += 1;
-    if request.filter.as_ref().is_none_or(|filter| filter.evaluate(item)) {
-        if !request.counts_only {
-            if progress.count > 0 {
-                out.push(',');
-            }
-            match &request.projection {
-                Some(projection) => json::write_item(out, &projection.apply(item)),
-                None if request.shows_all => json::write_item(out, item),
-                None => json::write_item(out, &read),
-            }
+    let is_shown_as_stored = request.filter.is_none()
+        && request.projection.is_none()
+        && !request.is_fetched
+        && !request.counts_only;
+    if is_shown_as_stored {
+        if progress.count > 0 {
+            out.push(',');
         }
+        let size = json::write_encoded_item(out, bytes);
+        progress.bytes += size.map_err(|error| ReadError(error.to_string()))?;
         progress.count += 1;
+    } else {
+        take_part(view, request, progress, out, &decode(bytes)?)?;
     }
-    progress.last_read = Some(read);
+    progress.scanned += 1;
+    progress.last_read.clear();
+    progress.last_read.extend_from_slice(bytes);
     // A page that reaches its limit gives a key to go on from even at the end of the range.
     progress.is_cut = progress.scanned >= request.limit;
-    if progress.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    Ok(if progress.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+}
+
+/// Takes an item of which something is to be left out, or that is to be looked at.
+fn take_part(
+    view: &dyn View,
+    request: &PageRequest<'_>,
+    progress: &mut Progress,
+    out: &mut String,
+    read: &Item,
+) -> Result<(), ReadError> {
+    let fetched = if request.is_fetched { fetch(view, request, read)? } else { None };
+    if request.is_fetched {
+        let size = fetched.as_ref().map_or(0, Item::size);
+        let cost = Capacity::of_read(size, request.is_consistent);
+        progress.fetched = progress.fetched.plus(cost);
+        progress.fetched_bytes += size;
+    }
+    progress.bytes += read.size();
+    let item = fetched.as_ref().unwrap_or(read);
+    if request.filter.as_ref().is_some_and(|filter| !filter.evaluate(item)) {
+        return Ok(());
+    }
+    if !request.counts_only {
+        if progress.count > 0 {
+            out.push(',');
+        }
+        match &request.projection {
+            Some(projection) => json::write_item(out, &projection.apply(item)),
+            None if request.shows_all => json::write_item(out, item),
+            None => json::write_item(out, read),
+        }
+    }
+    progress.count += 1;
+    Ok(())
 }

@@ -221,6 +221,9 @@ fn harmful() -> Vec<(&'static str, String, &'static str)> {
         ("PutItem", format!("{} x", put(r#"{"S":"a"}"#)), malformed),
         ("PutItem", put(r#"{"S":"a"}"#)[..20].to_owned(), malformed),
         ("PutItem", " ".repeat(16 * 1024 * 1024), malformed),
+        // As many values as fit, each of which would take far more memory than text.
+        ("PutItem", put(&format!("[{}0]", "{},".repeat(5_000_000))), malformed),
+        ("PutItem", put(&format!("[{}0]", "0,".repeat(8_000_000))), malformed),
         ("Scan", filter(&"(".repeat(4096)), invalid),
         ("Scan", filter(&"NOT ".repeat(1000)), invalid),
         ("Scan", filter(&format!("a = :v{}", " OR a = :v".repeat(400))), invalid),
