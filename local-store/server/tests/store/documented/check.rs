@@ -9,14 +9,14 @@ use server::store::Store;
 
 use super::answer::{call, error_type, item, items, number, reasons, succeed};
 use super::condition::{holds, project};
-use super::expression::Action;
+use super::expression::{Action, Writer};
 use super::request::{
     Operation, Read, Returns, SortCondition, get_parameters, item_json, key_condition,
     read_parameters, write_operation, write_parameters,
 };
 use super::state::{Change, Refusal, State, Write, Written};
-use super::stream;
 use super::table::{KINDS, KeyAttribute, KeyNumbers, KeyValue, key_value};
+use super::{statement, stream};
 
 pub(super) type Outcome = Result<(), TestCaseError>;
 
@@ -335,6 +335,13 @@ impl Play<'_> {
             self.read_of(read).into_iter().filter(in_range).collect();
         let pages = self.pages(read, "Query", &parameters).await?;
         let shown = pages.check(read, &mut expected, &parameters)?;
+        if !read.count_only && !read.all_attributes && read.projection.is_none() {
+            let mut writer = Writer::default();
+            let conditions = (key_condition(&mut writer, (hash.0, &wanted), sort), writer);
+            let order = (range.map_or(hash.0, |range| range.0), forward);
+            let table = &self.tables[read.table];
+            statement::check(self.store, read, table, conditions, order, &shown).await?;
+        }
         let Some(range) = range.filter(|_| !read.count_only && read.projection.is_none()) else {
             return Ok(());
         };

@@ -5,7 +5,7 @@
 //! operations (`generate`) are carried out by the store and by a small model in memory
 //! (`state`, `condition`, `update`), and every answer is compared (`check`). The model shares the
 //! value types of the crate `model` with the store, and no code besides. A failure is shrunk to
-//! few operations.
+//! few operations. What a Query shows is compared with the same conditions as a PartiQL statement.
 //!
 //! `OPERATIONS=5000000 cargo test -p server --test store` runs longer; `SEED=7` runs other ones.
 
@@ -16,6 +16,7 @@ mod expression;
 mod generate;
 mod request;
 mod state;
+mod statement;
 mod stream;
 mod table;
 mod update;
