@@ -29,8 +29,12 @@ pub enum Mutation {
     SkipIndexEntries,
     /// A write that changes nothing has a stream record.
     RecordOfNothing,
-    /// The first records of a shard that continues another one are lost.
+    /// The first records of a shard that continues another one alone are lost.
     DropRecordAtRotation,
+    /// The first records of the shards that continue a shard that was split are lost.
+    DropRecordAtSplit,
+    /// A transaction does not look at the items that it only checks.
+    SkipTransactionCheck,
     /// An expired item is deleted although its time was extended.
     ExpireExtended,
     /// Deletes by TTL do not say so.
@@ -43,11 +47,17 @@ pub enum Mutation {
     LeaderRestore,
     /// A write whose answer was lost is said not to have been made.
     FalseFailure,
+    /// A write whose answer was lost is handed to the leader once more.
+    RepeatLostWrite,
+    /// The last keys of a snapshot are not sent.
+    LoseEndOfSnapshot,
+    /// The log is shortened to its newest entry, whatever the state contains durably.
+    ShortenTooFar,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 23] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
         Self::SkipDirectorySync,
@@ -60,12 +70,17 @@ impl Mutation {
         Self::SkipIndexEntries,
         Self::RecordOfNothing,
         Self::DropRecordAtRotation,
+        Self::DropRecordAtSplit,
+        Self::SkipTransactionCheck,
         Self::ExpireExtended,
         Self::LoseTimeToLiveIdentity,
         Self::ForgetVote,
         Self::ReadWithoutIndex,
         Self::LeaderRestore,
         Self::FalseFailure,
+        Self::RepeatLostWrite,
+        Self::LoseEndOfSnapshot,
+        Self::ShortenTooFar,
     ];
 }
 

@@ -135,11 +135,7 @@ pub(crate) fn write_record(
     let (Some(stream), Some(shard)) = (table.enabled_stream(), shard) else {
         return Ok(());
     };
-    if mutation::is_active(Mutation::DropRecordAtRotation)
-        && let Some(shard) = stream.shards.iter().find(|known| known.number == shard)
-        && shard.parent.is_some()
-        && sequence.index <= shard.first.index + 3
-    {
+    if is_dropped_by_mutation(stream, shard, sequence) {
         return Ok(());
     }
     let event_name = match (change.old, change.new) {
@@ -157,6 +153,22 @@ pub(crate) fn write_record(
         new_image: image(stream.view_type.has_new_image(), change.new),
     };
     stream_record::write(overlay, stream_record::encode(table.id, shard, sequence), &record)
+}
+
+/// Whether a deliberate fault loses the record.
+fn is_dropped_by_mutation(stream: &Stream, shard: ShardNumber, sequence: Sequence) -> bool {
+    let rotated = mutation::is_active(Mutation::DropRecordAtRotation);
+    let split = mutation::is_active(Mutation::DropRecordAtSplit);
+    if !rotated && !split {
+        return false;
+    }
+    let Some(shard) = stream.shards.iter().find(|known| known.number == shard) else {
+        return false;
+    };
+    let children = stream.shards.iter().filter(|known| known.parent == shard.parent).count();
+    shard.parent.is_some()
+        && sequence.index <= shard.first.index + 3
+        && (if rotated { children == 1 } else { children > 1 })
 }
 
 /// Opens a shard for every partition of a table whose stream is being enabled.

@@ -33,6 +33,8 @@ pub(crate) fn apply_write(
     if let Some(condition) = &write.condition
         && !holds(condition, old.as_ref())
         && !mutation::is_active(Mutation::IgnoreCondition)
+        && !(matches!(write.action, WriteAction::Check)
+            && mutation::is_active(Mutation::SkipTransactionCheck))
     {
         return Ok(Reply::ConditionFailed { item: old.filter(|_| write.return_on_failure) });
     }

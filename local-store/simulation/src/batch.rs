@@ -44,6 +44,8 @@ pub struct Summary {
     pub requests: [u64; 3],
     /// Histories of single items.
     pub histories: u64,
+    /// Transactions, and operations on their items.
+    pub transactions: u64,
     /// Stream records.
     pub stream_records: u64,
     /// Simulated time.
@@ -111,6 +113,7 @@ impl Summary {
         let (hash, events) = outcome.trace;
         self.trace = self.trace.wrapping_add(hash ^ events ^ outcome.seed.rotate_left(32));
         self.histories += outcome.histories;
+        self.transactions += outcome.transactions;
         self.stream_records += outcome.stream_records;
         self.simulated += outcome.simulated;
         if !outcome.violations.is_empty() {
@@ -144,7 +147,8 @@ impl Summary {
             "nodes": batch.nodes, "failed": self.failed, "failures": failures,
             "faults": coverage, "faults_missing": self.missing,
             "requests": {"answered": answered, "refused": refused, "unknown": unknown},
-            "trace": format!("{:016x}", self.trace), "histories": self.histories, "stream_records": self.stream_records,
+            "trace": format!("{:016x}", self.trace), "histories": self.histories,
+            "transactions": self.transactions, "stream_records": self.stream_records,
             "simulated_s": self.simulated.as_secs_f64(), "took_s": self.took.as_secs_f64(),
         })
     }

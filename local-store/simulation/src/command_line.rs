@@ -50,6 +50,9 @@ enum Command {
         /// Simulated seconds of load in each run
         #[arg(long, default_value_t = 30)]
         seconds: u64,
+        /// Print the table of `docs/simulation.md` in place of JSON
+        #[arg(long)]
+        markdown: bool,
     },
 }
 
@@ -115,7 +118,7 @@ pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
         None => run_seeds(&arguments.runs),
         Some(Command::PowerLoss { images, first }) => lose_power(first, images),
         Some(Command::Processes(processes)) => hurt_processes(processes),
-        Some(Command::Mutations { seconds }) => mutate(seconds),
+        Some(Command::Mutations { seconds, markdown }) => mutate(seconds, markdown),
     }
 }
 
@@ -270,23 +273,27 @@ fn hurt_processes(flags: Processes) -> std::io::Result<ExitCode> {
 }
 
 #[cfg(feature = "mutations")]
-fn mutate(seconds: u64) -> std::io::Result<ExitCode> {
+fn mutate(seconds: u64, markdown: bool) -> std::io::Result<ExitCode> {
     let progress = |finding: &crate::mutations::Finding| {
-        let found = finding.found.as_ref().map_or_else(
-            || "NOT FOUND".to_owned(),
-            |(seed, checker, _)| format!("found by {checker} at seed {seed}"),
-        );
         // Progress that cannot be shown must not stop the work.
-        let _ = writeln!(std::io::stderr(), "{:24} {found}", format!("{:?}", finding.mutation));
+        let _ = writeln!(std::io::stderr(), "{}", finding.to_row());
     };
     let findings = crate::mutations::find_all(seconds, &progress);
-    let rows: Vec<_> = findings.iter().map(crate::mutations::Finding::to_json).collect();
-    writeln!(std::io::stdout(), "{:#}", serde_json::Value::Array(rows))?;
+    let mut output = std::io::stdout().lock();
+    if markdown {
+        writeln!(output, "| fault | seed | world | found by |\n|---|---|---|---|")?;
+        for finding in &findings {
+            writeln!(output, "{}", finding.to_row())?;
+        }
+    } else {
+        let rows: Vec<_> = findings.iter().map(crate::mutations::Finding::to_json).collect();
+        writeln!(output, "{:#}", serde_json::Value::Array(rows))?;
+    }
     Ok(code(findings.iter().all(|finding| finding.found.is_some())))
 }
 
 #[cfg(not(feature = "mutations"))]
-fn mutate(_: u64) -> std::io::Result<ExitCode> {
+fn mutate(_: u64, _: bool) -> std::io::Result<ExitCode> {
     writeln!(
         std::io::stderr(),
         "this binary has no deliberate faults in it; build it with them: cargo run -p simulation --features mutations -- mutations"

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use model::{Item, StreamRecord};
 
 use crate::checkers::linearizability::{Operation, State};
+use crate::checkers::serializability::Transaction;
 use crate::request::WRITE_ID;
 
 /// What is known about a write.
@@ -68,6 +69,8 @@ pub struct Records {
     pub sums: Vec<Sum>,
     /// What has to come out of each of them.
     pub expected_sums: BTreeMap<&'static str, i128>,
+    /// Transactions, and single operations on the same items.
+    pub transactions: Vec<Transaction>,
     /// Counter slots.
     pub votes: BTreeMap<String, Votes>,
     /// Stream readers.
@@ -118,6 +121,11 @@ impl History {
     /// Records an operation on a register.
     pub fn register(&self, key: &str, operation: Operation) {
         self.records().registers.entry(key.to_owned()).or_default().push(operation);
+    }
+
+    /// Records a transaction that was made, or may have been.
+    pub fn transacted(&self, transaction: Transaction) {
+        self.records().transactions.push(transaction);
     }
 
     /// Records what became of a write that stores something.

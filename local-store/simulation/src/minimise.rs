@@ -61,12 +61,13 @@ impl Search<'_> {
     }
 
     fn drop_clients(&mut self) {
-        let without: [fn(&mut Clients); 5] = [
+        let without: [fn(&mut Clients); 6] = [
             |clients| clients.registers = 0,
             |clients| clients.bank = 0,
             |clients| clients.counters = 0,
             |clients| clients.expiring = 0,
             |clients| clients.readers = 0,
+            |clients| clients.transactions = 0,
         ];
         for change in without {
             let mut plan = self.best.plan.clone();

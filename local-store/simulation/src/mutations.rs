@@ -14,13 +14,29 @@ use crate::world::plan::Plan;
 /// Seeds within which a fault has to be found.
 pub const SEEDS_MAX: u64 = 60;
 
+/// Checkers that say that something is wrong, but not what: others are named first.
+const VAGUE: [&str; 4] = ["liveness", "recovery", "panic", "harness"];
+
+/// How a fault was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The first seed that showed it.
+    pub seed: u64,
+    /// In which world: three nodes, one node, or power-loss images.
+    pub world: &'static str,
+    /// The checkers that complained, the most telling first.
+    pub checkers: Vec<&'static str>,
+    /// The first complaint.
+    pub what: String,
+}
+
 /// A fault and who found it.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The fault.
     pub mutation: Mutation,
-    /// The seed, the checker, and its words; `None` when nobody found it.
-    pub found: Option<(u64, String, String)>,
+    /// `None` when nobody found it.
+    pub found: Option<Found>,
 }
 
 impl Finding {
@@ -29,34 +45,55 @@ impl Finding {
     pub fn to_json(&self) -> Value {
         let name = format!("{:?}", self.mutation);
         match &self.found {
-            Some((seed, checker, what)) => {
-                json!({"mutation": name, "seed": seed, "checker": checker, "violation": what})
-            }
+            Some(Found { seed, world, checkers, what }) => json!({
+                "mutation": name, "seed": seed, "world": world, "checkers": checkers,
+                "violation": what,
+            }),
             None => json!({"mutation": name, "seed": null}),
+        }
+    }
+
+    /// The finding as a row of a table in Markdown.
+    #[must_use]
+    pub fn to_row(&self) -> String {
+        let name = format!("{:?}", self.mutation);
+        match &self.found {
+            Some(Found { seed, world, checkers, .. }) => {
+                format!("| `{name}` | {seed} | {world} | {} |", checkers.join(", "))
+            }
+            None => format!("| `{name}` | not found | | |"),
         }
     }
 }
 
 /// Looks for one fault.
 fn find(mutation: Mutation, seconds: u64) -> Finding {
-    let by_run = |nodes| {
+    let by_run = |nodes, world| {
         (1..=SEEDS_MAX).find_map(|seed| {
             let plan = Plan { mutation: Some(mutation), ..Plan::of(seed, nodes, seconds) };
-            let violation = run(&plan, false).violations.into_iter().next()?;
-            let checker = format!("{} with {nodes} nodes", violation.checker);
-            Some((seed, checker, violation.what))
+            let mut violations = run(&plan, false).violations;
+            violations.sort_by_key(|violation| VAGUE.contains(&violation.checker));
+            let mut checkers: Vec<&str> = Vec::new();
+            for violation in &violations {
+                if !checkers.contains(&violation.checker) {
+                    checkers.push(violation.checker);
+                }
+            }
+            let what = violations.into_iter().next()?.what;
+            Some(Found { seed, world, checkers, what })
         })
     };
     let by_image = || {
         activate(Some(mutation));
         let found = (1..=SEEDS_MAX).find_map(|seed| {
             let what = power_loss::check_seed(seed)?;
-            Some((seed, "power loss".to_owned(), what))
+            Some(Found { seed, world: "power-loss images", checkers: vec!["power loss"], what })
         });
         activate(None);
         found
     };
-    Finding { mutation, found: by_run(3).or_else(|| by_run(1)).or_else(by_image) }
+    let found = by_run(3, "three nodes").or_else(|| by_run(1, "one node")).or_else(by_image);
+    Finding { mutation, found }
 }
 
 /// Looks for every fault, some at the same time, and tells `progress` of each.

@@ -18,12 +18,15 @@ use crate::checkers::{End, Violation, judge};
 use crate::history::History;
 use crate::power_loss::dump;
 use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, Request, TABLE};
-use crate::workload::{Client, Signals, bank, counters, expiring, readers, registers};
+use crate::workload::{
+    Client, Signals, bank, counters, expiring, readers, registers, transactions,
+};
 use crate::world::cluster::Cluster;
 use crate::world::coverage::Counts;
 use crate::world::endpoint::SimulatedEndpoint;
 use crate::world::environment::{Environment, stream};
 use crate::world::faults;
+use crate::world::panics;
 use crate::world::plan::{Plan, SKEW_MS_MAX};
 use crate::world::replica::Snapshot;
 use crate::world::translation::{create_table, shards};
@@ -51,6 +54,8 @@ pub struct Outcome {
     pub requests: [u64; 3],
     /// Histories of single items that were checked.
     pub histories: u64,
+    /// Transactions, and operations on their items, that were checked together.
+    pub transactions: u64,
     /// Records in the stream at the end.
     pub stream_records: u64,
     /// The hash over every event and the final state, and the number of events.
@@ -72,10 +77,12 @@ pub fn run(plan: &Plan, explain: bool) -> Outcome {
         .start_paused(true)
         .rng_seed(seed)
         .build();
-    let outcome = match runtime {
+    let (mut outcome, panics) = panics::watch(|| match runtime {
         Ok(runtime) => runtime.block_on(live(plan, explain)),
         Err(error) => failed(plan, format!("no runtime: {error}")),
-    };
+    });
+    let panics = panics.into_iter().map(|what| Violation { checker: "panic", what });
+    outcome.violations.extend(panics);
     #[cfg(feature = "mutations")]
     partition::mutation::activate(None);
     outcome
@@ -148,6 +155,7 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
         coverage: environment.coverage.counts(),
         requests: [records.acknowledged, records.refused, records.unknown],
         histories: records.registers.len() as u64,
+        transactions: records.transactions.len() as u64,
         stream_records: end.shards.iter().map(|shard| shard.records.len() as u64).sum(),
         trace: environment.trace(),
         simulated: environment.elapsed(),
@@ -225,6 +233,10 @@ fn send_clients(cluster: &Cluster, crowd: &mut Crowd, plan: &Plan) {
         let client = client(cluster, crowd, plan, &format!("reader {number}"));
         crowd.tasks.spawn(readers::run(client));
     }
+    for number in 0..plan.clients.transactions {
+        let client = client(cluster, crowd, plan, &format!("transactions {number}"));
+        crowd.tasks.spawn(transactions::run(client));
+    }
 }
 
 /// Ends every fault and waits until all nodes run and writes are accepted.
@@ -233,7 +245,7 @@ async fn heal(cluster: &Cluster) -> Vec<Violation> {
     for node in cluster.nodes() {
         if let Some(machinery) = cluster.machinery(node) {
             machinery.set_slow(0);
-            machinery.disk.set_full(false);
+            machinery.disk().set_full(false);
             machinery.clock.set_skew(0);
         }
         cluster.start(node).await;
@@ -260,14 +272,14 @@ async fn heal(cluster: &Cluster) -> Vec<Violation> {
     }
 }
 
-/// Waits until every replica has applied the same log.
+/// Waits until every node is a member and every replica has applied the same log.
 async fn settle(cluster: &Cluster) -> Vec<Violation> {
     let equal = async {
         loop {
             let applied: Vec<Option<u64>> =
                 cluster.nodes().map(|node| Some(cluster.replica(node)?.applied())).collect();
             let same = applied.windows(2).all(|pair| matches!(pair, [a, b] if a == b));
-            if same && applied.iter().all(Option::is_some) {
+            if same && applied.iter().all(Option::is_some) && cluster.is_whole() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -276,7 +288,10 @@ async fn settle(cluster: &Cluster) -> Vec<Violation> {
     match tokio::time::timeout(EQUAL_AFTER, equal).await {
         Ok(()) => Vec::new(),
         Err(_) => {
-            let what = format!("the replicas have not applied the same log after {EQUAL_AFTER:?}");
+            let what = format!(
+                "the replicas have not applied the same log after {EQUAL_AFTER:?}, or one of them is no member: {:?}",
+                cluster.ids()
+            );
             vec![Violation { checker: "liveness", what }]
         }
     }

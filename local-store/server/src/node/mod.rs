@@ -314,6 +314,11 @@ impl Node {
                         {
                             return Err(SubmitError::NotDone(reason));
                         }
+                        Err(CallError::Lost(_))
+                            if mutation::is_active(Mutation::RepeatLostWrite) =>
+                        {
+                            Response::NotLeader { leader: None }
+                        }
                         Err(CallError::Lost(reason)) => return Err(SubmitError::Unknown(reason)),
                     }
                 }

@@ -17,6 +17,7 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
 use openraft::{EmptyNode, OptionalSend, StorageError};
+use partition::mutation::{self, Mutation};
 
 use super::replica::{Snapshot, SnapshotData, read_part};
 use super::transport::{CallError, Envelope, Request, Response, SnapshotPart, Transport};
@@ -73,6 +74,10 @@ impl Connection {
         for sequence in 0.. {
             let (pairs, next) = read_part(&*view, &from).map_err(|error| read_failed(&error))?;
             let last = next.is_none();
+            let mut pairs = pairs;
+            if last && mutation::is_active(Mutation::LoseEndOfSnapshot) {
+                pairs.truncate(pairs.len() * 3 / 4);
+            }
             let meta = snapshot.meta.clone();
             let part = SnapshotPart { vote, meta, transfer, sequence, pairs, last };
             let request = Request::Snapshot(Box::new(part));

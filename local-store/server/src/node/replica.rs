@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use futures::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use partition::mutation::{self, Mutation};
 use partition::{Batch, Catalogue, Machine, Op, View, decode_entry};
 use tokio::sync::{Notify, watch};
 
@@ -109,7 +110,12 @@ impl Replica {
         let storage = home.open().map_err(io::Error::other)?;
         storage.persist().map_err(io::Error::other)?;
         let view = storage.view();
-        let (applied, membership) = read_place(&*view)?;
+        let (mut applied, membership) = read_place(&*view)?;
+        if mutation::is_active(Mutation::ApplyTwice)
+            && let Some(at) = &mut applied
+        {
+            at.index = at.index.saturating_sub(1);
+        }
         let machine = Machine::open(&*view).map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
             storage: RwLock::new(storage),

@@ -5,6 +5,7 @@ pub mod expiry;
 pub mod linearizability;
 pub mod predecessors;
 pub mod replicas;
+pub mod serializability;
 pub mod stream;
 #[cfg(test)]
 mod stream_tests;
@@ -90,6 +91,8 @@ pub fn judge(records: &Records, end: &End) -> Vec<Violation> {
         latest_seconds: end.latest_seconds,
     };
     say("stream", stream::check(&end.shards, &facts));
+    let versions = stream::versions(&end.shards);
+    say("serializability", serializability::check(&records.transactions, &versions));
     let readings = records.readings.iter();
     say(
         "stream readers",

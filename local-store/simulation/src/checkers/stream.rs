@@ -10,6 +10,7 @@ use model::json::item_to_string;
 use model::{EventName, Item, StreamRecord};
 
 use super::linearizability::State;
+use super::serializability::Versions;
 use crate::history::{Fate, Reading, state_of};
 use crate::request::{EXPIRES_AT, KEY, Shard};
 
@@ -57,6 +58,23 @@ pub fn check(shards: &[ShardRecords], facts: &Facts<'_>) -> Vec<String> {
         all.iter().filter_map(|(_, record)| check_time_to_live(record, facts.latest_seconds)),
     );
     wrong
+}
+
+/// The versions of each item, in the order in which they were stored.
+#[must_use]
+pub fn versions(shards: &[ShardRecords]) -> Versions {
+    let mut all: Vec<&StreamRecord> = shards.iter().flat_map(|found| &found.records).collect();
+    all.sort_by(|a, b| a.sequence_number.cmp(&b.sequence_number));
+    let mut versions = Versions::new();
+    for record in all {
+        if let Some(id) = state_of(record.new_image.as_ref()) {
+            let order = versions.entry(key_of(record)).or_default();
+            if order.last() != Some(&id) {
+                order.push(id);
+            }
+        }
+    }
+    versions
 }
 
 /// Each shard by itself, and its place among the others.

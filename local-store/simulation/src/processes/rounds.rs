@@ -18,7 +18,9 @@ use crate::checkers::stream::ShardRecords;
 use crate::checkers::{End, Violation, judge};
 use crate::history::History;
 use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, OWNER, Request, Start, TABLE};
-use crate::workload::{Client, Signals, bank, counters, expiring, readers, registers};
+use crate::workload::{
+    Client, Signals, bank, counters, expiring, readers, registers, transactions,
+};
 
 /// Faults in one round: its histories stay short enough to be searched.
 const FAULTS_PER_ROUND: usize = 50;
@@ -263,6 +265,8 @@ impl Crowd {
         }
         for number in 0..2 {
             self.tasks.spawn(bank::run(self.client(&format!("bank {number}"))));
+            let client = self.client(&format!("transactions {number}"));
+            self.tasks.spawn(transactions::run(client));
             self.tasks.spawn(counters::run(self.client(&format!("counter {number}"))));
             self.tasks.spawn(readers::run(self.client(&format!("reader {number}"))));
             let client = self.client(&format!("expiring {number}"));

@@ -4,7 +4,9 @@
 use model::Item;
 
 use super::{Client, item, number, update, write};
-use crate::history::{Fate, Sum};
+use crate::checkers::linearizability::State;
+use crate::checkers::serializability::Transaction;
+use crate::history::{Fate, Sum, state_of};
 use crate::request::{Answer, Change, Endpoint, Expression, Request};
 
 /// Accounts of each kind.
@@ -66,6 +68,7 @@ async fn transact<E: Endpoint>(client: &mut Client<E>, from: usize, to: usize, a
         update(&account(from), taken, &move_by("-"), enough),
         update(&account(to), given, &move_by("+"), None),
     ];
+    let call = client.history.tick();
     let fate = if client.choose(1) == 0 {
         client.insist(format!("transfer-{taken}"), writes).await
     } else {
@@ -78,6 +81,22 @@ async fn transact<E: Endpoint>(client: &mut Client<E>, from: usize, to: usize, a
     };
     client.history.wrote(taken, &account(from), fate);
     client.history.wrote(given, &account(to), fate);
+    let stored = vec![(account(from), taken), (account(to), given)];
+    record(client, call, fate, Vec::new(), stored);
+}
+
+fn record<E: Endpoint>(
+    client: &Client<E>,
+    call: u64,
+    fate: Fate,
+    reads: Vec<(String, State)>,
+    writes: Vec<(String, u64)>,
+) {
+    let end = client.history.tick();
+    if fate != Fate::NotMade {
+        let end = (fate == Fate::Acknowledged).then_some(end);
+        client.history.transacted(Transaction { call, end, reads, writes });
+    }
 }
 
 async fn update_ledger<E: Endpoint>(client: &Client<E>, from: usize, to: usize, amount: u64) {
@@ -85,9 +104,12 @@ async fn update_ledger<E: Endpoint>(client: &Client<E>, from: usize, to: usize, 
     let text = format!(", a{from} = a{from} - :x, a{to} = a{to} + :x");
     let change = Expression::new(&text).with(":x", number(amount));
     let enough = Expression::new(&format!("a{from} >= :x")).with(":x", number(amount));
+    let call = client.history.tick();
+    let mut reads = Vec::new();
     let fate = match client.ask(Request::Write(update(LEDGER, id, &change, Some(enough)))).await {
-        Ok(Answer::Written { new, .. }) => {
+        Ok(Answer::Written { old, new }) => {
             add_up_ledger(client, new.as_ref());
+            reads.push((LEDGER.to_owned(), state_of(old.as_ref())));
             Fate::Acknowledged
         }
         Ok(Answer::ConditionFailed(found)) => {
@@ -98,13 +120,18 @@ async fn update_ledger<E: Endpoint>(client: &Client<E>, from: usize, to: usize, 
         Err(fate) => fate,
     };
     client.history.wrote(id, LEDGER, fate);
+    record(client, call, fate, reads, vec![(LEDGER.to_owned(), id)]);
 }
 
 async fn read_sum<E: Endpoint>(client: &Client<E>) {
     let mut keys: Vec<String> = (0..ACCOUNTS).map(account).collect();
     keys.push(LEDGER.to_owned());
-    match client.ask(Request::Get { keys, strong: true }).await {
+    let call = client.history.tick();
+    match client.ask(Request::Get { keys: keys.clone(), strong: true }).await {
         Ok(Answer::Items(mut items)) => {
+            let states = items.iter().map(|item| state_of(item.as_ref()));
+            let reads = keys.into_iter().zip(states).collect();
+            record(client, call, Fate::Acknowledged, reads, Vec::new());
             add_up_ledger(client, items.pop().flatten().as_ref());
             let balance = |item: Option<Item>| amount_of(item.as_ref(), "n");
             let total = items.into_iter().map(balance).sum();

@@ -6,6 +6,7 @@ pub mod counters;
 pub mod expiring;
 pub mod readers;
 pub mod registers;
+pub mod transactions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

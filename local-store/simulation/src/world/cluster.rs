@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use server::node::node_id;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::environment::Environment;
 use super::machinery::{Machinery, OnFatal};
+use super::membership;
 use super::network::Network;
 use super::plan::Plan;
 use super::replica::Replica;
@@ -37,6 +39,10 @@ struct Process {
     epoch: u64,
     /// While above zero, somebody keeps the node down.
     held: u32,
+    /// How often its machine began with nothing again.
+    incarnation: u64,
+    /// Whether some of its data changed behind its back since it last started.
+    rotten: bool,
 }
 
 struct Slot {
@@ -56,6 +62,8 @@ pub struct Cluster {
     slots: Arc<Vec<Slot>>,
     fatal: mpsc::UnboundedSender<(usize, u64)>,
     defects: Arc<Mutex<Vec<String>>>,
+    /// The nodes that are known to be the members, each with its data.
+    members: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Cluster {
@@ -75,14 +83,65 @@ impl Cluster {
             slots: Arc::new((1..=plan.nodes).map(machine).collect()),
             fatal,
             defects: Arc::default(),
+            members: Arc::default(),
         };
+        cluster.note_members(cluster.ids());
         let supervised = cluster.clone();
         tokio::spawn(async move {
             while let Some((node, epoch)) = ended.recv().await {
                 supervised.restart(node, epoch);
             }
         });
+        tokio::spawn(membership::run(cluster.clone()));
         cluster
+    }
+
+    /// The id of each node as it is now: its number, and how often it began with nothing again.
+    #[must_use]
+    pub fn ids(&self) -> Vec<u64> {
+        self.nodes().map(|node| self.id(node)).collect()
+    }
+
+    fn id(&self, node: usize) -> u64 {
+        let incarnation = self.process(node).map_or(0, |process| process.incarnation);
+        node_id(node as u64, incarnation)
+    }
+
+    /// Notes who the members are, each with its data.
+    pub fn note_members(&self, ids: Vec<u64>) {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = ids;
+    }
+
+    /// Whether every node is a member and has its data, as far as anybody knows.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let rotten = |node| self.process(node).is_some_and(|process| process.rotten);
+        self.is_member_list(&self.ids()) && !self.nodes().any(rotten)
+    }
+
+    /// Whether these are the members.
+    #[must_use]
+    pub fn is_member_list(&self, ids: &[u64]) -> bool {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) == ids
+    }
+
+    /// Replaces the medium of a node, which then is another node. No process of it may run.
+    pub fn wipe(&self, node: usize, why: &str) {
+        let Some(slot) = self.slot(node) else { return };
+        slot.machinery.replace_medium();
+        if let Some(mut process) = self.process(node) {
+            process.incarnation += 1;
+            process.rotten = false;
+        }
+        self.environment.note(&format!("node {node} begins again with nothing: {why}"));
+    }
+
+    /// Changes some of a node's data behind its back. No process of it may run.
+    pub fn rot(&self, node: usize) {
+        let rotten = self.slot(node).is_some_and(|slot| slot.machinery.rot());
+        if let Some(mut process) = self.process(node) {
+            process.rotten |= rotten;
+        }
     }
 
     /// The numbers of all nodes.
@@ -191,7 +250,11 @@ impl Cluster {
                 Err(reason) => reason,
             };
             self.environment.note(&format!("node {node} does not start: {reason}"));
-            if reason.contains("power") {
+            let rotten = self.process(node).is_some_and(|process| process.rotten);
+            if rotten && reason.contains("corrupt") {
+                self.environment.coverage.hit("damaged disk");
+                self.wipe(node, "it is damaged");
+            } else if reason.contains("power") {
                 self.environment.coverage.hit("power cut in recovery");
                 slot.machinery.cut_power();
             } else if !reason.contains("no space") && !reason.contains("input/output") {
@@ -219,7 +282,7 @@ impl Cluster {
         let replica: Arc<dyn Replica> = if self.slots.len() == 1 {
             SingleNode::start(&slot.machinery, on_fatal)?
         } else {
-            ReplicatedNode::start(&slot.machinery, self, epoch, on_fatal).await?
+            ReplicatedNode::start(&slot.machinery, self, self.id(node), epoch, on_fatal).await?
         };
         let tick = tokio::spawn(ticks::run(Arc::clone(&replica), Arc::clone(&self.environment)));
         let Some(mut process) = self.process(node) else { return Ok(false) };
@@ -229,6 +292,8 @@ impl Cluster {
             replica.crash();
             return Ok(false);
         }
+        // Everything was read, so what has changed does not matter any more.
+        process.rotten = false;
         process.running = Some(Running { replica, tasks: vec![tick.abort_handle()] });
         drop(process);
         self.environment.note(&format!("node {node} runs"));

@@ -27,8 +27,15 @@ pub const ONE_NODE: [&str; 17] = [
     "partition split",
 ];
 /// What has to happen besides in every batch of runs with several nodes.
-pub const SEVERAL_NODES: [&str; 4] =
-    ["kill all", "power cut of all", "duplication", "snapshot installed"];
+pub const SEVERAL_NODES: [&str; 7] = [
+    "kill all",
+    "power cut of all",
+    "duplication",
+    "snapshot installed",
+    "wiped disk",
+    "damaged disk",
+    "node rebuilt",
+];
 
 /// The counters of one run.
 #[derive(Debug, Default)]

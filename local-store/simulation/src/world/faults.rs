@@ -62,7 +62,7 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
             cluster.crash(node);
             if let Some(machinery) = cluster.machinery(node) {
                 machinery.cut_power();
-                let disk = &machinery.disk;
+                let disk = machinery.disk();
                 disk.fail_at(disk.operations() + operations, DiskFault::PowerOff);
             }
             tokio::time::sleep(lasting).await;
@@ -70,17 +70,18 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
         }
         Fault::SyncError { node } => {
             if let Some(machinery) = cluster.machinery(node) {
-                machinery.disk.fail_next_sync();
+                machinery.disk().fail_next_sync();
                 coverage.hit("sync error");
             }
         }
         Fault::FullDisk { node } => {
             let Some(machinery) = cluster.machinery(node) else { return };
-            let before = machinery.disk.refusals();
-            machinery.disk.set_full(true);
+            let disk = machinery.disk();
+            let before = disk.refusals();
+            disk.set_full(true);
             tokio::time::sleep(lasting).await;
-            machinery.disk.set_full(false);
-            coverage.add("full disk", machinery.disk.refusals() - before);
+            disk.set_full(false);
+            coverage.add("full disk", disk.refusals() - before);
         }
         Fault::SlowDisk { node, millis } => {
             let Some(machinery) = cluster.machinery(node) else { return };
@@ -95,10 +96,31 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
             tokio::time::sleep(lasting).await;
             machinery.clock.set_skew(0);
         }
+        Fault::Wipe { node } | Fault::Rot { node } => {
+            lose_data(cluster, node, matches!(fault, Fault::Wipe { .. }), lasting).await;
+        }
         Fault::Split { place } => split(cluster, place).await,
         Fault::Advance { .. } => {}
         network => disturb(cluster, network, lasting).await,
     }
+}
+
+/// A node loses its data, or some of it rots. Only while every other node has all of its own: a
+/// majority that is lost is lost, and no store promises anything else.
+async fn lose_data(cluster: &Cluster, node: usize, all: bool, lasting: Duration) {
+    if !cluster.is_whole() {
+        return;
+    }
+    cluster.hold(node);
+    cluster.crash(node);
+    if all {
+        cluster.wipe(node, "its disk was replaced");
+        cluster.environment.coverage.hit("wiped disk");
+    } else {
+        cluster.rot(node);
+    }
+    tokio::time::sleep(lasting).await;
+    cluster.release(node).await;
 }
 
 /// Begins to split a partition of the table, on whichever node will.
@@ -147,7 +169,7 @@ async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, las
 async fn wait_for_writes(cluster: &Cluster, node: usize) {
     let Some(machinery) = cluster.machinery(node) else { return };
     for _ in 0..WRITE_WAIT_MAX {
-        if machinery.disk.unsynced_sectors() > 0 {
+        if machinery.disk().unsynced_sectors() > 0 {
             return;
         }
         tokio::time::sleep(WRITE_WAIT).await;

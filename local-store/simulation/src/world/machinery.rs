@@ -1,31 +1,40 @@
 //! What a node runs on and what outlives its process: its disk, its state, its clock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use server::disk::{SimulatedDisk, SplitMix64};
+use server::disk::{Disk as _, SimulatedDisk, SplitMix64};
 use server::log;
 use server::node::MemoryHome;
 use server::storage::MemoryStorage;
 
 use super::environment::{Dice, Environment, NodeClock};
 
+/// Bytes that rot together at most.
+const ROTTEN_MAX: usize = 8;
+
+/// How the names of a log's segments begin; they are in the order of the segments.
+const SEGMENT_NAMES: &str = "segment-";
 /// Segments of a log: small, so that switching and truncation are frequent.
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
 /// Called by a node that cannot go on, with the reason: its process ends.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// What holds a node's data. Both are handles: clones are the same.
+#[derive(Clone, Debug, Default)]
+struct Medium {
+    disk: SimulatedDisk,
+    home: MemoryHome,
+}
+
 /// One machine.
 #[derive(Debug)]
 pub struct Machinery {
     /// The node's number, from 1.
     pub node: usize,
-    /// The disk with the log.
-    pub disk: SimulatedDisk,
-    /// Where the state is; it forgets what was not made durable when the power is cut.
-    pub home: MemoryHome,
+    medium: Mutex<Medium>,
     /// The node's clock.
     pub clock: Arc<NodeClock>,
     /// How the log is laid out.
@@ -42,8 +51,7 @@ impl Machinery {
     pub fn new(environment: &Arc<Environment>, node: usize, log_spares: usize) -> Arc<Self> {
         Arc::new(Self {
             node,
-            disk: SimulatedDisk::new(),
-            home: MemoryHome::default(),
+            medium: Mutex::default(),
             clock: NodeClock::new(environment),
             log_options: log::Options {
                 segment_bytes: SEGMENT_BYTES,
@@ -56,10 +64,59 @@ impl Machinery {
         })
     }
 
+    fn medium(&self) -> MutexGuard<'_, Medium> {
+        self.medium.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The disk with the log.
+    #[must_use]
+    pub fn disk(&self) -> SimulatedDisk {
+        self.medium().disk.clone()
+    }
+
+    /// Where the state is; it forgets what was not made durable when the power is cut.
+    #[must_use]
+    pub fn home(&self) -> MemoryHome {
+        self.medium().home.clone()
+    }
+
     /// The state.
     #[must_use]
     pub fn storage(&self) -> MemoryStorage {
-        self.home.storage()
+        self.home().storage()
+    }
+
+    /// Puts a new medium with nothing on it in the place of the old one. No process may run.
+    pub fn replace_medium(&self) {
+        *self.medium() = Medium::default();
+    }
+
+    /// Changes some bytes of a segment of the log that is not the newest one: what the end of the
+    /// newest one holds cannot be told from what a power cut tore. Gives whether there was one.
+    pub fn rot(&self) -> bool {
+        let disk = self.disk();
+        let mut segments = disk.list().unwrap_or_default();
+        segments.retain(|name| name.starts_with(SEGMENT_NAMES));
+        segments.sort_unstable();
+        segments.pop();
+        self.dice.roll(|random| {
+            let Some(name) = segments.len().checked_sub(1).map(|last| random.up_to(last)) else {
+                return false;
+            };
+            let Some(name) = segments.get(name) else { return false };
+            let last = usize::try_from(self.log_options.segment_bytes).unwrap_or(1) - 1;
+            let offset = random.up_to(last);
+            let mask: Vec<u8> = (0..=random.up_to(ROTTEN_MAX - 1))
+                .map(|_| u8::try_from(1 + random.up_to(254)).unwrap_or(1))
+                .collect();
+            disk.corrupt(name, offset, &mask);
+            self.environment.note(&format!(
+                "node {}: {} bytes of {name} rot at {offset}",
+                self.node,
+                mask.len()
+            ));
+            true
+        })
     }
 
     /// How long the next sync takes.
@@ -78,7 +135,7 @@ impl Machinery {
 
     /// Cuts the power: the disk loses what it may, the state forgets what it may.
     pub fn cut_power(&self) {
-        let cut = self.disk.power_cut(self.dice.roll(SplitMix64::next_u64));
+        let cut = self.disk().power_cut(self.dice.roll(SplitMix64::next_u64));
         let forgotten = self.storage().power_cut(self.dice.roll(SplitMix64::next_u64));
         let coverage = &self.environment.coverage;
         coverage.add("lost sectors", cut.sectors_lost as u64);

@@ -82,6 +82,16 @@ pub enum Fault {
         /// Milliseconds.
         millis: i64,
     },
+    /// A node loses everything that it had, and comes back as a new one.
+    Wipe {
+        /// Which node.
+        node: usize,
+    },
+    /// Some of what a node's disk had kept for long changes while it is down.
+    Rot {
+        /// Which node.
+        node: usize,
+    },
     /// A partition of the table is split.
     Split {
         /// Which: the remainder by the number of partitions.
@@ -113,6 +123,8 @@ impl Fault {
             Self::Delay { .. } => "delay",
             Self::Duplication { .. } => "duplication",
             Self::Skew { .. } => "clock skew",
+            Self::Wipe { .. } => "wiped disk",
+            Self::Rot { .. } => "damaged disk",
             Self::Split { .. } => "partition split",
             Self::Advance { .. } => "clock advance",
         }
@@ -170,11 +182,13 @@ pub struct Clients {
     pub expiring: usize,
     /// See `workload::readers`.
     pub readers: usize,
+    /// See `workload::transactions`.
+    pub transactions: usize,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { registers: 6, bank: 3, counters: 3, expiring: 3, readers: 3 }
+        Self { registers: 6, bank: 3, counters: 3, expiring: 3, readers: 3, transactions: 3 }
     }
 }
 
@@ -218,7 +232,7 @@ fn draw(random: &mut SplitMix64, nodes: usize) -> (Fault, u64) {
     let node = 1 + random.up_to(nodes - 1);
     let down_ms = 50 + random.next_u64() % 2_500;
     let while_ms = 300 + random.next_u64() % 4_000;
-    match random.up_to(99) {
+    match random.up_to(111) {
         0..10 => (Fault::Kill { node }, down_ms),
         10..14 => (Fault::KillAll, down_ms),
         14..26 => (Fault::PowerCut { node }, down_ms),
@@ -243,7 +257,11 @@ fn draw(random: &mut SplitMix64, nodes: usize) -> (Fault, u64) {
             let off = i64::try_from(random.next_u64() % span).unwrap_or_default();
             (Fault::Skew { node, millis: off - SKEW_MS_MAX }, while_ms)
         }
-        _ => (Fault::Advance { minutes: 30 + random.next_u64() % 300 }, 0),
+        96..100 => (Fault::Advance { minutes: 30 + random.next_u64() % 300 }, 0),
+        // What the only node loses is lost.
+        _ if nodes == 1 => (Fault::Kill { node }, down_ms),
+        100..106 => (Fault::Wipe { node }, down_ms),
+        _ => (Fault::Rot { node }, down_ms),
     }
 }
 
@@ -272,7 +290,7 @@ mod tests {
             assert!(minutes <= ADVANCE_MINUTES_MAX);
             classes.extend(plan.faults.iter().map(|planned| planned.fault.class()));
         }
-        assert_eq!(classes.len(), 16, "{classes:?}");
+        assert_eq!(classes.len(), 18, "{classes:?}");
         assert_ne!(Plan::of(1, 3, 30).faults, Plan::of(2, 3, 30).faults);
     }
 }

@@ -27,6 +27,10 @@ pub trait Replica: Send + Sync {
     /// Begins a group of these nodes, all of which are new.
     fn begin(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
 
+    /// Makes these nodes the members of the group, if this one leads it; see
+    /// `server::node::Node::change_members`.
+    fn change_members(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
+
     /// What its clock shows.
     fn now(&self) -> EpochMillis;
 

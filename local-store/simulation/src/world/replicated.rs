@@ -133,18 +133,18 @@ impl GuardedHome {
 
 impl StorageHome for GuardedHome {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
-        Ok(self.guard(self.machinery.home.open()?))
+        Ok(self.guard(self.machinery.home().open()?))
     }
 
     fn begin(&self) -> Result<Arc<dyn Storage>, Error> {
-        Ok(self.guard(self.machinery.home.begin()?))
+        Ok(self.guard(self.machinery.home().begin()?))
     }
 
     fn adopt(&self, begun: &dyn Storage) -> Result<(), Error> {
         // It fails for a dead process, before anything is adopted.
         begun.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
-        self.machinery.home.adopt(begun)
+        self.machinery.home().adopt(begun)
     }
 }
 
@@ -233,19 +233,19 @@ pub struct ReplicatedNode {
 }
 
 impl ReplicatedNode {
-    /// Starts the node on what its machine holds.
+    /// Starts the node with this id on what its machine holds.
     ///
     /// # Errors
     /// When its log or its state cannot be read, or contradict each other.
     pub async fn start(
         machinery: &Arc<Machinery>,
         cluster: &Cluster,
+        id: u64,
         epoch: u64,
         on_fatal: OnFatal,
     ) -> Result<Arc<Self>, String> {
         let alive: Alive = Arc::new(AtomicBool::new(true));
-        let id = machinery.node as u64;
-        let log = Log::open(Arc::new(machinery.disk.clone()), machinery.log_options.clone())
+        let log = Log::open(Arc::new(machinery.disk()), machinery.log_options.clone())
             .map_err(|error| error.to_string())?;
         let workers =
             [SimulatedWorker::start(machinery, &alive), SimulatedWorker::start(machinery, &alive)];
@@ -312,6 +312,11 @@ impl Replica for ReplicatedNode {
     fn begin(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
         let node = self.node.clone();
         Box::pin(async move { node.initialize(members.into_iter().collect()).await })
+    }
+
+    fn change_members(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+        let node = self.node.clone();
+        Box::pin(async move { node.change_members(&members.into_iter().collect()).await })
     }
 
     fn now(&self) -> EpochMillis {

@@ -95,7 +95,7 @@ impl SingleNode {
     /// As [`recover`].
     pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, String> {
         let (log, machine) =
-            recover(&machinery.disk, &machinery.storage(), &machinery.log_options)?;
+            recover(&machinery.disk(), &machinery.storage(), &machinery.log_options)?;
         let shared = Arc::new(Shared {
             storage: machinery.storage(),
             catalogue: Mutex::new(Arc::clone(machine.catalogue())),
@@ -203,6 +203,11 @@ impl Replica for SingleNode {
 
     fn begin(&self, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
         // There is no group to begin.
+        Box::pin(async { Ok(()) })
+    }
+
+    fn change_members(&self, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+        // There is no group to change.
         Box::pin(async { Ok(()) })
     }
 

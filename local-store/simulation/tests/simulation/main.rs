@@ -48,6 +48,17 @@ fn a_seed_is_the_same_run_in_another_process() {
     assert_eq!(there["requests"], here["requests"]);
 }
 
+/// The table is what `simulation mutations --markdown` prints.
+#[test]
+fn every_deliberate_fault_stands_in_the_documentation_with_who_found_it() {
+    let page = std::fs::read_to_string("../../docs/simulation.md").unwrap();
+    for mutation in partition::mutation::Mutation::ALL {
+        let begin = format!("| `{mutation:?}` | ");
+        let row = page.lines().find(|line| line.starts_with(&begin));
+        assert!(row.is_some_and(|row| !row.contains("not found")), "{mutation:?}: {row:?}");
+    }
+}
+
 #[test]
 fn log_and_state_open_again_after_power_cuts() {
     let summary = power_loss::run_all(1, 2_000, &mut |_, _| {});

@@ -10,6 +10,8 @@
 //! lacks when a leader says what is committed. A failed sync is never retried: the node is dead.
 
 mod group;
+#[cfg(test)]
+mod power_cut_tests;
 mod raft_storage;
 mod record;
 #[cfg(test)]
@@ -21,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use openraft::storage::IOFlushed;
+use partition::mutation::{self, Mutation};
 use tokio::sync::oneshot;
 
 use self::group::{Found, Group};
@@ -168,7 +171,10 @@ impl NodeLog {
             state.push(arc, record)?;
         }
         let needed = state.groups.values().filter_map(Group::oldest_position).min();
-        let upto = needed.unwrap_or(first_kept).min(first_kept).saturating_sub(1);
+        let mut upto = needed.unwrap_or(first_kept).min(first_kept).saturating_sub(1);
+        if mutation::is_active(Mutation::ShortenTooFar) {
+            upto = first_kept.saturating_sub(1);
+        }
         state.queue.push(Item::Shorten(upto));
         self.shared.schedule(&mut state);
         Ok(())

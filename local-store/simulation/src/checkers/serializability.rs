@@ -1,0 +1,394 @@
+//! Whether transactions are serializable: whether there is one order of all of them, and of the
+//! single operations beside them, in which each one sees what the ones before left.
+//!
+//! It needs nothing but what clients saw: which version of which item an operation read, which it
+//! wrote, and the order of each item's versions, which is the order of its stream records. From
+//! these follow dependencies (Adya, "Weak consistency", 1999): who wrote what another read (wr),
+//! who replaced what another wrote (ww), who replaced what another had read (rw). An order exists
+//! exactly when the dependencies have no cycle. Operations on one item are linearizable besides, so
+//! of two that touch one item, the one that ended before the other began comes first (rt); such
+//! times between different items promise nothing and are left out.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::linearizability::State;
+
+/// What one transaction, or one operation beside them, is known to have done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// When it was sent, on the clients' logical clock.
+    pub call: u64,
+    /// When its answer came; `None` when its outcome is unknown.
+    pub end: Option<u64>,
+    /// The versions that it saw, by key.
+    pub reads: Vec<(String, State)>,
+    /// The versions that it stored, by key.
+    pub writes: Vec<(String, u64)>,
+}
+
+/// The versions of each item in their order; before the first one it was not there.
+pub type Versions = BTreeMap<String, Vec<u64>>;
+
+/// One dependency of the graph: to whom, and why.
+#[derive(Clone, Debug)]
+struct Edge {
+    to: usize,
+    why: Why,
+}
+
+#[derive(Clone, Debug)]
+enum Why {
+    Wrote(String),
+    Replaced(String),
+    Overtook(String),
+    Earlier(String),
+}
+
+impl Why {
+    fn describe(&self) -> String {
+        match self {
+            Self::Wrote(key) => format!("wr {key}"),
+            Self::Replaced(key) => format!("ww {key}"),
+            Self::Overtook(key) => format!("rw {key}"),
+            Self::Earlier(key) => format!("rt {key}"),
+        }
+    }
+}
+
+/// Checks all transactions against the order of their items' versions.
+#[must_use]
+pub fn check(transactions: &[Transaction], versions: &Versions) -> Vec<String> {
+    let mut wrong = Vec::new();
+    // Of unknown outcome: it was made if anything of it is there.
+    let there = |(key, id): &(String, u64)| versions.get(key).is_some_and(|v| v.contains(id));
+    let made: Vec<&Transaction> = transactions
+        .iter()
+        .filter(|t| t.end.is_some() || t.writes.is_empty() || t.writes.iter().any(there))
+        .collect();
+    for transaction in &made {
+        let missing: Vec<&str> =
+            transaction.writes.iter().filter(|w| !there(w)).map(|(key, _)| key.as_str()).collect();
+        if !missing.is_empty() {
+            wrong.push(format!(
+                "{} was made in part: what it stored in {} is not there",
+                name(transaction),
+                missing.join(", ")
+            ));
+        }
+    }
+    let graph = build(&made, versions, &mut wrong);
+    if let Some(cycle) = find_cycle(&graph) {
+        wrong.push(describe(&made, &cycle));
+    }
+    wrong
+}
+
+fn name(transaction: &Transaction) -> String {
+    let Transaction { call, end, reads, writes } = transaction;
+    let end = end.map_or_else(|| "unknown".to_owned(), |end| end.to_string());
+    format!("the transaction {call}..{end} (read {reads:?}, stored {writes:?})")
+}
+
+/// The dependencies; nodes beyond the transactions stand for moments of one item's time.
+fn build(made: &[&Transaction], versions: &Versions, wrong: &mut Vec<String>) -> Vec<Vec<Edge>> {
+    let mut graph = vec![Vec::new(); made.len()];
+    let mut writers: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+    let mut touched: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for (place, transaction) in made.iter().enumerate() {
+        for (key, id) in &transaction.writes {
+            writers.insert((key, *id), place);
+            touched.entry(key).or_default().insert(place);
+        }
+        for (key, _) in &transaction.reads {
+            touched.entry(key).or_default().insert(place);
+        }
+    }
+    let mut connect = |from: Option<&usize>, to: Option<&usize>, why: Why| {
+        if let (Some(from), Some(to)) = (from, to)
+            && from != to
+            && let Some(edges) = graph.get_mut(*from)
+        {
+            edges.push(Edge { to: *to, why });
+        }
+    };
+    for key in touched.keys() {
+        for pair in versions.get(*key).into_iter().flat_map(|order| order.windows(2)) {
+            let [before, after] = pair else { continue };
+            let writer = |id: &u64| writers.get(&(*key, *id));
+            connect(writer(before), writer(after), Why::Replaced((*key).to_owned()));
+        }
+    }
+    for (reader, transaction) in made.iter().enumerate() {
+        for (key, seen) in &transaction.reads {
+            let order = versions.get(key).map(Vec::as_slice).unwrap_or_default();
+            let next = match seen {
+                None => order.first(),
+                Some(id) => match order.iter().position(|version| version == id) {
+                    Some(place) => order.get(place + 1),
+                    None => {
+                        wrong.push(format!(
+                            "{} saw {id} in {key}, which is none of its versions",
+                            name(transaction)
+                        ));
+                        continue;
+                    }
+                },
+            };
+            let writer = |id: u64| writers.get(&(key.as_str(), id));
+            let writes_itself = |id: &u64| transaction.writes.contains(&(key.clone(), *id));
+            connect(seen.and_then(writer), Some(&reader), Why::Wrote(key.clone()));
+            if let Some(next) = next.filter(|next| !writes_itself(next)) {
+                connect(Some(&reader), writer(*next), Why::Overtook(key.clone()));
+            }
+        }
+    }
+    for (key, places) in touched {
+        order_by_time(made, key, &places, &mut graph);
+    }
+    graph
+}
+
+/// Whoever ended comes before whoever began later, through a chain of moments, so that the number
+/// of dependencies stays that of the operations.
+fn order_by_time(
+    made: &[&Transaction],
+    key: &str,
+    places: &BTreeSet<usize>,
+    graph: &mut Vec<Vec<Edge>>,
+) {
+    let ended = |place: &usize| Some((made.get(*place)?.end?, *place));
+    let mut ends: Vec<(u64, usize)> = places.iter().filter_map(ended).collect();
+    ends.sort_unstable();
+    let first_moment = graph.len();
+    let why = || Why::Earlier(key.to_owned());
+    for (number, (_, place)) in ends.iter().enumerate() {
+        let moment = first_moment + number;
+        graph.push(Vec::new());
+        for from in [Some(*place), (number > 0).then(|| moment - 1)].into_iter().flatten() {
+            if let Some(edges) = graph.get_mut(from) {
+                edges.push(Edge { to: moment, why: why() });
+            }
+        }
+    }
+    for place in places {
+        let Some(call) = made.get(*place).map(|transaction| transaction.call) else { continue };
+        let before = ends.partition_point(|(end, _)| *end < call);
+        if let Some(number) = before.checked_sub(1)
+            && let Some(edges) = graph.get_mut(first_moment + number)
+        {
+            edges.push(Edge { to: *place, why: why() });
+        }
+    }
+}
+
+/// A shortest cycle through some node of a cycle: the nodes, and why each comes before the next.
+fn find_cycle(graph: &[Vec<Edge>]) -> Option<Vec<(usize, Why)>> {
+    // Nodes that nothing leads to are in no cycle; what is left when all of them are gone is.
+    let mut incoming = vec![0_usize; graph.len()];
+    for edge in graph.iter().flatten() {
+        if let Some(count) = incoming.get_mut(edge.to) {
+            *count += 1;
+        }
+    }
+    let mut free: Vec<usize> =
+        incoming.iter().enumerate().filter(|(_, n)| **n == 0).map(|(place, _)| place).collect();
+    let mut gone = BTreeSet::new();
+    while let Some(place) = free.pop() {
+        gone.insert(place);
+        for edge in graph.get(place).into_iter().flatten() {
+            if let Some(count) = incoming.get_mut(edge.to) {
+                *count -= 1;
+                if *count == 0 {
+                    free.push(edge.to);
+                }
+            }
+        }
+    }
+    let left = (0..graph.len()).filter(|place| !gone.contains(place));
+    left.filter_map(|start| shortest_way_back(graph, start, &gone)).min_by_key(Vec::len)
+}
+
+/// The shortest way from a node back to itself.
+fn shortest_way_back(
+    graph: &[Vec<Edge>],
+    start: usize,
+    gone: &BTreeSet<usize>,
+) -> Option<Vec<(usize, Why)>> {
+    let mut came: BTreeMap<usize, (usize, Why)> = BTreeMap::new();
+    let mut open = VecDeque::from([start]);
+    while let Some(place) = open.pop_front() {
+        for edge in graph.get(place).into_iter().flatten() {
+            if gone.contains(&edge.to) || came.contains_key(&edge.to) {
+                continue;
+            }
+            came.insert(edge.to, (place, edge.why.clone()));
+            if edge.to != start {
+                open.push_back(edge.to);
+                continue;
+            }
+            let mut way = Vec::new();
+            let mut at = start;
+            while let Some((from, why)) = came.get(&at).cloned() {
+                way.push((from, why));
+                if from == start {
+                    way.reverse();
+                    return Some(way);
+                }
+                at = from;
+            }
+            return None;
+        }
+    }
+    None
+}
+
+fn describe(made: &[&Transaction], cycle: &[(usize, Why)]) -> String {
+    // Moments are no transactions: they are left out.
+    let steps: Vec<String> = cycle
+        .iter()
+        .filter_map(|(place, why)| Some((made.get(*place)?, why)))
+        .map(|(transaction, why)| format!("\n    {} -{}->", name(transaction), why.describe()))
+        .collect();
+    format!("no order explains these, each of which comes before the next:{}", steps.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn transaction(
+        time: (u64, u64),
+        reads: &[(&str, State)],
+        writes: &[(&str, u64)],
+    ) -> Transaction {
+        Transaction {
+            call: time.0,
+            end: Some(time.1),
+            reads: reads.iter().map(|(key, seen)| ((*key).to_owned(), *seen)).collect(),
+            writes: writes.iter().map(|(key, id)| ((*key).to_owned(), *id)).collect(),
+        }
+    }
+
+    fn versions(of: &[(&str, &[u64])]) -> Versions {
+        of.iter().map(|(key, order)| ((*key).to_owned(), order.to_vec())).collect()
+    }
+
+    #[test]
+    fn planted_anomalies_are_found() {
+        let both = transaction((1, 2), &[], &[("a", 1), ("b", 2)]);
+        let after = versions(&[("a", &[1]), ("b", &[2])]);
+        let unknown = Transaction { end: None, ..both.clone() };
+        let cases = [
+            ("honest", vec![both.clone()], after.clone(), None),
+            ("half", vec![both.clone()], versions(&[("a", &[1])]), Some("in part")),
+            ("half of unknown", vec![unknown.clone()], versions(&[("b", &[2])]), Some("in part")),
+            ("unknown, not made", vec![unknown], Versions::new(), None),
+            (
+                "fractured read",
+                vec![both.clone(), transaction((1, 3), &[("a", Some(1)), ("b", None)], &[])],
+                after.clone(),
+                Some("no order"),
+            ),
+            (
+                "write skew",
+                vec![
+                    transaction((1, 9), &[("a", None)], &[("b", 2)]),
+                    transaction((1, 9), &[("b", None)], &[("a", 1)]),
+                ],
+                after.clone(),
+                Some("no order"),
+            ),
+            (
+                "writes in two orders",
+                vec![
+                    transaction((1, 9), &[], &[("a", 1), ("b", 4)]),
+                    transaction((1, 9), &[], &[("a", 3), ("b", 2)]),
+                ],
+                versions(&[("a", &[1, 3]), ("b", &[2, 4])]),
+                Some("no order"),
+            ),
+            (
+                "from nowhere",
+                vec![transaction((1, 2), &[("a", Some(7))], &[])],
+                Versions::new(),
+                Some("none of its versions"),
+            ),
+            (
+                "later in time, earlier in order",
+                vec![transaction((1, 2), &[], &[("a", 1)]), transaction((3, 4), &[], &[("a", 2)])],
+                versions(&[("a", &[2, 1])]),
+                Some("no order"),
+            ),
+            (
+                "times of different items say nothing",
+                vec![
+                    transaction((1, 2), &[("b", None)], &[("a", 1)]),
+                    transaction((3, 4), &[("c", None)], &[("b", 2)]),
+                    transaction((5, 9), &[("a", None)], &[("c", 3)]),
+                ],
+                versions(&[("a", &[1]), ("b", &[2]), ("c", &[3])]),
+                Some("no order"),
+            ),
+            (
+                "a read from the past of other items",
+                vec![both, transaction((5, 6), &[("c", None)], &[])],
+                after,
+                None,
+            ),
+        ];
+        for (title, history, versions, expected) in cases {
+            let wrong = check(&history, &versions);
+            match expected {
+                None => assert!(wrong.is_empty(), "{title}: {wrong:?}"),
+                Some(text) => {
+                    assert!(wrong.iter().any(|w| w.contains(text)), "{title}: {wrong:?}");
+                }
+            }
+        }
+    }
+
+    /// Carries out transactions one after another, each within its own time, and gives the history.
+    fn serial(steps: &[(u8, u8, u8)]) -> (Vec<Transaction>, Versions) {
+        let key = |number: u8| format!("k{}", number % 4);
+        let (mut history, mut versions) = (Vec::new(), Versions::new());
+        for (number, (read, write, slack)) in (1_u64..).zip(steps) {
+            let seen = |k: &String, all: &Versions| all.get(k).and_then(|o| o.last().copied());
+            let (read, write) = (key(*read), key(*write));
+            history.push(Transaction {
+                call: (10 * number).saturating_sub(u64::from(*slack)),
+                end: Some(10 * number + u64::from(*slack)),
+                reads: vec![(read.clone(), seen(&read, &versions))],
+                writes: vec![(write.clone(), number)],
+            });
+            versions.entry(write).or_default().push(number);
+        }
+        (history, versions)
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_done_one_after_another_is_serializable(
+            steps in prop::collection::vec((any::<u8>(), any::<u8>(), 0_u8..40), 1..60)
+        ) {
+            let (history, versions) = serial(&steps);
+            prop_assert_eq!(check(&history, &versions), Vec::<String>::new());
+        }
+
+        #[test]
+        fn a_stale_read_of_two_items_is_found(
+            steps in prop::collection::vec((any::<u8>(), any::<u8>(), 0_u8..40), 1..60)
+        ) {
+            let (mut history, mut versions) = serial(&steps);
+            // Both are replaced together, and one old and one new version are read together.
+            let last = |key: &str, all: &Versions| all.get(key).and_then(|o| o.last().copied());
+            let old = last("k0", &versions);
+            history.push(transaction((5_000, 5_001), &[], &[("k0", 901), ("k1", 902)]));
+            versions.entry("k0".to_owned()).or_default().push(901);
+            versions.entry("k1".to_owned()).or_default().push(902);
+            history.push(transaction((5_000, 5_002), &[("k0", old), ("k1", Some(902))], &[]));
+            prop_assert!(check(&history, &versions).iter().any(|w| w.contains("no order")));
+        }
+    }
+}

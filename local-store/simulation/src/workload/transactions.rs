@@ -1,0 +1,148 @@
+//! Clients that read several items at once, and replace some of them on condition that others are
+//! still as they were read: what could go wrong between items shows as a cycle of dependencies.
+
+use std::collections::BTreeMap;
+
+use super::{Client, item, number, write};
+use crate::checkers::linearizability::State;
+use crate::checkers::serializability::Transaction;
+use crate::history::{Fate, state_of};
+use crate::request::{Answer, Change, Endpoint, Expression, KEY, Request, Write};
+
+/// Items; few, so that transactions meet. They are never removed.
+const ITEMS: usize = 6;
+/// Items of one transaction at most.
+const ITEMS_MAX: usize = 4;
+
+fn name(place: usize) -> String {
+    format!("shared-{place}")
+}
+
+/// Runs until the end is signalled.
+pub async fn run<E: Endpoint>(mut client: Client<E>) {
+    let mut known: BTreeMap<String, State> = BTreeMap::new();
+    while client.think().await {
+        let keys = choose(&mut client);
+        match client.choose(9) {
+            0..3 => read(&client, keys, &mut known).await,
+            3..8 => transact(&mut client, keys, &mut known).await,
+            _ => replace(&client, keys, &mut known).await,
+        }
+    }
+}
+
+/// Some of the items, in an order of their own.
+fn choose<E: Endpoint>(client: &mut Client<E>) -> Vec<String> {
+    let count = 2 + client.choose(ITEMS_MAX - 2);
+    let (mut place, step) = (client.choose(ITEMS - 1), 1 + 4 * client.choose(1));
+    let mut keys = Vec::new();
+    for _ in 0..count {
+        keys.push(name(place));
+        // 1 and 5 share no divisor with 6: no item comes twice.
+        place = (place + step) % ITEMS;
+    }
+    keys
+}
+
+async fn read<E: Endpoint>(
+    client: &Client<E>,
+    keys: Vec<String>,
+    known: &mut BTreeMap<String, State>,
+) {
+    let call = client.history.tick();
+    match client.ask(Request::Get { keys: keys.clone(), strong: true }).await {
+        Ok(Answer::Items(items)) => {
+            let states = items.iter().map(|item| state_of(item.as_ref()));
+            let reads: Vec<(String, State)> = keys.into_iter().zip(states).collect();
+            known.extend(reads.iter().cloned());
+            let end = Some(client.history.tick());
+            client.history.transacted(Transaction { call, end, reads, writes: Vec::new() });
+        }
+        Ok(other) => client.strange("a read of several items", &other),
+        Err(_) => {}
+    }
+}
+
+fn still(state: State) -> Expression {
+    match state {
+        Some(value) => Expression::new("w = :e").with(":e", number(value)),
+        None => Expression::new(&format!("attribute_not_exists({KEY})")),
+    }
+}
+
+/// Replaces the last items and checks the others, each on condition that it is as it was read.
+async fn transact<E: Endpoint>(
+    client: &mut Client<E>,
+    keys: Vec<String>,
+    known: &mut BTreeMap<String, State>,
+) {
+    let checked = client.choose(keys.len() - 1);
+    let (mut writes, mut reads, mut stored) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, key) in keys.into_iter().enumerate() {
+        let state = known.get(&key).copied();
+        let change = if place < checked {
+            Change::Check
+        } else {
+            let id = client.history.write_id();
+            stored.push((key.clone(), id));
+            Change::Put(item(&key, id))
+        };
+        // Some are replaced whatever they are, as are those that nothing is known of.
+        let is_asked = place < checked || (state.is_some() && client.choose(3) > 0);
+        let condition = is_asked.then(|| still(state.unwrap_or_default()));
+        if is_asked {
+            reads.push((key.clone(), state.unwrap_or_default()));
+        }
+        writes.push(Write { key, change, condition });
+    }
+    let call = client.history.tick();
+    let token = stored.first().map(|(_, id)| format!("shared-{id}"));
+    let fate = match token.filter(|_| client.choose(2) == 0) {
+        Some(token) => client.insist(token, writes).await,
+        None => match client.ask(Request::Transact(None, writes)).await {
+            Ok(Answer::Transacted) => Fate::Acknowledged,
+            Ok(Answer::Cancelled) => Fate::NotMade,
+            Ok(other) => return client.strange("a transaction", &other),
+            Err(fate) => fate,
+        },
+    };
+    let end = client.history.tick();
+    for (key, id) in &stored {
+        client.history.wrote(*id, key, fate);
+        match fate {
+            Fate::Acknowledged => drop(known.insert(key.clone(), Some(*id))),
+            // What is there now has to be read again.
+            Fate::NotMade | Fate::Unknown => drop(known.remove(key)),
+        }
+    }
+    if fate != Fate::NotMade {
+        let end = (fate == Fate::Acknowledged).then_some(end);
+        client.history.transacted(Transaction { call, end, reads, writes: stored });
+    }
+}
+
+/// Replaces one item by itself, and hears what it was.
+async fn replace<E: Endpoint>(
+    client: &Client<E>,
+    keys: Vec<String>,
+    known: &mut BTreeMap<String, State>,
+) {
+    let Some(key) = keys.into_iter().next() else { return };
+    let id = client.history.write_id();
+    let call = client.history.tick();
+    let answer = client.ask(Request::Write(write(&key, Change::Put(item(&key, id))))).await;
+    let end = client.history.tick();
+    let (reads, end, fate) = match answer {
+        Ok(Answer::Written { old, .. }) => {
+            known.insert(key.clone(), Some(id));
+            (vec![(key.clone(), state_of(old.as_ref()))], Some(end), Fate::Acknowledged)
+        }
+        Ok(other) => return client.strange("a put", &other),
+        Err(fate) => (Vec::new(), None, fate),
+    };
+    client.history.wrote(id, &key, fate);
+    if fate != Fate::NotMade {
+        let writes = vec![(key, id)];
+        client.history.transacted(Transaction { call, end, reads, writes });
+    }
+}
