@@ -126,8 +126,13 @@ mod tests {
 
     #[test]
     fn only_what_is_needed_is_left() {
-        let plan =
-            (0..).map(|seed| Plan::of(seed, 3, 120)).find(|p| !pretended(p).violations.is_empty());
+        // Both faults are early, so that the plan can be made shorter.
+        let is_early = |plan: &Plan| {
+            let mut early = plan.clone();
+            early.faults.retain(|planned| planned.at_ms < 60_000);
+            !pretended(&early).violations.is_empty()
+        };
+        let plan = (0..).map(|seed| Plan::of(seed, 3, 120)).find(is_early);
         let plan = plan.unwrap();
         let smaller = minimise_with(&plan, &pretended(&plan), &pretended);
         assert_eq!(smaller.plan.faults.len(), 2, "{:?}", smaller.plan.faults);
