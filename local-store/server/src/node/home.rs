@@ -3,12 +3,22 @@
 //! The state is one storage. A snapshot is written into a new one beside it, which then becomes the
 //! state in one step that a crash either has made or has not. What a crash leaves over is removed.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::storage::{Error, FjallStorage, MemoryStorage, Storage};
+
+/// An empty storage beside the state, to be filled and adopted. Several can be begun at the same
+/// time: the number says which one it is.
+pub struct Begun {
+    /// The storage.
+    pub storage: Arc<dyn Storage>,
+    /// Its number in its home.
+    pub number: u64,
+}
 
 /// The place of a replica's state.
 pub trait StorageHome: Send + Sync + 'static {
@@ -18,17 +28,18 @@ pub trait StorageHome: Send + Sync + 'static {
     /// When it cannot be read, or is damaged.
     fn open(&self) -> Result<Arc<dyn Storage>, Error>;
 
-    /// An empty storage beside the state. One that was begun before and not adopted is removed.
+    /// An empty storage beside the state, and beside others that were begun: one of them may just be
+    /// becoming the state. Those that are not adopted are removed when the home is opened again.
     ///
     /// # Errors
     /// When it cannot be written.
-    fn begin(&self) -> Result<Arc<dyn Storage>, Error>;
+    fn begin(&self) -> Result<Begun, Error>;
 
-    /// Makes the storage that was begun last durable, and then the state.
+    /// Makes this storage durable, and then the state.
     ///
     /// # Errors
     /// Every error is fatal: which of the two is the state is known after a restart only.
-    fn adopt(&self, begun: &dyn Storage) -> Result<(), Error>;
+    fn adopt(&self, begun: &Begun) -> Result<(), Error>;
 }
 
 /// The name of the file that says which directory is the state.
@@ -120,7 +131,7 @@ impl StorageHome for FjallHome {
         Ok(Arc::new(FjallStorage::open(&self.path(current))?))
     }
 
-    fn begin(&self) -> Result<Arc<dyn Storage>, Error> {
+    fn begin(&self) -> Result<Begun, Error> {
         let mut numbers = self.lock();
         // A storage that was begun before may still be open: it goes with the next open.
         numbers.1 += 1;
@@ -128,14 +139,14 @@ impl StorageHome for FjallHome {
         if path.is_dir() {
             fs::remove_dir_all(&path).map_err(|error| self.fail("write to", &error))?;
         }
-        Ok(Arc::new(FjallStorage::open(&path)?))
+        Ok(Begun { storage: Arc::new(FjallStorage::open(&path)?), number: numbers.1 })
     }
 
-    fn adopt(&self, begun: &dyn Storage) -> Result<(), Error> {
-        begun.persist()?;
+    fn adopt(&self, begun: &Begun) -> Result<(), Error> {
+        begun.storage.persist()?;
         let mut numbers = self.lock();
-        self.write_current(numbers.1).map_err(|error| self.fail("write to", &error))?;
-        numbers.0 = numbers.1;
+        self.write_current(begun.number).map_err(|error| self.fail("write to", &error))?;
+        numbers.0 = begun.number;
         Ok(())
     }
 }
@@ -143,32 +154,50 @@ impl StorageHome for FjallHome {
 /// A home in memory, for tests and the simulation. It outlives the nodes that use it.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryHome {
-    storages: Arc<Mutex<(MemoryStorage, MemoryStorage)>>,
+    storages: Arc<Mutex<MemoryStorages>>,
+}
+
+/// The state, and what was begun beside it, by number.
+#[derive(Debug, Default)]
+struct MemoryStorages {
+    state: MemoryStorage,
+    begun: BTreeMap<u64, MemoryStorage>,
+    last_number: u64,
 }
 
 impl MemoryHome {
     /// The state as it is now, to cut its power.
     #[must_use]
     pub fn storage(&self) -> MemoryStorage {
-        self.storages.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.lock().state.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, MemoryStorages> {
+        self.storages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StorageHome for MemoryHome {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
-        Ok(Arc::new(self.storage()))
+        let mut storages = self.lock();
+        storages.begun.clear();
+        Ok(Arc::new(storages.state.clone()))
     }
 
-    fn begin(&self) -> Result<Arc<dyn Storage>, Error> {
-        let begun = MemoryStorage::new();
-        self.storages.lock().unwrap_or_else(PoisonError::into_inner).1 = begun.clone();
-        Ok(Arc::new(begun))
+    fn begin(&self) -> Result<Begun, Error> {
+        let mut storages = self.lock();
+        storages.last_number += 1;
+        let (number, storage) = (storages.last_number, MemoryStorage::new());
+        storages.begun.insert(number, storage.clone());
+        Ok(Begun { storage: Arc::new(storage), number })
     }
 
-    fn adopt(&self, begun: &dyn Storage) -> Result<(), Error> {
-        begun.persist()?;
-        let mut storages = self.storages.lock().unwrap_or_else(PoisonError::into_inner);
-        storages.0 = storages.1.clone();
+    fn adopt(&self, begun: &Begun) -> Result<(), Error> {
+        begun.storage.persist()?;
+        let mut storages = self.lock();
+        if let Some(storage) = storages.begun.remove(&begun.number) {
+            storages.state = storage;
+        }
         Ok(())
     }
 }
@@ -205,19 +234,40 @@ mod tests {
         put(&*state, b"old");
         state.persist().unwrap();
         let begun = home.begin().unwrap();
-        put(&*begun, b"new");
+        put(&*begun.storage, b"new");
         drop((state, begun));
         let home = open();
         let state = home.open().unwrap();
         assert_eq!(keys(&*state), [b"old"]);
         let begun = home.begin().unwrap();
-        assert!(keys(&*begun).is_empty(), "what was begun before is not continued");
-        put(&*begun, b"new");
-        home.adopt(&*begun).unwrap();
+        assert!(keys(&*begun.storage).is_empty(), "what was begun before is not continued");
+        put(&*begun.storage, b"new");
+        home.adopt(&begun).unwrap();
         drop((state, begun));
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
         let folders = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(folders, 2, "the state and the file that names it");
+    }
+
+    /// A leader that heard nothing begins to send its snapshot again while the first one is being
+    /// installed.
+    #[test]
+    fn what_is_adopted_is_what_was_meant_and_not_what_was_begun_last() {
+        fn check(home: &dyn StorageHome) {
+            let meant = home.begin().unwrap();
+            put(&*meant.storage, b"meant");
+            let later = home.begin().unwrap();
+            put(&*later.storage, b"half");
+            home.adopt(&meant).unwrap();
+            drop((meant, later));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let open = || FjallHome::new(folder.path().to_owned()).unwrap();
+        check(&open());
+        assert_eq!(keys(&*open().open().unwrap()), [b"meant"]);
+        let home = MemoryHome::default();
+        check(&home);
+        assert_eq!(keys(&*home.open().unwrap()), [b"meant"]);
     }
 
     #[test]

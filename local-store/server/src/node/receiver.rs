@@ -9,12 +9,11 @@ use openraft::storage::Snapshot;
 use tokio::sync::Mutex;
 
 use super::Raft;
-use super::home::StorageHome;
+use super::home::{Begun, StorageHome};
 use super::replica::{SnapshotData, write_part};
 use super::transport::{Response, SnapshotPart};
 use super::types::NodeId;
 use super::worker::{Worker, run_on};
-use crate::storage::Storage;
 
 /// A transfer under way.
 struct Incoming {
@@ -22,7 +21,7 @@ struct Incoming {
     transfer: u64,
     /// The sequence of the part that is expected next.
     next: u64,
-    storage: Arc<dyn Storage>,
+    begun: Begun,
 }
 
 pub(super) struct Receiver {
@@ -60,7 +59,7 @@ impl Receiver {
             return Response::Refused(format!("part {found} came where {expected} must"));
         }
         current.next += 1;
-        let storage = Arc::clone(&current.storage);
+        let storage = Arc::clone(&current.begun.storage);
         let pairs = part.pairs;
         let written = run_on(&*self.worker, move || write_part(&*storage, pairs)).await;
         if !matches!(written, Some(Ok(()))) {
@@ -74,7 +73,7 @@ impl Receiver {
             return Response::Refused("this snapshot is not being received".to_owned());
         };
         drop(incoming);
-        let snapshot = Snapshot { meta: part.meta, snapshot: SnapshotData::Received(done.storage) };
+        let snapshot = Snapshot { meta: part.meta, snapshot: SnapshotData::Received(done.begun) };
         match raft.install_full_snapshot(part.vote, snapshot).await {
             Ok(response) => Response::Snapshot(response),
             Err(error) => Response::Refused(error.to_string()),
@@ -85,7 +84,7 @@ impl Receiver {
         let home = Arc::clone(&self.home);
         let begun = run_on(&*self.worker, move || home.begin()).await;
         let begun = begun.ok_or("the worker has ended")?;
-        let storage = begun.map_err(|error| error.to_string())?;
-        Ok(Incoming { from, transfer, next: 0, storage })
+        let begun = begun.map_err(|error| error.to_string())?;
+        Ok(Incoming { from, transfer, next: 0, begun })
     }
 }

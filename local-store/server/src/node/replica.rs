@@ -18,7 +18,7 @@ use partition::{Batch, Catalogue, Machine, Op, View, decode_entry};
 use tokio::sync::{Notify, watch};
 
 use super::OnFatal;
-use super::home::StorageHome;
+use super::home::{Begun, StorageHome};
 use super::types::{Entry, LogId, Payload, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use super::worker::{Worker, run_on};
 use crate::storage::Storage;
@@ -79,7 +79,7 @@ pub enum SnapshotData {
     /// A point in time of a state, to be sent.
     View(Arc<dyn View + Send + Sync>),
     /// A storage that was filled, to be installed.
-    Received(Arc<dyn Storage>),
+    Received(Begun),
 }
 
 pub(super) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
@@ -193,21 +193,22 @@ impl Replica {
     async fn install(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
         let (home, meta) = (Arc::clone(&self.home), meta.clone());
         let installed = run_on(&*self.worker, move || -> Result<_, io::Error> {
-            let storage = match data {
-                SnapshotData::Received(storage) => storage,
+            let begun = match data {
+                SnapshotData::Received(begun) => begun,
                 SnapshotData::View(view) => {
-                    let storage = home.begin().map_err(io::Error::other)?;
-                    copy(&*view, &*storage)?;
-                    storage
+                    let begun = home.begin().map_err(io::Error::other)?;
+                    copy(&*view, &*begun.storage)?;
+                    begun
                 }
             };
+            let storage = Arc::clone(&begun.storage);
             let mut ops = Vec::new();
             if let Some(at) = &meta.last_log_id {
                 ops.push(Op::Put(APPLIED_KEY.to_vec(), encode(at)?));
             }
             ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&meta.last_membership)?));
             storage.apply(Batch { ops }).map_err(io::Error::other)?;
-            home.adopt(&*storage).map_err(io::Error::other)?;
+            home.adopt(&begun).map_err(io::Error::other)?;
             let machine = Machine::open(&*storage.view()).map_err(io::Error::other)?;
             Ok((storage, machine, meta))
         });

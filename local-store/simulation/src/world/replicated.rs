@@ -16,7 +16,9 @@ use server::log::Log;
 use server::node::status::Role;
 use server::node::transport::{CallError, Envelope, Request, Response, Transport};
 use server::node::worker::{Job, Worker};
-use server::node::{Node, NodeLog, Parts, Settings, StorageHome, SubmitError, WeakNode, slot_of};
+use server::node::{
+    Begun, Node, NodeLog, Parts, Settings, StorageHome, SubmitError, WeakNode, slot_of,
+};
 use server::ring::ArcId;
 use server::storage::{Error, Storage};
 use tokio::sync::mpsc;
@@ -136,13 +138,14 @@ impl StorageHome for GuardedHome {
         Ok(self.guard(self.machinery.home().open()?))
     }
 
-    fn begin(&self) -> Result<Arc<dyn Storage>, Error> {
-        Ok(self.guard(self.machinery.home().begin()?))
+    fn begin(&self) -> Result<Begun, Error> {
+        let begun = self.machinery.home().begin()?;
+        Ok(Begun { storage: self.guard(begun.storage), ..begun })
     }
 
-    fn adopt(&self, begun: &dyn Storage) -> Result<(), Error> {
+    fn adopt(&self, begun: &Begun) -> Result<(), Error> {
         // It fails for a dead process, before anything is adopted.
-        begun.persist()?;
+        begun.storage.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
         self.machinery.home().adopt(begun)
     }
