@@ -30,10 +30,12 @@ use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
 use crate::tables::WriteOutcome;
 
-/// Copies that are written at the same time: enough to hide the latency of one write.
-const WRITES_AT_ONCE: usize = 64;
-/// Origins or jobs of a batch that are worked on at the same time.
-const TARGETS_AT_ONCE: usize = 16;
+/// Copies of one origin that are written at the same time: enough to hide the latency of one write.
+const WRITES_AT_ONCE: usize = 8;
+/// Origins or jobs of a batch that are worked on at the same time. Each of their writes may need a
+/// connection of its own, and all shards have an instance: ten instances with a thousand each are
+/// more than an endpoint serves.
+const TARGETS_AT_ONCE: usize = 4;
 /// Pages that are visited at once when an origin changed; the others follow by the job's stream.
 const PAGES_AT_ONCE: usize = 1;
 
