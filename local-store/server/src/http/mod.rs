@@ -21,18 +21,17 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 pub use self::cors::Origins;
 use self::routes::Routes;
 use crate::access::AccessKeys;
 use crate::store::Store;
 
-/// Connections that are served at once; more wait in the listener's queue. Enough for any number
-/// of clients on one machine, few enough for their buffers and file descriptors.
-const CONNECTIONS_MAX: usize = 1024;
+/// Connections that are served at once; for one more, the oldest is closed after its answer. Enough
+/// for any number of clients on one machine, few enough for their buffers and file descriptors.
+const CONNECTIONS_MAX: u32 = 1024;
 /// Time that a client has to send a request's head, from the end of the request before it: so
 /// also the time after which an idle connection is closed.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,52 +62,108 @@ pub async fn serve_with(
     shutdown: impl Future<Output = ()>,
 ) {
     let routes = Arc::new(Routes::new(store, access));
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let graceful = GracefulShutdown::new();
+    serve_up_to(CONNECTIONS_MAX, listener, routes, shutdown).await;
+}
+
+async fn serve_up_to(
+    connections_max: u32,
+    listener: TcpListener,
+    routes: Arc<Routes>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let room = Arc::new(Room {
+        places: Arc::new(Semaphore::new(connections_max as usize)),
+        wanted: Notify::new(),
+    });
+    let (stop, stopped) = watch::channel(false);
     let mut shutdown = pin!(shutdown);
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            accepted = accept(&listener, &connections) => accepted,
+            accepted = accept(&listener, &room) => accepted,
         };
-        if let Some((stream, permit)) = accepted {
-            let routes = Arc::clone(&routes);
-            let watcher = graceful.watcher();
+        if let Some((stream, place)) = accepted {
+            let (routes, room, stopped) = (Arc::clone(&routes), Arc::clone(&room), stopped.clone());
             tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let routes = Arc::clone(&routes);
-                    async move { routes.answer(request).await }
-                });
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_TIMEOUT)
-                    .serve_connection(TokioIo::new(stream), service);
-                if let Err(error) = watcher.watch(connection).await {
-                    tracing::debug!(%error, "a connection ended early");
-                }
-                drop(permit);
+                serve_connection(stream, routes, &room, stopped).await;
+                drop(place);
             });
         }
     }
     drop(listener);
-    if tokio::time::timeout(SHUTDOWN_TIMEOUT, graceful.shutdown()).await.is_err() {
+    stop.send_replace(true);
+    // Every place is free again when every connection has ended.
+    let ended = room.places.acquire_many(connections_max);
+    if tokio::time::timeout(SHUTDOWN_TIMEOUT, ended).await.is_err() {
         tracing::warn!("requests that did not end in time were cut off");
     }
 }
 
+/// The places for connections.
+struct Room {
+    places: Arc<Semaphore>,
+    /// Told once for each connection that finds no place. Connections wait for it in the order in
+    /// which they came, so the oldest leaves, busy or idle: clients keep idle ones for a minute, and
+    /// nobody new would be served meanwhile.
+    wanted: Notify,
+}
+
+impl Room {
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Some(place);
+        }
+        self.wanted.notify_one();
+        Arc::clone(&self.places).acquire_owned().await.ok()
+    }
+}
+
+/// Answers the requests of a connection until the client or the shutdown ends it, or its place is
+/// wanted; then the request under way is still answered.
+async fn serve_connection(
+    stream: TcpStream,
+    routes: Arc<Routes>,
+    room: &Room,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let service = service_fn(move |request| {
+        let routes = Arc::clone(&routes);
+        async move { routes.answer(request).await }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    // The value that `wait_for` lends must not live on into the next await.
+    let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
+    let leave = async {
+        tokio::select! {
+            _ = stop => {}
+            () = room.wanted.notified() => {}
+        }
+    };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = leave => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
 /// The next connection, when there is room for one.
-async fn accept(
-    listener: &TcpListener,
-    connections: &Arc<Semaphore>,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(connections).acquire_owned().await.ok()?;
+async fn accept(listener: &TcpListener, room: &Room) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     match listener.accept().await {
         Ok((stream, _)) => {
             // Answers are small and complete: waiting for more to send only costs time.
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%error, "a connection was gone before it began");
             }
-            Some((stream, permit))
+            Some((stream, room.place().await?))
         }
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");

@@ -4,6 +4,7 @@
 //! harms nobody. Method: bytes are written to a socket as they are, and the answer is read back.
 
 mod access;
+mod connections;
 mod partitions;
 
 use std::time::Duration;
