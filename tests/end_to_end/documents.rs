@@ -54,6 +54,8 @@ fn every_command_of_the_readme_and_of_the_help_works() {
     let mut seen = BTreeSet::new();
     let mut wrong = Vec::new();
     for command in commands {
+        // A document names a time that has passed when it is read; the item must have been there.
+        let command = command.replace("2026-11-21T12:00:00Z", "$(date -u +%Y-%m-%dT%H:%M:%SZ)");
         let follows = command.contains("streams tail") && !command.contains("--no-follow");
         let is_left_out = follows || LEFT_OUT.iter().any(|piece| command.contains(piece));
         if is_left_out || !command.contains("weir ") || !seen.insert(command.clone()) {

@@ -72,11 +72,12 @@ async fn last_effects(
     since: i64,
 ) -> Result<Option<Vec<Effect>>, String> {
     let mut last = None;
-    let mut iterator = stream.iterator(shard, Start::TrimHorizon).await?;
+    let mut iterator =
+        stream.iterator(shard, Start::TrimHorizon).await.map_err(|refusal| refusal.to_string())?;
     let mut empty = 0;
     for _ in 0..PAGES_MAX {
         let Some(from) = iterator else { break };
-        let (records, next) = stream.read(from).await?;
+        let (records, next) = stream.read(from).await.map_err(|refusal| refusal.to_string())?;
         empty = if records.is_empty() { empty + 1 } else { 0 };
         for record in records.iter().filter(|record| record.creation_s.is_none_or(|s| s > since)) {
             let text = record.event.to_string();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::shards::{self, Start};
+use super::shards::{self, Refusal, Start};
 use crate::endpoint::{self, Running};
 use crate::exit::Exit;
 use crate::invoke;
@@ -148,14 +148,19 @@ async fn from_stream(running: &Running, document: &Value) -> Result<Option<Recor
     let filter = filter_of(running, document, text("streamArn")?);
     let client = endpoint::streams_client(&running.dynamodb);
     let stream = shards::describe(client, text("streamArn")?).await?;
-    // A position that is trimmed is refused by the stream.
-    let Ok(mut iterator) = stream.iterator(text("shardId")?, Start::At(first)).await else {
-        return Ok(None);
+    let mut iterator = match stream.iterator(text("shardId")?, Start::At(first)).await {
+        Ok(iterator) => iterator,
+        Err(Refusal::Trimmed) => return Ok(None),
+        Err(refusal) => return Err(refusal.to_string()),
     };
     let mut records = Vec::new();
     for _ in 0..PAGES_MAX {
         let Some(at) = iterator else { break };
-        let Ok((page, next)) = stream.read(at).await else { return Ok(None) };
+        let (page, next) = match stream.read(at).await {
+            Ok(read) => read,
+            Err(Refusal::Trimmed) => return Ok(None),
+            Err(refusal) => return Err(refusal.to_string()),
+        };
         let is_behind = page.last().is_none_or(|record| record.sequence >= last);
         records.extend(page.into_iter().filter(|record| record.sequence <= last));
         if is_behind {

@@ -1,9 +1,10 @@
 //! Finding and reading the shards of a table's stream, for commands.
 //!
-//! It retries nothing: a person is there to do that.
+//! It retries nothing: a person is there to do that. It names what a stream refuses, because a
+//! shard may be trimmed and an iterator may expire between two requests.
 
 use aws_sdk_dynamodbstreams::Client;
-use aws_sdk_dynamodbstreams::error::DisplayErrorContext;
+use aws_sdk_dynamodbstreams::error::{DisplayErrorContext, ProvideErrorMetadata};
 use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
 
 use crate::endpoint;
@@ -28,6 +29,38 @@ pub(crate) enum Start<'a> {
     TrimHorizon,
     Latest,
     At(&'a str),
+    After(&'a str),
+}
+
+/// Why a shard was not read.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The shard, or the records from the place on, are trimmed: older than 24 hours.
+    Trimmed,
+    /// The iterator is older than 15 minutes: another one from the same place does.
+    Expired,
+    /// Anything else, in words.
+    Other(String),
+}
+
+impl Refusal {
+    fn new<E: std::error::Error + ProvideErrorMetadata>(what: &str, error: &E) -> Self {
+        match error.code() {
+            Some("ResourceNotFoundException" | "TrimmedDataAccessException") => Self::Trimmed,
+            Some("ExpiredIteratorException") => Self::Expired,
+            _ => Self::Other(problem(what, error)),
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Trimmed => f.write_str("the records are trimmed: they are older than 24 hours"),
+            Self::Expired => f.write_str("the iterator is older than 15 minutes"),
+            Self::Other(words) => f.write_str(words),
+        }
+    }
 }
 
 fn problem<E: std::error::Error>(what: &str, error: &E) -> String {
@@ -99,31 +132,35 @@ impl Stream {
         &self,
         shard: &str,
         start: Start<'_>,
-    ) -> Result<Option<String>, String> {
+    ) -> Result<Option<String>, Refusal> {
         let (kind, sequence) = match start {
             Start::TrimHorizon => (ShardIteratorType::TrimHorizon, None),
             Start::Latest => (ShardIteratorType::Latest, None),
             Start::At(sequence) => (ShardIteratorType::AtSequenceNumber, Some(sequence.to_owned())),
+            Start::After(sequence) => {
+                (ShardIteratorType::AfterSequenceNumber, Some(sequence.to_owned()))
+            }
         };
         let request = self.client.get_shard_iterator().stream_arn(&self.arn).shard_id(shard);
         let answer = request.shard_iterator_type(kind).set_sequence_number(sequence).send().await;
         answer
             .map(|answer| answer.shard_iterator)
-            .map_err(|error| problem("GetShardIterator", &error))
+            .map_err(|error| Refusal::new("GetShardIterator", &error))
     }
 
     /// A page, as a function would get its records, and the next iterator.
     pub(crate) async fn read(
         &self,
         iterator: String,
-    ) -> Result<(Vec<Record>, Option<String>), String> {
+    ) -> Result<(Vec<Record>, Option<String>), Refusal> {
         let answer = self.client.get_records().shard_iterator(iterator).send().await;
-        let answer = answer.map_err(|error| problem("GetRecords", &error))?;
+        let answer = answer.map_err(|error| Refusal::new("GetRecords", &error))?;
         let region = self.arn.split(':').nth(3).unwrap_or_default();
         let records = answer.records.unwrap_or_default().into_iter();
         let records: Result<Vec<Record>, _> =
             records.map(|record| poller::record_of(record, &self.arn, region)).collect();
-        Ok((records.map_err(|error| error.to_string())?, answer.next_shard_iterator))
+        let records = records.map_err(|error| Refusal::Other(error.to_string()))?;
+        Ok((records, answer.next_shard_iterator))
     }
 
     /// One record, and its shard.

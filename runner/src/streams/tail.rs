@@ -1,4 +1,7 @@
 //! `weir streams tail`: records as they are written, parents before children.
+//!
+//! The clock may be advanced while it reads: an iterator that expires is replaced by one from the
+//! same place, and what was trimmed before it was read is said, not passed over in silence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::shards::{self, Start, Stream};
+use super::shards::{self, Refusal, Start, Stream};
 use crate::exit::Exit;
 use crate::mapping::{FilterCriteria, Record};
 use crate::output::{self, Output};
@@ -48,12 +51,24 @@ pub enum From {
     Latest,
 }
 
+/// How far a shard is read.
+#[derive(Default)]
+struct Reading {
+    /// The next page's; `None` when one must be asked for.
+    iterator: Option<String>,
+    /// The last record that was read.
+    last: Option<String>,
+    /// Whether its first page was asked for.
+    was_read: bool,
+    /// Whether its place was trimmed, so that it is read from the oldest record that is left.
+    from_horizon: bool,
+}
+
 struct Tail {
     filter: FilterCriteria,
     output: Output,
     left: usize,
-    /// Iterators of the shards that are read; `None` until the first is asked for.
-    open: BTreeMap<String, Option<String>>,
+    open: BTreeMap<String, Reading>,
     seen: BTreeSet<String>,
     from: From,
 }
@@ -117,7 +132,7 @@ impl Tail {
                 is_listed && (!self.seen.contains(parent) || self.open.contains_key(parent))
             });
             if !waits && self.seen.insert(id.clone()) {
-                self.open.insert(id.clone(), None);
+                self.open.insert(id.clone(), Reading::default());
             }
         }
         if !at_start {
@@ -127,32 +142,76 @@ impl Tail {
     }
 
     fn has_unread(&self) -> bool {
-        self.open.values().any(Option::is_none)
+        self.open.values().any(|reading| !reading.was_read)
     }
 
     /// Reads a page of each shard; gives whether there was nothing.
     async fn read(&mut self, stream: &Stream) -> Result<bool, String> {
         let mut is_idle = true;
-        for (shard, iterator) in std::mem::take(&mut self.open) {
-            let start = match self.from {
-                From::Latest => Start::Latest,
-                From::TrimHorizon => Start::TrimHorizon,
-            };
-            let iterator = match iterator {
-                Some(iterator) => Some(iterator),
-                None => stream.iterator(&shard, start).await?,
-            };
-            let Some(iterator) = iterator else { continue };
-            let (records, next) = stream.read(iterator).await?;
-            is_idle &= records.is_empty() && next.is_some();
-            for record in &records {
-                self.show(&shard, record);
-            }
-            if next.is_some() {
-                self.open.insert(shard, next);
+        for (shard, mut reading) in std::mem::take(&mut self.open) {
+            let had_place = reading.iterator.is_some() || reading.last.is_some();
+            let read = self.read_page(stream, &shard, &mut reading).await;
+            reading.was_read = true;
+            match read {
+                Ok(Some(records)) => {
+                    is_idle &= records.is_empty() && reading.iterator.is_some();
+                    for record in &records {
+                        self.show(&shard, record);
+                    }
+                    if reading.iterator.is_some() {
+                        self.open.insert(shard, reading);
+                    }
+                }
+                // The shard has ended; its children may begin.
+                Ok(None) => is_idle = false,
+                Err(Refusal::Expired) => {
+                    is_idle = false;
+                    reading.iterator = None;
+                    self.open.insert(shard, reading);
+                }
+                Err(Refusal::Trimmed) => {
+                    is_idle = false;
+                    let behind = reading.last.as_deref().unwrap_or("its beginning");
+                    output::say(&format!(
+                        "{shard}: records behind {behind} were trimmed before they were read"
+                    ));
+                    if had_place {
+                        let from_horizon = true;
+                        self.open.insert(shard, Reading { from_horizon, ..Reading::default() });
+                    }
+                }
+                Err(refusal) => return Err(refusal.to_string()),
             }
         }
         Ok(is_idle)
+    }
+
+    /// One page, or `None` at the end of the shard.
+    async fn read_page(
+        &self,
+        stream: &Stream,
+        shard: &str,
+        reading: &mut Reading,
+    ) -> Result<Option<Vec<Record>>, Refusal> {
+        let iterator = match reading.iterator.take() {
+            Some(iterator) => Some(iterator),
+            None => {
+                let start = match &reading.last {
+                    Some(last) => Start::After(last),
+                    None if reading.from_horizon => Start::TrimHorizon,
+                    None if self.from == From::Latest => Start::Latest,
+                    None => Start::TrimHorizon,
+                };
+                stream.iterator(shard, start).await?
+            }
+        };
+        let Some(iterator) = iterator else { return Ok(None) };
+        let (records, next) = stream.read(iterator).await?;
+        if let Some(record) = records.last() {
+            reading.last = Some(record.sequence.as_str().to_owned());
+        }
+        reading.iterator = next;
+        Ok(Some(records))
     }
 
     fn show(&mut self, shard: &str, record: &Record) {
