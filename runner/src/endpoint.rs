@@ -236,7 +236,8 @@ pub(crate) async fn store_seconds(endpoint: &str) -> i64 {
     })
 }
 
-async fn ask_clock(endpoint: &str) -> Option<i64> {
+/// The clock of a local store in epoch seconds; none if the store has none to ask.
+pub(crate) async fn ask_clock(endpoint: &str) -> Option<i64> {
     let json = admin(Method::GET, endpoint, "clock", &serde_json::Value::Null).await.ok()?;
     json.get("now_ms")?.as_i64().map(|millis| millis / 1000)
 }

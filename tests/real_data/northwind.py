@@ -142,11 +142,10 @@ def kill_instance(parent):
     return 0
 
 
-def main():
+def main(run):
     with tempfile.TemporaryDirectory(prefix="weir-northwind-") as folder:
         store = subprocess.Popen([STORE, "--data", f"{folder}/data", "--port", "0"], stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, text=True, env=os.environ | {"NO_COLOR": "1"})
-        worker = None
         try:
             url = None
             while url is None:
@@ -248,4 +247,4 @@ def run(url, folder):
 
 
 if __name__ == "__main__":
-    main()
+    main(run)

@@ -3,11 +3,12 @@
 //! There is no effect that adds, increments or appends, and none is applied here.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::archive::{Bucket, Rows};
 use crate::counters::Cells;
 use crate::fan_out::{Copy, Latest, Origin, Revision};
-use crate::migration::{Registers, Target};
+use crate::migration::{Registers, Seen, Target};
 use crate::versions::Changes;
 
 /// Two statements about one target become one that says what both say.
@@ -70,6 +71,13 @@ pub enum Effect {
         /// What source items say about it.
         registers: Registers,
     },
+    /// An item is as the plan of a migration wants it.
+    Rewrite {
+        /// The item.
+        target: Target,
+        /// How it was seen last.
+        seen: Seen,
+    },
 }
 
 /// What a batch says about one target, and which of its records say so.
@@ -99,6 +107,8 @@ pub struct Folded {
     pub looks: BTreeMap<Copy, Joined<Revision>>,
     /// By target of a migration.
     pub registers: BTreeMap<Target, Joined<Registers>>,
+    /// By item that a migration changes where it stands.
+    pub rewrites: BTreeMap<Target, Joined<Seen>>,
 }
 
 /// Joins the effects of a batch, each given with the position of its record in the batch.
@@ -124,6 +134,9 @@ pub fn fold(effects: impl IntoIterator<Item = (usize, Effect)>) -> Folded {
             Effect::Registers { target, registers } => {
                 insert(&mut folded.registers, target, registers, position);
             }
+            Effect::Rewrite { target, seen } => {
+                insert(&mut folded.rewrites, target, seen, position);
+            }
         }
     }
     folded
@@ -143,17 +156,22 @@ impl Folded {
     }
 }
 
-fn insert<K: Ord, T: Join + Default>(
+fn insert<K: Ord, T: Join>(
     targets: &mut BTreeMap<K, Joined<T>>,
     target: K,
     value: T,
     position: usize,
 ) {
-    let joined = targets
-        .entry(target)
-        .or_insert_with(|| Joined { value: T::default(), records: Vec::new() });
-    joined.value.join(value);
-    if joined.records.last() != Some(&position) {
-        joined.records.push(position);
+    match targets.entry(target) {
+        Entry::Vacant(place) => {
+            place.insert(Joined { value, records: vec![position] });
+        }
+        Entry::Occupied(mut place) => {
+            let joined = place.get_mut();
+            joined.value.join(value);
+            if joined.records.last() != Some(&position) {
+                joined.records.push(position);
+            }
+        }
     }
 }

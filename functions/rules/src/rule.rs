@@ -116,6 +116,10 @@ pub(crate) mod testing {
                 let _ = write!(text, "look {} {}", copy.rule, copy.key);
             }
             Effect::Changes { item, changes } => describe_history(&mut text, item, changes),
+            Effect::Rewrite { target, seen } => {
+                let item = json::item_to_string(&seen.item);
+                let _ = write!(text, "rewrite {}: {item} as of {}", target.table, seen.stamp);
+            }
             Effect::Registers { target, registers } => {
                 let _ = write!(text, "target {}:{:?}", target.table, target.key);
                 for (source, register) in registers.iter() {

@@ -208,16 +208,17 @@ impl Control {
     pub(crate) async fn set_active(
         &self,
         migration: &str,
-        active: Option<(&str, &str)>,
+        active: Option<(&str, &str, i64)>,
     ) -> Result<(), String> {
         self.change("*", "ACTIVE", |entry| {
             let known = entry.remove("active");
             let mut all = known.and_then(|value| value.as_m().ok().cloned()).unwrap_or_default();
             match active {
-                Some((direction, fingerprint)) => {
+                Some((direction, fingerprint, since)) => {
                     let members = HashMap::from([
                         ("direction".to_owned(), s(direction)),
                         ("fingerprint".to_owned(), s(fingerprint)),
+                        ("since".to_owned(), n(u64::try_from(since).unwrap_or(0))),
                     ]);
                     all.insert(migration.to_owned(), Sdk::M(members));
                 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use model::json::item_from_str;
-use rules::migration::plan::Direction;
+use rules::migration::plan::{Direction, Kind};
 use rules::migration::{MARK, Registers};
 
 use super::control::{number, s, text};
-use super::start::{make_tasks, next_second};
-use super::{Context, LOOK_EVERY, drain, tables, verify};
+use super::start::{Work, activate, make_tasks};
+use super::{Context, LOOK_EVERY, drain, in_place, tables, verify};
 use crate::exit::Exit;
 use crate::load::{error_text, to_sdk_item, to_sdk_value};
 use crate::output::{self, say, show};
@@ -28,7 +28,7 @@ pub(crate) struct SwitchArguments {
     name: String,
     /// Seconds that writers may be held up before everything is left as it was
     #[arg(long, default_value_t = 60)]
-    timeout: u64,
+    pub(super) timeout: u64,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
@@ -46,13 +46,17 @@ pub(super) async fn cutover(
         say(&format!("`{name}` is cut over already"));
         return Ok(Exit::Done);
     }
+    let (plan, fingerprint) = context.plan(name).await?;
+    if plan.kind == Kind::Purge {
+        say(&format!("a purge has nothing to switch to; `weir migrate complete {name}`"));
+        return Ok(Exit::Refused);
+    }
     if phase != "ready" {
         say(&format!(
             "`{name}` is {phase}; `weir migrate verify {name}` must find no difference first"
         ));
         return Ok(Exit::Refused);
     }
-    let (plan, fingerprint) = context.plan(name).await?;
     if arguments.dry_run {
         say(&format!(
             "writers of {} would stop for {} s and until all is drained, then use {}; nothing was written",
@@ -73,9 +77,15 @@ pub(super) async fn cutover(
         return Ok(Exit::TimedOut);
     };
     // From here on what is written to the targets flows back, if there is a way back.
-    let back = if plan.inverse.is_empty() { None } else { Some(("reverse", fingerprint.as_str())) };
-    context.control.set_active(name, back).await?;
-    let back_since = next_second(context).await;
+    let back_since = if plan.kind.is_in_place() {
+        // Whoever still writes as before is followed until the migration is completed.
+        since
+    } else if plan.inverse.is_empty() {
+        context.control.set_active(name, None).await?;
+        context.now().await
+    } else {
+        activate(context, name, "reverse", &fingerprint).await?
+    };
     let swept = sweep(context, name).await?;
     let epoch = context.control.route(name, "target", "target").await?;
     let held = held.elapsed();
@@ -120,6 +130,9 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
         say("writers would stop until all is drained, then use the sources; nothing was written");
         return Ok(Exit::Done);
     }
+    if plan.kind.is_in_place() {
+        return in_place::revert(context, name, &plan, &fingerprint, arguments).await;
+    }
     let held = Instant::now();
     context.control.route(name, "target", "none").await?;
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
@@ -156,7 +169,9 @@ pub(super) async fn complete(
         say(&format!("`{name}` is completed already"));
         return Ok(Exit::Done);
     }
-    if phase != "cut-over" {
+    let (plan, fingerprint) = context.plan(name).await?;
+    let may_end = phase == "cut-over" || (plan.kind.is_in_place() && phase == "ready");
+    if !may_end {
         say(&format!("`{name}` is {phase}; only what is cut over can be completed"));
         return Ok(Exit::Refused);
     }
@@ -164,7 +179,9 @@ pub(super) async fn complete(
         say("the way back would be closed, and the marks be taken off; nothing was written");
         return Ok(Exit::Done);
     }
-    let (plan, fingerprint) = context.plan(name).await?;
+    if plan.kind.is_in_place() {
+        return in_place::complete(context, name, &plan, &fingerprint).await;
+    }
     context.control.set_active(name, None).await?;
     sweep(context, name).await?;
     let limit = Duration::from_secs(arguments.timeout);
@@ -180,7 +197,7 @@ pub(super) async fn complete(
 }
 
 /// Looks until everything is drained; gives the number of shards, or none if it took too long.
-async fn drained(
+pub(super) async fn drained(
     context: &Context,
     name: &str,
     direction: Direction,
@@ -273,6 +290,7 @@ async fn unmark(
         })
         .await?;
     let run = number(&state, "run");
-    make_tasks(context, &plan, fingerprint, (run, "unmark", false), table).await?;
+    let work = Work { run, work: "unmark", repairs: false, direction: "forward" };
+    make_tasks(context, &plan, fingerprint, work, table).await?;
     Ok(verify::finished(context, name, run, limit).await?.is_some())
 }

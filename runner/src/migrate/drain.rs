@@ -8,7 +8,7 @@
 
 use model::json;
 use model::stream_record::decode_lambda_record;
-use rules::migration::{Migration, Registers};
+use rules::migration::{Migration, Registers, Rewrite, Target};
 use rules::{Effect, Found, Rule};
 
 use super::tables;
@@ -44,6 +44,12 @@ pub(crate) async fn look(
                 continue;
             };
             for effect in effects {
+                if let Effect::Rewrite { target, .. } = &effect
+                    && let Some(what) = unsettled(client, migration, target).await?
+                {
+                    let missing = format!("shard {shard} of `{table}`: {what}");
+                    return Ok(Drained { shards: looked, missing: Some(missing) });
+                }
                 let Effect::Registers { target, registers } = effect else { continue };
                 let schema = migration.schema(&target.table);
                 let schema = schema.ok_or_else(|| format!("`{}` is not known", target.table))?;
@@ -62,6 +68,23 @@ pub(crate) async fn look(
         }
     }
     Ok(Drained { shards: looked, missing: None })
+}
+
+/// Whether an item of a table that is changed in place is not yet as the plan wants it.
+async fn unsettled(
+    client: &aws_sdk_dynamodb::Client,
+    migration: &Migration,
+    target: &Target,
+) -> Result<Option<String>, String> {
+    let schema = migration.schema(&target.table);
+    let schema = schema.ok_or_else(|| format!("`{}` is not known", target.table))?;
+    let stands = tables::get(client, &target.table, &target.key.to_item(schema)).await?;
+    // What cannot be transformed is counted elsewhere, and never will be.
+    let is_settled = stands.is_none_or(|item| {
+        matches!(migration.rewrite(&target.table, &item), Ok(Rewrite::Keep) | Err(_))
+    });
+    let key = migration.key_text(&target.table, &target.key);
+    Ok((!is_settled).then(|| format!("its last record has not been applied to {key}")))
 }
 
 /// What the last record of a shard says that concerns the migration; none if no record does.

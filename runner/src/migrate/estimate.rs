@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use model::json::item_to_string;
-use rules::migration::Migration;
 use rules::migration::plan::Direction;
+use rules::migration::{Migration, Rewrite};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -36,6 +36,8 @@ struct Tried {
     sources: u64,
     outputs: u64,
     write_units: u64,
+    /// Items in place that are as they have to be.
+    kept: u64,
     refused: Vec<String>,
     collisions: Vec<String>,
     shown: Vec<(String, Vec<String>)>,
@@ -97,13 +99,30 @@ fn try_one(
         Err(reason) => return all.refused.push(reason),
     };
     let outputs = match migration.outputs(table, item) {
+        _ if migration.kind().is_in_place() => BTreeMap::new(),
         Ok(outputs) => outputs,
         Err(reason) => return all.refused.push(format!("{source}: {reason}")),
     };
     let mut after = Vec::new();
+    if migration.kind().is_in_place() {
+        match migration.rewrite(table, item) {
+            Err(reason) => return all.refused.push(format!("{source}: {reason}")),
+            Ok(Rewrite::Keep) => all.kept += 1,
+            Ok(Rewrite::Delete) => {
+                all.outputs += 1;
+                all.write_units += write_units(item);
+                after.push(format!("{table}: removed"));
+            }
+            Ok(Rewrite::Change(made)) => {
+                all.outputs += 1;
+                all.write_units += write_units(item).max(write_units(&made));
+                after.push(format!("{table}: {}", item_to_string(&made)));
+            }
+        }
+    }
     for (target, made) in outputs {
         all.outputs += 1;
-        all.write_units += made.size().div_ceil(1024).max(1) as u64;
+        all.write_units += write_units(&made);
         let key = format!("{} {}", target.table, migration.key_text(&target.table, &target.key));
         let partition = format!("{} {:?}", target.table, target.key.partition);
         *all.partitions.entry(partition).or_default() += 1;
@@ -117,6 +136,11 @@ fn try_one(
     if all.shown.len() < SHOWN || is_new_table {
         all.shown.push((format!("{table}: {}", item_to_string(item)), after));
     }
+}
+
+/// A write unit is 1 KB of an item, rounded up.
+fn write_units(item: &model::Item) -> u64 {
+    item.size().div_ceil(1024).max(1) as u64
 }
 
 fn report(
@@ -157,6 +181,7 @@ fn report(
         "targets": file.plan.target_tables(Direction::Forward),
         "source_items": items,
         "tried": all.sources,
+        "kept": all.kept,
         "targets_per_source": ratio(all.outputs, all.sources.max(1)),
         "write_units": writes.ceil(),
         "write_units_note": format!("{indexes} global indexes of the targets add their own"),
@@ -202,8 +227,11 @@ fn as_text(report: &Value) -> String {
             text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));
         }
     }
+    if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
+        text.push_str(&format!("  {} of those tried stay as they are\n", at(report, "/kept")));
+    }
     if at(report, "/invertible") == &json!(false) {
-        text.push_str("  no `inverse`: after the cut-over there is no way back\n");
+        text.push_str("  no `inverse`: there is no way back\n");
     }
     for sample in at(report, "/samples").as_array().into_iter().flatten() {
         text.push_str(&format!("  - {}\n", at(sample, "/before").as_str().unwrap_or_default()));

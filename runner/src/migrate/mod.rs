@@ -8,8 +8,10 @@ mod cutover;
 mod drain;
 mod estimate;
 mod host;
+mod in_place;
 mod plan_file;
 mod report;
+mod server_date;
 mod start;
 mod tables;
 mod verify;
@@ -144,8 +146,16 @@ impl Context {
         Self { endpoint: endpoint.to_owned(), control, output }
     }
 
+    /// The time by which stream records are made, in seconds since 1970: the local store's clock, or
+    /// DynamoDB's.
     pub(crate) async fn now(&self) -> i64 {
-        endpoint::store_seconds(&self.endpoint).await
+        if let Some(seconds) = endpoint::ask_clock(&self.endpoint).await {
+            return seconds;
+        }
+        match server_date::seconds(&self.control.client).await {
+            Some(seconds) => seconds,
+            None => endpoint::store_seconds(&self.endpoint).await,
+        }
     }
 
     /// The state of a migration.

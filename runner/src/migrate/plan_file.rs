@@ -31,6 +31,7 @@ pub(crate) struct PlanFile {
 }
 
 struct Reader<'f, 't> {
+    kind: Kind,
     findings: &'f Findings<'t>,
     places: BTreeMap<String, Span>,
 }
@@ -48,7 +49,8 @@ impl PlanFile {
             ));
         }
         let findings = Findings::new(name, text);
-        let mut reader = Reader { findings: &findings, places: BTreeMap::new() };
+        let mut reader =
+            Reader { kind: Kind::Restructure, findings: &findings, places: BTreeMap::new() };
         let root = document::parse(text, &findings);
         let plan = root.as_ref().and_then(|root| reader.plan(root));
         let places = reader.places;
@@ -78,6 +80,13 @@ impl Reader<'_, '_> {
         self.known(root, &known);
         let migration = self.name(root);
         let kind = self.kind(root);
+        self.kind = kind.unwrap_or(Kind::Restructure);
+        if self.kind == Kind::Purge
+            && let Some(node) = root.get("inverse")
+        {
+            let help = "what is purged does not come back; leave `inverse` out";
+            self.findings.error(node.at, "a purge has no way back".to_owned(), help);
+        }
         let from = self.sources(root, "from", true);
         let inverse = self.sources(root, "inverse", false);
         let segments = self.number(root, "segments", SEGMENTS, 1..=SEGMENTS_MAX);
@@ -135,14 +144,17 @@ impl Reader<'_, '_> {
 
     fn kind(&self, root: &Node) -> Option<Kind> {
         let node = self.text(root, "kind", "restructure")?;
-        if node.as_text() == Some("restructure") {
-            return Some(Kind::Restructure);
+        match node.as_text() {
+            Some("restructure") => return Some(Kind::Restructure),
+            Some("in-place") => return Some(Kind::InPlace),
+            Some("purge") => return Some(Kind::Purge),
+            _ => {}
         }
         let message = format!("there is no kind `{}`", node.as_text().unwrap_or_default());
         self.findings.error(
             node.at,
             message,
-            "write `restructure`: items become items of other tables",
+            "write `restructure`: items become items of other tables; `in-place`: items get other attributes; or `purge`: items are removed",
         );
         None
     }
@@ -189,10 +201,19 @@ impl Reader<'_, '_> {
         let nodes = self.list(root, key, required)?;
         let sources = nodes.iter().enumerate().map(|(number, node)| {
             let place = format!("{key}[{number}]");
-            self.known(node, &["table", "items"]);
+            let parts: &[&str] = match self.kind {
+                Kind::Restructure => &["table", "items"],
+                Kind::InPlace => &["table", "transform"],
+                Kind::Purge => &["table", "where"],
+            };
+            self.known(node, parts);
             let table = self.text(node, "table", "orders");
             if let Some(table) = table {
                 self.places.insert(format!("{place}.table"), table.at);
+            }
+            if self.kind.is_in_place() {
+                let items = vec![self.in_place(node, table, &format!("{place}.items[0]"))?];
+                return Some(Source { table: table?.as_text()?.to_owned(), items });
             }
             let items = self.list(node, "items", true)?;
             let items = items
@@ -207,6 +228,31 @@ impl Reader<'_, '_> {
         sources.into_iter().collect()
     }
 
+    /// What becomes of the items of a table in place.
+    fn in_place(&mut self, node: &Node, table: Option<&Node>, place: &str) -> Option<Output> {
+        let (name, example) = match self.kind {
+            Kind::Purge => ("where", "'.tenant == \"acme\"'"),
+            Kind::Restructure | Kind::InPlace => ("transform", "'.state //= \"open\"'"),
+        };
+        let program = self.text(node, name, example)?;
+        let transform = self.program(program, &format!("{place}.transform"))?;
+        let to = table?.as_text()?.to_owned();
+        Some(Output { to, transform, key: BTreeMap::new() })
+    }
+
+    /// A jq program that was checked by itself.
+    fn program(&mut self, program: &Node, place: &str) -> Option<String> {
+        self.places.insert(place.to_owned(), program.at);
+        let text = program.as_text()?;
+        if let Err(error) = Transform::compile(text) {
+            let at = self.inside(program, text, error.at);
+            let help =
+                "a transform is a jq program; docs/migration.md says which parts of jq it has";
+            self.findings.error(at, error.reason, help);
+        }
+        Some(text.to_owned())
+    }
+
     fn output(&mut self, node: &Node, place: &str) -> Option<Output> {
         self.known(node, &["to", "transform", "key"]);
         let to = self.text(node, "to", "shop");
@@ -215,15 +261,9 @@ impl Reader<'_, '_> {
         }
         let transform = match node.get("transform") {
             None => ".".to_owned(),
-            Some(program) => {
-                self.places.insert(format!("{place}.transform"), program.at);
-                let text = self.text(node, "transform", "'{id, total}'")?.as_text()?;
-                if let Err(error) = Transform::compile(text) {
-                    let at = self.inside(program, text, error.at);
-                    let help = "a transform is a jq program; docs/migration.md says which parts of jq it has";
-                    self.findings.error(at, error.reason, help);
-                }
-                text.to_owned()
+            Some(_) => {
+                let program = self.text(node, "transform", "'{id, total}'")?;
+                self.program(program, &format!("{place}.transform"))?
             }
         };
         let mut key = BTreeMap::new();

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
+use rules::migration::plan::Kind;
 use serde_json::{Value, json};
 
 use super::control::{Entry, Progress, flag, number, text};
@@ -29,10 +30,11 @@ pub(crate) async fn describe(context: &Context, name: &str) -> Result<Value, Str
         *by_kind.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
     }
     let copied = percent(&backfill);
+    let kind = context.plan(name).await.ok().map(|(plan, _)| plan.kind);
     let now = context.now().await;
     let begun = number(&state, "since");
     let seconds = u64::try_from(now).unwrap_or(0).saturating_sub(begun);
-    let next: Vec<Value> = next_steps(name, &phase, flag(&state, "paused"))
+    let next: Vec<Value> = next_steps(name, &phase, flag(&state, "paused"), kind)
         .into_iter()
         .map(|(command, why)| json!({ "command": command, "why": why }))
         .collect();
@@ -80,12 +82,18 @@ fn percent(progress: &Progress) -> u64 {
     u64::try_from(progress.done).unwrap_or(0) * 100 / tasks
 }
 
-fn next_steps(name: &str, phase: &str, paused: bool) -> Vec<(String, &'static str)> {
+fn next_steps(
+    name: &str,
+    phase: &str,
+    paused: bool,
+    kind: Option<Kind>,
+) -> Vec<(String, &'static str)> {
     let verb = |verb: &str| format!("weir migrate {verb} {name}");
     match phase {
         _ if paused => vec![(verb("resume"), "it is paused")],
         "copying" => vec![(verb("wait"), "until every segment is read")],
         "tailing" => vec![(verb("verify"), "compare sources and targets")],
+        "ready" if kind == Some(Kind::Purge) => vec![(verb("complete"), "end with a receipt")],
         "ready" => vec![(verb("cutover"), "switch readers and writers")],
         "cut-over" => {
             vec![(verb("revert"), "switch back"), (verb("complete"), "close the way back")]

@@ -1,12 +1,12 @@
 //! Beginning a migration, and working on it from this machine.
 //!
 //! The order matters: the migration is made active first, so that every later change comes through
-//! the stream; the tasks of the backfill are made in a later second, so that whatever it reads is
-//! at least as new as the last record that was passed over.
+//! the stream; the tasks of the backfill are made in a later second than the fence, so that it reads
+//! what the records say that are passed over.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use clap::Args;
@@ -19,6 +19,12 @@ use super::plan_file::PlanFile;
 use super::{Context, report, tables};
 use crate::exit::Exit;
 use crate::output::{self, say};
+
+/// Attempts to become active before the fence: one is enough where a write takes milliseconds.
+const FENCES_MAX: u32 = 5;
+/// How long is waited for a fence, which is two seconds away at most.
+const FENCE_LIMIT: Duration = Duration::from_secs(10);
+const FENCE_LOOK: Duration = Duration::from_millis(50);
 
 /// What to begin.
 #[derive(Clone, Debug, Args)]
@@ -126,6 +132,8 @@ async fn local(context: &Context, plan: &Plan, workers: &Workers) -> Result<Opti
 pub(crate) fn followed(plan: &Plan) -> Vec<String> {
     let mut tables = plan.source_tables(Direction::Forward);
     tables.extend(plan.source_tables(Direction::Reverse));
+    tables.sort_unstable();
+    tables.dedup();
     tables.into_iter().map(str::to_owned).collect()
 }
 
@@ -214,10 +222,10 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
         })
         .await?;
     control.route(name, "source", "source").await?;
-    control.set_active(name, Some(("forward", &fingerprint))).await?;
-    let since = next_second(context).await;
+    let since = activate(context, name, "forward", &fingerprint).await?;
     for table in plan.source_tables(Direction::Forward) {
-        make_tasks(context, plan, &fingerprint, (0, "backfill", false), table).await?;
+        let work = Work { run: 0, work: "backfill", repairs: false, direction: "forward" };
+        make_tasks(context, plan, &fingerprint, work, table).await?;
     }
     let now = context.now().await;
     control
@@ -228,13 +236,56 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
     Ok(())
 }
 
-/// Waits until the clock has passed the second in which this was called, and gives that second.
-pub(crate) async fn next_second(context: &Context) -> i64 {
-    let since = context.now().await;
-    // Stream records are timed by the second. A frozen clock does not pass it; then records of this
-    // second do not count, as on a clock that runs.
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
-    since
+/// Makes a migration active in a direction, and waits until its fence has passed. Gives the fence:
+/// the second, since 1970, up to which stream records say nothing.
+///
+/// It became active in that second or before, so what is delivered after the fence was never passed
+/// over; and whoever reads tables after this returns sees what was written up to the fence.
+///
+/// # Errors
+/// When the control table cannot be written, or the store's clock stands still.
+pub(crate) async fn activate(
+    context: &Context,
+    name: &str,
+    direction: &str,
+    fingerprint: &str,
+) -> Result<i64, String> {
+    for _ in 0..FENCES_MAX {
+        let since = context.now().await + 1;
+        context.control.set_active(name, Some((direction, fingerprint, since))).await?;
+        if context.now().await > since {
+            // It took so long that it may have become active after its fence.
+            continue;
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < FENCE_LIMIT {
+            if context.now().await > since {
+                return Ok(since);
+            }
+            tokio::time::sleep(FENCE_LOOK).await;
+        }
+        context.control.set_active(name, None).await?;
+        return Err(format!(
+            "the store's clock stands still, and a migration needs one that runs: `weir clock resume`, then say this again for `{name}`"
+        ));
+    }
+    context.control.set_active(name, None).await?;
+    Err(format!(
+        "the control table takes longer than a second to write; say this again for `{name}`"
+    ))
+}
+
+/// The work of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work<'w> {
+    /// Its number; 0 is the backfill.
+    pub(crate) run: u64,
+    /// What is done, in the words of the control table.
+    pub(crate) work: &'w str,
+    /// Whether differences are repaired.
+    pub(crate) repairs: bool,
+    /// Which way the migration runs.
+    pub(crate) direction: &'w str,
 }
 
 /// Makes the tasks of a run for one table: one for each segment. Those that are there are left.
@@ -242,7 +293,7 @@ pub(crate) async fn make_tasks(
     context: &Context,
     plan: &Plan,
     fingerprint: &str,
-    (run, work, repairs): (u64, &str, bool),
+    Work { run, work, repairs, direction }: Work<'_>,
     table: &str,
 ) -> Result<(), String> {
     for segment in 0..plan.segments {
@@ -255,6 +306,7 @@ pub(crate) async fn make_tasks(
             ("segments".to_owned(), n(u64::from(plan.segments))),
             ("fingerprint".to_owned(), s(fingerprint)),
             ("run".to_owned(), n(run)),
+            ("direction".to_owned(), s(direction)),
             ("repairs".to_owned(), Sdk::Bool(repairs)),
             ("done".to_owned(), Sdk::Bool(false)),
         ]);

@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rules::migration::plan::Direction;
+use rules::migration::plan::{Direction, Kind};
 use serde_json::json;
 
 use super::control::{Progress, n, number, text};
-use super::start::make_tasks;
+use super::start::{Work, make_tasks};
 use super::{Context, LOOK_EVERY};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
@@ -54,10 +54,12 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
         )]);
         return Ok(Exit::Differences);
     }
-    output::next(&[(
-        &format!("weir migrate cutover {}", arguments.name),
-        "switch readers and writers",
-    )]);
+    let (plan, _) = context.plan(&arguments.name).await?;
+    let (verb, why) = match plan.kind {
+        Kind::Purge => ("complete", "end with a receipt"),
+        Kind::Restructure | Kind::InPlace => ("cutover", "switch readers and writers"),
+    };
+    output::next(&[(&format!("weir migrate {verb} {}", arguments.name), why)]);
     Ok(Exit::Done)
 }
 
@@ -104,11 +106,16 @@ pub(crate) async fn compare(
         })
         .await?;
     let run = number(&state, "run");
+    let work = Work { run, work: "check-source", repairs, direction: "forward" };
     for table in plan.source_tables(Direction::Forward) {
-        make_tasks(context, &plan, &fingerprint, (run, "check-source", repairs), table).await?;
+        make_tasks(context, &plan, &fingerprint, work, table).await?;
     }
-    for table in plan.target_tables(Direction::Forward) {
-        make_tasks(context, &plan, &fingerprint, (run, "check-target", repairs), table).await?;
+    // In place, sources and targets are the same items.
+    if !plan.kind.is_in_place() {
+        let work = Work { work: "check-target", ..work };
+        for table in plan.target_tables(Direction::Forward) {
+            make_tasks(context, &plan, &fingerprint, work, table).await?;
+        }
     }
     let Some(found) = finished(context, name, run, limit).await? else { return Ok(None) };
     let differ = differences(&found);

@@ -27,8 +27,8 @@ use crate::tables::dynamodb::request_failure;
 
 /// How often a suspect is looked at again, and how long is waited in between: a stream function
 /// that keeps up is done with a record within a second or two.
-const LOOKS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(600);
+pub(super) const LOOKS: u32 = 5;
+pub(super) const PAUSE: Duration = Duration::from_millis(600);
 
 /// What is wrong with a target.
 struct Difference {
@@ -337,6 +337,6 @@ pub(super) async fn unmark(
     Ok(())
 }
 
-fn unknown(table: &str) -> Failure {
+pub(super) fn unknown(table: &str) -> Failure {
     Failure::Fatal(format!("the key schema of `{table}` is not known"))
 }

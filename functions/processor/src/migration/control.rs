@@ -35,6 +35,16 @@ pub(crate) struct Active {
     pub(crate) migration: String,
     pub(crate) direction: Direction,
     pub(crate) fingerprint: String,
+    /// The second, since 1970, up to which stream records say nothing.
+    pub(crate) since: Option<u64>,
+}
+
+fn direction_of(text: &str) -> Option<Direction> {
+    match text {
+        "forward" => Some(Direction::Forward),
+        "reverse" => Some(Direction::Reverse),
+        _ => None,
+    }
 }
 
 impl Control {
@@ -69,13 +79,11 @@ impl Control {
         let active = item.get("active").and_then(AttributeValue::as_map);
         let active = active.into_iter().flatten().map(|(migration, members)| {
             let members = members.as_map()?;
-            let direction = match members.get("direction")?.as_str()? {
-                "forward" => Direction::Forward,
-                "reverse" => Direction::Reverse,
-                _ => return None,
-            };
+            let direction = direction_of(members.get("direction")?.as_str()?)?;
+            let since = members.get("since").and_then(AttributeValue::as_number);
+            let since = since.and_then(|since| since.to_u64());
             let fingerprint = members.get("fingerprint")?.as_str()?.to_owned();
-            Some(Active { migration: migration.clone(), direction, fingerprint })
+            Some(Active { migration: migration.clone(), direction, fingerprint, since })
         });
         active.collect::<Option<_>>().ok_or_else(|| {
             Failure::Fatal(format!("table=`{}` has a damaged entry `ACTIVE`", self.table))
@@ -204,6 +212,8 @@ pub(crate) struct Task {
     pub(crate) migration: String,
     pub(crate) work: Work,
     pub(crate) table: String,
+    /// Which way its migration runs; forward unless the entry says otherwise.
+    pub(crate) direction: Direction,
     pub(crate) segment: i32,
     pub(crate) segments: i32,
     pub(crate) fingerprint: String,
@@ -231,6 +241,7 @@ impl Task {
             migration: text("migration")?.to_owned(),
             work: Work::from_text(text("work")?)?,
             table: text("table")?.to_owned(),
+            direction: text("direction").map_or(Some(Direction::Forward), direction_of)?,
             segment: i32::try_from(number("segment")?).ok()?,
             segments: i32::try_from(number("segments")?).ok()?,
             fingerprint: text("fingerprint")?.to_owned(),

@@ -8,6 +8,7 @@
 mod check;
 pub(crate) mod control;
 mod describe;
+mod in_place;
 mod targets;
 mod task;
 
@@ -28,7 +29,7 @@ use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
 use control::{Active, Control, TASK_PREFIX};
 use targets::Targets;
-use task::{Idle, Pace, TASK_DIRECTION, Worker};
+use task::{Idle, Pace, Worker};
 
 /// Plans that are kept compiled at most; beyond that all are compiled anew.
 const COMPILED_MAX: usize = 64;
@@ -55,7 +56,7 @@ pub(crate) type SourcesFrame<O> = Frame<Vec<Arc<Migration>>, Targets, O>;
 /// What is to be done with a batch.
 pub(crate) enum Begun<O> {
     /// It is the frame's.
-    Frame(SourcesFrame<O>),
+    Frame(Box<SourcesFrame<O>>),
     /// It is done.
     Done(BatchResponse),
 }
@@ -76,17 +77,14 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             Batch::Control => Ok(Begun::Done(self.work(batch, deadline).await)),
             Batch::Sources => {
                 let mut migrations = Vec::new();
-                let mut schemas = BTreeMap::new();
                 for active in self.control.active().await? {
-                    let migration = self.migration(&active).await?;
-                    schemas.extend(migration.schemas().clone());
-                    migrations.push(migration);
+                    migrations.push(self.migration(&active).await?);
                 }
-                Ok(Begun::Frame(Frame {
+                Ok(Begun::Frame(Box::new(Frame {
+                    executor: Targets::new(self.control.clone(), &migrations, self.retry),
                     rule: migrations,
-                    executor: Targets::new(self.control.clone(), schemas, self.retry),
                     quarantine: self.quarantine.clone(),
-                }))
+                })))
             }
         }
     }
@@ -125,7 +123,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 let reasons: Vec<_> = errors.iter().map(ToString::to_string).collect();
                 wrong(reasons.join("; "))
             })?;
-        let migration = Arc::new(migration);
+        let migration = Arc::new(migration.fenced(active.since));
         let mut compiled = self.compiled();
         if compiled.len() >= COMPILED_MAX {
             compiled.clear();
@@ -211,19 +209,20 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             migration: task.migration.clone(),
             direction,
             fingerprint: task.fingerprint.clone(),
+            since: None,
         };
-        let migration = self.migration(&active(TASK_DIRECTION)).await?;
+        let migration = self.migration(&active(task.direction)).await?;
         let (plan, _) = self.plan(&task.migration).await?;
-        let inverse = match plan.inverse.is_empty() {
+        let inverse = match plan.inverse.is_empty() || task.direction == Direction::Reverse {
             true => None,
             false => Some(self.migration(&active(Direction::Reverse)).await?),
         };
-        let schemas = migration.schemas().clone();
+        let migrations = [Arc::clone(&migration)];
         let worker = Worker {
             control: &self.control,
             migration,
             inverse,
-            targets: Targets::new(self.control.clone(), schemas, self.retry),
+            targets: Targets::new(self.control.clone(), &migrations, self.retry),
         };
         let rate = state.get("rate").and_then(AttributeValue::as_number);
         let rate = rate.and_then(|rate| rate.to_u64()).filter(|rate| *rate > 0);

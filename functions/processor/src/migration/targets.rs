@@ -5,6 +5,7 @@
 //! written; collisions and items that stood there before are noted for people, and left alone.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
@@ -16,7 +17,9 @@ use futures::{StreamExt, stream};
 use model::json::item_to_string;
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{Item, KeySchema};
-use rules::migration::{MARK, MARK_AT, MARK_FROM, MARK_MORE, Register, Registers, Target, key_of};
+use rules::migration::{
+    MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Register, Registers, Target, key_of,
+};
 use rules::{Folded, Found, Needs, Stamp};
 
 use super::control::Control;
@@ -36,13 +39,16 @@ const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #m
 /// The targets of migrations.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
-    client: Client,
+    pub(super) client: Client,
     control: Control,
+    /// By name.
+    migrations: BTreeMap<String, Arc<Migration>>,
     schemas: BTreeMap<String, KeySchema>,
-    retry: RetryPolicy,
+    pub(super) retry: RetryPolicy,
 }
 
-enum Put {
+/// What became of a write.
+pub(super) enum Put {
     Written,
     /// The guard did not hold; this stands there.
     Stands(Option<Item>),
@@ -52,16 +58,22 @@ enum Put {
 }
 
 impl Targets {
-    /// The targets, whose tables have these key schemas by name.
-    pub(crate) fn new(
-        control: Control,
-        schemas: BTreeMap<String, KeySchema>,
-        retry: RetryPolicy,
-    ) -> Self {
-        Self { client: control.client.clone(), control, schemas, retry }
+    /// The targets of migrations.
+    pub(crate) fn new(control: Control, migrations: &[Arc<Migration>], retry: RetryPolicy) -> Self {
+        let schemas = migrations.iter().flat_map(|migration| migration.schemas().clone()).collect();
+        let migrations = migrations
+            .iter()
+            .map(|migration| (migration.name().to_owned(), Arc::clone(migration)))
+            .collect();
+        Self { client: control.client.clone(), control, migrations, schemas, retry }
     }
 
-    fn key(&self, target: &Target) -> Result<Item, Failure> {
+    pub(super) fn migration(&self, name: &str) -> Result<&Migration, Failure> {
+        let migration = self.migrations.get(name).map(Arc::as_ref);
+        migration.ok_or_else(|| Failure::Fatal(format!("migration `{name}` is not active")))
+    }
+
+    pub(super) fn key(&self, target: &Target) -> Result<Item, Failure> {
         let schema = self.schemas.get(&target.table).ok_or_else(|| {
             Failure::Fatal(format!("the key schema of `{}` is not known", target.table))
         })?;
@@ -260,7 +272,7 @@ impl Targets {
         self.control.note_tombstone(&target.migration, &target.table, &key, stamp.as_str()).await
     }
 
-    async fn note_problem(
+    pub(super) async fn note_problem(
         &self,
         kind: &str,
         target: &Target,
@@ -283,7 +295,21 @@ impl Targets {
             }
         });
         let joins: Vec<_> = joins.collect();
-        stream::iter(joins).buffer_unordered(WRITES_AT_ONCE).collect().await
+        let mut outcomes: Vec<_> =
+            stream::iter(joins).buffer_unordered(WRITES_AT_ONCE).collect().await;
+        let settles = folded.rewrites.into_iter().map(|(target, joined)| async move {
+            let written = deadline.limit(self.settle(&target, &joined.value.item)).await;
+            TargetOutcome {
+                target: format!("{} {:?}", target.table, target.key),
+                result: written.map(|written| if written { joined.records.len() } else { 0 }),
+                records: joined.records,
+            }
+        });
+        let settles: Vec<_> = settles.collect();
+        outcomes.extend(
+            stream::iter(settles).buffer_unordered(WRITES_AT_ONCE).collect::<Vec<_>>().await,
+        );
+        outcomes
     }
 }
 

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::Client;
 use model::{AttributeValue, Item, Number};
-use rules::migration::{Direction, Migration};
+use rules::migration::Migration;
 use tracing::{info, warn};
 
-use super::check;
 use super::control::{Control, Tally, Task, Work};
 use super::targets::Targets;
+use super::{check, in_place};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
@@ -160,6 +160,9 @@ impl Worker<'_> {
     ) -> Result<(), Failure> {
         match task.work {
             Work::Backfill => self.backfill(task, items, tally, deadline).await,
+            Work::CheckSource if self.migration.kind().is_in_place() => {
+                in_place::check(self, task, items, tally, deadline).await
+            }
             Work::CheckSource => check::sources(self, task, items, tally, deadline).await,
             Work::CheckTarget => check::targets(self, task, items, tally, deadline).await,
             Work::Unmark => check::unmark(self, task, items, tally).await,
@@ -186,7 +189,7 @@ impl Worker<'_> {
             }
         }
         let folded = rules::fold(effects);
-        tally.count("stated", folded.registers.len());
+        tally.count("stated", folded.registers.len() + folded.rewrites.len());
         for outcome in self.targets.join_all(folded, deadline).await {
             if outcome.result? > 0 {
                 tally.count("written", 1);
@@ -239,9 +242,6 @@ async fn page(
     let next = answer.last_evaluated_key.map(from_sdk_item).transpose()?;
     Ok((items.collect::<Result<_, _>>()?, next))
 }
-
-/// The direction of a task's migration: tasks are all of the way forward.
-pub(crate) const TASK_DIRECTION: Direction = Direction::Forward;
 
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

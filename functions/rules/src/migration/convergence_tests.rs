@@ -2,6 +2,7 @@
 //! is read by the backfill, and however all of that is repeated, reordered and late, the targets
 //! end as the transform of the source.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use model::json::item_from_str;
@@ -24,7 +25,7 @@ const KEYS: u8 = 4;
 
 thread_local! {
     // Compiling jq takes longer than a hundred histories.
-    static MIGRATION: Migration = migration();
+    static MIGRATION: RefCell<Migration> = RefCell::new(migration());
 }
 
 fn schema(name: &str) -> KeySchema {
@@ -84,7 +85,8 @@ fn record(key: u8, before: Option<Version>, after: Option<Version>, place: usize
                 _ => EventName::Modify,
             },
             user_identity: None,
-            approximate_creation_seconds: None,
+            // One change in each second, so that a fence lies between two of them.
+            approximate_creation_seconds: Some(place as u64 + 1),
             keys: item_from_str(&format!(r#"{{"id":{{"S":"i{key}"}}}}"#)).unwrap(),
             old_image: before.map(|version| item(key, version)),
             new_image: after.map(|version| item(key, version)),
@@ -124,7 +126,7 @@ fn truth(table: &BTreeMap<u8, Version>) -> BTreeMap<Target, Item> {
     let mut expected: BTreeMap<Target, Item> = BTreeMap::new();
     for (key, version) in table {
         let item = item(*key, *version);
-        for (target, made) in MIGRATION.with(|m| m.outputs("source", &item)).unwrap() {
+        for (target, made) in MIGRATION.with_borrow(|m| m.outputs("source", &item)).unwrap() {
             expected.entry(target).or_insert(made);
         }
     }
@@ -138,13 +140,16 @@ fn changes() -> impl Strategy<Value = Vec<(u8, Option<Version>)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
     fn targets_are_the_transform_of_the_source(
         changes in changes(),
         start in any::<Index>(),
         head in any::<Index>(),
+        fence in any::<Index>(),
+        // Records from before the start that are delivered once more.
+        late in prop::collection::vec(any::<Index>(), 0..4),
         // When each key is read by the backfill, once or twice.
         reads in prop::collection::vec((any::<Index>(), prop::option::of(any::<Index>())), usize::from(KEYS)),
         again in prop::collection::vec(any::<Index>(), 0..12),
@@ -167,10 +172,19 @@ proptest! {
         // Consumption begins at change number `first`, the backfill's reads after change `start`.
         let start = start.index(tables.len());
         let first = head.index(start + 1);
+        // What is passed over was written before the fence, and the backfill reads after it.
+        let fence = first + fence.index(start - first + 1);
+        MIGRATION.with_borrow_mut(|m| m.fence = Some(fence as u64));
         let mut statements: Vec<Vec<Effect>> = Vec::new();
+        let is_late = |place: usize| {
+            late.iter().any(|index| index.index(changes.len()) == place)
+        };
         for (place, record) in &records {
-            if *place >= first {
-                statements.push(MIGRATION.with(|m| m.decide(record, &Found::default())).unwrap());
+            if *place >= first || is_late(*place) {
+                let effects = MIGRATION.with_borrow(|m| m.decide(record, &Found::default())).unwrap();
+                if !effects.is_empty() {
+                    statements.push(effects);
+                }
             }
         }
         for (key, (first, second)) in (0..KEYS).zip(&reads) {
@@ -178,7 +192,7 @@ proptest! {
                 let table = &tables[start + read.index(tables.len() - start)];
                 if let Some(version) = table.get(&key) {
                     let read = item(key, *version);
-                    statements.push(MIGRATION.with(|m| m.backfill("source", &read)).unwrap());
+                    statements.push(MIGRATION.with_borrow(|m| m.backfill("source", &read)).unwrap());
                 }
             }
         }

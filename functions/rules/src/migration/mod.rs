@@ -9,12 +9,14 @@
 //!
 //! Nothing is read or written here, and when the migration moves on is not known.
 
+mod in_place;
 mod key_template;
 pub mod plan;
 mod registers;
 mod transform;
 mod view;
 
+pub use in_place::{Rewrite, Seen};
 pub use key_template::KeyTemplate;
 pub use plan::{Direction, Kind, Plan};
 pub use registers::{
@@ -108,7 +110,9 @@ struct Output {
 #[derive(Debug)]
 pub struct Migration {
     name: String,
+    kind: Kind,
     direction: Direction,
+    fence: Option<u64>,
     sources: BTreeMap<String, Vec<Output>>,
     schemas: BTreeMap<String, KeySchema>,
 }
@@ -139,7 +143,7 @@ impl Migration {
                     None,
                 );
             }
-            if targets.contains(&source.table.as_str()) {
+            if !plan.kind.is_in_place() && targets.contains(&source.table.as_str()) {
                 let reason = format!(
                     "`{}` is read and written by this plan; a restructuring needs another table to write to",
                     source.table
@@ -149,7 +153,8 @@ impl Migration {
             for (number, output) in source.items.iter().enumerate() {
                 let place = format!("{place}.items[{number}]");
                 let schema = schemas.get(&output.to);
-                if let Some(output) = compile_output(&place, output, schema, &mut wrong) {
+                if let Some(output) = compile_output(plan.kind, &place, output, schema, &mut wrong)
+                {
                     sources.entry(source.table.clone()).or_default().push(output);
                 }
             }
@@ -157,7 +162,30 @@ impl Migration {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Ok(Self { name: plan.migration.clone(), direction, sources, schemas: schemas.clone() })
+        let (name, kind) = (plan.migration.clone(), plan.kind);
+        Ok(Self { name, kind, direction, fence: None, sources, schemas: schemas.clone() })
+    }
+
+    /// The same migration, for which records of `second` (since 1970) and before say nothing.
+    ///
+    /// The backfill begins in a later second, so it reads all that they wrote. Without a fence, a
+    /// record from before the start that is delivered again could bring back an item whose deletion
+    /// was passed over before the start.
+    #[must_use]
+    pub fn fenced(self, second: Option<u64>) -> Self {
+        Self { fence: second, ..self }
+    }
+
+    /// What it does.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn is_before_fence(&self, record: &LambdaRecord) -> bool {
+        // A record without a time is not passed over: nothing may be lost.
+        let made = record.record.approximate_creation_seconds;
+        self.fence.zip(made).is_some_and(|(fence, made)| made <= fence)
     }
 
     /// The migration's name.
@@ -232,6 +260,9 @@ impl Migration {
     /// # Errors
     /// When the transform cannot be carried out for this item, however often it is tried.
     pub fn backfill(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
+        if self.kind.is_in_place() {
+            return self.settle(table, item, Stamp::lowest());
+        }
         let source = self.source_item(table, item).map_err(Refusal)?.to_string();
         let outputs = self.outputs(table, item).map_err(Refusal)?;
         outputs
@@ -275,7 +306,7 @@ impl Rule for Migration {
     fn decide(&self, record: &LambdaRecord, _: &Found) -> Result<Vec<Effect>, Refusal> {
         let stream = stream_of(record)?;
         let table = &stream.table.table;
-        if !self.reads(table) {
+        if !self.reads(table) || self.is_before_fence(record) {
             return Ok(Vec::new());
         }
         let change = &record.record;
@@ -286,6 +317,9 @@ impl Rule for Migration {
             )));
         }
         let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
+        if self.kind.is_in_place() {
+            return self.decide_in_place(table, record, stamp);
+        }
         let source = self.source_item(table, &change.keys).map_err(Refusal)?.to_string();
         let outputs = |image: &Option<Item>| match image {
             Some(item) => self.outputs(table, item).map_err(Refusal),
@@ -336,6 +370,7 @@ fn effect(
 }
 
 fn compile_output(
+    kind: Kind,
     place: &str,
     output: &plan::Output,
     schema: Option<&KeySchema>,
@@ -358,7 +393,14 @@ fn compile_output(
             Err(reason) => wrong(place, reason, None),
         }
     }
-    match Transform::compile(&output.transform) {
+    let compiled = match kind {
+        // A condition is checked by itself first, so that its errors have their own places.
+        Kind::Purge => Transform::compile(&output.transform).and_then(|condition| {
+            Transform::compile(&format!("select(({}) | not)", condition.program()))
+        }),
+        Kind::Restructure | Kind::InPlace => Transform::compile(&output.transform),
+    };
+    match compiled {
         Ok(transform) => Some(Output { table: output.to.clone(), transform, key }),
         Err(error) => {
             wrong(format!("{place}.transform"), error.reason, Some(error.at));
@@ -369,5 +411,7 @@ fn compile_output(
 
 #[cfg(test)]
 mod convergence_tests;
+#[cfg(test)]
+mod in_place_tests;
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,24 @@ pub const SEGMENTS_MAX: u32 = 256;
 pub enum Kind {
     /// Each source item becomes any number of items in other tables.
     Restructure,
+    /// Each item becomes the same item with other attributes, where it stands.
+    InPlace,
+    /// Items are removed where they stand.
+    Purge,
+}
+
+impl Kind {
+    /// Whether items are changed in the table in which they stand.
+    #[must_use]
+    pub fn is_in_place(self) -> bool {
+        matches!(self, Self::InPlace | Self::Purge)
+    }
+
+    /// Whether items may be removed.
+    #[must_use]
+    pub fn deletes(self) -> bool {
+        self == Self::Purge
+    }
 }
 
 /// A plan.
@@ -51,7 +69,8 @@ pub struct Source {
 pub struct Output {
     /// The table that they go to.
     pub to: String,
-    /// The jq program that makes them.
+    /// The jq program that makes them. In a [`Kind::Purge`]: the condition of the items that are
+    /// removed.
     pub transform: String,
     /// Templates of key attributes, by name; a key attribute without one is left as the transform
     /// gives it.
