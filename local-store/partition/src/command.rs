@@ -12,8 +12,11 @@ use thiserror::Error;
 use crate::TableId;
 use crate::index::{IndexChange, IndexDefinition, IndexWrite};
 use crate::options::OptionChange;
+use crate::outbox::Parcel;
+use crate::placement::{ArcId, Placement};
 use crate::split::SplitPoint;
 use crate::table::{Billing, PartitionNumber, Table};
+use crate::two_phase_commit::{Decide, Finish, Prepare, TransactionId};
 
 /// One entry of the log: commands that were ready at the same time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -97,6 +100,42 @@ pub enum Command {
         /// Which table.
         table: TableId,
     },
+    /// Know a table as the first arc of the ring has it.
+    AdoptTable {
+        /// The table, as it is there.
+        table: Box<Table>,
+        /// Where its parts are, and the version of all that.
+        placement: Placement,
+    },
+    /// Remove a table that the first arc has deleted.
+    DropTable {
+        /// Which.
+        table: TableId,
+    },
+    /// Take in changes of index entries from another arc.
+    Receive(Box<Parcel>),
+    /// Forget changes that another arc has acknowledged.
+    TrimOutbox {
+        /// Which arc.
+        to: ArcId,
+        /// The number of the last of them.
+        upto: u64,
+    },
+    /// Lock the items of a transaction over several arcs and see whether it can be made.
+    Prepare(Box<Prepare>),
+    /// Decide about a transaction over several arcs.
+    Decide(Box<Decide>),
+    /// Carry out what was decided.
+    Finish(Finish),
+    /// Every arc has carried out what was decided about a transaction.
+    Settle {
+        /// Which.
+        id: TransactionId,
+        /// When it began.
+        began: EpochMillis,
+    },
+    /// Forget the next transactions that are over and old.
+    ForgetTransactions,
 }
 
 impl Command {
@@ -106,6 +145,7 @@ impl Command {
     pub fn positions(&self) -> usize {
         match self {
             Self::Transaction(transaction) => transaction.operations.len().max(1),
+            Self::Finish(finish) => usize::try_from(finish.operations).unwrap_or(1).max(1),
             _ => 1,
         }
     }
@@ -250,6 +290,25 @@ pub enum Reply {
         /// Whether there is more to do.
         more: bool,
     },
+    /// A transaction has locked the item; nothing changed.
+    Conflict,
+    /// The operations of a transaction over several arcs can be made, and their items are locked.
+    Prepared {
+        /// What each of them will have done, in their order.
+        writes: Vec<Written>,
+    },
+    /// The transaction is over here, or too old to begin with: nothing changed.
+    TransactionOver,
+    /// The decision that counts.
+    Decided {
+        /// Whether the transaction is made.
+        commit: bool,
+    },
+    /// How far the changes from the arc that sent them have come.
+    Received {
+        /// The number of the last of them.
+        upto: u64,
+    },
 }
 
 /// What became of one operation of a transaction that was not made.
@@ -266,6 +325,8 @@ pub enum CancellationReason {
     Invalid(String),
     /// It was to insert an item that is there already.
     DuplicateItem,
+    /// Another transaction has locked its item.
+    Conflict,
 }
 
 /// What a write did.

@@ -2,8 +2,8 @@
 //! step with the items.
 //!
 //! An entry is a function of the item and the index alone, so an index can always be built again
-//! from the table. Entries of local and of global indexes are changed in the batch of the item's
-//! own write; see `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`.
+//! from the table. Entries that lie in the arc of their item are changed in the batch of its write
+//! (see `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`), others go through the outbox.
 //! Building an index of a table that has items already is in `index_build`.
 
 use model::limits::{ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
@@ -16,6 +16,8 @@ use crate::keys::index_entry;
 use crate::keys::index_statistics;
 use crate::keys::statistics::Statistics;
 use crate::mutation::{self, Mutation};
+use crate::outbox::{self, Delivery};
+use crate::placement::ArcId;
 use crate::storage::{Overlay, ReadError, View};
 use crate::table::Table;
 
@@ -70,6 +72,11 @@ pub enum IndexStatus {
     Active,
     /// It is not kept in step any more, and its entries are being removed.
     Deleting,
+    /// Every item was looked at; some entries are on their way to other arcs.
+    Delivering {
+        /// For each of these arcs, the number of the last change that has to arrive there.
+        until: Vec<(ArcId, u64)>,
+    },
 }
 
 /// A secondary index of a table.
@@ -120,6 +127,8 @@ pub struct IndexKey {
 pub(crate) struct IndexEntry {
     pub(crate) key: Vec<u8>,
     pub(crate) item: Item,
+    /// The arc that it lies in: that of the table's items with the token of its partition key.
+    pub(crate) arc: ArcId,
 }
 
 /// Why an item cannot be written to a table with these indexes.
@@ -237,7 +246,7 @@ impl SecondaryIndex {
     #[must_use]
     pub fn status_text(&self) -> &'static str {
         match self.status {
-            IndexStatus::Creating { .. } => "CREATING",
+            IndexStatus::Creating { .. } | IndexStatus::Delivering { .. } => "CREATING",
             IndexStatus::Active => "ACTIVE",
             IndexStatus::Deleting => "DELETING",
         }
@@ -253,6 +262,7 @@ impl SecondaryIndex {
         let index = self.definition.key_of(item)?;
         let place = IndexKey { index, table: primary.clone() };
         Some(IndexEntry {
+            arc: table.placement.arc_of(place.index.token()),
             key: index_entry::encode(table.id, self.number, &place),
             item: self.definition.project(&table.key_schema, item),
         })
@@ -363,61 +373,99 @@ pub(crate) fn update_entries(
     if new.is_none() && mutation::is_active(Mutation::SkipIndexEntries) {
         return Ok(writes);
     }
+    // An item and its entries in local indexes are always in one arc.
+    let here = table.placement.arc_of(primary.token());
     for index in table.indexes.iter().filter(|index| index.is_maintained()) {
         let entry = |item: Option<&Item>| index.entry_of(table, primary, item?);
         let (mut before, after) = (entry(old), entry(new));
         if before == after {
             continue;
         }
-        // An index that is being built does not have the entries of all items yet.
+        // An index that is being built does not have the entries of all items yet. What it has of
+        // this one elsewhere is not known here; there, removing what is not there changes nothing.
         if matches!(index.status, IndexStatus::Creating { .. })
-            && let Some(entry) = &before
+            && let Some(entry) = before.as_ref().filter(|entry| entry.arc == here)
             && overlay.get(&entry.key)?.is_none()
         {
             before = None;
         }
-        writes.extend(replace_entry(overlay, table, index, before, after)?);
+        writes.extend(replace_entry(overlay, table, index, here, before, after)?);
     }
     Ok(writes)
 }
 
-/// Puts `after` where `before` is, and counts both.
+/// Puts `after` where `before` is, and counts both: at once what lies in this arc, and through the
+/// outbox what lies elsewhere.
 pub(crate) fn replace_entry(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    index: &SecondaryIndex,
+    here: ArcId,
+    before: Option<IndexEntry>,
+    after: Option<IndexEntry>,
+) -> Result<Vec<IndexWrite>, ReadError> {
+    let writes = describe_change(index, before.as_ref(), after.as_ref());
+    let (old, new) =
+        (before.as_ref().map(|e| e.key.clone()), after.as_ref().map(|e| e.key.clone()));
+    let is_here = |entry: &IndexEntry| entry.arc == here;
+    let (old_here, old_there) = (before.clone().filter(is_here), before.filter(|e| !is_here(e)));
+    let (new_here, new_there) = (after.clone().filter(is_here), after.filter(|e| !is_here(e)));
+    if old_here.is_some() || new_here.is_some() {
+        replace_here(overlay, table, index, old_here, new_here)?;
+    }
+    let delivery = |key, entry| Delivery { table: table.id, index: index.number, key, entry };
+    if let Some(old_there) = old_there.filter(|_| old != new) {
+        outbox::push(overlay, old_there.arc, &delivery(old_there.key, None))?;
+    }
+    if let Some(new_there) = new_there {
+        let entry = crate::keys::item::encode_value(&new_there.item);
+        outbox::push(overlay, new_there.arc, &delivery(new_there.key, Some(entry)))?;
+    }
+    Ok(writes)
+}
+
+/// The entries that a change puts, replaces or removes.
+fn describe_change(
+    index: &SecondaryIndex,
+    before: Option<&IndexEntry>,
+    after: Option<&IndexEntry>,
+) -> Vec<IndexWrite> {
+    let write = |old_bytes, new_bytes| IndexWrite { index: index.number, old_bytes, new_bytes };
+    let size = |entry: &IndexEntry| entry.item.size();
+    match (before, after) {
+        (Some(before), Some(after)) if before.key == after.key => {
+            vec![write(size(before), size(after))]
+        }
+        (before, after) => {
+            let removed = before.map(|entry| write(size(entry), 0));
+            removed.into_iter().chain(after.map(|entry| write(0, size(entry)))).collect()
+        }
+    }
+}
+
+fn replace_here(
     overlay: &mut Overlay<'_>,
     table: &Table,
     index: &SecondaryIndex,
     before: Option<IndexEntry>,
     after: Option<IndexEntry>,
-) -> Result<Vec<IndexWrite>, ReadError> {
-    let size = |entry: &Option<IndexEntry>| entry.as_ref().map_or(0, |entry| entry.item.size());
-    let (old_bytes, new_bytes) = (size(&before), size(&after));
-    let statistics = index_statistics::read(overlay, table.id, index.number)?;
+) -> Result<(), ReadError> {
+    let bytes = |entry: &Option<IndexEntry>| {
+        let size = entry.as_ref().map_or(0, |entry| entry.item.size());
+        u64::try_from(size).unwrap_or(u64::MAX)
+    };
     let counted = |entry: &Option<IndexEntry>| u64::from(entry.is_some());
-    let bytes = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);
+    let statistics = index_statistics::read(overlay, table.id, index.number)?;
     let statistics = Statistics {
         items: (statistics.items + counted(&after)).saturating_sub(counted(&before)),
-        bytes: (statistics.bytes + bytes(new_bytes)).saturating_sub(bytes(old_bytes)),
+        bytes: (statistics.bytes + bytes(&after)).saturating_sub(bytes(&before)),
     };
     index_statistics::write(overlay, table.id, index.number, &statistics)?;
-    let write = |old_bytes, new_bytes| IndexWrite { index: index.number, old_bytes, new_bytes };
-    let stays = match (&before, &after) {
-        (Some(before), Some(after)) => before.key == after.key,
-        _ => false,
-    };
-    let mut writes = Vec::new();
-    if stays {
-        writes.push(write(old_bytes, new_bytes));
-    } else {
-        writes.extend(before.iter().map(|_| write(old_bytes, 0)));
-        writes.extend(after.iter().map(|_| write(0, new_bytes)));
-    }
-    if let Some(before) = before
-        && !stays
-    {
+    if let Some(before) = before {
         overlay.delete(before.key);
     }
     if let Some(after) = after {
         overlay.put(after.key, crate::keys::item::encode_value(&after.item));
     }
-    Ok(writes)
+    Ok(())
 }

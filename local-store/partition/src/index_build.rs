@@ -8,6 +8,8 @@ use std::ops::ControlFlow;
 
 use crate::index::{IndexChange, IndexNumber, IndexStatus, SecondaryIndex, replace_entry};
 use crate::keys::{Family, index_entry, index_statistics, item};
+use crate::outbox;
+use crate::placement::{ArcId, Seat};
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
 
@@ -59,7 +61,11 @@ pub fn find_index_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<crate
 }
 
 /// One step for the first index that is not finished. Gives whether more steps are needed.
-pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool, ReadError> {
+pub(crate) fn step(
+    overlay: &mut Overlay<'_>,
+    table: &mut Table,
+    seat: Seat,
+) -> Result<bool, ReadError> {
     let working = |index: &SecondaryIndex| index.status != IndexStatus::Active;
     let Some(mut index) = table.indexes.iter().find(|index| working(index)).cloned() else {
         return Ok(false);
@@ -67,13 +73,20 @@ pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool,
     let number = index.number;
     match index.status.clone() {
         IndexStatus::Creating { cursor } => {
-            index.status = match add_entries(overlay, table, &index, cursor)? {
+            index.status = match add_entries(overlay, table, &index, seat.arc, cursor)? {
                 Some(key) => IndexStatus::Creating { cursor: Some(key) },
-                None => IndexStatus::Active,
+                None => match outbox::under_way(overlay, seat.arcs)? {
+                    until if until.is_empty() => IndexStatus::Active,
+                    until => IndexStatus::Delivering { until },
+                },
             };
-            if let Some(place) = table.indexes.iter_mut().find(|index| index.number == number) {
-                *place = index;
+        }
+        IndexStatus::Delivering { until } => {
+            if !outbox::has_arrived(overlay, &until)? {
+                // The next tick looks again.
+                return Ok(false);
             }
+            index.status = IndexStatus::Active;
         }
         IndexStatus::Deleting => {
             if !remove_entries(overlay, table, number)? {
@@ -81,6 +94,9 @@ pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool,
             }
         }
         IndexStatus::Active => {}
+    }
+    if let Some(place) = table.indexes.iter_mut().find(|index| index.number == number) {
+        *place = index;
     }
     Ok(table.indexes.iter().any(working))
 }
@@ -91,6 +107,7 @@ fn add_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,
     index: &SecondaryIndex,
+    here: ArcId,
     cursor: Option<Vec<u8>>,
 ) -> Result<Option<Vec<u8>>, ReadError> {
     let start = Family::Item.of_table(table.id);
@@ -126,8 +143,9 @@ fn add_entries(
     result?;
     for entry in entries {
         // What was written since the index was created is there already, and is newer than nothing.
-        if overlay.get(&entry.key)?.is_none() {
-            replace_entry(overlay, table, index, None, Some(entry))?;
+        // Elsewhere the same entry may arrive once more: it is the item as it is now.
+        if entry.arc != here || overlay.get(&entry.key)?.is_none() {
+            replace_entry(overlay, table, index, here, None, Some(entry))?;
         }
     }
     Ok(stopped_at)

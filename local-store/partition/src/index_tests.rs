@@ -258,7 +258,7 @@ fn check(replica: &Replica) {
         match index.status {
             IndexStatus::Active => assert_eq!(sorted(entries.clone()), must, "{index:?}"),
             // What is there so far is right, too.
-            IndexStatus::Creating { .. } => {
+            IndexStatus::Creating { .. } | IndexStatus::Delivering { .. } => {
                 assert!(
                     sorted(entries.clone()).iter().all(|entry| must.contains(entry)),
                     "{index:?}"

@@ -4,6 +4,8 @@
 //! the log entry), no disk, no network, no randomness, and it iterates over nothing unordered.
 //! It does not know HTTP, and it does not decide when something is written: see the server.
 
+mod adoption;
+mod catalogue;
 mod command;
 mod deletion;
 mod index;
@@ -16,7 +18,12 @@ mod machine;
 mod machine_tests;
 pub mod mutation;
 mod options;
+mod outbox;
+mod placement;
 mod read;
+#[cfg(test)]
+mod ring_tests;
+mod routing;
 mod split;
 #[cfg(test)]
 mod split_tests;
@@ -27,8 +34,10 @@ mod time_to_live;
 mod transaction;
 #[cfg(test)]
 mod transaction_tests;
+mod two_phase_commit;
 mod write;
 
+pub use catalogue::Catalogue;
 pub use command::{
     CancellationReason, Command, CreateTable, Entry, EntryEncoder, EntryError, Reply,
     TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction, Written, decode_entry,
@@ -41,15 +50,20 @@ pub use index::{
 };
 pub use index_build::find_index_work;
 pub use keys::statistics::Statistics;
-pub use machine::{Catalogue, Machine};
+pub use machine::Machine;
 pub use options::{
     ExpectedPolicy, IndexOptions, OnDemandLimit, OptionChange, POLICY_CHANGED, Recovery,
     ResourcePolicy, TableOptions, Units,
 };
+pub use outbox::{Delivery, Parcel, find_recipients, has_arrived, read_parcel, under_way};
+pub use placement::{ARCS_MAX, ArcId, Placement, Seat, Stretch};
 pub use read::{
     ItemRange, SortRange, TokenRange, read_encoded_entries, read_encoded_item, read_encoded_items,
     read_index_entries, read_index_statistics, read_item, read_items, read_partition_statistics,
     read_statistics,
+};
+pub use routing::{
+    Destination, Location, Piece, cut, destination, home_of_token, locate, sum_values,
 };
 pub use split::{PARTITIONS_MAX, Split, SplitPoint, find_due_splits, find_split_work};
 pub use storage::{Batch, Op, ReadError, View, Visit};
@@ -59,4 +73,8 @@ pub use stream::{
 };
 pub use table::{Billing, Partition, PartitionNumber, Table, TableId, partition_count};
 pub use time_to_live::{TimeToLive, find_expired, find_time_to_live_work};
-pub use transaction::has_expired_tokens;
+pub use transaction::{fingerprint, has_expired_tokens};
+pub use two_phase_commit::{
+    Change as PreparedChange, Decide, Decision, Finish, Locked, Prepare, Prepared, TransactionId,
+    has_old_transactions, read_prepared, read_transaction_steps, read_unsettled, recall,
+};

@@ -1,13 +1,14 @@
-//! The machine: the catalogue of tables, and `apply`, which turns a log entry into one batch.
+//! The machine of one arc: its tables, and `apply`, which turns a log entry into one batch.
 //!
 //! `apply` is total: a request can never make it fail. Only damaged storage can, and then the
 //! replica has to stop. The same entries in the same order give the same batches everywhere.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::EpochMillis;
 
+use crate::adoption;
+use crate::catalogue::Catalogue;
 use crate::command::{Command, CreateTable, Entry, Reply, TimeToLiveChange, UpdateTable};
 use crate::deletion;
 use crate::index::{IndexNumber, IndexStatus, SecondaryIndex};
@@ -16,74 +17,52 @@ use crate::keys::machine_state::{self, MachineState};
 use crate::keys::table as table_key;
 use crate::mutation::{self, Mutation};
 use crate::options::TableOptions;
+use crate::outbox;
+use crate::placement::{Placement, Seat};
 use crate::split;
 use crate::storage::{Batch, Overlay, ReadError, View};
 use crate::stream::{self, Sequence};
-use crate::table::{Table, TableId, even_partitions, partition_count};
+use crate::table::{Table, TableId, even_partitions, partition_count, partitions_in};
 use crate::time_to_live::{self, TimeToLive};
 use crate::transaction;
+use crate::two_phase_commit::{self, Locks};
 use crate::write;
 
 /// A table that must not be deleted, in DynamoDB's words.
 const DELETION_PROTECTED: &str = "Resource cannot be deleted as it is currently protected against deletion. Disable deletion protection first.";
 
-/// All tables, by id and by name. A shared copy never changes.
-#[derive(Clone, Debug, Default)]
-pub struct Catalogue {
-    tables: BTreeMap<TableId, Arc<Table>>,
-    names: BTreeMap<String, TableId>,
-}
-
-impl Catalogue {
-    /// The table with a name.
-    #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Arc<Table>> {
-        self.names.get(name).and_then(|id| self.tables.get(id))
-    }
-
-    /// The table with an id.
-    #[must_use]
-    pub fn get(&self, id: TableId) -> Option<&Arc<Table>> {
-        self.tables.get(&id)
-    }
-
-    /// Every table, by name.
-    pub fn by_name(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.names.values().filter_map(|id| self.tables.get(id))
-    }
-
-    fn put(&mut self, table: Table) {
-        self.names.insert(table.name.clone(), table.id);
-        self.tables.insert(table.id, Arc::new(table));
-    }
-
-    fn remove(&mut self, id: TableId) {
-        if let Some(table) = self.tables.remove(&id) {
-            self.names.remove(&table.name);
-        }
-    }
-}
-
 /// One replica's state beside its storage.
 #[derive(Debug)]
 pub struct Machine {
+    seat: Seat,
     state: MachineState,
     catalogue: Arc<Catalogue>,
+    /// What the state says about it, in a form that is quick to ask.
+    locks: Locks,
 }
 
 impl Machine {
-    /// Finds the state again that the storage was left in.
+    /// Finds the state again that the storage was left in, of the only arc of its ring.
     ///
     /// # Errors
     /// When the storage cannot be read.
     pub fn open(view: &dyn View) -> Result<Self, ReadError> {
+        Self::open_in(Seat::default(), view)
+    }
+
+    /// Finds the state again that the storage of an arc was left in. An arc keeps its seat for ever.
+    ///
+    /// # Errors
+    /// When the storage cannot be read.
+    pub fn open_in(seat: Seat, view: &dyn View) -> Result<Self, ReadError> {
         let mut catalogue = Catalogue::default();
         table_key::read_all(view)?.into_iter().for_each(|table| catalogue.put(table));
         let mut state = machine_state::read(view)?;
         if mutation::is_active(Mutation::ApplyTwice) {
             state.applied_index = state.applied_index.saturating_sub(1);
         }
-        Ok(Self { state, catalogue: Arc::new(catalogue) })
+        let locks = Locks::read(view)?;
+        Ok(Self { seat, state, catalogue: Arc::new(catalogue), locks })
     }
 
     /// The last log index whose entry the storage contains; 0 before the first.
@@ -146,13 +125,16 @@ impl Machine {
             Command::UpdateTable(update) => self.update_table(overlay, sequence, update),
             Command::DeleteTable { table } => self.delete_table(overlay, table),
             Command::UpdateTimeToLive { table, change } => {
-                self.change_table(overlay, table, |table| change_time_to_live(table, change))
+                self.update_time_to_live(overlay, table, change)
             }
             Command::Write(write) => match self.table(write.table) {
+                Some(_) if self.locks.contains(write.table, &write.key) => Ok(Reply::Conflict),
                 Some(table) => write::apply_write(overlay, &table, sequence, now, *write),
                 None => Ok(Reply::TableNotFound),
             },
             Command::Expire { table, key, expires_at } => match self.table(table) {
+                // It is found again when the transaction is over.
+                Some(_) if self.locks.contains(table, &key) => Ok(Reply::Done { more: false }),
                 Some(table) => {
                     write::apply_expire(overlay, &table, sequence, now, &key, expires_at)
                 }
@@ -161,7 +143,12 @@ impl Machine {
             Command::StepTimeToLive { table } => {
                 self.step_table(overlay, table, time_to_live::step)
             }
-            Command::StepIndexes { table } => self.step_table(overlay, table, index_build::step),
+            Command::StepIndexes { table } => {
+                let seat = self.seat;
+                self.step_table(overlay, table, |overlay, table| {
+                    index_build::step(overlay, table, seat)
+                })
+            }
             Command::RotateShards { table } => self.step_table(overlay, table, |_, table| {
                 stream::rotate(table, sequence, now);
                 Ok(false)
@@ -185,12 +172,69 @@ impl Machine {
                 deletion::purge(overlay, table).map(|more| Reply::Done { more })
             }
             Command::Transaction(transaction) => {
-                transaction::apply(overlay, &self.catalogue, sequence, now, *transaction)
+                let (catalogue, locks) = (&self.catalogue, &self.locks);
+                transaction::apply(overlay, catalogue, locks, sequence, now, *transaction)
             }
             Command::ForgetTokens => {
                 transaction::forget_tokens(overlay, now).map(|more| Reply::Done { more })
             }
+            command => self.apply_arc_command(overlay, sequence, command),
         }
+    }
+
+    /// What the arcs of a ring ask of each other.
+    fn apply_arc_command(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        sequence: Sequence,
+        command: Command,
+    ) -> Result<Reply, ReadError> {
+        let (now, catalogue, locks) = (self.state.now, &self.catalogue, &mut self.locks);
+        match command {
+            Command::AdoptTable { table, placement } => {
+                self.adopt_table(overlay, sequence, &Table { placement, ..*table })
+            }
+            Command::DropTable { table } => {
+                if catalogue.get(table).is_some() {
+                    Arc::make_mut(&mut self.catalogue).remove(table);
+                    table_key::delete(overlay, table);
+                }
+                Ok(Reply::Done { more: false })
+            }
+            Command::Receive(parcel) => outbox::receive(overlay, catalogue, *parcel),
+            Command::TrimOutbox { to, upto } => outbox::trim(overlay, to, upto),
+            Command::Prepare(prepare) => {
+                two_phase_commit::prepare(overlay, catalogue, locks, sequence, now, *prepare)
+            }
+            Command::Decide(decide) => two_phase_commit::decide(overlay, now, *decide),
+            Command::Finish(finish) => {
+                two_phase_commit::finish(overlay, catalogue, locks, sequence, now, &finish)
+            }
+            Command::Settle { id, began } => two_phase_commit::settle(overlay, id, began),
+            Command::ForgetTransactions => {
+                two_phase_commit::forget(overlay, now).map(|more| Reply::Done { more })
+            }
+            other => Err(ReadError(format!("not a command between arcs: {other:?}"))),
+        }
+    }
+
+    fn adopt_table(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        sequence: Sequence,
+        definition: &Table,
+    ) -> Result<Reply, ReadError> {
+        let (arc, now) = (self.seat.arc, self.state.now);
+        let adopted = match self.table(definition.id) {
+            Some(own) => match adoption::follow(&own, definition, sequence, now) {
+                Some(followed) if followed == *own => return Ok(Reply::Done { more: false }),
+                followed => followed,
+            },
+            None => Some(adoption::found(definition, arc, sequence, now)),
+        };
+        let Some(adopted) = adopted else { return Ok(Reply::Done { more: true }) };
+        self.keep(overlay, adopted)?;
+        Ok(Reply::Done { more: false })
     }
 
     fn table(&self, id: TableId) -> Option<Arc<Table>> {
@@ -221,9 +265,13 @@ impl Machine {
                 status: IndexStatus::Active,
             })
             .collect();
-        let partitions = even_partitions(partition_count(create.billing, 0));
+        let id = TableId(self.state.next_table);
+        let all = even_partitions(partition_count(create.billing, 0));
+        let firsts = all.iter().map(|partition| partition.first_token);
+        let placement = Placement::deal(id, firsts, self.seat.arcs);
+        let partitions = partitions_in(&placement, self.seat.arc, all);
         let mut table = Table {
-            id: TableId(self.state.next_table),
+            id,
             name: create.name,
             key_schema: create.key_schema,
             billing: create.billing,
@@ -237,6 +285,8 @@ impl Machine {
             next_index: u32::try_from(indexes.len()).unwrap_or(u32::MAX),
             indexes,
             options: TableOptions::new(create.billing, self.state.now),
+            placement,
+            is_behind: false,
         };
         for change in create.options {
             if let Err(refusal) = table.options.apply(change, self.state.now) {
@@ -257,8 +307,9 @@ impl Machine {
         sequence: Sequence,
         update: UpdateTable,
     ) -> Result<Reply, ReadError> {
-        let now = self.state.now;
+        let (now, arcs) = (self.state.now, self.seat.arcs);
         self.change_table(overlay, update.table, |table| {
+            count_version(table, arcs);
             match (update.stream, table.enabled_stream().is_some()) {
                 (Some(Some(_)), true) => {
                     return Err(format!(
@@ -285,6 +336,20 @@ impl Machine {
             table.billing = billing;
             table.deletion_protection =
                 update.deletion_protection.unwrap_or(table.deletion_protection);
+            Ok(())
+        })
+    }
+
+    fn update_time_to_live(
+        &mut self,
+        overlay: &mut Overlay<'_>,
+        id: TableId,
+        change: TimeToLiveChange,
+    ) -> Result<Reply, ReadError> {
+        let arcs = self.seat.arcs;
+        self.change_table(overlay, id, |table| {
+            change_time_to_live(table, change)?;
+            count_version(table, arcs);
             Ok(())
         })
     }
@@ -335,6 +400,13 @@ impl Machine {
             self.keep(overlay, changed)?;
         }
         Ok(Reply::Done { more })
+    }
+}
+
+/// The other arcs of the ring have to adopt the change.
+fn count_version(table: &mut Table, arcs: u32) {
+    if arcs > 1 {
+        table.placement.version += 1;
     }
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::keys::statistics::Statistics;
 use crate::keys::{Family, item, statistics};
+use crate::placement::Seat;
 use crate::read::TokenRange;
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::stream::{self, Sequence};
@@ -314,6 +315,7 @@ pub fn find_split_work<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<Table
 /// When the storage cannot be read.
 pub fn find_due_splits<'a>(
     view: &dyn View,
+    seat: Seat,
     tables: impl Iterator<Item = &'a Table>,
     bytes_max: u64,
 ) -> Result<Vec<(TableId, PartitionNumber, SplitPoint)>, ReadError> {
@@ -328,6 +330,9 @@ pub fn find_due_splits<'a>(
             }
         }
         let wanted = usize::try_from(partition_count(table.billing, 0)).unwrap_or(usize::MAX);
+        // The part of it that is for the stretches of this arc.
+        let (own, all) = table.placement.share_of(seat.arc);
+        let wanted = wanted.saturating_mul(own).div_ceil(all.max(1));
         if table.partitions.len() + splits_of(table) < wanted.min(PARTITIONS_MAX) {
             due.extend(widest(table));
         }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::index::{IndexKind, SecondaryIndex};
 use crate::options::TableOptions;
+use crate::placement::{ArcId, Placement};
 use crate::read::TokenRange;
 use crate::split::Split;
 use crate::stream::{Shard, ShardNumber, Stream};
@@ -72,7 +73,8 @@ pub struct Table {
     pub created_at: EpochMillis,
     /// Whether `DeleteTable` is refused.
     pub deletion_protection: bool,
-    /// Its partitions, by first token; the first one begins at 0. Never empty.
+    /// Its partitions, by first token. A table that was read from one arc of several has only those
+    /// that lie there.
     pub partitions: Vec<Partition>,
     /// The number that the next partition gets.
     pub next_partition: u32,
@@ -89,6 +91,12 @@ pub struct Table {
     pub next_index: u32,
     /// What it is labelled, paid and watched with.
     pub options: TableOptions,
+    /// Which arc holds which part of it. Stored beside the table, and never sent with it.
+    #[serde(skip)]
+    pub placement: Placement,
+    /// Whether some arc does not know the table as it is yet: it is being created or updated.
+    #[serde(skip)]
+    pub is_behind: bool,
 }
 
 /// Partitions of a new table (design, section 3): enough for its throughput and size, and four
@@ -121,8 +129,8 @@ impl Table {
     pub fn token_range(&self, partition: usize) -> Option<TokenRange> {
         let first = self.partitions.get(partition)?.first_token;
         let next = self.partitions.get(partition + 1).map(|next| next.first_token.0);
-        let last = next.map_or(u64::MAX, |next| next.saturating_sub(1));
-        Some(TokenRange { first, last: Token(last) })
+        let last = Token(next.map_or(u64::MAX, |next| next.saturating_sub(1)));
+        Some(TokenRange { first, last: last.min(self.placement.end_of(first)) })
     }
 
     /// The index of the partition with a number; `None` when it is not there (any more).
@@ -149,6 +157,16 @@ impl Table {
         self.indexes.iter().find(|index| index.definition.name == name)
     }
 
+    /// `CREATING`, `UPDATING` or `ACTIVE`.
+    #[must_use]
+    pub fn status_text(&self) -> &'static str {
+        match (self.is_behind, self.placement.version) {
+            (false, _) => "ACTIVE",
+            (true, 0..=1) => "CREATING",
+            (true, _) => "UPDATING",
+        }
+    }
+
     /// Its local or its global indexes.
     pub fn indexes_of(&self, kind: IndexKind) -> impl Iterator<Item = &SecondaryIndex> {
         self.indexes.iter().filter(move |index| index.definition.kind == kind)
@@ -158,6 +176,19 @@ impl Table {
     pub fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.streams.iter().flat_map(|stream| &stream.shards)
     }
+}
+
+/// The partitions of a new table that lie in an arc, with numbers of their own.
+pub(crate) fn partitions_in(
+    placement: &Placement,
+    arc: ArcId,
+    all: Vec<Partition>,
+) -> Vec<Partition> {
+    let own = all.into_iter().filter(|partition| placement.arc_of(partition.first_token) == arc);
+    (arc.first_number()..)
+        .zip(own)
+        .map(|(number, partition)| Partition { number: PartitionNumber(number), ..partition })
+        .collect()
 }
 
 /// `count` partitions of equal token ranges.

@@ -1,19 +1,21 @@
 //! Transactions: several operations on several items, all made or none.
 //!
-//! A transaction is one command, so nothing comes between its operations: it is serializable by
-//! the order of the log (see `docs/decisions/0005-transactions-are-one-log-entry.md`). Each
+//! A transaction in one arc is one command, so nothing comes between its operations: it is
+//! serializable by the order of the log (see `docs/decisions/0005-transactions-are-one-log-entry.md`);
+//! one over several arcs is in `two_phase_commit`. Each
 //! operation is a write like any other (see `write`); this file decides about all of them together.
 //! Source: AWS, "DynamoDB transactions: how it works".
 
 use model::EpochMillis;
 use model::limits::{REQUEST_TOKEN_LIFE_MS, TRANSACTION_BYTES_MAX};
 
+use crate::catalogue::Catalogue;
 use crate::command::{CancellationReason, Reply, Transaction, Write, Written};
 use crate::keys::request_token::{self, Remembered};
-use crate::machine::Catalogue;
 use crate::mutation::{self, Mutation};
 use crate::storage::{Overlay, ReadError, View};
 use crate::stream::Sequence;
+use crate::two_phase_commit::Locks;
 use crate::write;
 
 /// Tokens that one command forgets at most, so that no batch becomes too large.
@@ -25,6 +27,7 @@ const TOO_LARGE: &str = "Collection size of the items in the transaction exceeds
 pub(crate) fn apply(
     overlay: &mut Overlay<'_>,
     catalogue: &Catalogue,
+    locks: &Locks,
     first: Sequence,
     now: EpochMillis,
     transaction: Transaction,
@@ -32,12 +35,12 @@ pub(crate) fn apply(
     let Transaction { token, operations } = transaction;
     let fingerprint = if token.is_some() { fingerprint(&operations)? } else { 0 };
     if let Some(token) = &token
-        && let Some(known) = request_token::read(overlay, token)?
+        && let Some(reply) = recall(overlay, now, token, fingerprint)?
     {
-        if now < known.expires_at {
-            return Ok(repeat(&known, fingerprint));
-        }
-        request_token::delete(overlay, token, known.expires_at);
+        return Ok(reply);
+    }
+    if let Some(reasons) = locks.conflicts(&operations) {
+        return Ok(Reply::TransactionCancelled(reasons));
     }
     // The operations are made on top of the state, and become part of it only all together.
     let mut attempt = Overlay::new(overlay);
@@ -51,14 +54,13 @@ pub(crate) fn apply(
         && !mutation::is_active(Mutation::ForgetToken)
     {
         let sizes = writes.iter().map(|written| (written.old_bytes, written.new_bytes)).collect();
-        let expires_at = EpochMillis(now.0.saturating_add(REQUEST_TOKEN_LIFE_MS));
-        request_token::write(overlay, token, &Remembered { fingerprint, expires_at, sizes })?;
+        remember(overlay, now, token, fingerprint, sizes)?;
     }
     Ok(Reply::Transacted { writes, repeated: false })
 }
 
 /// Makes every operation, also behind one that fails, so that each has its reason.
-fn attempt_all(
+pub(crate) fn attempt_all(
     attempt: &mut Overlay<'_>,
     catalogue: &Catalogue,
     first: Sequence,
@@ -95,6 +97,32 @@ fn attempt_all(
     Ok(Ok(writes))
 }
 
+/// What the transaction with a token did, if it is remembered.
+pub(crate) fn recall(
+    view: &dyn View,
+    now: EpochMillis,
+    token: &str,
+    fingerprint: u128,
+) -> Result<Option<Reply>, ReadError> {
+    let known = request_token::read(view, token)?.filter(|known| now < known.expires_at);
+    Ok(known.map(|known| repeat(&known, fingerprint)))
+}
+
+/// Remembers what the transaction with a token did, in the place of one that is to be forgotten.
+pub(crate) fn remember(
+    overlay: &mut Overlay<'_>,
+    now: EpochMillis,
+    token: &str,
+    fingerprint: u128,
+    sizes: Vec<(usize, usize)>,
+) -> Result<(), ReadError> {
+    if let Some(known) = request_token::read(overlay, token)? {
+        request_token::delete(overlay, token, known.expires_at);
+    }
+    let expires_at = EpochMillis(now.0.saturating_add(REQUEST_TOKEN_LIFE_MS));
+    request_token::write(overlay, token, &Remembered { fingerprint, expires_at, sizes })
+}
+
 fn repeat(known: &Remembered, fingerprint: u128) -> Reply {
     if known.fingerprint != fingerprint {
         return Reply::TokenMismatch;
@@ -103,7 +131,11 @@ fn repeat(known: &Remembered, fingerprint: u128) -> Reply {
     Reply::Transacted { writes: known.sizes.iter().map(written).collect(), repeated: true }
 }
 
-fn fingerprint(operations: &[Write]) -> Result<u128, ReadError> {
+/// A number that tells transactions apart.
+///
+/// # Errors
+/// Only for a defect of the encoding.
+pub fn fingerprint(operations: &[Write]) -> Result<u128, ReadError> {
     let bytes = postcard::to_stdvec(operations)
         .map_err(|error| ReadError(format!("cannot encode a transaction: {error}")))?;
     Ok(xxhash_rust::xxh3::xxh3_128(&bytes))

@@ -84,6 +84,19 @@ pub(crate) fn apply_expire(
     Ok(Reply::Done { more: false })
 }
 
+/// Makes an item what a transaction has found that it will be: nothing is checked again.
+pub(crate) fn replace_with(
+    overlay: &mut Overlay<'_>,
+    table: &Table,
+    sequence: Sequence,
+    now: EpochMillis,
+    key: &PrimaryKey,
+    new: Option<&Item>,
+) -> Result<Written, ReadError> {
+    let old = read_old(overlay, table, key)?;
+    replace(overlay, table, sequence, now, key, old.as_ref(), new, false)
+}
+
 fn refused(refusal: ItemRefusal) -> Reply {
     if refusal.is_empty_key {
         Reply::EmptyIndexKey(refusal.text)

@@ -57,6 +57,10 @@ pub struct Arguments {
     /// nothing has to survive
     #[arg(long, default_value_t = 3, value_parser = parse_replicas, env = "LOCAL_STORE_REPLICAS")]
     replicas: u64,
+    /// Arcs of a new data directory's ring, each a consensus group with a log of its own; a
+    /// directory that is there keeps its number
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16), env = "LOCAL_STORE_ARCS")]
+    arcs: u32,
     #[command(flatten)]
     member: member::Flags,
 }
@@ -102,6 +106,7 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         region: arguments.region,
         account: arguments.account,
         replicas: arguments.replicas,
+        arcs: arguments.arcs,
     };
     let address = SocketAddr::new(arguments.host, arguments.port);
     let listener = listener::bind(address).await?;

@@ -1,72 +1,50 @@
 //! The ring: which arcs there are, and which nodes hold a replica of each.
 //!
-//! The hash of a partition key is a token; node positions cut the circle of tokens into arcs. An arc
-//! is held by the node at whose position it ends and by the next two distinct ones. Today every ring
-//! has one arc with all tables, so that a transaction is one command; see
-//! `docs/decisions/0006-replication.md`. It moves no data and knows no addresses.
-
-use std::collections::BTreeMap;
-use std::fmt;
+//! An arc is one consensus group. How many there are is said when a data directory is made, and
+//! stays; which part of a table an arc holds is said by the table's placement (see
+//! `docs/decisions/0007-several-arcs.md`). It moves no data and knows no addresses.
 
 use serde::{Deserialize, Serialize};
+
+pub use partition::ArcId;
 
 use crate::node::NodeId;
 
 /// Replicas of an arc, if there are as many nodes.
 pub const REPLICAS: usize = 3;
 
-/// A consensus group: the data of one arc of the ring.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct ArcId(pub u32);
-
-impl ArcId {
-    /// The arc that holds everything while a ring has one.
-    pub const WHOLE: Self = Self(0);
-}
-
-impl fmt::Display for ArcId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "arc-{}", self.0)
-    }
-}
-
 /// An arc with the nodes that hold it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arc {
     /// Its id.
     pub id: ArcId,
-    /// The last token of the arc, inclusive.
-    pub end: u64,
     /// The nodes with a replica, the one at whose position the arc ends first.
     pub replicas: Vec<NodeId>,
 }
 
-/// The arcs by the token at which they end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The arcs, one after another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ring {
-    arcs: BTreeMap<u64, Arc>,
+    arcs: Vec<Arc>,
 }
 
 impl Ring {
-    /// A ring of one arc, held by the first nodes, at most [`REPLICAS`].
+    /// A ring of this many arcs. They end at the positions of the nodes, in turn, and are held by
+    /// the node there and the next ones: at most [`REPLICAS`].
     #[must_use]
-    pub fn whole(nodes: impl IntoIterator<Item = NodeId>) -> Self {
-        let replicas = nodes.into_iter().take(REPLICAS).collect();
-        let arc = Arc { id: ArcId::WHOLE, end: u64::MAX, replicas };
-        Self { arcs: BTreeMap::from([(arc.end, arc)]) }
+    pub fn new(arcs: u32, nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        let arc = |id: u32| {
+            let first = usize::try_from(id).unwrap_or(0) % nodes.len().max(1);
+            let from_there = nodes.iter().cycle().skip(first).take(nodes.len().min(REPLICAS));
+            Arc { id: ArcId(id), replicas: from_there.copied().collect() }
+        };
+        Self { arcs: (0..arcs.max(1)).map(arc).collect() }
     }
 
-    /// Every arc, in the order of the tokens.
+    /// Every arc.
     pub fn arcs(&self) -> impl Iterator<Item = &Arc> {
-        self.arcs.values()
-    }
-
-    /// The arc that a token lies in.
-    #[must_use]
-    pub fn find(&self, token: u64) -> Option<&Arc> {
-        self.arcs.range(token..).next().map(|(_, arc)| arc)
+        self.arcs.iter()
     }
 }
 
@@ -75,11 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_arc_holds_every_token() {
-        let ring = Ring::whole([1, 2, 3, 4]);
-        for token in [0, 1, u64::MAX / 2, u64::MAX] {
-            assert_eq!(ring.find(token).unwrap().replicas, [1, 2, 3]);
-        }
-        assert_eq!(ring.arcs().count(), 1);
+    fn an_arc_is_held_by_the_next_three_nodes() {
+        let replicas = |arcs, nodes: &[NodeId]| -> Vec<Vec<NodeId>> {
+            let ring = Ring::new(arcs, nodes.iter().copied());
+            ring.arcs().map(|arc| arc.replicas.clone()).collect()
+        };
+        assert_eq!(replicas(1, &[1, 2, 3, 4]), [[1, 2, 3]]);
+        assert_eq!(replicas(3, &[1, 2, 3, 4]), [[1, 2, 3], [2, 3, 4], [3, 4, 1]]);
+        assert_eq!(replicas(2, &[1]), [[1], [1]]);
     }
 }

@@ -1,21 +1,30 @@
-//! A running store: its nodes, and the way of commands and reads to the one that leads.
+//! A running store: its nodes, and the way of commands and reads to those that lead.
 //!
-//! Commands are committed by a majority of the nodes and applied before they are answered, so a later
-//! read on the leader sees them. One process holds all nodes, each with a directory of its own, or
-//! one of them, whose peers are other processes. HTTP and its formats are elsewhere, and so is what
-//! a node does.
+//! Each arc of the ring is a group of replicas, one on each node. Commands are committed by a majority
+//! of the replicas of their arc and applied before they are answered, so a later read on its leader
+//! sees them. One process holds all nodes, each with a directory of its own, or one of them, whose
+//! peers are other processes. Which arc a command is for is in `routes`, transactions over several in
+//! `transactions`, reading from all in `ring_view`. HTTP and its formats are elsewhere, and so is
+//! what a node does.
 
 mod cluster;
+mod courier;
 mod directory;
+pub(crate) mod leftovers;
 mod member;
 #[cfg(test)]
+mod ring_tests;
+mod ring_view;
+pub(crate) mod routes;
+#[cfg(test)]
 mod tests;
+pub(crate) mod transactions;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use model::EpochMillis;
-use partition::{Catalogue, Command, Reply, View};
+use partition::{ARCS_MAX, Catalogue, Command, Reply, View};
 use thiserror::Error;
 
 pub use self::member::Member;
@@ -25,9 +34,12 @@ use crate::disk::FileDisk;
 use crate::node::status::Status;
 use crate::node::{Node, SubmitError, slot_of};
 use crate::peer::ClockState;
+use crate::ring::ArcId;
 use crate::ticks;
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
+
+use self::ring_view::{MergedCatalogue, RingView};
 
 /// Where and as what a store runs.
 #[derive(Clone, Debug)]
@@ -40,6 +52,9 @@ pub struct Config {
     pub account: String,
     /// Nodes, each with a replica of everything: three, or one where durability is not the point.
     pub replicas: u64,
+    /// Arcs of the ring of a new data directory, each with a log of its own: 1 to
+    /// [`partition::ARCS_MAX`]. A directory that is there keeps the number that it began with.
+    pub arcs: u32,
 }
 
 /// Why a store cannot be opened.
@@ -100,9 +115,12 @@ fn lock(config: &Config) -> Result<FileDisk, String> {
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
-    /// The node that this handle reads from, whoever leads.
-    pinned: Option<usize>,
+    /// For each arc, the place of the node that this handle reads from, whoever leads.
+    pinned: Option<Places>,
 }
+
+/// For each arc, the place of a node.
+type Places = [u8; ARCS_MAX as usize];
 
 /// A handle that does not keep the store running.
 pub(crate) struct WeakStore {
@@ -117,8 +135,9 @@ impl WeakStore {
 }
 
 struct Shared {
-    /// Never empty, in the order of their slots.
-    nodes: Vec<Node>,
+    /// Never empty, in the order of their slots; of each node its replicas, in the order of the arcs.
+    nodes: Vec<Vec<Node>>,
+    catalogue: MergedCatalogue,
     clock: Arc<Clock>,
     traffic: Traffic,
     token_key: TokenKey,
@@ -137,7 +156,7 @@ impl Drop for Shared {
         // Without a runtime, its end has ended the nodes' tasks already.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                for node in &nodes {
+                for node in nodes.iter().flatten() {
                     node.shutdown().await;
                 }
                 drop((nodes, lock));
@@ -158,7 +177,7 @@ impl Store {
     /// When the directory is in use, cannot be read or written, or a majority of it is damaged.
     pub async fn open(config: Config, on_fatal: OnFatal) -> Result<Self, OpenError> {
         let store = Self::open_without_ticks(config, on_fatal).await?;
-        tokio::spawn(ticks::run(WeakStore { shared: Arc::downgrade(&store.shared) }));
+        tokio::spawn(ticks::run(store.downgrade()));
         Ok(store)
     }
 
@@ -176,7 +195,7 @@ impl Store {
         let store = Self::open_member_inner(config, member, on_fatal)
             .await
             .map_err(|reason| OpenError { directory, reason })?;
-        tokio::spawn(ticks::run(WeakStore { shared: Arc::downgrade(&store.shared) }));
+        tokio::spawn(ticks::run(store.downgrade()));
         Ok(store)
     }
 
@@ -185,6 +204,13 @@ impl Store {
         member: Member,
         on_fatal: OnFatal,
     ) -> Result<Self, String> {
+        if config.arcs != 1 {
+            return Err(
+                "a node in a process of its own has one arc today: leave --arcs out, or run \
+                all nodes in one process"
+                    .to_owned(),
+            );
+        }
         let lock = lock(&config)?;
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let (node, token_key, membership) = member::start(member::Start {
@@ -196,7 +222,8 @@ impl Store {
         })
         .await?;
         let shared = Shared {
-            nodes: vec![node],
+            nodes: vec![vec![node]],
+            catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
             token_key,
@@ -221,10 +248,14 @@ impl Store {
         let lock = lock(&config)?;
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let on_fatal: crate::node::OnFatal = Arc::from(on_fatal);
-        let replicas = config.replicas;
-        let nodes = cluster::start(&config.directory, replicas, &clock, &on_fatal).await?;
+        let Config { replicas, arcs, .. } = config;
+        if !(1..=ARCS_MAX).contains(&arcs) {
+            return Err(format!("a ring has 1 to {ARCS_MAX} arcs, not {arcs}"));
+        }
+        let nodes = cluster::start(&config.directory, replicas, arcs, &clock, &on_fatal).await?;
         let shared = Shared {
             nodes,
+            catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
             token_key: TokenKey::open(&config.directory)?,
@@ -234,48 +265,87 @@ impl Store {
             lock,
         };
         let store = Self { shared: Arc::new(shared), pinned: None };
-        store.node().read_index().await.map_err(|error| error.to_string())?;
+        for arc in store.arcs() {
+            store.replica(arc).read_index().await.map_err(|error| error.to_string())?;
+        }
+        if store.arcs().count() > 1 {
+            for replica in store.shared.nodes.iter().flatten() {
+                tokio::spawn(courier::run(replica.downgrade(), store.downgrade()));
+            }
+        }
         Ok(store)
     }
 
-    /// The place of the node that leads, as far as the nodes of this process know; of any of them
-    /// otherwise.
-    fn place(&self) -> usize {
-        let leads = |node: &Node| node.leader() == Some(node.id());
-        self.pinned.or_else(|| self.shared.nodes.iter().position(leads)).unwrap_or(0)
+    pub(crate) fn downgrade(&self) -> WeakStore {
+        WeakStore { shared: Arc::downgrade(&self.shared) }
     }
 
-    fn node(&self) -> &Node {
+    /// The arcs of the ring, in their order.
+    pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
+        (0..).map(ArcId).take(self.shared.nodes.first().map_or(0, Vec::len))
+    }
+
+    /// How many arcs there are.
+    #[must_use]
+    pub fn arc_count(&self) -> u32 {
+        u32::try_from(self.arcs().count()).unwrap_or(ARCS_MAX)
+    }
+
+    /// The place of the node that leads an arc, as far as the nodes of this process know; of any of
+    /// them otherwise.
+    fn place(&self, arc: ArcId) -> usize {
+        let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
+        if let Some(pinned) = self.pinned.and_then(|places| places.get(index).copied()) {
+            return usize::from(pinned);
+        }
+        let leads = |node: &Vec<Node>| node.get(index).is_some_and(Node::leads);
+        self.shared.nodes.iter().position(leads).unwrap_or(0)
+    }
+
+    /// The replica of an arc that this handle asks: where the arc's leader is, if that is here.
+    pub(crate) fn replica(&self, arc: ArcId) -> &Node {
+        let index = usize::try_from(arc.0).unwrap_or(usize::MAX);
+        let node = self.shared.nodes.get(self.place(arc));
         #[expect(
             clippy::expect_used,
-            reason = "nodes are never taken away while a handle is there"
+            reason = "nodes are never taken away while a handle is there, and each has every arc"
         )]
-        self.shared.nodes.get(self.place()).expect("a store has at least one node")
+        node.and_then(|node| node.get(index)).expect("a store has at least one node")
     }
 
-    /// Whether a node of this process leads: it does what the store does of its own accord.
+    /// Whether a node of this process leads each arc.
     pub(crate) fn leads(&self) -> bool {
-        let node = self.node();
-        node.leader() == Some(node.id())
+        self.arcs().all(|arc| self.replica(arc).leads())
+    }
+
+    /// A handle that asks the same replicas from now on, so that what it reads first is not newer
+    /// than what it reads later, whoever leads then.
+    #[must_use]
+    pub(crate) fn pin(&self) -> Self {
+        let mut places = Places::default();
+        for (arc, place) in self.arcs().zip(&mut places) {
+            *place = u8::try_from(self.place(arc)).unwrap_or(0);
+        }
+        Self { shared: Arc::clone(&self.shared), pinned: Some(places) }
     }
 
     /// How the replicas of this process do, in the order of their nodes.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
-        self.shared.nodes.iter().map(Node::status).collect()
+        self.shared.nodes.iter().flatten().map(Node::status).collect()
     }
 
     /// How every node of the store does, in this process or another, in the order of their slots.
     pub async fn nodes(&self) -> Vec<NodeReport> {
         let directory = self.shared.lock.path();
-        let own = self.shared.nodes.iter().map(|node| {
-            let slot = slot_of(node.id());
-            NodeReport {
+        let own = self.shared.nodes.iter().filter_map(|replicas| {
+            let slot = slot_of(replicas.first()?.id());
+            Some(NodeReport {
                 slot,
-                replicas: vec![node.status()],
+                replicas: replicas.iter().map(Node::status).collect(),
                 set_aside: directory::list_set_aside(directory, slot),
                 unreachable: None,
-            }
+            })
         });
         let mut reports: Vec<NodeReport> = own.collect();
         if let Some(membership) = &self.shared.membership {
@@ -311,7 +381,7 @@ impl Store {
     /// Sees to it that this process is not behind what its nodes have applied: another process may
     /// lead, and its clock may have been advanced.
     pub(crate) fn follow_time(&self) {
-        for node in &self.shared.nodes {
+        for node in self.shared.nodes.iter().flatten() {
             self.shared.clock.reach(node.reached());
         }
     }
@@ -352,17 +422,29 @@ impl Store {
         &self.shared.traffic
     }
 
-    /// The tables as of the last entry that was applied.
+    /// The tables as of the last entries that were applied.
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
-        self.node().catalogue()
+        let mut parts: Vec<Arc<Catalogue>> =
+            self.arcs().map(|arc| self.replica(arc).catalogue()).collect();
+        match parts.pop() {
+            Some(only) if parts.is_empty() => only,
+            last => {
+                parts.extend(last);
+                self.shared.catalogue.of(parts)
+            }
+        }
     }
 
-    /// A consistent view, which may lack what was acknowledged last if the leader has just changed:
-    /// eventually consistent.
+    /// A view that is consistent within each arc, and may lack what was acknowledged last if a leader
+    /// has just changed: eventually consistent.
     #[must_use]
     pub fn view(&self) -> Box<dyn View + Send + Sync> {
-        self.node().view()
+        if self.arc_count() == 1 {
+            return self.replica(ArcId::FIRST).view();
+        }
+        let replicas = self.arcs().map(|arc| self.replica(arc).clone());
+        Box::new(RingView::new(self.catalogue(), replicas))
     }
 
     /// A handle whose views show everything that was acknowledged before the call: what is read
@@ -371,20 +453,43 @@ impl Store {
     /// # Errors
     /// When no majority of the nodes answers in time.
     pub async fn up_to_date(&self) -> Result<Self, Unavailable> {
-        let place = self.place();
-        if let Some(node) = self.shared.nodes.get(place) {
-            node.read_index().await?;
-        }
-        Ok(Self { shared: Arc::clone(&self.shared), pinned: Some(place) })
+        self.up_to_date_in(self.arcs()).await
     }
 
-    /// Carries out commands, in order, in one log entry. Returns when they are committed and
-    /// applied, with one reply for each.
+    /// As [`Store::up_to_date`], for what is in some of the arcs.
+    pub(crate) async fn up_to_date_in(
+        &self,
+        arcs: impl Iterator<Item = ArcId>,
+    ) -> Result<Self, Unavailable> {
+        let pinned = self.pin();
+        let reads = arcs.map(|arc| pinned.replica(arc).read_index());
+        futures::future::try_join_all(reads).await?;
+        Ok(pinned)
+    }
+
+    /// Carries out commands. Those for one arc are in one log entry, in order. Returns when they are
+    /// committed and applied, with one reply for each.
     ///
     /// # Errors
-    /// See [`Unavailable`].
+    /// See [`Unavailable`]; when one of several arcs fails, what others did stays done.
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
-        Ok(self.node().submit(commands).await?)
+        if self.arc_count() == 1 {
+            return Ok(self.replica(ArcId::FIRST).submit(commands).await?);
+        }
+        // On the heap, so that a ring of one arc does not pay for what it never does.
+        Box::pin(routes::submit(self, commands)).await
+    }
+
+    /// Returns when the global indexes show every write that was answered before the call. Reads of
+    /// them do not wait for that: as in DynamoDB, they are eventually consistent.
+    ///
+    /// # Errors
+    /// When an arc cannot be read.
+    pub async fn indexes_settled(&self) -> Result<(), Unavailable> {
+        for arc in self.arcs() {
+            courier::settled(self.replica(arc), self.arc_count()).await?;
+        }
+        Ok(())
     }
 
     /// Deletes every item that has expired by now and gives how many delete commands that took.

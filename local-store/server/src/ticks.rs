@@ -1,6 +1,6 @@
 //! What the store does of its own accord, in store time: expire items, rotate and trim stream
 //! shards, split partitions, finish TTL changes, build and remove indexes, remove what deleted
-//! tables left.
+//! tables left; each arc for itself, and the first one for what all have to know.
 //!
 //! Nothing is changed here: each finding becomes a command in the log, and the command checks again
 //! when it is applied. A tick that is missed, late, or repeated does no harm.
@@ -8,12 +8,15 @@
 use std::time::Duration;
 
 use partition::{
-    Command, ReadError, Reply, TableId, find_deleted_table, find_due_rotations, find_due_splits,
-    find_due_trims, find_expired, find_index_work, find_split_work, find_time_to_live_work,
-    has_expired_tokens,
+    Command, ReadError, Reply, Seat, TableId, View, find_deleted_table, find_due_rotations,
+    find_due_splits, find_due_trims, find_expired, find_index_work, find_split_work,
+    find_time_to_live_work, has_expired_tokens, has_old_transactions,
 };
 
-use crate::store::{Store, Unavailable, WeakStore};
+use crate::node::Node;
+use crate::ring::ArcId;
+use crate::store::leftovers::Leftovers;
+use crate::store::{Store, Unavailable, WeakStore, routes};
 
 /// Time between two ticks. TTL promises seconds, so a fraction of a second is soon enough.
 pub const TICK: Duration = Duration::from_millis(250);
@@ -26,49 +29,73 @@ const ENTRIES_PER_TICK: usize = 20;
 pub(crate) async fn run(store: WeakStore) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut leftovers = Leftovers::default();
     loop {
         interval.tick().await;
         let Some(store) = store.upgrade() else {
             return;
         };
         store.follow_time();
-        // Where the leader is; elsewhere the same would be found, later. What is hot is seen by the
-        // process that takes the requests.
-        let done = if store.leads() { tick(&store).await } else { split_hot(&store).await };
-        if let Err(error) = done {
-            // The next tick finds again what this one did not do.
+        // What is hot is seen by the process that takes the requests.
+        if let Err(error) = split_hot(&store).await {
             tracing::debug!(%error, "a tick was cut short");
+        }
+        // Only where the leaders are; elsewhere the same would be found, later.
+        for arc in store.arcs().filter(|arc| store.replica(*arc).leads()) {
+            // The next tick finds again what this one did not do.
+            if let Err(error) = tick_arc(&store, arc).await {
+                tracing::debug!(%error, "a tick was cut short");
+            }
+            if let Err(error) = leftovers.finish(&store, arc).await {
+                tracing::debug!(%error, "what a coordinator left over is not finished yet");
+            }
         }
     }
 }
 
-/// Does once what is due now.
+/// Does once what is due now in every arc.
 ///
 /// # Errors
 /// When the store is stopping or its storage cannot be read.
 pub async fn tick(store: &Store) -> Result<(), Unavailable> {
-    sweep(store, ENTRIES_PER_TICK).await?;
-    let (now, catalogue) = (store.now(), store.catalogue());
-    let tables = || catalogue.by_name().map(AsRef::as_ref);
+    split_hot(store).await?;
+    for arc in store.arcs() {
+        tick_arc(store, arc).await?;
+    }
+    Ok(())
+}
+
+/// Does once what is due now in an arc.
+async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
+    let replica = store.replica(arc);
+    if arc == ArcId::FIRST && store.arc_count() > 1 {
+        routes::bring_along(store).await?;
+    }
+    sweep_arc(store, replica, ENTRIES_PER_TICK).await?;
+    let (now, catalogue) = (store.now(), replica.catalogue());
+    let tables = || catalogue.tables().map(AsRef::as_ref);
     for table in find_time_to_live_work(tables()) {
-        repeat(store, || Command::StepTimeToLive { table }).await?;
+        repeat(replica, || Command::StepTimeToLive { table }).await?;
     }
     for table in find_index_work(tables()) {
-        repeat(store, || Command::StepIndexes { table }).await?;
+        repeat(replica, || Command::StepIndexes { table }).await?;
     }
-    split(store).await?;
+    split(store, arc).await?;
     for table in find_due_rotations(tables(), now) {
-        store.submit(vec![Command::RotateShards { table }]).await?;
+        replica.submit(vec![Command::RotateShards { table }]).await?;
     }
-    for table in find(store, |store| find_due_trims(&*store.view(), tables(), now))? {
-        repeat(store, || Command::TrimStreams { table }).await?;
+    for table in find(replica, |view| find_due_trims(view, tables(), now))? {
+        repeat(replica, || Command::TrimStreams { table }).await?;
     }
-    if find(store, |store| has_expired_tokens(&*store.view(), now))? {
-        repeat(store, || Command::ForgetTokens).await?;
+    if find(replica, |view| has_expired_tokens(view, now))? {
+        repeat(replica, || Command::ForgetTokens).await?;
     }
-    let deleted: Option<TableId> = find(store, |store| find_deleted_table(&*store.view()))?;
+    if find(replica, |view| has_old_transactions(view, now))? {
+        repeat(replica, || Command::ForgetTransactions).await?;
+    }
+    let deleted: Option<TableId> = find(replica, find_deleted_table)?;
     if let Some(table) = deleted {
-        repeat(store, || Command::PurgeTable { table }).await?;
+        repeat(replica, || Command::PurgeTable { table }).await?;
     }
     Ok(())
 }
@@ -82,35 +109,43 @@ async fn split_hot(store: &Store) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// Begins the splits that are due and goes on with those that have begun.
-async fn split(store: &Store) -> Result<(), Unavailable> {
-    split_hot(store).await?;
-    let catalogue = store.catalogue();
-    let tables = || catalogue.by_name().map(AsRef::as_ref);
+/// Begins the splits that are due in an arc and goes on with those that have begun.
+async fn split(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
+    let replica = store.replica(arc);
+    let seat = Seat { arc, arcs: store.arc_count() };
+    let catalogue = replica.catalogue();
+    let tables = || catalogue.tables().map(AsRef::as_ref);
     let bytes_max = store.traffic().limits().bytes;
-    let due = find(store, |store| find_due_splits(&*store.view(), tables(), bytes_max))?;
+    let due = find(replica, |view| find_due_splits(view, seat, tables(), bytes_max))?;
     for (table, partition, at) in due {
         // What is refused (it was begun for another reason, say) is found again when it matters.
-        store.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
+        replica.submit(vec![Command::SplitPartition { table, partition, at }]).await?;
     }
-    for table in find_split_work(store.catalogue().by_name().map(AsRef::as_ref)) {
-        repeat(store, || Command::StepSplits { table }).await?;
+    for table in find_split_work(replica.catalogue().tables().map(AsRef::as_ref)) {
+        repeat(replica, || Command::StepSplits { table }).await?;
     }
     Ok(())
 }
 
-/// Deletes what has expired, in at most `entries_max` log entries for each table. Gives the number
-/// of delete commands.
+/// Deletes what has expired, in at most `entries_max` log entries for each table and arc. Gives the
+/// number of delete commands.
 pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<u64, Unavailable> {
     let mut expired = 0;
-    for table in store.catalogue().by_name() {
+    for arc in store.arcs() {
+        expired += sweep_arc(store, store.replica(arc), entries_max).await?;
+    }
+    Ok(expired)
+}
+
+async fn sweep_arc(store: &Store, replica: &Node, entries_max: usize) -> Result<u64, Unavailable> {
+    let mut expired = 0;
+    for table in replica.catalogue().tables() {
         for _ in 0..entries_max {
             let now = store.now();
-            let commands =
-                find(store, |s| find_expired(&*s.view(), table, now, EXPIRED_PER_ENTRY))?;
+            let commands = find(replica, |view| find_expired(view, table, now, EXPIRED_PER_ENTRY))?;
             let count = commands.len();
             if count > 0 {
-                store.submit(commands).await?;
+                replica.submit(commands).await?;
                 expired += u64::try_from(count).unwrap_or(u64::MAX);
             }
             if count < EXPIRED_PER_ENTRY {
@@ -121,9 +156,9 @@ pub(crate) async fn sweep(store: &Store, entries_max: usize) -> Result<u64, Unav
     Ok(expired)
 }
 
-async fn repeat(store: &Store, command: impl Fn() -> Command) -> Result<(), Unavailable> {
+async fn repeat(replica: &Node, command: impl Fn() -> Command) -> Result<(), Unavailable> {
     for _ in 0..ENTRIES_PER_TICK {
-        let replies = store.submit(vec![command()]).await?;
+        let replies = replica.submit(vec![command()]).await?;
         if replies.first() != Some(&Reply::Done { more: true }) {
             break;
         }
@@ -132,8 +167,8 @@ async fn repeat(store: &Store, command: impl Fn() -> Command) -> Result<(), Unav
 }
 
 fn find<T>(
-    store: &Store,
-    read: impl FnOnce(&Store) -> Result<T, ReadError>,
+    replica: &Node,
+    read: impl FnOnce(&dyn View) -> Result<T, ReadError>,
 ) -> Result<T, Unavailable> {
-    read(store).map_err(|error| Unavailable::NotDone(error.to_string()))
+    read(&*replica.view()).map_err(|error| Unavailable::NotDone(error.to_string()))
 }

@@ -64,6 +64,7 @@ pub(crate) async fn local(
         region: stack.region.clone(),
         account: stack.account_id.clone(),
         replicas: server::ring::REPLICAS as u64,
+        arcs: 1,
     };
     let on_fatal = Box::new(server::command_line::end_process);
     let store = Store::open(config, on_fatal).await.map_err(|error| error.to_string())?;

@@ -24,6 +24,7 @@ async fn serve() -> Served {
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
         replicas: 1,
+        arcs: 1,
     };
     let store = Store::open(config, Box::new(|_| ())).await.unwrap();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

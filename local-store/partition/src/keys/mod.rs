@@ -8,10 +8,12 @@ pub(crate) mod index_entry;
 pub(crate) mod index_statistics;
 pub(crate) mod item;
 pub(crate) mod machine_state;
+pub(crate) mod outbox;
 pub(crate) mod request_token;
 pub(crate) mod statistics;
 pub(crate) mod stream_record;
 pub(crate) mod table;
+pub(crate) mod two_phase_commit;
 
 use crate::storage::ReadError;
 
@@ -40,6 +42,22 @@ pub(crate) enum Family {
     IndexEntry = 8,
     /// Entry count and bytes by table and index. See [`index_statistics`].
     IndexStatistics = 9,
+    /// Changes of index entries that wait for their way to another arc. See [`outbox`].
+    Outbox = 12,
+    /// How far the changes for each other arc have come. See [`outbox`].
+    OutboxProgress = 13,
+    /// How far the changes from each other arc have come. See [`outbox`].
+    Inbox = 14,
+    /// What transactions over several arcs have prepared. See [`two_phase_commit`].
+    Prepared = 15,
+    /// Transactions that are over in this arc. See [`two_phase_commit`].
+    FinishedTransaction = 16,
+    /// Decisions that are not yet carried out everywhere. See [`two_phase_commit`].
+    Decision = 17,
+    /// Decisions that are carried out everywhere. See [`two_phase_commit`].
+    SettledDecision = 18,
+    /// Counts the steps of transactions over several arcs. See [`two_phase_commit`].
+    TransactionSteps = 19,
 }
 
 impl Family {
@@ -54,6 +72,8 @@ impl Family {
 
 /// The version byte of stored values of the present layout.
 pub(crate) const VALUE_VERSION: u8 = 1;
+/// The version byte of a stored table that is spread over arcs: see [`table`].
+pub(crate) const PLACED_TABLE_VERSION: u8 = 2;
 
 /// A stored value: the version byte and the value in postcard's encoding.
 pub(crate) fn encode_value<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, ReadError> {

@@ -1,16 +1,35 @@
-//! Key: `[2] table-id:u64`. Value: the table. And `[7] table-id:u64` with an empty value, for a
+//! Key: `[2] table-id:u64`. Value: the table; under version 2 with its placement, which a table that
+//! lies wholly in the only arc does not have. And `[7] table-id:u64` with an empty value, for a
 //! deleted table whose other entries are still being removed.
 
 use std::ops::ControlFlow;
 
-use super::{Family, decode_value, encode_value, take};
+use super::{Family, PLACED_TABLE_VERSION, decode_value, encode_value, take};
 use crate::TableId;
+use crate::placement::Placement;
 use crate::storage::{Overlay, ReadError, View};
 use crate::table::Table;
 
 pub(crate) fn write(overlay: &mut Overlay<'_>, table: &Table) -> Result<(), ReadError> {
-    overlay.put(Family::Table.of_table(table.id), encode_value(table)?);
+    let value = if table.placement == Placement::default() {
+        encode_value(table)?
+    } else {
+        postcard::to_extend(&(table, &table.placement), vec![PLACED_TABLE_VERSION])
+            .map_err(|error| ReadError(format!("cannot encode a table: {error}")))?
+    };
+    overlay.put(Family::Table.of_table(table.id), value);
     Ok(())
+}
+
+fn decode(value: &[u8]) -> Result<Table, ReadError> {
+    match value.split_first() {
+        Some((&PLACED_TABLE_VERSION, rest)) => {
+            let (table, placement): (Table, Placement) = postcard::from_bytes(rest)
+                .map_err(|error| ReadError(format!("damaged table: {error}")))?;
+            Ok(Table { placement, ..table })
+        }
+        _ => decode_value(value),
+    }
 }
 
 pub(crate) fn delete(overlay: &mut Overlay<'_>, table: TableId) {
@@ -26,7 +45,7 @@ pub(crate) fn forget_deleted(overlay: &mut Overlay<'_>, table: TableId) {
 pub(crate) fn read_all(view: &dyn View) -> Result<Vec<Table>, ReadError> {
     let mut tables = Ok(Vec::new());
     let (from, to) = ([Family::Table as u8], [Family::Table as u8 + 1]);
-    view.scan(&from, &to, false, &mut |_, value| match (&mut tables, decode_value(value)) {
+    view.scan(&from, &to, false, &mut |_, value| match (&mut tables, decode(value)) {
         (Ok(tables), Ok(table)) => {
             tables.push(table);
             ControlFlow::Continue(())

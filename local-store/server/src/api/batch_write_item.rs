@@ -1,6 +1,7 @@
 //! `BatchWriteItem`: up to 25 puts and deletes in several tables.
 //!
-//! All of them go into one log entry, so they cost one sync. They have no conditions.
+//! All of one arc go into one log entry, so they cost one sync. They have no conditions. An item that
+//! a transaction has locked is handed back as unprocessed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use std::sync::Arc;
 use model::key::KeyError;
 use model::limits::BATCH_WRITE_ITEMS_MAX;
 use model::{Item, KeyValue, PrimaryKey};
-use partition::{Command, Table, TableId, Write, WriteAction, check_put};
+use partition::{Command, Reply, Table, TableId, Write, WriteAction, check_put};
 
+use super::answer::{begin_member, item_member};
 use super::batch;
 use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
@@ -72,10 +74,18 @@ pub(super) async fn batch_write_item(
     let mut written_keys = partitions.iter();
     let mut replies = store.submit(commands).await?.into_iter();
     let mut capacities = Vec::with_capacity(tables.len());
+    let (mut number, mut locked) = (0, BTreeSet::new());
     for (name, table, count) in tables {
         let mut consumption = Consumption::default();
         for _ in 0..count {
-            let written = written(replies.next())?;
+            let reply = replies.next();
+            number += 1;
+            if reply == Some(Reply::Conflict) {
+                locked.insert(number);
+                written_keys.next();
+                continue;
+            }
+            let written = written(reply)?;
             if let Some(key) = written_keys.next() {
                 metering::record_write(store, &table, key, &written);
             }
@@ -83,10 +93,47 @@ pub(super) async fn batch_write_item(
         }
         capacities.push((name, consumption));
     }
-    let mut out = String::from("{\"UnprocessedItems\":{}");
+    let mut out = String::from("{\"UnprocessedItems\":{");
+    if let Some(items) = items.filter(|_| !locked.is_empty()) {
+        write_unprocessed(&mut out, read_tables(items)?, &locked);
+    }
+    out.push('}');
     CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
     out.push('}');
     Ok(out)
+}
+
+/// Hands back the requests of these numbers, counted from 1: a transaction that is under way has
+/// their items.
+fn write_unprocessed(out: &mut String, tables: Vec<TableWrites<'_>>, locked: &BTreeSet<usize>) {
+    let mut number = 0;
+    for TableWrites { name, requests } in tables {
+        let mut separator = '[';
+        for request in requests {
+            number += 1;
+            let (kind, member, item) = match request {
+                Request::Put(Ok(item)) => ("PutRequest", "Item", item),
+                Request::Delete(Ok(key)) => ("DeleteRequest", "Key", key),
+                _ => continue,
+            };
+            if !locked.contains(&number) {
+                continue;
+            }
+            if separator == '[' {
+                begin_member(out, name);
+            }
+            out.push(separator);
+            separator = ',';
+            out.push('{');
+            begin_member(out, kind);
+            out.push('{');
+            item_member(out, member, &item);
+            out.push_str("}}");
+        }
+        if separator == ',' {
+            out.push(']');
+        }
+    }
 }
 
 fn partition_key(command: &Command) -> Option<KeyValue> {

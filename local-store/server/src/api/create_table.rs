@@ -80,7 +80,8 @@ pub(super) async fn create_table(
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");
             let empty = Statistics::default();
-            description_member(&mut out, "TableDescription", store, &table, empty, "ACTIVE")?;
+            let status = table.status_text();
+            description_member(&mut out, "TableDescription", store, &table, empty, status)?;
             out.push('}');
             Ok(out)
         }

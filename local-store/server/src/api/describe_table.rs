@@ -22,7 +22,7 @@ pub(super) fn describe_table(
     let table = tables::find_for_settings(store, name.unwrap_or_default())?;
     let statistics = read_statistics(&*store.view(), &table)?;
     let mut out = String::from("{");
-    description_member(&mut out, "Table", store, &table, statistics, "ACTIVE")?;
+    description_member(&mut out, "Table", store, &table, statistics, table.status_text())?;
     out.push('}');
     Ok(out)
 }

@@ -39,6 +39,7 @@ enum ErrorType {
     LimitExceeded,
     ConditionalCheckFailed,
     TransactionCanceled,
+    TransactionConflict,
     IdempotentParameterMismatch,
     ExpiredIterator,
     TrimmedDataAccess,
@@ -72,6 +73,9 @@ impl ErrorType {
             Self::TransactionCanceled => {
                 "com.amazonaws.dynamodb.v20120810#TransactionCanceledException"
             }
+            Self::TransactionConflict => {
+                "com.amazonaws.dynamodb.v20120810#TransactionConflictException"
+            }
             Self::IdempotentParameterMismatch => {
                 "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException"
             }
@@ -104,6 +108,7 @@ impl ErrorType {
             | Self::LimitExceeded
             | Self::ConditionalCheckFailed
             | Self::TransactionCanceled
+            | Self::TransactionConflict
             | Self::IdempotentParameterMismatch
             | Self::ExpiredIterator
             | Self::TrimmedDataAccess
@@ -275,6 +280,12 @@ impl ApiError {
         error
     }
 
+    /// `TransactionConflictException`: a transaction that is under way has the item.
+    #[must_use]
+    pub fn transaction_conflict() -> Self {
+        Self::new(ErrorType::TransactionConflict, "Transaction is ongoing for the item")
+    }
+
     /// `IdempotentParameterMismatchException`: the token belongs to another transaction.
     #[must_use]
     pub fn token_mismatch() -> Self {
@@ -336,6 +347,7 @@ impl ApiError {
             ErrorType::ResourceNotFound => Some("ResourceNotFound"),
             ErrorType::ConditionalCheckFailed => Some("ConditionalCheckFailed"),
             ErrorType::DuplicateItem => Some("DuplicateItem"),
+            ErrorType::TransactionConflict => Some("TransactionConflict"),
             _ => None,
         }
     }
@@ -394,6 +406,7 @@ fn reason_code(reason: &CancellationReason) -> &'static str {
         CancellationReason::ConditionFailed { .. } => "ConditionalCheckFailed",
         CancellationReason::Invalid(_) => "ValidationError",
         CancellationReason::DuplicateItem => "DuplicateItem",
+        CancellationReason::Conflict => "TransactionConflict",
     }
 }
 
@@ -412,6 +425,9 @@ fn write_reasons(body: &mut String, reasons: &[CancellationReason]) {
             }
             CancellationReason::Invalid(text) => text_member(body, "Message", text),
             CancellationReason::DuplicateItem => text_member(body, "Message", DUPLICATE_ITEM),
+            CancellationReason::Conflict => {
+                text_member(body, "Message", "Transaction is ongoing for the item");
+            }
         }
         body.push('}');
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use expression::partiql::{Select, Statement};
 use model::Item;
 use model::limits::{REQUEST_TOKEN_LENGTH_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
-use partition::{CancellationReason, Command, Reply, Transaction, read_item};
+use partition::{CancellationReason, Command, Reply, Transaction};
 
 use super::answer::{begin_member, item_member};
 use super::capacity::{Capacity, CapacityDetail, Consumption, TransactionUnits};
@@ -16,8 +16,10 @@ use super::metering;
 use super::parameters::Parameters;
 use super::statements::{StatementParameters, StatementWrite, only_key_of};
 use super::tables;
+use super::transact_get_items::read_together;
 use super::transact_write_items::{DUPLICATES, transacted};
 use crate::store::Store;
+use crate::store::transactions::Wanted;
 
 /// A read must say which item it means.
 const KEY_REQUIRED: &str =
@@ -74,7 +76,7 @@ pub(super) async fn execute_transaction(
         (false, false) => Err(ApiError::validation(
             "ExecuteTransaction API does not support both read and write operations in the same request.",
         )),
-        (false, true) => answer_reads(store, &reads, detail),
+        (false, true) => answer_reads(store, &reads, detail).await,
         _ => answer_writes(store, writes, token, detail).await,
     }
 }
@@ -84,17 +86,12 @@ fn in_statement(position: usize, error: ApiError) -> ApiError {
     error.prefixed(&format!("Validation failed in TransactStatements[{position}]: "))
 }
 
-fn answer_reads(
+async fn answer_reads(
     store: &Store,
     reads: &[Select],
     detail: CapacityDetail,
 ) -> Result<String, ApiError> {
-    let view = store.view();
-    let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
-    let mut seen = BTreeSet::new();
-    let mut out = String::from("{");
-    begin_member(&mut out, "Responses");
-    out.push('[');
+    let (mut seen, mut planned) = (BTreeSet::new(), Vec::with_capacity(reads.len()));
     for (position, select) in reads.iter().enumerate() {
         let table = tables::find_for_items(store, &select.table)?;
         let key = only_key_of(&select.condition, &table.key_schema, KEY_REQUIRED)
@@ -102,12 +99,22 @@ fn answer_reads(
         if !seen.insert((table.id, key.clone())) {
             return Err(ApiError::validation(DUPLICATES));
         }
-        let found = read_item(&*view, &table, &key)?;
+        planned.push((table, key));
+    }
+    let wanted: Vec<Wanted<'_>> = planned.iter().map(|(table, key)| (table, key)).collect();
+    let all = read_together(store, &wanted).await?;
+    let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
+    let mut out = String::from("{");
+    begin_member(&mut out, "Responses");
+    out.push('[');
+    for (position, ((select, (table, key)), found)) in
+        reads.iter().zip(&planned).zip(all).enumerate()
+    {
         let size = found.as_ref().map_or(0, Item::size);
         bytes += size;
         let cost = Capacity::of_read(size, true);
         // A transaction costs twice as much as its reads alone.
-        metering::record_read(store, &table, &key.partition, cost.plus(cost));
+        metering::record_read(store, table, &key.partition, cost.plus(cost));
         consumed.push((select.table.as_str(), cost.into()));
         out.push_str(if position > 0 { ",{" } else { "{" });
         if let Some(item) = found {

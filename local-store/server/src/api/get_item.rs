@@ -1,12 +1,13 @@
 //! `GetItem`: one item by its key.
 //!
-//! Every read is consistent; `ConsistentRead` only decides what it costs.
+//! `ConsistentRead` decides what it costs, and that the item's arc is asked how far it is.
 
 use expression::Projection;
 use model::encoding::{self, EncodingError};
 use model::json;
 use partition::{ReadError, read_encoded_item};
 
+use super::Operation;
 use super::answer::{begin_member, item_member};
 use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
@@ -16,7 +17,23 @@ use super::legacy::AttributesToGet;
 use super::metering;
 use super::parameters::Parameters;
 use super::tables;
+use crate::ring::ArcId;
 use crate::store::Store;
+
+/// The arc that a strong read of one item has to ask; `None` if all of them have to be asked, as for
+/// any other request, and for one that is refused later.
+pub(super) fn find_arc(
+    store: &Store,
+    operation: Operation,
+    parameters: Parameters<'_>,
+) -> Option<ArcId> {
+    if store.arc_count() == 1 || operation != Operation::GetItem {
+        return None;
+    }
+    let table = tables::find_for_items(store, parameters.string("TableName").ok()??).ok()?;
+    let key = parameters.item("Key").ok()??.ok()?;
+    Some(table.arc_of(&table.key_schema.key_of_parameter(&key).ok()?))
+}
 
 pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
     let table = parameters.string("TableName")?;

@@ -134,6 +134,7 @@ pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
         Some(Reply::ConditionFailed { item }) => Err(ApiError::condition_failed(item)),
         Some(Reply::Invalid(text) | Reply::EmptyIndexKey(text)) => Err(ApiError::validation(text)),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
+        Some(Reply::Conflict) => Err(ApiError::transaction_conflict()),
         Some(_) | None => Err(ApiError::defect("a write was not answered as a write")),
     }
 }

@@ -91,10 +91,18 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     };
     let operation = Operation::from_target(target).ok_or_else(ApiError::unknown_operation)?;
     let json = json.ok_or_else(|| ApiError::serialization("The request has no body"))?;
+    let parameters = Parameters::of_body(&json)?;
     let mut is_up_to_date = is_strong_read(operation, &json);
-    let mut store = if is_up_to_date { store.up_to_date().await? } else { store.clone() };
+    let mut store = if !is_up_to_date {
+        // What a request reads first is never newer than what it reads later.
+        store.pin()
+    } else if let Some(arc) = get_item::find_arc(store, operation, parameters) {
+        store.up_to_date_in([arc].into_iter()).await?
+    } else {
+        store.up_to_date().await?
+    };
     loop {
-        match call(&store, operation, Parameters::of_body(&json)?).await {
+        match call(&store, operation, parameters).await {
             // A node that follows may not have heard yet of what another one has just made. Nothing
             // was done: what a request names is looked up first.
             Err(error) if error.is_not_found() && !is_up_to_date && !store.leads() => {
@@ -106,9 +114,8 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
     }
 }
 
-/// Whether a request reads what was acknowledged last: always in a transaction and of a stream,
-/// otherwise when some
-/// `ConsistentRead` in it is true. Of a batch all is then read so.
+/// Whether a request reads what was acknowledged last: always of a stream, otherwise when some
+/// `ConsistentRead` in it is true. Of a batch all is then read so. A transaction sees to it by itself.
 fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
     fn asks(json: &Json, depth: usize) -> bool {
         let Some(members) = json.as_object().filter(|_| depth > 0) else { return false };
@@ -126,13 +133,8 @@ fn is_strong_read(operation: Operation, parameters: &Json) -> bool {
         lists.flatten().any(|statement| asks(statement, 1))
     }
     match operation {
-        // A transaction of statements may be one of reads.
-        Operation::ExecuteTransaction => true,
         // Whoever reads a stream through several nodes reads it forward.
-        Operation::TransactGetItems
-        | Operation::DescribeStream
-        | Operation::GetRecords
-        | Operation::GetShardIterator => true,
+        Operation::DescribeStream | Operation::GetRecords | Operation::GetShardIterator => true,
         Operation::GetItem | Operation::Query | Operation::Scan | Operation::ExecuteStatement => {
             asks(parameters, 1)
         }
@@ -191,7 +193,9 @@ async fn call(
         Operation::PutItem => put_item::put_item(store, parameters).await,
         Operation::Query => query::query(store, parameters),
         Operation::Scan => scan::scan(store, parameters),
-        Operation::TransactGetItems => transact_get_items::transact_get_items(store, parameters),
+        Operation::TransactGetItems => {
+            transact_get_items::transact_get_items(store, parameters).await
+        }
         Operation::TransactWriteItems => {
             transact_write_items::transact_write_items(store, parameters).await
         }

@@ -29,6 +29,7 @@ fn config(directory: &Path) -> Config {
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
         replicas: 1,
+        arcs: 1,
     }
 }
 

@@ -1,7 +1,7 @@
 //! `TransactGetItems`: up to 100 items as they were at one moment.
 //!
-//! One view answers all of it, and a view never shows half of a transaction, so nothing is ever in
-//! conflict here.
+//! In a ring of one arc one view answers all of it, and a view never shows half of a transaction.
+//! Over several arcs a transaction that is under way may be in conflict: see `store::transactions`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use super::transact_write_items::{
     DUPLICATES, KeyProblem, constrain_operations, constrain_table_name,
 };
 use crate::store::Store;
+use crate::store::transactions::{self, Wanted};
 
 /// One read, as it was sent.
 struct Get<'j> {
@@ -41,7 +42,7 @@ struct Read<'j> {
     projection: Option<Projection>,
 }
 
-pub(super) fn transact_get_items(
+pub(super) async fn transact_get_items(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
@@ -64,12 +65,12 @@ pub(super) fn transact_get_items(
     constraints.finish()?;
 
     let reads = plan(store, gets.into_iter().flatten().collect())?;
-    let view = store.view();
+    let wanted: Vec<Wanted<'_>> = reads.iter().map(|read| (&read.table, &read.key)).collect();
+    let found = read_together(store, &wanted).await?;
     let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
     let mut out = String::from("{\"Responses\":[");
-    for (position, read) in reads.iter().enumerate() {
+    for (position, (read, found)) in reads.iter().zip(found).enumerate() {
         out.push_str(if position > 0 { ",{" } else { "{" });
-        let found = read_item(&*view, &read.table, &read.key)?;
         let size = found.as_ref().map_or(0, Item::size);
         bytes += size;
         let capacity = Capacity::of_read(size, true);
@@ -97,6 +98,19 @@ pub(super) fn transact_get_items(
     );
     out.push('}');
     Ok(out)
+}
+
+/// The items as they were at one moment.
+pub(crate) async fn read_together(
+    store: &Store,
+    wanted: &[Wanted<'_>],
+) -> Result<Vec<Option<Item>>, ApiError> {
+    if store.arc_count() == 1 {
+        let view = store.up_to_date().await?.view();
+        let read = |(table, key): &Wanted<'_>| read_item(&*view, table, key);
+        return Ok(wanted.iter().map(read).collect::<Result<_, _>>()?);
+    }
+    Box::pin(transactions::read(store, wanted)).await?.map_err(ApiError::transaction_cancelled)
 }
 
 fn read_get(member: Parameters<'_>) -> Result<Option<Get<'_>>, ApiError> {

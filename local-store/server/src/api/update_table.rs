@@ -58,7 +58,7 @@ pub(super) async fn update_table(
             let statistics = read_statistics(&*store.view(), &table)?;
             let mut out = String::from("{");
             let is_working = table.indexes.iter().any(|i| i.status != IndexStatus::Active);
-            let status = if is_working { "UPDATING" } else { "ACTIVE" };
+            let status = if is_working { "UPDATING" } else { table.status_text() };
             description_member(&mut out, "TableDescription", store, &table, statistics, status)?;
             out.push('}');
             Ok(out)

@@ -23,6 +23,7 @@ pub mod status;
 mod tests;
 pub mod transport;
 mod types;
+mod watch;
 pub mod worker;
 
 use std::collections::BTreeSet;
@@ -32,10 +33,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::errors::Fatal;
 use openraft::{Config, ServerState, SnapshotPolicy};
 use partition::mutation::{self, Mutation};
-use partition::{Catalogue, Command, Reply, View};
+use partition::{Catalogue, Command, Reply, Seat, View};
 use thiserror::Error;
 
 pub use self::forward::{decode_commands, decode_replies, encode_commands, encode_replies};
@@ -60,9 +60,6 @@ type Raft = openraft::Raft<TypeConfig, Replica>;
 /// acknowledged may or may not be on disk.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Log files beyond this size are shortened to what the state lacks, even if a peer is behind and
-/// then has to be sent a snapshot.
-const LOG_BYTES_KEPT: u64 = 256 * 1024 * 1024;
 /// Time between two tries when there is no leader, or it cannot be reached.
 const RETRY: Duration = Duration::from_millis(20);
 /// Time for the leader to answer what was forwarded to it: some slow syncs of a majority.
@@ -90,6 +87,8 @@ pub struct Settings {
     pub snapshot_part: Duration,
     /// Time for a request, with elections and forwarding, after which its outcome is unknown.
     pub request: Duration,
+    /// Arcs of the ring that the group's is one of.
+    pub arcs: u32,
 }
 
 impl Default for Settings {
@@ -101,6 +100,7 @@ impl Default for Settings {
             entries_kept: 1_000,
             snapshot_part: Duration::from_secs(30),
             request: Duration::from_secs(10),
+            arcs: 1,
         }
     }
 }
@@ -205,8 +205,10 @@ impl Node {
         let Parts { id, arc, log, home, worker, transport, clock, settings, seed, on_fatal } =
             parts;
         let describe = |error: io::Error| error.to_string();
-        let replica = Replica::open(Arc::clone(&home), Arc::clone(&worker), Arc::clone(&on_fatal))
-            .map_err(describe)?;
+        let seat = Seat { arc, arcs: settings.arcs };
+        let replica =
+            Replica::open(seat, Arc::clone(&home), Arc::clone(&worker), Arc::clone(&on_fatal))
+                .map_err(describe)?;
         clock.reach(replica.now());
         let shared = replica.shared();
         let persist_due = replica.persist_due();
@@ -225,7 +227,7 @@ impl Node {
             .map_err(|error| error.to_string())?;
         // Who answers a question has said before how it does: until then nobody would vote.
         raft.is_initialized().await.map_err(|error| error.to_string())?;
-        tokio::spawn(watch_over(raft.clone(), persist_due, log.clone(), on_fatal));
+        tokio::spawn(watch::watch_over(raft.clone(), arc, persist_due, log.clone(), on_fatal));
         let inner = Inner {
             id,
             arc,
@@ -246,6 +248,23 @@ impl Node {
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.inner.id
+    }
+
+    /// The arc that its group holds.
+    #[must_use]
+    pub fn arc(&self) -> ArcId {
+        self.inner.arc
+    }
+
+    /// Whether it believes that it leads its group.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.leader() == Some(self.inner.id)
+    }
+
+    /// Returns when an entry was applied that was not when it was last called on this receiver.
+    pub(crate) fn applied_entries(&self) -> tokio::sync::watch::Receiver<Option<u64>> {
+        self.inner.replica.applied()
     }
 
     /// A handle that does not keep the node alive.
@@ -523,41 +542,4 @@ impl From<Rejection> for Response {
             Rejection::Failed(SubmitError::Unknown(reason)) => Self::Unknown(reason),
         }
     }
-}
-
-/// Watches over a node until it ends: reports a consensus that ended by itself, as a node is never
-/// half alive, and has the state made durable when much of it is not.
-async fn watch_over(raft: Raft, due: Arc<tokio::sync::Notify>, log: NodeLog, on_fatal: OnFatal) {
-    let mut metrics = raft.metrics();
-    loop {
-        let state = metrics.borrow_watched().running_state.clone();
-        match state {
-            Ok(()) => {}
-            Err(Fatal::Stopped) => return,
-            Err(error) => return on_fatal(&format!("the consensus ended: {error}")),
-        }
-        tokio::select! {
-            biased;
-            changed = metrics.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-            }
-            () = due.notified() => {
-                if let Err(error) = make_durable(&raft, &log).await {
-                    tracing::debug!(%error, "a node ended before its state was made durable");
-                }
-            }
-        }
-    }
-}
-
-/// Has the state made durable, and the log shortened further than usual when it is large.
-async fn make_durable(raft: &Raft, log: &NodeLog) -> Result<(), Fatal<TypeConfig>> {
-    let snapshot = raft.metrics().borrow_watched().snapshot;
-    let (_, log_bytes) = log.usage();
-    if let Some(at) = snapshot.filter(|_| log_bytes > LOG_BYTES_KEPT) {
-        raft.trigger().purge_log(at.index).await?;
-    }
-    raft.trigger().snapshot().await
 }

@@ -14,7 +14,7 @@ use futures::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use partition::mutation::{self, Mutation};
-use partition::{Batch, Catalogue, Machine, Op, View, decode_entry};
+use partition::{Batch, Catalogue, Machine, Op, Seat, View, decode_entry};
 use tokio::sync::{Notify, watch};
 
 use super::OnFatal;
@@ -86,6 +86,7 @@ pub(super) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>
 
 /// The state machine of one group.
 pub struct Replica {
+    seat: Seat,
     machine: Machine,
     applied: Option<LogId>,
     membership: StoredMembership,
@@ -103,6 +104,7 @@ impl Replica {
     /// # Errors
     /// When it cannot be read, or is damaged.
     pub(super) fn open(
+        seat: Seat,
         home: Arc<dyn StorageHome>,
         worker: Arc<dyn Worker>,
         on_fatal: OnFatal,
@@ -116,7 +118,7 @@ impl Replica {
         {
             at.index = at.index.saturating_sub(1);
         }
-        let machine = Machine::open(&*view).map_err(io::Error::other)?;
+        let machine = Machine::open_in(seat, &*view).map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
             storage: RwLock::new(storage),
             catalogue: RwLock::new(Arc::clone(machine.catalogue())),
@@ -125,6 +127,7 @@ impl Replica {
         });
         let (unpersisted_bytes, persist_due) = (0, Arc::new(Notify::new()));
         Ok(Self {
+            seat,
             machine,
             applied,
             membership,
@@ -191,7 +194,7 @@ impl Replica {
     }
 
     async fn install(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
-        let (home, meta) = (Arc::clone(&self.home), meta.clone());
+        let (seat, home, meta) = (self.seat, Arc::clone(&self.home), meta.clone());
         let installed = run_on(&*self.worker, move || -> Result<_, io::Error> {
             let begun = match data {
                 SnapshotData::Received(begun) => begun,
@@ -209,7 +212,7 @@ impl Replica {
             ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&meta.last_membership)?));
             storage.apply(Batch { ops }).map_err(io::Error::other)?;
             home.adopt(&begun).map_err(io::Error::other)?;
-            let machine = Machine::open(&*storage.view()).map_err(io::Error::other)?;
+            let machine = Machine::open_in(seat, &*storage.view()).map_err(io::Error::other)?;
             Ok((storage, machine, meta))
         });
         let lost = || Err(io::Error::other("the worker has ended"));

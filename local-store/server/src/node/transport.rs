@@ -133,29 +133,30 @@ pub trait Transport: Send + Sync + 'static {
 /// The transport between nodes of one process: function calls.
 #[derive(Clone, Default)]
 pub struct LocalTransport {
-    nodes: Arc<Mutex<BTreeMap<NodeId, WeakNode>>>,
+    nodes: Arc<Mutex<BTreeMap<(NodeId, ArcId), WeakNode>>>,
 }
 
 impl LocalTransport {
     /// Makes a node reachable for the others.
     pub fn add(&self, node: &Node) {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.insert(node.id(), node.downgrade());
+        nodes.insert((node.id(), node.arc()), node.downgrade());
     }
 
     /// Makes a node unreachable.
     pub fn remove(&self, node: NodeId) {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.retain(|(id, _), _| *id != node);
     }
 
-    fn find(&self, node: NodeId) -> Option<Node> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&node)?.upgrade()
+    fn find(&self, node: NodeId, arc: ArcId) -> Option<Node> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&(node, arc))?.upgrade()
     }
 }
 
 impl Transport for LocalTransport {
     fn call(&self, message: Envelope, timeout: Duration) -> BoxFuture<Result<Response, CallError>> {
-        let node = self.find(message.to);
+        let node = self.find(message.to, message.arc);
         Box::pin(async move {
             let Some(node) = node else {
                 return Err(CallError::Unreachable(format!("node {} is not here", message.to)));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::directory::{self, FORMAT, Identity, NodeFiles, Problem};
+use super::directory::{self, Identity, NodeFiles, Problem};
 use crate::clock::Clock;
 use crate::disk::{ErrorKind, FileDisk};
 use crate::node::transport::LocalTransport;
@@ -22,35 +22,45 @@ const HEAL_RETRY: Duration = Duration::from_millis(500);
 const CLOSING_TRIES: u32 = 100;
 const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 
-/// Starts the nodes of a data directory, and begins the cluster if there is none.
+/// A node of this process: its replica of each arc, in the order of the arcs. Never empty.
+pub(super) type Replicas = Vec<Node>;
+
+/// Starts the nodes of a data directory, and begins the cluster if there is none. A new one has a
+/// ring of `arcs` arcs; one that is there keeps its own.
 pub(super) async fn start(
     data: &Path,
     replicas: u64,
+    arcs: u32,
     clock: &Arc<Clock>,
     on_fatal: &OnFatal,
-) -> Result<Vec<Node>, String> {
+) -> Result<Vec<Replicas>, String> {
     let mut files = BTreeMap::new();
     for slot in 1..=replicas {
         if let Some(opened) = open_slot(data, slot, on_fatal).await? {
             files.insert(slot, opened);
         }
     }
-    let cluster = one_cluster(files.values())?;
+    let (cluster, arcs) = one_cluster(files.values(), arcs)?;
+    let is_complete = (1..=replicas).all(|slot| files.contains_key(&slot));
     let begun = files.values().any(|files| !files.log.is_fresh());
     let transport = LocalTransport::default();
-    let mut nodes = Vec::new();
+    let mut nodes: Vec<Replicas> = Vec::new();
     let (fresh, used): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|(_, files)| files.log.is_fresh());
     for (_, files) in used {
         nodes.push(start_node(files, &transport, clock, on_fatal).await?);
     }
-    let voters: BTreeSet<NodeId> = nodes.iter().flat_map(|node| node.status().voters).collect();
+    let voters: BTreeSet<NodeId> =
+        nodes.iter().flatten().flat_map(|node| node.status().voters).collect();
     let mut missing: BTreeSet<u64> = (1..=replicas).collect();
-    for node in &nodes {
+    for node in nodes.iter().flatten() {
         missing.remove(&slot_of(node.id()));
     }
     if begun {
-        check_majority(&nodes, &voters, replicas)?;
+        for place in 0..usize::try_from(arcs).unwrap_or(0) {
+            let of_arc: Vec<&Node> = nodes.iter().filter_map(|node| node.get(place)).collect();
+            check_majority(&of_arc, replicas, is_complete)?;
+        }
     }
     for (slot, files) in fresh {
         if voters.contains(&files.identity.node) {
@@ -64,32 +74,53 @@ pub(super) async fn start(
     }
     for slot in missing {
         let incarnation = if begun { next_incarnation(&nodes, slot) } else { 0 };
-        let node = node_id(slot, incarnation);
-        let identity = Identity { format: FORMAT, cluster: cluster.clone(), node };
+        let identity = Identity::new(cluster.clone(), node_id(slot, incarnation), arcs);
         let opened = create_slot(data, slot, identity, on_fatal)?;
         nodes.push(start_node(opened, &transport, clock, on_fatal).await?);
     }
-    nodes.sort_by_key(|node| slot_of(node.id()));
-    let ring = Ring::whole(nodes.iter().map(Node::id));
-    let members: BTreeSet<NodeId> = ring.arcs().flat_map(|arc| arc.replicas.clone()).collect();
-    if begun {
-        // All of them have just started, so none leads; of those with the longest log one can.
-        let best = nodes.iter().max_by_key(|node| (node.status().last_log, node.status().term));
-        if let Some(best) = best {
-            best.stand().await;
-        }
-        tokio::spawn(heal(nodes.iter().map(Node::downgrade).collect(), members));
-    } else if let Some(first) = nodes.first() {
-        first.initialize(members).await?;
+    nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
+    let ids = nodes.iter().filter_map(|node| node.first()).map(Node::id);
+    for (place, arc) in Ring::new(arcs, ids).arcs().enumerate() {
+        let of_arc: Vec<&Node> = nodes.iter().filter_map(|node| node.get(place)).collect();
+        lead_arc(&of_arc, arc, begun, is_complete).await?;
     }
     Ok(nodes)
 }
 
-/// The cluster that all of them belong to; a new one if there are none.
-fn one_cluster<'a>(mut files: impl Iterator<Item = &'a NodeFiles>) -> Result<String, String> {
-    let Some(first) = files.next() else { return Ok(format!("{:016x}", random_seed())) };
-    let cluster = first.identity.cluster.clone();
-    match files.find(|files| files.identity.cluster != cluster) {
+/// Begins an arc's group if there is none; otherwise sees to a leader, and to its members.
+async fn lead_arc(
+    of_arc: &[&Node],
+    arc: &crate::ring::Arc,
+    begun: bool,
+    is_complete: bool,
+) -> Result<(), String> {
+    let members: BTreeSet<NodeId> = arc.replicas.iter().copied().collect();
+    let has_voters = of_arc.iter().any(|node| !node.status().voters.is_empty());
+    if begun && (has_voters || !is_complete) {
+        // All of them have just started, so none leads; of those with the longest log one can.
+        let far = |node: &&&Node| (node.status().last_log, node.status().term);
+        if let Some(best) = of_arc.iter().max_by_key(far) {
+            best.stand().await;
+        }
+        let replicas = of_arc.iter().map(|node| node.downgrade()).collect();
+        tokio::spawn(heal(replicas, members));
+    } else if let Some(first) = of_arc.iter().find(|node| arc.replicas.first() == Some(&node.id()))
+    {
+        // The first to know the members stands for election first, so the leaders are spread.
+        first.initialize(members).await?;
+    }
+    Ok(())
+}
+
+/// The cluster that all of them belong to, and its arcs; a new one if there are none.
+fn one_cluster<'a>(
+    mut files: impl Iterator<Item = &'a NodeFiles>,
+    arcs: u32,
+) -> Result<(String, u32), String> {
+    let Some(first) = files.next() else { return Ok((format!("{:016x}", random_seed()), arcs)) };
+    let of = |files: &NodeFiles| (files.identity.cluster.clone(), files.identity.arcs);
+    let cluster = of(first);
+    match files.find(|files| of(files) != cluster) {
         None => Ok(cluster),
         Some(stranger) => Err(format!(
             "node {} is of another cluster: the directories do not belong together",
@@ -100,9 +131,12 @@ fn one_cluster<'a>(mut files: impl Iterator<Item = &'a NodeFiles>) -> Result<Str
 
 /// A group goes on only with a majority of those who voted: less may lack what was acknowledged.
 /// A node that was always the slow one may not even know who votes, and alone is no majority.
-fn check_majority(nodes: &[Node], voters: &BTreeSet<NodeId>, replicas: u64) -> Result<(), String> {
+fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(), String> {
+    let voters: BTreeSet<NodeId> = nodes.iter().flat_map(|node| node.status().voters).collect();
     let here = nodes.iter().filter(|node| voters.contains(&node.id())).count();
-    if 2 * here > voters.len() {
+    // A cluster that died while it was begun has groups whose voters not one node knows: nothing was
+    // ever written to them, and they begin now.
+    if 2 * here > voters.len() || (voters.is_empty() && is_complete) {
         return Ok(());
     }
     let (left, all) = if voters.is_empty() {
@@ -179,8 +213,8 @@ pub(super) fn create_slot(
 }
 
 /// One more than every incarnation of the slot that the others know of.
-fn next_incarnation(nodes: &[Node], slot: u64) -> u64 {
-    let statuses = nodes.iter().map(Node::status);
+fn next_incarnation(nodes: &[Replicas], slot: u64) -> u64 {
+    let statuses = nodes.iter().flatten().map(Node::status);
     let known = statuses.flat_map(|status| [status.voters, status.learners].concat());
     let of_slot = known.filter(|node| slot_of(*node) == slot);
     of_slot.map(incarnation_of).max().map_or(1, |highest| highest + 1)
@@ -191,23 +225,27 @@ async fn start_node(
     transport: &LocalTransport,
     clock: &Arc<Clock>,
     on_fatal: &OnFatal,
-) -> Result<Node, String> {
-    let id = files.identity.node;
-    let node = Node::start(Parts {
-        id,
-        arc: ArcId::WHOLE,
-        log: files.log,
-        home: files.home,
-        worker: files.worker,
-        transport: Arc::new(transport.clone()),
-        clock: Arc::clone(clock),
-        settings: Settings::default(),
-        seed: random_seed() ^ id,
-        on_fatal: Arc::clone(on_fatal),
-    })
-    .await?;
-    transport.add(&node);
-    Ok(node)
+) -> Result<Replicas, String> {
+    let (id, arcs) = (files.identity.node, files.identity.arcs);
+    let mut replicas = Replicas::new();
+    for (arc, home) in (0..arcs).map(ArcId).zip(files.homes) {
+        let replica = Node::start(Parts {
+            id,
+            arc,
+            log: files.log.clone(),
+            home,
+            worker: Arc::clone(&files.worker),
+            transport: Arc::new(transport.clone()),
+            clock: Arc::clone(clock),
+            settings: Settings { arcs, ..Settings::default() },
+            seed: random_seed() ^ id ^ u64::from(arc.0),
+            on_fatal: Arc::clone(on_fatal),
+        })
+        .await?;
+        transport.add(&replica);
+        replicas.push(replica);
+    }
+    Ok(replicas)
 }
 
 /// Sees to it that the members of the group are these nodes: a rebuilt one is filled, then takes the

@@ -5,7 +5,7 @@
 //! node-2/lock        held while a process uses the directory
 //! node-2/identity    which cluster and which node this is; never changed
 //! node-2/log/        the log of the node
-//! node-2/arc-0/      the state of its replica of an arc
+//! node-2/arc-0/      the state of its replica of the first arc; arc-1/ and so on of the others
 //! ```
 //!
 //! A damaged directory is never served and never repaired: it is renamed, with the reason in it, and
@@ -42,16 +42,38 @@ pub(crate) struct Identity {
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,
+    /// Arcs of the cluster's ring. Directories of older programs have one and do not say so.
+    #[serde(default = "one_arc")]
+    pub(crate) arcs: u32,
 }
 
-/// The format that this program reads and writes.
-pub(crate) const FORMAT: u32 = 1;
+fn one_arc() -> u32 {
+    1
+}
+
+/// The format of a directory with one arc, which older programs read, too.
+const FORMAT_ONE_ARC: u32 = 1;
+/// The format of a directory with several arcs.
+const FORMAT_ARCS: u32 = 2;
+
+impl Identity {
+    /// Who a new directory belongs to.
+    pub(crate) fn new(cluster: String, node: NodeId, arcs: u32) -> Self {
+        Self { format: format_of(arcs), cluster, node, arcs }
+    }
+}
+
+fn format_of(arcs: u32) -> u32 {
+    if arcs == 1 { FORMAT_ONE_ARC } else { FORMAT_ARCS }
+}
 
 /// A node's directory whose files were found right.
 pub(crate) struct NodeFiles {
     pub(crate) identity: Identity,
     pub(crate) log: NodeLog,
-    pub(crate) home: Arc<dyn StorageHome>,
+    /// For each arc, in their order, where its state is.
+    pub(crate) homes: Vec<Arc<dyn StorageHome>>,
+    /// Does the blocking work on the states.
     pub(crate) worker: Arc<dyn Worker>,
 }
 
@@ -101,9 +123,10 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
     };
     let identity: Identity = serde_json::from_slice(&text)
         .map_err(|error| Problem::Damaged(format!("`{}`: {error}", path.display())))?;
-    if identity.format != FORMAT {
+    if identity.format != format_of(identity.arcs) {
         return Err(Problem::Other(format!(
-            "`{}` has format {}; this program reads format {FORMAT}: use the version that wrote it",
+            "`{}` has format {}; this program reads the formats {FORMAT_ONE_ARC} and {FORMAT_ARCS}: \
+             use the version that wrote it",
             directory.display(),
             identity.format
         )));
@@ -139,10 +162,14 @@ pub(crate) fn open(
         Ok(Arc::new(ThreadWorker::start(&name).map_err(|e| other(&e))?))
     };
     let log = NodeLog::open(log, start("log")?, Arc::clone(on_fatal))?;
-    let home = FjallHome::new(disk.path().join(ArcId::WHOLE.to_string()))?;
-    // Opened once to see whether it can be: the node opens it for good.
-    drop(home.open()?);
-    Ok(NodeFiles { identity, log, home: Arc::new(home), worker: start("state")? })
+    let mut homes: Vec<Arc<dyn StorageHome>> = Vec::new();
+    for arc in (0..identity.arcs).map(ArcId) {
+        let home = FjallHome::new(disk.path().join(arc.to_string()))?;
+        // Opened once to see whether it can be: the node opens it for good.
+        drop(home.open()?);
+        homes.push(Arc::new(home));
+    }
+    Ok(NodeFiles { identity, log, homes, worker: start("state")? })
 }
 
 /// The names of the directories of a slot that were set aside, in order.
@@ -183,8 +210,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("node-2");
         assert!(matches!(read_identity(&directory), Ok(None)));
-        let identity = Identity { format: FORMAT, cluster: "c".to_owned(), node: 258 };
-        write_identity(&directory, &identity).unwrap();
+        for arcs in [1, 3] {
+            let identity = Identity::new("c".to_owned(), 258, arcs);
+            write_identity(&directory, &identity).unwrap();
+            assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
+        }
+        // As a program wrote it that knew no arcs.
+        let before = r#"{"format":1,"cluster":"c","node":258}"#;
+        fs::write(directory.join(IDENTITY), before).unwrap();
+        let identity = Identity::new("c".to_owned(), 258, 1);
         assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
         write_identity(&directory, &Identity { format: 9, ..identity }).unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Other(_))));

@@ -107,6 +107,7 @@ async fn open(directory: &Path) -> Store {
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
         replicas: 1,
+        arcs: 1,
     };
     Store::open(config, Box::new(|reason| panic!("{reason}"))).await.unwrap()
 }

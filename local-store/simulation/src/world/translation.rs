@@ -138,7 +138,8 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
                 CancellationReason::Invalid(text) => Some(text),
                 CancellationReason::None
                 | CancellationReason::ConditionFailed { .. }
-                | CancellationReason::DuplicateItem => None,
+                | CancellationReason::DuplicateItem
+                | CancellationReason::Conflict => None,
             });
             invalid.map_or(Ok(Answer::Cancelled), |text| Err(Failure::Defect(text)))
         }

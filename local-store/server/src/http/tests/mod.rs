@@ -38,6 +38,7 @@ impl Server {
             region: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
             replicas: 1,
+            arcs: 1,
         };
         let store = Store::open(config, Box::new(|reason| panic!("{reason}"))).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

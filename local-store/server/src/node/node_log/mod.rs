@@ -134,6 +134,18 @@ impl NodeLog {
         (state.syncs, state.log_bytes)
     }
 
+    /// Whether it is this group's oldest entry that the files cannot be shortened beyond, while
+    /// there are other groups.
+    #[must_use]
+    pub fn is_held_by(&self, arc: ArcId) -> bool {
+        let state = self.shared.lock();
+        let oldest = |group: &Group| group.oldest_position();
+        let first = state.groups.values().filter_map(oldest).min();
+        state.groups.len() > 1
+            && first.is_some()
+            && state.groups.get(&arc).and_then(oldest) == first
+    }
+
     /// Queues records of a group, and what to do when they are durable.
     fn write(
         &self,

@@ -38,7 +38,13 @@ impl StoreBuilder<TypeConfig, GroupLog, Replica> for Builder {
     async fn build(&self) -> Result<((), GroupLog, Replica), StorageError<TypeConfig>> {
         let log = open(&SimulatedDisk::new(), 64 * 1024).group(ARC);
         let worker = Arc::new(TaskWorker::start(Duration::ZERO));
-        let replica = Replica::open(Arc::new(MemoryHome::default()), worker, die()).unwrap();
+        let replica = Replica::open(
+            partition::Seat::default(),
+            Arc::new(MemoryHome::default()),
+            worker,
+            die(),
+        )
+        .unwrap();
         Ok(((), log, replica))
     }
 }

@@ -24,11 +24,12 @@ use tokio::task::JoinSet;
 
 use self::attendant::{Attendant, Invited};
 use super::cluster;
-use super::directory::{FORMAT, Identity, NodeFiles};
+use super::directory::{Identity, NodeFiles};
 use crate::clock::Clock;
 use crate::node::status::{Role, Status};
 use crate::node::{
-    Node, NodeId, OnFatal, Parts, Settings, incarnation_of, node_id, random_seed, slot_of,
+    Node, NodeId, OnFatal, Parts, Settings, StorageHome, incarnation_of, node_id, random_seed,
+    slot_of,
 };
 use crate::peer::{
     self, Answer, ClockState, ClusterSecret, Invitation, Local, PeerIdentity, Peers, Question, Who,
@@ -157,9 +158,21 @@ async fn open_files(
     Ok(Some(files))
 }
 
+/// Where the state of a node with one arc is.
+fn only_home(files: &NodeFiles) -> Result<Arc<dyn StorageHome>, String> {
+    match &files.homes[..] {
+        [home] => Ok(Arc::clone(home)),
+        several => Err(format!(
+            "the directory has {} arcs, and a node in a process of its own has one today: run all \
+             nodes in one process",
+            several.len()
+        )),
+    }
+}
+
 /// Whether the state of a node holds nothing.
 fn is_empty(files: &NodeFiles) -> Result<bool, String> {
-    let state = files.home.open().map_err(|error| error.to_string())?;
+    let state = only_home(files)?.open().map_err(|error| error.to_string())?;
     let mut is_empty = true;
     let mut visit = |_: &[u8], _: &[u8]| {
         is_empty = false;
@@ -186,11 +199,12 @@ impl Begin<'_> {
     async fn start_node(&self, files: NodeFiles) -> Result<Node, String> {
         let id = files.identity.node;
         let identity = identity_of(&files.identity);
+        let home = only_home(&files)?;
         let node = Node::start(Parts {
             id,
             arc: ArcId::WHOLE,
             log: files.log,
-            home: files.home,
+            home,
             worker: files.worker,
             transport: Arc::new(Arc::clone(&self.peers)),
             clock: Arc::clone(self.clock),
@@ -281,7 +295,7 @@ impl Begin<'_> {
     fn found(&self) -> Result<NodeFiles, String> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
-        let identity = Identity { format: FORMAT, cluster: new_cluster()?, node };
+        let identity = Identity::new(new_cluster()?, node, 1);
         cluster::create_slot(&self.data, self.local.slot, identity, self.on_fatal)
     }
 
@@ -349,7 +363,7 @@ impl Begin<'_> {
             cluster::set_aside(&self.data, self.local.slot, "it holds nothing")?;
         }
         let PeerIdentity { cluster, node } = invitation.identity.clone();
-        let identity = Identity { format: FORMAT, cluster, node };
+        let identity = Identity::new(cluster, node, 1);
         cluster::create_slot(&self.data, self.local.slot, identity, self.on_fatal)
     }
 

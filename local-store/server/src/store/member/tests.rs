@@ -55,6 +55,7 @@ impl Trio {
             region: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
             replicas: 3,
+            arcs: 1,
         };
         let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
         Store::open_member(config, member, on_fatal).await.map_err(|error| error.to_string())

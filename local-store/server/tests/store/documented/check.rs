@@ -101,6 +101,8 @@ impl Play<'_> {
                 all_attributes: false,
                 count_only: false,
             };
+            let settled = self.store.indexes_settled().await;
+            settled.map_err(|error| TestCaseError::fail(error.to_string()))?;
             self.scan(&all, None).await?;
             stream::check(self, table).await?;
         }
@@ -108,6 +110,11 @@ impl Play<'_> {
     }
 
     async fn carry_out(&mut self, operation: &Operation) -> Outcome {
+        // Over several arcs the indexes follow, and the model's do so at once.
+        self.store
+            .indexes_settled()
+            .await
+            .map_err(|error| TestCaseError::fail(error.to_string()))?;
         match operation {
             Operation::Write(write, returns) => self.write(write, *returns).await,
             Operation::Get { table, key, projection, consistent } => {

@@ -40,22 +40,33 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 
-async fn open(directory: &Path) -> Store {
+async fn open(directory: &Path, arcs: u32) -> Store {
     let config = StoreConfig {
         directory: directory.to_path_buf(),
         region: "us-east-1".to_owned(),
         account: "000000000000".to_owned(),
         replicas: 1,
+        arcs,
     };
     Store::open(config, Box::new(|reason| panic!("{reason}"))).await.unwrap()
 }
 
 #[test]
 fn the_store_does_what_is_documented() {
+    check_store(1, setting("OPERATIONS", OPERATIONS));
+}
+
+/// The same over several arcs, where tables, indexes and transactions are spread.
+#[test]
+fn a_ring_of_three_arcs_does_what_is_documented() {
+    check_store(3, setting("OPERATIONS", OPERATIONS) / 5);
+}
+
+fn check_store(arcs: u32, operations: u64) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let store = runtime.block_on(open(directory.path()));
-    let (operations, seed) = (setting("OPERATIONS", OPERATIONS), setting("SEED", 0));
+    let store = runtime.block_on(open(directory.path(), arcs));
+    let seed = setting("SEED", 0);
     let (done, histories) = (AtomicU64::new(0), AtomicU64::new(0));
     // The number of the first thread that met a failure, beginning with 1; the others stop.
     let failed = AtomicU64::new(0);

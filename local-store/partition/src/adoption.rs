@@ -1,0 +1,116 @@
+//! How an arc comes to know a table that the first arc has created or changed.
+//!
+//! The table is adopted as the first arc has it, under a version that grows with each change, so a
+//! command that is repeated, late or out of order changes nothing. What is carried out step by step
+//! (TTL, indexes) each arc carries out for its own items.
+
+use model::EpochMillis;
+
+use crate::index::{IndexStatus, SecondaryIndex};
+use crate::placement::ArcId;
+use crate::stream::{self, Sequence};
+use crate::table::{Table, even_partitions, partitions_in};
+use crate::time_to_live::TimeToLive;
+
+/// A new table as an arc has it: with its own partitions, and nothing in them.
+pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: EpochMillis) -> Table {
+    let count = u32::try_from(definition.placement.stretches.len()).unwrap_or(u32::MAX);
+    let partitions = partitions_in(&definition.placement, arc, even_partitions(count));
+    let mut table = Table {
+        next_partition: arc.first_number() + u32::try_from(partitions.len()).unwrap_or(u32::MAX),
+        partitions,
+        streams: Vec::new(),
+        next_shard: arc.first_number(),
+        time_to_live: TimeToLive::Disabled,
+        indexes: Vec::new(),
+        ..definition.clone()
+    };
+    table.indexes = definition
+        .indexes
+        .iter()
+        .filter(|index| index.status != IndexStatus::Deleting)
+        // There is nothing to build it from.
+        .map(|index| SecondaryIndex { status: IndexStatus::Active, ..index.clone() })
+        .collect();
+    if let Some(attribute) = definition.time_to_live.indexed_attribute() {
+        table.time_to_live = TimeToLive::Enabled { attribute: attribute.to_owned() };
+    }
+    follow_stream(&mut table, definition, sequence, now);
+    table
+}
+
+/// Brings a table to the version of its definition. `None` when it cannot be yet: what was decided
+/// before is still being carried out here, so it has to be tried again later.
+pub(crate) fn follow(
+    own: &Table,
+    definition: &Table,
+    sequence: Sequence,
+    now: EpochMillis,
+) -> Option<Table> {
+    let mut table = own.clone();
+    if own.placement.version >= definition.placement.version {
+        return Some(table);
+    }
+    table.placement.version = definition.placement.version;
+    table.billing = definition.billing;
+    table.deletion_protection = definition.deletion_protection;
+    table.options = definition.options.clone();
+    follow_stream(&mut table, definition, sequence, now);
+    follow_indexes(&mut table, definition);
+    table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live)?;
+    Some(table)
+}
+
+fn follow_stream(table: &mut Table, definition: &Table, sequence: Sequence, now: EpochMillis) {
+    let label = |table: &Table| table.enabled_stream().map(|stream| stream.label.clone());
+    let (current, wanted) = (label(table), label(definition));
+    if current == wanted {
+        return;
+    }
+    if current.is_some() {
+        stream::disable(table, sequence, now);
+    }
+    if let Some(wanted) = definition.enabled_stream() {
+        stream::enable(table, wanted.label.clone(), wanted.view_type, sequence, now);
+        // It is one stream, whatever arc a part of it is in.
+        if let Some(own) = table.streams.last_mut() {
+            own.created_at = wanted.created_at;
+        }
+    }
+}
+
+fn follow_indexes(table: &mut Table, definition: &Table) {
+    for index in &mut table.indexes {
+        let wanted = definition.indexes.iter().find(|wanted| wanted.number == index.number);
+        match wanted {
+            Some(wanted) if wanted.status != IndexStatus::Deleting => {
+                index.definition = wanted.definition.clone();
+            }
+            _ => index.status = IndexStatus::Deleting,
+        }
+    }
+    for wanted in &definition.indexes {
+        let is_new = wanted.number.0 >= table.next_index;
+        if is_new && wanted.status != IndexStatus::Deleting {
+            let status = IndexStatus::Creating { cursor: None };
+            table.indexes.push(SecondaryIndex { status, ..wanted.clone() });
+        }
+    }
+    table.next_index = table.next_index.max(definition.next_index);
+}
+
+fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive) -> Option<TimeToLive> {
+    let next = match (own, definition.indexed_attribute()) {
+        (_, Some(wanted)) if own.indexed_attribute() == Some(wanted) => own.clone(),
+        (TimeToLive::Disabled, Some(wanted)) => {
+            TimeToLive::Enabling { attribute: wanted.to_owned(), cursor: None }
+        }
+        // The entries of the attribute before have to go first.
+        (_, Some(_)) => return None,
+        (TimeToLive::Enabling { attribute, .. } | TimeToLive::Enabled { attribute }, None) => {
+            TimeToLive::Disabling { attribute: attribute.clone() }
+        }
+        (TimeToLive::Disabled | TimeToLive::Disabling { .. }, None) => own.clone(),
+    };
+    Some(next)
+}

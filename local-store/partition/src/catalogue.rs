@@ -1,0 +1,102 @@
+//! All tables: as one arc knows them, or of all arcs together.
+//!
+//! It only holds and merges; what changes a table is in `machine` and `adoption`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::index::IndexStatus;
+use crate::table::{Table, TableId};
+use crate::time_to_live::TimeToLive;
+
+/// All tables, by id and by name. A shared copy never changes.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    tables: BTreeMap<TableId, Arc<Table>>,
+    names: BTreeMap<String, TableId>,
+}
+
+impl Catalogue {
+    /// The table with a name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Arc<Table>> {
+        self.names.get(name).and_then(|id| self.tables.get(id))
+    }
+
+    /// The table with an id.
+    #[must_use]
+    pub fn get(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.tables.get(&id)
+    }
+
+    /// Every table, by name.
+    pub fn by_name(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.names.values().filter_map(|id| self.tables.get(id))
+    }
+
+    /// Every table, by id: in one arc of several also one whose name belongs to a newer one.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.tables.values()
+    }
+
+    pub(crate) fn put(&mut self, table: Table) {
+        self.names.insert(table.name.clone(), table.id);
+        self.tables.insert(table.id, Arc::new(table));
+    }
+
+    pub(crate) fn remove(&mut self, id: TableId) {
+        if let Some(table) = self.tables.remove(&id)
+            && self.names.get(&table.name) == Some(&id)
+        {
+            self.names.remove(&table.name);
+        }
+    }
+
+    /// The tables of a ring from what each of its arcs knows, the first arc first. That one decides
+    /// which tables there are; from the others come their partitions, their shards, and how far they
+    /// have carried out what was decided.
+    #[must_use]
+    pub fn merge(arcs: &[Arc<Self>]) -> Self {
+        let Some((first, others)) = arcs.split_first() else { return Self::default() };
+        let mut merged = Self { names: first.names.clone(), ..Self::default() };
+        for (id, table) in &first.tables {
+            let mut whole = Table::clone(table);
+            for part in others.iter().map(|arc| arc.tables.get(id)) {
+                match part {
+                    Some(part) => add_part(&mut whole, part),
+                    None => whole.is_behind = true,
+                }
+            }
+            whole.partitions.sort_by_key(|partition| partition.first_token);
+            for stream in &mut whole.streams {
+                stream.shards.sort_by_key(|shard| (shard.opened_at, shard.number));
+            }
+            merged.tables.insert(*id, Arc::new(whole));
+        }
+        merged
+    }
+}
+
+fn add_part(whole: &mut Table, part: &Table) {
+    whole.is_behind |= part.placement.version < whole.placement.version;
+    whole.partitions.extend(part.partitions.iter().cloned());
+    for stream in &mut whole.streams {
+        if let Some(own) = part.stream(&stream.label) {
+            stream.shards.extend(own.shards.iter().cloned());
+        }
+    }
+    // What is under way anywhere is under way.
+    if matches!(part.time_to_live, TimeToLive::Enabling { .. } | TimeToLive::Disabling { .. }) {
+        whole.time_to_live = part.time_to_live.clone();
+    }
+    for index in &part.indexes {
+        match whole.indexes.iter_mut().find(|known| known.number == index.number) {
+            Some(known) if known.status == IndexStatus::Active => {
+                known.status = index.status.clone();
+            }
+            Some(_) => {}
+            // The first arc has removed its entries already.
+            None => whole.indexes.push(index.clone()),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Keys: `[12] arc:u32 number:u64`, whose value is a change that waits for its way to that arc;
+//! `[13] arc:u32`, whose value says how far this arc's changes for that one have come; and
+//! `[14] arc:u32`, whose value is the number of the last change that came from that arc.
+//!
+//! What the changes are stands in the module `outbox`.
+
+use std::ops::ControlFlow;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Family, decode_value, encode_value};
+use crate::outbox::Delivery;
+use crate::placement::ArcId;
+use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+
+/// How far the changes for one arc have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// The number of the last change that was put in; 0 before the first.
+    pub(crate) last: u64,
+    /// Up to this number, inclusive, they have been acknowledged.
+    pub(crate) acknowledged: u64,
+}
+
+fn of_arc(family: Family, arc: ArcId) -> Vec<u8> {
+    let mut key = vec![family as u8];
+    key.extend_from_slice(&arc.0.to_be_bytes());
+    key
+}
+
+fn entry_key(to: ArcId, number: u64) -> Vec<u8> {
+    let mut key = of_arc(Family::Outbox, to);
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+pub(crate) fn read_progress(view: &dyn View, to: ArcId) -> Result<Progress, ReadError> {
+    let found = view.get(&of_arc(Family::OutboxProgress, to))?;
+    found.map_or(Ok(Progress::default()), |value| decode_value(&value))
+}
+
+pub(crate) fn write_progress(
+    overlay: &mut Overlay<'_>,
+    to: ArcId,
+    progress: Progress,
+) -> Result<(), ReadError> {
+    overlay.put(of_arc(Family::OutboxProgress, to), encode_value(&progress)?);
+    Ok(())
+}
+
+pub(crate) fn write(
+    overlay: &mut Overlay<'_>,
+    to: ArcId,
+    number: u64,
+    delivery: &Delivery,
+) -> Result<(), ReadError> {
+    overlay.put(entry_key(to, number), encode_value(delivery)?);
+    Ok(())
+}
+
+pub(crate) fn delete(overlay: &mut Overlay<'_>, to: ArcId, number: u64) {
+    overlay.delete(entry_key(to, number));
+}
+
+/// The changes for an arc behind a number (exclusive), in their order: at most `limit` of them and
+/// about `bytes_max`, at least one if there is one.
+pub(crate) fn read_behind(
+    view: &dyn View,
+    to: ArcId,
+    number: u64,
+    limit: usize,
+    bytes_max: usize,
+) -> Result<Vec<Delivery>, ReadError> {
+    let from = entry_key(to, number.saturating_add(1));
+    let end = end_of_prefix(&of_arc(Family::Outbox, to));
+    let (mut found, mut bytes) = (Ok(Vec::new()), 0);
+    view.scan(&from, &end, false, &mut |_, value| {
+        let Ok(deliveries) = &mut found else { return ControlFlow::Break(()) };
+        if deliveries.len() == limit || bytes >= bytes_max {
+            return ControlFlow::Break(());
+        }
+        bytes += value.len();
+        match decode_value(value) {
+            Ok(delivery) => deliveries.push(delivery),
+            Err(error) => found = Err(error),
+        }
+        ControlFlow::Continue(())
+    })?;
+    found
+}
+
+/// The number of the last change that came from an arc.
+pub(crate) fn read_received(view: &dyn View, from: ArcId) -> Result<u64, ReadError> {
+    let found = view.get(&of_arc(Family::Inbox, from))?;
+    found.map_or(Ok(0), |value| decode_value(&value))
+}
+
+pub(crate) fn write_received(
+    overlay: &mut Overlay<'_>,
+    from: ArcId,
+    number: u64,
+) -> Result<(), ReadError> {
+    overlay.put(of_arc(Family::Inbox, from), encode_value(&number)?);
+    Ok(())
+}

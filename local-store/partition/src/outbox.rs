@@ -1,0 +1,200 @@
+//! The way of an index entry to another arc than its item's: an outbox here, an inbox there.
+//!
+//! A write leaves the changes of entries that lie elsewhere in its own batch, numbered without gaps
+//! for each arc. A deliverer (see the server) takes them from the front to their arc and trims what
+//! was acknowledged. The receiving machine takes number *n + 1* after *n* and nothing else, so a
+//! delivery that is repeated, late or out of order changes nothing and loses nothing.
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalogue::Catalogue;
+use crate::command::Reply;
+use crate::index::{IndexNumber, IndexStatus};
+use crate::keys::outbox::{self, Progress};
+use crate::keys::{index_statistics, item};
+use crate::placement::{ARCS_MAX, ArcId};
+use crate::storage::{Overlay, ReadError, View};
+use crate::table::TableId;
+
+/// Changes that one delivery has at most, and about how many bytes.
+const DELIVERIES_MAX: usize = 500;
+const DELIVERY_BYTES_MAX: usize = 1024 * 1024;
+
+/// What becomes of one entry of an index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// Of which table.
+    pub table: TableId,
+    /// Of which index.
+    pub index: IndexNumber,
+    /// Where the entry is: its key in the storage.
+    pub key: Vec<u8>,
+    /// What it holds now; `None` when it is gone.
+    pub entry: Option<Vec<u8>>,
+}
+
+/// Changes from one arc for another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parcel {
+    /// Where they come from.
+    pub from: ArcId,
+    /// The number of the first of them; the others follow it without gaps.
+    pub first: u64,
+    /// In their order.
+    pub deliveries: Vec<Delivery>,
+}
+
+impl Parcel {
+    /// The number of the last change in it.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.first.saturating_add(self.deliveries.len() as u64).saturating_sub(1)
+    }
+}
+
+/// Leaves a change for another arc.
+pub(crate) fn push(
+    overlay: &mut Overlay<'_>,
+    to: ArcId,
+    delivery: &Delivery,
+) -> Result<(), ReadError> {
+    let mut progress = outbox::read_progress(overlay, to)?;
+    progress.last += 1;
+    outbox::write(overlay, to, progress.last, delivery)?;
+    outbox::write_progress(overlay, to, progress)
+}
+
+/// The next changes that this arc has for another.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn read_parcel(view: &dyn View, from: ArcId, to: ArcId) -> Result<Option<Parcel>, ReadError> {
+    let Progress { last, acknowledged } = outbox::read_progress(view, to)?;
+    if last == acknowledged {
+        return Ok(None);
+    }
+    let deliveries =
+        outbox::read_behind(view, to, acknowledged, DELIVERIES_MAX, DELIVERY_BYTES_MAX)?;
+    Ok(Some(Parcel { from, first: acknowledged + 1, deliveries }))
+}
+
+/// The arcs that this one has changes for.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn find_recipients(view: &dyn View, arcs: u32) -> Result<Vec<ArcId>, ReadError> {
+    let mut found = Vec::new();
+    for to in (0..arcs.min(ARCS_MAX)).map(ArcId) {
+        let progress = outbox::read_progress(view, to)?;
+        if progress.last > progress.acknowledged {
+            found.push(to);
+        }
+    }
+    Ok(found)
+}
+
+/// For each arc, the number of the last change that is on its way; arcs with none are left out.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn under_way(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, u64)>, ReadError> {
+    let mut found = Vec::new();
+    for to in find_recipients(view, arcs)? {
+        found.push((to, outbox::read_progress(view, to)?.last));
+    }
+    Ok(found)
+}
+
+/// Whether everything up to these numbers has been acknowledged.
+///
+/// # Errors
+/// When the storage cannot be read.
+pub fn has_arrived(view: &dyn View, numbers: &[(ArcId, u64)]) -> Result<bool, ReadError> {
+    for (to, number) in numbers {
+        if outbox::read_progress(view, *to)?.acknowledged < *number {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Forgets the changes for an arc up to a number (inclusive), which it has acknowledged.
+pub(crate) fn trim(overlay: &mut Overlay<'_>, to: ArcId, upto: u64) -> Result<Reply, ReadError> {
+    let mut progress = outbox::read_progress(overlay, to)?;
+    let upto = upto.min(progress.last);
+    for number in progress.acknowledged + 1..=upto {
+        outbox::delete(overlay, to, number);
+    }
+    if upto > progress.acknowledged {
+        progress.acknowledged = upto;
+        outbox::write_progress(overlay, to, progress)?;
+    }
+    Ok(Reply::Done { more: progress.last > progress.acknowledged })
+}
+
+/// What an arc makes of a change that was brought to it.
+enum Verdict {
+    /// The index is kept here.
+    Take,
+    /// The table or the index is gone.
+    Drop,
+    /// The index is not known here yet.
+    TooEarly,
+}
+
+fn judge(catalogue: &Catalogue, delivery: &Delivery) -> Verdict {
+    // An item exists only after every arc had its table, so a table that is not here was deleted.
+    let Some(table) = catalogue.get(delivery.table) else { return Verdict::Drop };
+    match table.indexes.iter().find(|index| index.number == delivery.index) {
+        Some(index) if index.status != IndexStatus::Deleting => Verdict::Take,
+        None if delivery.index.0 >= table.next_index => Verdict::TooEarly,
+        Some(_) | None => Verdict::Drop,
+    }
+}
+
+/// Takes in what follows what came from that arc before. Tells how far that is now.
+pub(crate) fn receive(
+    overlay: &mut Overlay<'_>,
+    catalogue: &Catalogue,
+    parcel: Parcel,
+) -> Result<Reply, ReadError> {
+    let known = outbox::read_received(overlay, parcel.from)?;
+    let mut received = known;
+    for (number, delivery) in (parcel.first..).zip(parcel.deliveries) {
+        if number <= received {
+            continue;
+        }
+        if number > received + 1 {
+            break;
+        }
+        match judge(catalogue, &delivery) {
+            Verdict::Take => take(overlay, delivery)?,
+            Verdict::Drop => {}
+            Verdict::TooEarly => break,
+        }
+        received = number;
+    }
+    if received > known {
+        outbox::write_received(overlay, parcel.from, received)?;
+    }
+    Ok(Reply::Received { upto: received })
+}
+
+fn take(overlay: &mut Overlay<'_>, delivery: Delivery) -> Result<(), ReadError> {
+    let Delivery { table, index, key, entry } = delivery;
+    let bytes = |value: &[u8]| -> Result<u64, ReadError> {
+        Ok(u64::try_from(item::decode_value(value)?.size()).unwrap_or(u64::MAX))
+    };
+    let before = overlay.get(&key)?.as_deref().map(bytes).transpose()?;
+    let after = entry.as_deref().map(bytes).transpose()?;
+    let mut statistics = index_statistics::read(overlay, table, index)?;
+    let count = |bytes: Option<u64>| u64::from(bytes.is_some());
+    statistics.items = (statistics.items + count(after)).saturating_sub(count(before));
+    statistics.bytes = (statistics.bytes + after.unwrap_or(0)).saturating_sub(before.unwrap_or(0));
+    index_statistics::write(overlay, table, index, &statistics)?;
+    match entry {
+        Some(entry) => overlay.put(key, entry),
+        None => overlay.delete(key),
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Which arc of a ring holds which part of a table.
+//!
+//! An arc is one consensus group: one log, one machine. A table is cut into stretches of tokens when
+//! it is created, one for each partition that it begins with, and the arcs take the stretches in
+//! turn. A partition lies wholly in one arc and so do the two that it is split into, so a stream
+//! shard is fed by one log. What a table is (its definition) is decided in the first arc; the other
+//! arcs adopt it, version by version. See `docs/decisions/0007-several-arcs.md`.
+
+use std::fmt;
+
+use model::Token;
+use serde::{Deserialize, Serialize};
+
+use crate::table::TableId;
+
+/// Arcs of a ring at most: each costs every node a state of its own, and more than a machine has
+/// cores bring nothing.
+pub const ARCS_MAX: u32 = 16;
+/// Numbers of partitions and shards that each arc gives out: arc 2 counts from 200,000,000, so that
+/// no two arcs give the same number.
+const NUMBERS_PER_ARC: u32 = 100_000_000;
+
+/// A consensus group: the data of one arc of the ring.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct ArcId(pub u32);
+
+impl ArcId {
+    /// The first arc, which decides what the tables are; it holds everything when it is the only one.
+    pub const FIRST: Self = Self(0);
+    /// The arc that holds everything while a ring has one.
+    pub const WHOLE: Self = Self::FIRST;
+
+    /// The first number that the arc gives a partition or a shard.
+    pub(crate) fn first_number(self) -> u32 {
+        self.0.saturating_mul(NUMBERS_PER_ARC)
+    }
+
+    /// The arc that gave a partition or a shard its number.
+    #[must_use]
+    pub fn of_number(number: u32) -> Self {
+        Self(number / NUMBERS_PER_ARC)
+    }
+}
+
+impl fmt::Display for ArcId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "arc-{}", self.0)
+    }
+}
+
+/// Which arc a machine is, and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The arc.
+    pub arc: ArcId,
+    /// Arcs of the ring: 1 to [`ARCS_MAX`].
+    pub arcs: u32,
+}
+
+impl Default for Seat {
+    /// The only arc of its ring.
+    fn default() -> Self {
+        Self { arc: ArcId::FIRST, arcs: 1 }
+    }
+}
+
+/// Tokens of a table that lie in one arc: from the first to the next stretch's first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// Where it begins, inclusive.
+    pub first: Token,
+    /// Where it is.
+    pub arc: ArcId,
+}
+
+/// Where a table is. The default is a table that lies wholly in the first arc.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The version of the definition, which grows with each change; always 0 in a ring of one arc.
+    pub version: u64,
+    /// By their first tokens, the first of which is 0; empty when all of it is in the first arc.
+    pub stretches: Vec<Stretch>,
+}
+
+impl Placement {
+    /// Deals the partitions of a new table out to the arcs, to a different one first for each table.
+    pub(crate) fn deal(table: TableId, firsts: impl Iterator<Item = Token>, arcs: u32) -> Self {
+        if arcs <= 1 {
+            return Self::default();
+        }
+        let arc = |number: u64| u32::try_from((table.0.wrapping_add(number)) % u64::from(arcs));
+        let stretch = |(number, first)| Stretch { first, arc: ArcId(arc(number).unwrap_or(0)) };
+        Self { version: 1, stretches: (0..).zip(firsts).map(stretch).collect() }
+    }
+
+    /// The arc that a token lies in.
+    #[must_use]
+    pub fn arc_of(&self, token: Token) -> ArcId {
+        self.stretch_of(token).map_or(ArcId::FIRST, |stretch| stretch.arc)
+    }
+
+    fn stretch_of(&self, token: Token) -> Option<&Stretch> {
+        let next = self.stretches.partition_point(|stretch| stretch.first <= token);
+        self.stretches.get(next.checked_sub(1)?)
+    }
+
+    /// The last token, inclusive, of the stretch that a token lies in.
+    #[must_use]
+    pub fn end_of(&self, token: Token) -> Token {
+        let next = self.stretches.partition_point(|stretch| stretch.first <= token);
+        self.stretches
+            .get(next)
+            .map_or(Token(u64::MAX), |next| Token(next.first.0.saturating_sub(1)))
+    }
+
+    /// The arcs that hold a part of the table, each once.
+    #[must_use]
+    pub fn arcs(&self) -> Vec<ArcId> {
+        let mut arcs: Vec<ArcId> = self.stretches.iter().map(|stretch| stretch.arc).collect();
+        arcs.sort_unstable();
+        arcs.dedup();
+        if arcs.is_empty() { vec![ArcId::FIRST] } else { arcs }
+    }
+
+    /// How many of the stretches are in an arc, and how many there are.
+    pub(crate) fn share_of(&self, arc: ArcId) -> (usize, usize) {
+        if self.stretches.is_empty() {
+            return (usize::from(arc == ArcId::FIRST), 1);
+        }
+        let own = self.stretches.iter().filter(|stretch| stretch.arc == arc).count();
+        (own, self.stretches.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::even_partitions;
+
+    fn deal(table: u64, partitions: u32, arcs: u32) -> Placement {
+        let firsts = even_partitions(partitions).into_iter().map(|partition| partition.first_token);
+        Placement::deal(TableId(table), firsts, arcs)
+    }
+
+    #[test]
+    fn partitions_are_dealt_out_in_turn() {
+        for (table, partitions, arcs, expected) in [
+            (1, 4, 1, vec![0, 0, 0, 0]),
+            (1, 4, 3, vec![1, 2, 0, 1]),
+            (2, 4, 3, vec![2, 0, 1, 2]),
+            (3, 1, 3, vec![0]),
+            (4, 1, 3, vec![1]),
+        ] {
+            let placement = deal(table, partitions, arcs);
+            let found: Vec<u32> = even_partitions(partitions)
+                .iter()
+                .map(|partition| placement.arc_of(partition.first_token).0)
+                .collect();
+            assert_eq!(found, expected, "table {table}, {partitions} partitions, {arcs} arcs");
+        }
+    }
+
+    #[test]
+    fn a_stretch_ends_where_the_next_begins() {
+        let placement = deal(1, 4, 3);
+        assert_eq!(placement.end_of(Token(0)), Token((1 << 62) - 1));
+        assert_eq!(placement.end_of(Token(1 << 62)), Token((1 << 63) - 1));
+        assert_eq!(placement.end_of(Token(u64::MAX)), Token(u64::MAX));
+        assert_eq!(placement.arc_of(Token((1 << 62) - 1)), ArcId(1));
+        assert_eq!(placement.arcs(), [ArcId(0), ArcId(1), ArcId(2)]);
+        assert_eq!(Placement::default().end_of(Token(5)), Token(u64::MAX));
+        assert_eq!(Placement::default().arcs(), [ArcId(0)]);
+    }
+
+    #[test]
+    fn numbers_tell_their_arc() {
+        for arc in 0..ARCS_MAX {
+            let first = ArcId(arc).first_number();
+            assert_eq!(ArcId::of_number(first), ArcId(arc));
+            assert_eq!(ArcId::of_number(first + NUMBERS_PER_ARC - 1), ArcId(arc));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Finishes the transactions over several arcs that a lost coordinator has left over.
+//!
+//! An arc's leader looks at what is prepared, and at what was decided and not carried out everywhere.
+//! What it has seen for longer than a coordinator takes, it finishes: the home arc is asked to abort,
+//! answers with the decision that counts, and that is carried out. Two that do the same do no harm.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use partition::{
+    Command, Decide, Decision, Finish, Prepared, Reply, TransactionId, read_prepared,
+    read_unsettled,
+};
+use tokio::time::Instant;
+
+use super::{Store, Unavailable};
+use crate::ring::ArcId;
+
+/// Time after which a transaction that is still there was left over: longer than an election.
+const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
+
+/// What a node has seen of transactions that are not over, and since when.
+#[derive(Default)]
+pub(crate) struct Leftovers {
+    seen: BTreeMap<(ArcId, TransactionId), Instant>,
+}
+
+impl Leftovers {
+    /// Finishes what was left over in an arc that this node leads.
+    pub(crate) async fn finish(&mut self, store: &Store, arc: ArcId) -> Result<(), Unavailable> {
+        if store.arc_count() == 1 {
+            return Ok(());
+        }
+        let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
+        let view = store.replica(arc).view();
+        let prepared = read_prepared(&*view).map_err(read)?;
+        let unsettled = read_unsettled(&*view).map_err(read)?;
+        drop(view);
+        let now = Instant::now();
+        let ids = prepared.iter().map(|(id, _)| *id).chain(unsettled.iter().map(|(id, _)| *id));
+        let mut seen: BTreeMap<(ArcId, TransactionId), Instant> =
+            ids.map(|id| ((arc, id), self.seen.get(&(arc, id)).copied().unwrap_or(now))).collect();
+        self.seen.retain(|(other, _), _| *other != arc);
+        self.seen.append(&mut seen);
+        let is_old = |id: TransactionId| {
+            let since = self.seen.get(&(arc, id));
+            since.is_some_and(|since| now.duration_since(*since) >= LEFT_OVER_AFTER)
+        };
+        for (id, prepared) in prepared.iter().filter(|(id, _)| is_old(*id)) {
+            finish_prepared(store, arc, *id, prepared).await?;
+        }
+        for (id, decision) in unsettled.iter().filter(|(id, _)| is_old(*id)) {
+            carry_out(store, arc, *id, decision).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks for the decision about what is prepared in an arc, and carries it out there.
+pub(crate) async fn finish_prepared(
+    store: &Store,
+    arc: ArcId,
+    id: TransactionId,
+    prepared: &Prepared,
+) -> Result<(), Unavailable> {
+    let began = prepared.began;
+    let ask = Decide {
+        id,
+        began,
+        commit: false,
+        token: None,
+        sizes: Vec::new(),
+        participants: Vec::new(),
+    };
+    let replies = store.replica(prepared.home).submit(vec![Command::Decide(Box::new(ask))]).await?;
+    let Some(Reply::Decided { commit }) = replies.first() else {
+        return Err(Unavailable::Unknown("a decision was not answered as one".to_owned()));
+    };
+    tracing::info!(commit, "a transaction that was left over is finished");
+    let operations = u32::try_from(prepared.items.len()).unwrap_or(u32::MAX);
+    let finish = Finish { id, began, commit: *commit, operations };
+    store.replica(arc).submit(vec![Command::Finish(finish)]).await?;
+    Ok(())
+}
+
+/// Has every arc carry out a decision, and notes at its home that all have.
+pub(crate) async fn carry_out(
+    store: &Store,
+    home: ArcId,
+    id: TransactionId,
+    decision: &Decision,
+) -> Result<(), Unavailable> {
+    let &Decision { began, commit, .. } = decision;
+    let finishes = decision.participants.iter().map(|(arc, operations)| {
+        let finish = Finish { id, began, commit, operations: *operations };
+        store.replica(*arc).submit(vec![Command::Finish(finish)])
+    });
+    try_join_all(finishes).await?;
+    store.replica(home).submit(vec![Command::Settle { id, began }]).await?;
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! The states of all arcs as one to read from.
+//!
+//! A key or a range is looked up in the arc that holds it. The state of an arc is taken when it is
+//! first asked for, so a request that concerns one arc takes one. Each arc is shown as of one entry
+//! of its log, not all of them as of one moment: what needs that is in `transactions`.
+
+use std::sync::{Arc, OnceLock};
+
+use partition::{Catalogue, Location, Piece, ReadError, View, Visit, cut, locate, sum_values};
+
+use crate::node::Node;
+use crate::ring::ArcId;
+
+/// A state that was taken.
+type Taken = Box<dyn View + Send + Sync>;
+
+/// The arcs of a ring as one view.
+pub(super) struct RingView {
+    catalogue: Arc<Catalogue>,
+    /// For each arc, in their order, the replica that is read and its state.
+    arcs: Vec<(Node, OnceLock<Taken>)>,
+}
+
+impl RingView {
+    /// Reads from these replicas, one for each arc.
+    pub(super) fn new(catalogue: Arc<Catalogue>, replicas: impl Iterator<Item = Node>) -> Self {
+        Self { catalogue, arcs: replicas.map(|node| (node, OnceLock::new())).collect() }
+    }
+
+    fn arc(&self, arc: ArcId) -> Result<&Taken, ReadError> {
+        let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
+        let found = self.arcs.get(place).ok_or_else(|| ReadError(format!("there is no {arc}")))?;
+        Ok(found.1.get_or_init(|| found.0.view()))
+    }
+}
+
+impl View for RingView {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+        match locate(&self.catalogue, key)? {
+            Location::In(arc) => self.arc(arc)?.get(key),
+            Location::Everywhere => {
+                let mut values = Vec::new();
+                for arc in (0..).map(ArcId).take(self.arcs.len()) {
+                    values.extend(self.arc(arc)?.get(key)?);
+                }
+                sum_values(&values)
+            }
+        }
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), ReadError> {
+        let mut pieces = cut(&self.catalogue, from, to)?;
+        if reverse {
+            pieces.reverse();
+        }
+        for Piece { arc, from, to } in pieces {
+            let mut stopped = false;
+            self.arc(arc)?.scan(&from, &to, reverse, &mut |key, value| {
+                let flow = visit(key, value);
+                stopped = flow.is_break();
+                flow
+            })?;
+            if stopped {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the whole of what the arcs' catalogues say for as long as none of them changes.
+#[derive(Default)]
+pub(super) struct MergedCatalogue {
+    kept: std::sync::Mutex<Option<Merged>>,
+}
+
+struct Merged {
+    parts: Vec<Arc<Catalogue>>,
+    whole: Arc<Catalogue>,
+}
+
+impl MergedCatalogue {
+    /// The whole of these parts.
+    pub(super) fn of(&self, parts: Vec<Arc<Catalogue>>) -> Arc<Catalogue> {
+        let mut kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let same = |merged: &Merged| {
+            merged.parts.len() == parts.len()
+                && merged.parts.iter().zip(&parts).all(|(one, other)| Arc::ptr_eq(one, other))
+        };
+        if let Some(merged) = kept.as_ref().filter(|merged| same(merged)) {
+            return Arc::clone(&merged.whole);
+        }
+        let whole = Arc::new(Catalogue::merge(&parts));
+        *kept = Some(Merged { parts, whole: Arc::clone(&whole) });
+        whole
+    }
+}

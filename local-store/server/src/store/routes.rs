@@ -1,0 +1,123 @@
+//! The way of commands to their arcs, when there are several.
+//!
+//! What belongs to an item goes to the item's arc; what changes a table is decided in the first arc
+//! and then adopted by the others. Who asked for the change brings them along; what it did not get
+//! to, because it died or an arc was away, the next tick of the first arc's leader does.
+
+use std::collections::BTreeMap;
+
+use futures::future::{join_all, try_join_all};
+use partition::{Command, Destination, Reply, Table, TableId, destination};
+
+use super::{Store, Unavailable, transactions};
+use crate::ring::ArcId;
+
+/// Commands that wait for the others of their request, each with its place in it.
+type Waiting = BTreeMap<ArcId, Vec<(usize, Command)>>;
+
+/// Carries out commands and gives one reply for each.
+pub(super) async fn submit(
+    store: &Store,
+    commands: Vec<Command>,
+) -> Result<Vec<Reply>, Unavailable> {
+    let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
+    let mut waiting = Waiting::new();
+    for (place, command) in commands.into_iter().enumerate() {
+        // What comes before is known when it is decided where this goes.
+        let to = destination(&store.catalogue(), &command);
+        if let Destination::To(arc) = to {
+            waiting.entry(arc).or_default().push((place, command));
+            continue;
+        }
+        replies.extend(send(store, std::mem::take(&mut waiting)).await?);
+        let reply = match (to, command) {
+            (Destination::Items, Command::Transaction(transaction)) => {
+                transactions::write(store, *transaction).await?
+            }
+            (Destination::Definition, command) => define(store, command).await?,
+            (_, command) => ask_everyone(store, &command).await?,
+        };
+        replies.insert(place, reply);
+    }
+    replies.extend(send(store, waiting).await?);
+    Ok(replies.into_values().collect())
+}
+
+/// Sends the commands of each arc as one entry.
+async fn send(store: &Store, waiting: Waiting) -> Result<Vec<(usize, Reply)>, Unavailable> {
+    let sends = waiting.into_iter().map(|(arc, commands)| async move {
+        let (places, commands): (Vec<usize>, Vec<Command>) = commands.into_iter().unzip();
+        let replies = store.replica(arc).submit(commands).await?;
+        Ok::<_, Unavailable>(places.into_iter().zip(replies))
+    });
+    Ok(try_join_all(sends).await?.into_iter().flatten().collect())
+}
+
+/// Has every arc do its part.
+async fn ask_everyone(store: &Store, command: &Command) -> Result<Reply, Unavailable> {
+    let asks = store.arcs().map(|arc| store.replica(arc).submit(vec![command.clone()]));
+    let replies: Vec<Reply> = try_join_all(asks).await?.into_iter().flatten().collect();
+    let more = replies.contains(&Reply::Done { more: true });
+    let is_done = replies.iter().any(|reply| matches!(reply, Reply::Done { .. }));
+    let first = replies.into_iter().next();
+    match first {
+        Some(reply) if !is_done => Ok(reply),
+        _ => Ok(Reply::Done { more }),
+    }
+}
+
+/// Changes what the tables are, in every arc.
+async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
+    let replies = store.replica(ArcId::FIRST).submit(vec![command]).await?;
+    let reply = replies.into_iter().next();
+    let Some(Reply::Table(table)) = reply else {
+        let unanswered = || Unavailable::Unknown("a command was not answered".to_owned());
+        return reply.ok_or_else(unanswered);
+    };
+    // It is done, whatever comes of this: the next tick goes on with it.
+    if let Err(error) = bring_along(store).await {
+        tracing::debug!(%error, "not every arc knows yet what a table is");
+    }
+    let whole = store.catalogue().get(table.id).map(|whole| Box::new(Table::clone(whole)));
+    Ok(Reply::Table(whole.unwrap_or(table)))
+}
+
+/// Brings every arc to what the first one says that the tables are, as far as this node knows.
+pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
+    let known = store.replica(ArcId::FIRST).catalogue();
+    let mut commands = Waiting::new();
+    let mut strange: Vec<(ArcId, TableId)> = Vec::new();
+    for arc in store.arcs().filter(|arc| *arc != ArcId::FIRST) {
+        let there = store.replica(arc).catalogue();
+        for table in known.tables().filter(|table| table.placement.version > 0) {
+            let version = there.get(table.id).map(|table| table.placement.version);
+            if version.is_none_or(|version| version < table.placement.version) {
+                let placement = table.placement.clone();
+                let table = Box::new(Table::clone(table));
+                let adopt = Command::AdoptTable { table, placement };
+                commands.entry(arc).or_default().push((0, adopt));
+            }
+        }
+        let gone = there.tables().filter(|table| known.get(table.id).is_none());
+        strange.extend(gone.map(|table| (arc, table.id)));
+    }
+    if !strange.is_empty() {
+        // A table that another arc has was in the first one before: what is missing there now, for
+        // certain, was deleted.
+        store.replica(ArcId::FIRST).read_index().await?;
+        let known = store.replica(ArcId::FIRST).catalogue();
+        for (arc, table) in strange {
+            if known.get(table).is_none() {
+                commands.entry(arc).or_default().push((0, Command::DropTable { table }));
+            }
+        }
+    }
+    let sends = commands.into_iter().map(|(arc, commands)| {
+        let commands = commands.into_iter().map(|(_, command)| command).collect();
+        store.replica(arc).submit(commands)
+    });
+    for sent in join_all(sends).await {
+        sent?;
+    }
+    Ok(())
+}

@@ -1,0 +1,394 @@
+//! Transactions over several arcs: the coordinator.
+//!
+//! The steps, and why they are right, are in `partition::two_phase_commit`. What a coordinator leaves
+//! over when it is lost is finished by `leftovers`. A transaction whose items and token are in one
+//! arc is one command there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use model::limits::TRANSACTION_BYTES_MAX;
+use model::{EpochMillis, Item, PrimaryKey};
+use partition::{
+    CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, Table, Transaction,
+    TransactionId, Write, WriteAction, Written, fingerprint, home_of_token, read_item,
+    read_prepared, read_transaction_steps, recall,
+};
+
+use super::leftovers;
+use super::{Store, Unavailable};
+use crate::node::random_seed;
+use crate::ring::ArcId;
+
+/// How often a transaction that meets another one is tried, and the time before the second try,
+/// which doubles each time: all of it takes longer than another one usually is under way.
+const TRIES: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+/// How often a read over several arcs is tried without locks.
+const LOCK_FREE_TRIES: u32 = 3;
+/// Items of a transaction that are too large together, in DynamoDB's words.
+const TOO_LARGE: &str = "Collection size of the items in the transaction exceeds 4 MB";
+
+/// The operations of a transaction in each arc, by their places in it.
+type Parts = BTreeMap<ArcId, Vec<usize>>;
+
+fn new_id() -> TransactionId {
+    TransactionId(u128::from(random_seed()) << 64 | u128::from(random_seed()))
+}
+
+/// Makes a transaction, or says why not.
+pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Reply, Unavailable> {
+    let catalogue = store.catalogue();
+    let mut parts = Parts::new();
+    for (place, write) in transaction.operations.iter().enumerate() {
+        let Some(table) = catalogue.get(write.table) else { return Ok(Reply::TableNotFound) };
+        parts.entry(table.arc_of(&write.key)).or_default().push(place);
+    }
+    let first = parts.keys().next().copied().unwrap_or_default();
+    let token = transaction.token.as_deref();
+    let home = token.map_or(first, |token| home_of_token(token, store.arc_count()));
+    if parts.keys().all(|arc| *arc == home) {
+        let command = Command::Transaction(Box::new(transaction));
+        let replies = store.replica(home).submit(vec![command]).await?;
+        return replies.into_iter().next().ok_or_else(unanswered);
+    }
+    let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
+    // It goes on when the requester goes away, so that no items stay locked.
+    let outcome = tokio::spawn(async move { coordinator.run().await });
+    let lost = |error| Err(Unavailable::Unknown(format!("the coordinator ended: {error}")));
+    outcome.await.unwrap_or_else(lost)
+}
+
+fn unanswered() -> Unavailable {
+    Unavailable::Unknown("a command was not answered as one".to_owned())
+}
+
+struct Coordinator {
+    store: Store,
+    transaction: Transaction,
+    parts: Parts,
+    home: ArcId,
+}
+
+/// What the arcs answer to [`Command::Prepare`].
+type Votes = Vec<(ArcId, Result<Reply, Unavailable>)>;
+
+impl Coordinator {
+    async fn run(self) -> Result<Reply, Unavailable> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..TRIES {
+            match self.attempt().await? {
+                Reply::TransactionCancelled(reasons) if is_conflict(&reasons) => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                reply => return Ok(reply),
+            }
+        }
+        self.attempt().await
+    }
+
+    async fn attempt(&self) -> Result<Reply, Unavailable> {
+        if let Some(reply) = self.recall().await? {
+            return Ok(reply);
+        }
+        let (id, began) = (new_id(), self.store.now());
+        let votes = prepare(
+            &self.store,
+            &self.parts,
+            id,
+            began,
+            self.home,
+            |place| self.transaction.operations.get(place).cloned(),
+            false,
+        )
+        .await;
+        let writes = match self.count(votes) {
+            Ok(writes) => writes,
+            Err(refusal) => {
+                finish(&self.store, &self.parts, id, began, false).await;
+                return refusal;
+            }
+        };
+        let sizes: Vec<(usize, usize)> =
+            writes.iter().map(|written| (written.old_bytes, written.new_bytes)).collect();
+        if sizes.iter().map(|(old, new)| old.max(new)).sum::<usize>() > TRANSACTION_BYTES_MAX {
+            finish(&self.store, &self.parts, id, began, false).await;
+            return Ok(Reply::Invalid(TOO_LARGE.to_owned()));
+        }
+        self.decide(id, began, sizes, writes).await
+    }
+
+    /// What the transaction with this token did, if it was made before.
+    async fn recall(&self) -> Result<Option<Reply>, Unavailable> {
+        if self.transaction.token.is_none() {
+            return Ok(None);
+        }
+        let home = self.store.replica(self.home);
+        home.read_index().await?;
+        recall(&*home.view(), self.store.now(), &self.transaction)
+            .map_err(|error| Unavailable::NotDone(error.to_string()))
+    }
+
+    /// What each operation will have done, in their order, if every arc has prepared; otherwise why
+    /// the transaction is not made.
+    fn count(&self, votes: Votes) -> Result<Vec<Written>, Result<Reply, Unavailable>> {
+        let count = self.transaction.operations.len();
+        let mut writes = vec![Written::default(); count];
+        let mut reasons = vec![CancellationReason::None; count];
+        let mut refusal = None;
+        for (arc, vote) in votes {
+            let places = self.parts.get(&arc).into_iter().flatten();
+            match vote {
+                Ok(Reply::Prepared { writes: own }) => {
+                    for (place, written) in places.zip(own) {
+                        if let Some(slot) = writes.get_mut(*place) {
+                            *slot = written;
+                        }
+                    }
+                }
+                Ok(Reply::TransactionCancelled(own)) => {
+                    for (place, reason) in places.zip(own) {
+                        if let Some(slot) = reasons.get_mut(*place) {
+                            *slot = reason;
+                        }
+                    }
+                }
+                Ok(Reply::TransactionOver) => {
+                    refusal = Some(Err(Unavailable::NotDone("it took too long".to_owned())));
+                }
+                Ok(other) => refusal = Some(Ok(other)),
+                // Without a decision nothing is ever made of what it may have prepared.
+                Err(error) => refusal = Some(Err(Unavailable::NotDone(error.to_string()))),
+            }
+        }
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
+        if reasons.iter().any(|reason| *reason != CancellationReason::None) {
+            return Err(Ok(Reply::TransactionCancelled(reasons)));
+        }
+        Ok(writes)
+    }
+
+    async fn decide(
+        &self,
+        id: TransactionId,
+        began: EpochMillis,
+        sizes: Vec<(usize, usize)>,
+        writes: Vec<Written>,
+    ) -> Result<Reply, Unavailable> {
+        let token = match &self.transaction.token {
+            Some(token) => {
+                let fingerprint = fingerprint(&self.transaction.operations)
+                    .map_err(|error| Unavailable::NotDone(error.to_string()))?;
+                Some((token.clone(), fingerprint))
+            }
+            None => None,
+        };
+        let participants = participants(&self.parts);
+        let decision = Decision { began, commit: true, participants: participants.clone() };
+        let decide = Decide { id, began, commit: true, token, sizes, participants };
+        let decided = self.store.replica(self.home).submit(vec![Command::Decide(Box::new(decide))]);
+        let reply = match decided.await {
+            Ok(replies) => replies.into_iter().next().ok_or_else(unanswered)?,
+            Err(error) => {
+                let error = Unavailable::from(error);
+                if matches!(error, Unavailable::NotDone(_)) {
+                    finish(&self.store, &self.parts, id, began, false).await;
+                }
+                return Err(error);
+            }
+        };
+        if reply != (Reply::Decided { commit: true }) {
+            finish(&self.store, &self.parts, id, began, false).await;
+            return match reply {
+                Reply::Decided { .. } => {
+                    Err(Unavailable::NotDone("it took too long and was given up".to_owned()))
+                }
+                repeated => Ok(repeated),
+            };
+        }
+        if !finish(&self.store, &self.parts, id, began, true).await {
+            return Err(Unavailable::Unknown("it is made, and not visible yet".to_owned()));
+        }
+        let (store, home) = (self.store.clone(), self.home);
+        tokio::spawn(async move {
+            // Should it fail, whoever leads the home arc does all of it again.
+            let settled = Decision { participants: Vec::new(), ..decision };
+            let _ = leftovers::carry_out(&store, home, id, &settled).await;
+        });
+        Ok(Reply::Transacted { writes, repeated: false })
+    }
+}
+
+fn participants(parts: &Parts) -> Vec<(ArcId, u32)> {
+    let count = |places: &Vec<usize>| u32::try_from(places.len()).unwrap_or(u32::MAX);
+    parts.iter().map(|(arc, places)| (*arc, count(places))).collect()
+}
+
+fn is_conflict(reasons: &[CancellationReason]) -> bool {
+    let harmless =
+        |reason| matches!(reason, &CancellationReason::None | &CancellationReason::Conflict);
+    reasons.iter().all(harmless)
+}
+
+async fn prepare(
+    store: &Store,
+    parts: &Parts,
+    id: TransactionId,
+    began: EpochMillis,
+    home: ArcId,
+    operation: impl Fn(usize) -> Option<Write>,
+    return_items: bool,
+) -> Votes {
+    let prepares = parts.iter().map(|(arc, places)| {
+        let operations = places.iter().filter_map(|place| operation(*place)).collect();
+        let prepare = Prepare { id, home, began, operations, return_items };
+        async move {
+            let sent = store.replica(*arc).submit(vec![Command::Prepare(Box::new(prepare))]);
+            let vote = match sent.await {
+                Ok(replies) => replies.into_iter().next().ok_or_else(unanswered),
+                Err(error) => Err(error.into()),
+            };
+            (*arc, vote)
+        }
+    });
+    join_all(prepares).await
+}
+
+/// Ends a transaction in every arc. Gives whether all of them answered.
+async fn finish(
+    store: &Store,
+    parts: &Parts,
+    id: TransactionId,
+    began: EpochMillis,
+    commit: bool,
+) -> bool {
+    let finishes = participants(parts).into_iter().map(|(arc, operations)| {
+        let finish = Finish { id, began, commit, operations };
+        store.replica(arc).submit(vec![Command::Finish(finish)])
+    });
+    join_all(finishes).await.iter().all(Result::is_ok)
+}
+
+/// An item to read.
+pub(crate) type Wanted<'r> = (&'r Arc<Table>, &'r PrimaryKey);
+
+/// Reads items as they were at one moment in the order of all transactions. A reason for each item
+/// when transactions that are under way do not let it.
+///
+/// # Errors
+/// See [`Unavailable`].
+pub(crate) async fn read(
+    store: &Store,
+    wanted: &[Wanted<'_>],
+) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
+    let mut parts = Parts::new();
+    for (place, (table, key)) in wanted.iter().enumerate() {
+        parts.entry(table.arc_of(key)).or_default().push(place);
+    }
+    for _ in 0..LOCK_FREE_TRIES {
+        if let Some(items) = read_without_locks(store, &parts, wanted).await? {
+            return Ok(Ok(items));
+        }
+    }
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..TRIES {
+        match read_with_locks(store, &parts, wanted).await? {
+            Ok(items) => return Ok(Ok(items)),
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause *= 2;
+    }
+    read_with_locks(store, &parts, wanted).await
+}
+
+/// Reads items from one state of each arc. `None` if a transaction over several arcs has locked one
+/// of them, or took a step in one of the arcs meanwhile: it might be seen in one and not in another.
+async fn read_without_locks(
+    store: &Store,
+    parts: &Parts,
+    wanted: &[Wanted<'_>],
+) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
+    let failed = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
+    let mut items = vec![None; wanted.len()];
+    let mut steps = Vec::new();
+    {
+        let strong = store.up_to_date_in(parts.keys().copied()).await?;
+        for (arc, places) in parts {
+            let view = strong.replica(*arc).view();
+            steps.push(read_transaction_steps(&*view).map_err(failed)?);
+            let prepared = read_prepared(&*view).map_err(failed)?;
+            let mut locked = prepared.iter().flat_map(|(_, prepared)| &prepared.items);
+            let own: Vec<_> = places.iter().filter_map(|place| wanted.get(*place)).collect();
+            if locked.any(|locked| {
+                own.iter().any(|(table, key)| table.id == locked.table && **key == locked.key)
+            }) {
+                return Ok(None);
+            }
+            for (place, (table, key)) in places.iter().zip(own) {
+                if let Some(slot) = items.get_mut(*place) {
+                    *slot = read_item(&*view, table, key).map_err(failed)?;
+                }
+            }
+        }
+    }
+    if parts.len() > 1 {
+        let strong = store.up_to_date_in(parts.keys().copied()).await?;
+        for (arc, before) in parts.keys().zip(steps) {
+            let view = strong.replica(*arc).view();
+            if read_transaction_steps(&*view).map_err(failed)? != before {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(items))
+}
+
+/// Reads items while all of them are locked.
+async fn read_with_locks(
+    store: &Store,
+    parts: &Parts,
+    wanted: &[Wanted<'_>],
+) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
+    let (id, began) = (new_id(), store.now());
+    let check = |place: usize| {
+        wanted.get(place).map(|(table, key)| Write {
+            table: table.id,
+            key: PrimaryKey::clone(key),
+            action: WriteAction::Check,
+            condition: None,
+            return_old: false,
+            return_new: true,
+            return_on_failure: false,
+        })
+    };
+    let home = parts.keys().next().copied().unwrap_or_default();
+    let votes = prepare(store, parts, id, began, home, check, true).await;
+    let mut items = vec![None; wanted.len()];
+    let mut outcome = Ok(());
+    for (arc, vote) in votes {
+        match vote {
+            Ok(Reply::Prepared { writes }) => {
+                for (place, written) in parts.get(&arc).into_iter().flatten().zip(writes) {
+                    if let Some(slot) = items.get_mut(*place) {
+                        *slot = written.new;
+                    }
+                }
+            }
+            Ok(Reply::TransactionCancelled(_)) => outcome = outcome.and(Err(None)),
+            Ok(_) => outcome = Err(Some(Unavailable::NotDone("a table is gone".to_owned()))),
+            Err(error) => outcome = Err(Some(error)),
+        }
+    }
+    let (store, parts) = (store.clone(), parts.clone());
+    tokio::spawn(async move { finish(&store, &parts, id, began, false).await });
+    match outcome {
+        Ok(()) => Ok(Ok(items)),
+        Err(None) => Ok(Err(vec![CancellationReason::Conflict; wanted.len()])),
+        Err(Some(error)) => Err(error),
+    }
+}
