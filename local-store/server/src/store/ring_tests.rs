@@ -275,6 +275,34 @@ async fn a_bank_over_arcs_always_has_the_same_sum() {
     assert_eq!(sum, ACCOUNTS * 100);
 }
 
+/// Goal: who has read items by locking them can write them at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_leaves_no_locks_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), ARCS).await;
+    create(&store).await;
+    let (a, b) = names_apart(&store);
+    for name in [a, b] {
+        store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
+    }
+    let (table, keys) = (table(&store), [key(a), key(b)]);
+    let wanted: Vec<_> = keys.iter().map(|key| (&table, key)).collect();
+    let mut parts = transactions::Parts::new();
+    for (place, key) in keys.iter().enumerate() {
+        parts.entry(table.arc_of(key)).or_default().push(place);
+    }
+    for round in 0..10 {
+        let read = transactions::read_with_locks(&store, &parts, &wanted).await.unwrap();
+        let balances: Vec<u64> = read.unwrap().iter().flatten().map(balance).collect();
+        assert_eq!(balances, [10 + round; 2]);
+        for name in [a, b] {
+            let command = Command::Write(Box::new(change(name, '+', 1)));
+            let replies = store.submit(vec![command]).await.unwrap();
+            assert!(matches!(replies[..], [Reply::Written(_)]), "{replies:?}");
+        }
+    }
+}
+
 /// Goal: what a lost coordinator has prepared is let go of, and what it has decided is made.
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_that_were_left_over_are_finished() {

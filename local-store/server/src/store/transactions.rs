@@ -32,7 +32,7 @@ const LOCK_FREE_TRIES: u32 = 3;
 const TOO_LARGE: &str = "Collection size of the items in the transaction exceeds 4 MB";
 
 /// The operations of a transaction in each arc, by their places in it.
-type Parts = BTreeMap<ArcId, Vec<usize>>;
+pub(super) type Parts = BTreeMap<ArcId, Vec<usize>>;
 
 fn new_id() -> TransactionId {
     TransactionId(u128::from(random_seed()) << 64 | u128::from(random_seed()))
@@ -349,7 +349,7 @@ async fn read_without_locks(
 }
 
 /// Reads items while all of them are locked.
-async fn read_with_locks(
+pub(super) async fn read_with_locks(
     store: &Store,
     parts: &Parts,
     wanted: &[Wanted<'_>],
@@ -384,8 +384,12 @@ async fn read_with_locks(
             Err(error) => outcome = Err(Some(error)),
         }
     }
+    // It goes on when the requester goes away; who stays meets no lock of its own read afterwards.
     let (store, parts) = (store.clone(), parts.clone());
-    tokio::spawn(async move { finish(&store, &parts, id, began, false).await });
+    let finished = tokio::spawn(async move { finish(&store, &parts, id, began, false).await });
+    if let Err(error) = finished.await {
+        tracing::debug!(%error, "the locks of a read are left to whoever leads");
+    }
     match outcome {
         Ok(()) => Ok(Ok(items)),
         Err(None) => Ok(Err(vec![CancellationReason::Conflict; wanted.len()])),
