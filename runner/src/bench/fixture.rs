@@ -21,6 +21,7 @@ const READY_LOOKS_MAX: u32 = 300;
 pub(super) struct Fixture {
     endpoint: Endpoint,
     connection: Connection,
+    operations: Vec<Operation>,
     pub(super) tables: Tables,
 }
 
@@ -33,6 +34,7 @@ impl Fixture {
         endpoint: Endpoint,
         item_count: u64,
         partition_count: u64,
+        operations: &[Operation],
     ) -> Result<Self, String> {
         let connection = Connection::open(&endpoint)
             .await
@@ -41,13 +43,16 @@ impl Fixture {
         let tables = Tables {
             items: format!("weir-bench-{run}-items"),
             votes: format!("weir-bench-{run}-votes"),
+            indexed: format!("weir-bench-{run}-indexed"),
+            streamed: format!("weir-bench-{run}-streamed"),
+            iterators: Vec::new(),
             item_count,
             partition_count,
         };
-        Ok(Self { endpoint, connection, tables })
+        Ok(Self { endpoint, connection, operations: operations.to_vec(), tables })
     }
 
-    /// Makes both tables and fills the one of items.
+    /// Makes the tables that the operations need and fills them.
     ///
     /// # Errors
     /// When the store refuses something.
@@ -78,7 +83,64 @@ impl Fixture {
                 progress.inc(BATCH_ITEMS);
             }
         }
+        if self.operations.contains(&Operation::QueryIndex) {
+            self.load_indexed(progress).await?;
+        }
+        if self.operations.contains(&Operation::GetRecords) {
+            self.load_streamed(progress).await?;
+        }
         Ok(())
+    }
+
+    /// Fills the table with the global index: groups of 50 items.
+    async fn load_indexed(&mut self, progress: &ProgressBar) -> Result<(), String> {
+        let (table, groups) = (self.tables.indexed.clone(), self.tables.partition_count);
+        self.ask("CreateTable", &request::create_indexed_body(&table)).await?;
+        self.wait_until_ready(&table).await?;
+        progress.inc_length(groups * QUERY_ITEMS);
+        for first in [0, BATCH_ITEMS] {
+            let mut batch = self.request("BatchWriteItem", &request::group_body(&table, first));
+            for group in 0..groups {
+                batch.set(std::iter::repeat_n(group, 2 * 25), group);
+                self.write(&batch).await?;
+                progress.inc(BATCH_ITEMS);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the table with the stream, and finds where its shards begin.
+    async fn load_streamed(&mut self, progress: &ProgressBar) -> Result<(), String> {
+        let table = self.tables.streamed.clone();
+        let created = self.ask("CreateTable", &request::create_streamed_body(&table)).await?;
+        self.wait_until_ready(&table).await?;
+        let count = self.tables.item_count.div_ceil(BATCH_ITEMS) * BATCH_ITEMS;
+        progress.inc_length(count);
+        let mut batch = self.request("BatchWriteItem", &request::batch_body(&table));
+        for first in (0..count).step_by(usize::try_from(BATCH_ITEMS).unwrap_or(1)) {
+            batch.set(first..first + BATCH_ITEMS, first);
+            self.write(&batch).await?;
+            progress.inc(BATCH_ITEMS);
+        }
+        let arn = text_at(&created, "/TableDescription/LatestStreamArn")?;
+        let described = self.ask_streams("DescribeStream", &json!({"StreamArn": arn})).await?;
+        let shards = described.pointer("/StreamDescription/Shards").and_then(Value::as_array);
+        for shard in shards.into_iter().flatten() {
+            let body = json!({"StreamArn": arn, "ShardIteratorType": "TRIM_HORIZON",
+                "ShardId": text_at(shard, "/ShardId")?});
+            let answer = self.ask_streams("GetShardIterator", &body).await?;
+            self.tables.iterators.push(text_at(&answer, "/ShardIterator")?.to_owned());
+        }
+        if self.tables.iterators.is_empty() {
+            return Err("the stream has no shards to read".to_owned());
+        }
+        Ok(())
+    }
+
+    async fn ask_streams(&mut self, target: &str, body: &Value) -> Result<Value, String> {
+        let request = Request::to_streams(&self.endpoint.authority, target, body);
+        let answer = self.send(&request).await.map_err(|error| format!("{target}: {error}"))?;
+        parse(&answer)
     }
 
     async fn write(&mut self, batch: &Request) -> Result<(), String> {
@@ -126,14 +188,21 @@ impl Fixture {
         Ok(sum)
     }
 
-    /// Deletes both tables.
+    /// Deletes the tables.
     ///
     /// # Errors
-    /// When one of them cannot be deleted; the other is, all the same.
+    /// When one of them cannot be deleted; the others are, all the same.
     pub(super) async fn remove(&mut self) -> Result<(), String> {
         self.reconnect().await?;
         let mut first_error = Ok(());
-        for table in [self.tables.items.clone(), self.tables.votes.clone()] {
+        let mut made = vec![self.tables.items.clone(), self.tables.votes.clone()];
+        if self.operations.contains(&Operation::QueryIndex) {
+            made.push(self.tables.indexed.clone());
+        }
+        if self.operations.contains(&Operation::GetRecords) {
+            made.push(self.tables.streamed.clone());
+        }
+        for table in made {
             let deleted = self.ask("DeleteTable", &json!({"TableName": table})).await;
             let failed = |error| format!("cannot delete table `{table}`: {error}");
             first_error = first_error.and(deleted.map(drop).map_err(failed));
@@ -173,6 +242,12 @@ impl Fixture {
         }
         if status == 200 { Ok(body) } else { Err(format!("HTTP {status}: {body}")) }
     }
+}
+
+fn text_at<'a>(json: &'a Value, pointer: &str) -> Result<&'a str, String> {
+    json.pointer(pointer)
+        .and_then(Value::as_str)
+        .ok_or_else(|| format!("an answer has no `{pointer}`"))
 }
 
 /// The JSON of an answer. Servers that chunk their answers put lengths around it.

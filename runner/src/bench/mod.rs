@@ -44,7 +44,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// What to measure
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…", default_values = ["put", "get", "get-eventual", "update", "query", "batch"])]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…", default_values = ["put", "get", "get-eventual", "update", "query", "batch", "query-index", "transact2", "transact25", "scan", "get-records"])]
     operations: Vec<Operation>,
     /// Connections that send at the same time, one figure for each measurement
     #[arg(long, value_delimiter = ',', value_name = "N,…", default_values = ["1", "16", "64"], value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -144,7 +144,8 @@ async fn measure_all(
     let mut fixture = match url {
         Some(url) => {
             let endpoint = Endpoint::parse(url)?;
-            Some(Fixture::open(endpoint, arguments.items, arguments.partitions).await?)
+            let (items, partitions) = (arguments.items, arguments.partitions);
+            Some(Fixture::open(endpoint, items, partitions, &arguments.operations).await?)
         }
         None => None,
     };
@@ -264,6 +265,9 @@ async fn measure_ceiling(
         let tables = workload::Tables {
             items: "ceiling".to_owned(),
             votes: "ceiling".to_owned(),
+            indexed: "ceiling".to_owned(),
+            streamed: "ceiling".to_owned(),
+            iterators: Vec::new(),
             item_count: arguments.items,
             partition_count: arguments.partitions,
         };

@@ -30,17 +30,46 @@ pub(super) struct Request {
     bytes: Vec<u8>,
     keys: Vec<usize>,
     versions: Vec<usize>,
+    /// What may be sent instead, whole.
+    others: Vec<Vec<u8>>,
 }
 
 impl Request {
     /// A request for the operation `target` (`PutItem`, say).
     pub(super) fn new(authority: &str, target: &str, body: &Value) -> Self {
+        Self::of_api(authority, "DynamoDB_20120810", target, body)
+    }
+
+    /// A request to the Streams API.
+    pub(super) fn to_streams(authority: &str, target: &str, body: &Value) -> Self {
+        Self::of_api(authority, "DynamoDBStreams_20120810", target, body)
+    }
+
+    /// Requests to the Streams API with one iterator each, of which [`Request::choose`] takes one.
+    pub(super) fn any_of_streams(authority: &str, target: &str, iterators: &[String]) -> Self {
+        let of =
+            |iterator| Self::to_streams(authority, target, &json!({"ShardIterator": iterator}));
+        let others: Vec<Vec<u8>> = iterators.iter().map(|iterator| of(iterator).bytes).collect();
+        let bytes = others.first().cloned().unwrap_or_default();
+        Self { bytes, keys: Vec::new(), versions: Vec::new(), others }
+    }
+
+    /// Takes one of the whole requests.
+    pub(super) fn choose(&mut self, random: u64) {
+        let count = u64::try_from(self.others.len()).unwrap_or(u64::MAX).max(1);
+        let chosen = usize::try_from(random % count).ok().and_then(|place| self.others.get(place));
+        if let Some(chosen) = chosen {
+            self.bytes.clone_from(chosen);
+        }
+    }
+
+    fn of_api(authority: &str, api: &str, target: &str, body: &Value) -> Self {
         let body = body.to_string();
         let day = jiff::Timestamp::now().strftime("%Y%m%d").to_string();
         let bytes = format!(
             "POST / HTTP/1.1\r\nhost: {authority}\r\n\
              content-type: application/x-amz-json-1.0\r\n\
-             x-amz-target: DynamoDB_20120810.{target}\r\n\
+             x-amz-target: {api}.{target}\r\n\
              x-amz-date: {day}T000000Z\r\n\
              authorization: AWS4-HMAC-SHA256 Credential=local/{day}/us-east-1/dynamodb/aws4_request, \
              SignedHeaders=content-type;host;x-amz-date;x-amz-target, Signature={:064}\r\n\
@@ -51,13 +80,13 @@ impl Request {
         .into_bytes();
         let keys = places(&bytes, KEY_MARK);
         let versions = places(&bytes, VERSION_MARK);
-        Self { bytes, keys, versions }
+        Self { bytes, keys, versions, others: Vec::new() }
     }
 
     /// The request by which a ceiling says how often it has synced.
     pub(super) fn syncs(authority: &str) -> Self {
         let bytes = format!("GET / HTTP/1.1\r\nhost: {authority}\r\n\r\n").into_bytes();
-        Self { bytes, keys: Vec::new(), versions: Vec::new() }
+        Self { bytes, keys: Vec::new(), versions: Vec::new(), others: Vec::new() }
     }
 
     /// The request as it is sent.
@@ -154,6 +183,79 @@ pub(super) fn query_body(table: &str) -> Value {
     })
 }
 
+/// The name of the global index, and of its key.
+const INDEX: (&str, &str) = ("by-group", "group");
+
+/// The object with one more member.
+fn with(mut object: Value, name: &str, value: Value) -> Value {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(name.to_owned(), value);
+    }
+    object
+}
+
+/// TransactWriteItems of `count` puts of loose items.
+pub(super) fn transact_body(table: &str, count: u64) -> Value {
+    let (partition, sort) = loose_key();
+    let put = json!({"Put": {"TableName": table, "Item": item(&partition, sort)}});
+    let puts: Vec<_> = (0..count).map(|_| put.clone()).collect();
+    json!({"TransactItems": puts})
+}
+
+/// Scan from behind a loose item on.
+pub(super) fn scan_body(table: &str) -> Value {
+    let (partition, sort) = loose_key();
+    let key = json!({"pk": {"S": partition}, "sk": {"S": sort}});
+    json!({"TableName": table, "ExclusiveStartKey": key})
+}
+
+/// BatchWriteItem of the 25 items from `first` (0 or 25) of one group of the global index.
+pub(super) fn group_body(table: &str, first: u64) -> Value {
+    let put = |number| {
+        let item = item(&format!("k{}", key_mark()), &format!("{number:04}"));
+        let group = json!({"S": format!("p{}", key_mark())});
+        json!({"PutRequest": {"Item": with(item, INDEX.1, group)}})
+    };
+    let puts: Vec<_> = (first..first + BATCH_ITEMS).map(put).collect();
+    json!({"RequestItems": {table: puts}})
+}
+
+/// Query of all 50 items of one group in the global index.
+pub(super) fn query_index_body(table: &str) -> Value {
+    json!({
+        "TableName": table,
+        "IndexName": INDEX.0,
+        "KeyConditionExpression": "#group = :pk",
+        "ExpressionAttributeNames": {"#group": INDEX.1},
+        "ExpressionAttributeValues": {":pk": {"S": format!("p{}", key_mark())}},
+    })
+}
+
+/// CreateTable with the global index.
+pub(super) fn create_indexed_body(table: &str) -> Value {
+    let mut body = create_table_body(table, &[("pk", "HASH"), ("sk", "RANGE")]);
+    let definitions = body.get_mut("AttributeDefinitions").and_then(Value::as_array_mut);
+    if let Some(definitions) = definitions {
+        definitions.push(json!({"AttributeName": INDEX.1, "AttributeType": "S"}));
+    }
+    let index = json!({
+        "IndexName": INDEX.0,
+        "KeySchema": [
+            {"AttributeName": INDEX.1, "KeyType": "HASH"},
+            {"AttributeName": "sk", "KeyType": "RANGE"},
+        ],
+        "Projection": {"ProjectionType": "ALL"},
+    });
+    with(body, "GlobalSecondaryIndexes", json!([index]))
+}
+
+/// CreateTable with a stream of both images.
+pub(super) fn create_streamed_body(table: &str) -> Value {
+    let stream = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
+    let body = create_table_body(table, &[("pk", "HASH"), ("sk", "RANGE")]);
+    with(body, "StreamSpecification", stream)
+}
+
 /// UpdateItem that adds 1 to a slot.
 pub(super) fn update_body(table: &str) -> Value {
     json!({
@@ -203,14 +305,18 @@ mod tests {
             ("PutItem", put_body("t"), 1),
             ("BatchWriteItem", batch_body("t"), 25),
             ("BatchWriteItem", partition_body("t", 25), 25),
+            ("TransactWriteItems", transact_body("t", 2), 2),
         ] {
             let mut request = Request::new("h:1", target, &made);
             request.set((0..25).map(|key| 700 + key), 123_456_789_012);
             made = body(&request);
-            let found: Vec<Value> = match made["RequestItems"]["t"].as_array() {
-                Some(puts) => puts.iter().map(|put| put["PutRequest"]["Item"].clone()).collect(),
-                None => vec![made["Item"].clone()],
-            };
+            let batch = made["RequestItems"]["t"].as_array().into_iter().flatten();
+            let transaction = made["TransactItems"].as_array().into_iter().flatten();
+            let found: Vec<Value> = batch
+                .map(|put| put["PutRequest"]["Item"].clone())
+                .chain(transaction.map(|put| put["Put"]["Item"].clone()))
+                .chain(made.get("Item").cloned())
+                .collect();
             assert_eq!(found.len(), items);
             for item in found {
                 let item = item_from_str(&item.to_string()).unwrap();
@@ -237,6 +343,8 @@ mod tests {
             ("GetItem", get_body("t", true), "k000000042"),
             ("Query", query_body("t"), "p000000042"),
             ("UpdateItem", update_body("t"), "slot000000042"),
+            ("Query", query_index_body("t"), "p000000042"),
+            ("Scan", scan_body("t"), "k000000042"),
             ("GetItem", slot_body("t"), "slot000000042"),
         ];
         for (target, made, expected) in cases {

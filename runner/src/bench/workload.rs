@@ -21,6 +21,16 @@ pub enum Operation {
     Query,
     /// BatchWriteItem of 25 items of 300 bytes
     Batch,
+    /// Query of 50 items of 300 bytes in a global index that holds all of them
+    QueryIndex,
+    /// TransactWriteItems of 2 puts of 300 bytes
+    Transact2,
+    /// TransactWriteItems of 25 puts of 300 bytes
+    Transact25,
+    /// Scan of a page of 1 MB, from a random place on
+    Scan,
+    /// GetRecords of up to 1,000 records, from the beginning of a shard
+    GetRecords,
 }
 
 impl Operation {
@@ -33,6 +43,11 @@ impl Operation {
             Self::Update => "update",
             Self::Query => "query",
             Self::Batch => "batch",
+            Self::QueryIndex => "query-index",
+            Self::Transact2 => "transact2",
+            Self::Transact25 => "transact25",
+            Self::Scan => "scan",
+            Self::GetRecords => "get-records",
         }
     }
 }
@@ -42,6 +57,12 @@ impl Operation {
 pub(super) struct Tables {
     pub(super) items: String,
     pub(super) votes: String,
+    /// The table with a global index; made only when it is asked for.
+    pub(super) indexed: String,
+    /// The table with a stream; made only when it is asked for.
+    pub(super) streamed: String,
+    /// Where each shard of that stream begins.
+    pub(super) iterators: Vec<String>,
     /// Loose items, numbered from 0.
     pub(super) item_count: u64,
     /// Partitions of 50 items, numbered from 0.
@@ -58,6 +79,15 @@ impl Tables {
             Operation::Update => ("UpdateItem", request::update_body(&self.votes)),
             Operation::Query => ("Query", request::query_body(&self.items)),
             Operation::Batch => ("BatchWriteItem", request::batch_body(&self.items)),
+            Operation::QueryIndex => ("Query", request::query_index_body(&self.indexed)),
+            Operation::Transact2 => ("TransactWriteItems", request::transact_body(&self.items, 2)),
+            Operation::Transact25 => {
+                ("TransactWriteItems", request::transact_body(&self.items, BATCH_ITEMS))
+            }
+            Operation::Scan => ("Scan", request::scan_body(&self.items)),
+            Operation::GetRecords => {
+                return Request::any_of_streams(authority, "GetRecords", &self.iterators);
+            }
         };
         Request::new(authority, target, &body)
     }
@@ -93,12 +123,17 @@ impl Draw {
         let random = self.number();
         let version = random >> 8;
         match operation {
-            Operation::Put | Operation::Get | Operation::GetEventual => {
+            Operation::Put | Operation::Get | Operation::GetEventual | Operation::Scan => {
                 request.set([random % tables.item_count.max(1)], version);
             }
             Operation::Update => request.set([random % SLOTS], version),
-            Operation::Query => request.set([random % tables.partition_count.max(1)], version),
-            Operation::Batch => request.set(batch_keys(random, tables.item_count), version),
+            Operation::Query | Operation::QueryIndex => {
+                request.set([random % tables.partition_count.max(1)], version);
+            }
+            Operation::Batch | Operation::Transact2 | Operation::Transact25 => {
+                request.set(batch_keys(random, tables.item_count), version);
+            }
+            Operation::GetRecords => request.choose(random),
         }
     }
 }
@@ -123,9 +158,14 @@ pub(super) fn is_complete(operation: Operation, body: &[u8]) -> bool {
                 .is_none_or(|rest| rest.starts_with(b"{}"))
         }
         Operation::Get | Operation::GetEventual => body.len() > 100,
-        Operation::Query => body.len() > 50 * 100,
-        Operation::Put | Operation::Update => true,
+        Operation::Query | Operation::QueryIndex | Operation::GetRecords => body.len() > 50 * 100,
+        Operation::Scan => contains(body, br#""Items":["#),
+        Operation::Put | Operation::Update | Operation::Transact2 | Operation::Transact25 => true,
     }
+}
+
+fn contains(body: &[u8], part: &[u8]) -> bool {
+    body.windows(part.len()).any(|window| window == part)
 }
 
 #[cfg(test)]
@@ -146,7 +186,7 @@ mod tests {
     #[test]
     fn answers_that_do_not_do_all_are_noticed() {
         let item = format!(r#"{{"Item":"{}"}}"#, "x".repeat(300));
-        let cases: [(Operation, &str, bool); 7] = [
+        let cases: [(Operation, &str, bool); 9] = [
             (Operation::Batch, r#"{"UnprocessedItems":{}}"#, true),
             (Operation::Batch, r"{}", true),
             (Operation::Batch, r#"{"UnprocessedItems":{"t":[]}}"#, false),
@@ -154,6 +194,8 @@ mod tests {
             (Operation::Get, "{}", false),
             (Operation::Query, &item, false),
             (Operation::Put, "{}", true),
+            (Operation::Scan, r#"{"Items":[]}"#, true),
+            (Operation::Scan, "{}", false),
         ];
         for (operation, body, expected) in cases {
             assert_eq!(is_complete(operation, body.as_bytes()), expected, "{body}");
@@ -165,6 +207,9 @@ mod tests {
         let tables = Tables {
             items: "i".to_owned(),
             votes: "v".to_owned(),
+            indexed: "x".to_owned(),
+            streamed: "s".to_owned(),
+            iterators: Vec::new(),
             item_count: 100,
             partition_count: 2,
         };
