@@ -4,6 +4,10 @@
 //! They differ in the writing of `userIdentity` and in Lambda's `eventSourceARN`.
 //! Source: AWS API reference, `Record`, `StreamRecord`, `Identity`; Lambda guide, `with-ddb`.
 
+mod direct;
+
+pub use direct::lambda_record_from_str;
+
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
@@ -331,14 +335,19 @@ pub fn decode_lambda_record(json: &Json<'_>) -> Result<LambdaRecord, RecordError
 fn creation_seconds(json: Option<&Json<'_>>) -> Option<u64> {
     match json {
         Some(Json::Integer(seconds)) => u64::try_from(*seconds).ok(),
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the range is checked in the pattern's guard"
-        )]
-        Some(Json::Float(seconds)) if *seconds >= 0.0 && *seconds < 1e15 => Some(*seconds as u64),
+        Some(Json::Float(seconds)) => whole_seconds(*seconds),
         _ => None,
     }
+}
+
+/// The seconds rounded down; none for a time before 1970 or one that no calendar knows.
+fn whole_seconds(seconds: f64) -> Option<u64> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range is checked before"
+    )]
+    (0.0..1e15).contains(&seconds).then(|| seconds as u64)
 }
 
 #[cfg(test)]

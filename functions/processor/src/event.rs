@@ -3,8 +3,7 @@
 //! Records are decoded one by one: one that cannot be read does not spoil the others. What they
 //! mean is not known here. Source: AWS Lambda guide, `with-ddb`, `services-ddb-batchfailurereporting`.
 
-use model::json;
-use model::stream_record::{LambdaRecord, RecordError, decode_lambda_record};
+use model::stream_record::{LambdaRecord, RecordError, lambda_record_from_str};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -53,10 +52,7 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
 
 fn decode_record(raw: &RawValue) -> Delivered<'_> {
     let raw = raw.get();
-    let record = match json::parse(raw.as_bytes()) {
-        Ok(json) => decode_lambda_record(&json),
-        Err(error) => Err(RecordError { sequence_number: None, reason: error.to_string() }),
-    };
+    let record = lambda_record_from_str(raw);
     Delivered { raw, record }
 }
 

@@ -1,11 +1,13 @@
 //! DynamoDB JSON both ways, lossless, and the plain JSON tree that requests are read from.
 //!
 //! `tree` reads any JSON without losing what plain parsers lose (duplicate names, number texts);
-//! `decode` turns parts of it into items with DynamoDB's checks and words; `encode` writes items,
+//! `decode` turns parts of it into items with DynamoDB's checks and words; `direct` reads items
+//! without a tree, for texts that are right; `encode` writes items,
 //! and `encoded` what is stored of them.
 //! Requests and responses themselves are known only to the server.
 
 mod decode;
+pub(crate) mod direct;
 mod encode;
 mod encoded;
 mod tree;
