@@ -17,6 +17,9 @@ pub(super) struct Deletes {
     pub(super) streams: BTreeSet<String>,
     /// Time of each TTL delete in milliseconds since 1970, by event id.
     pub(super) deletes: BTreeMap<String, i64>,
+    /// TTL deletes of items that were restored and not changed since: the archive has their rows
+    /// from before, and no second ones.
+    pub(super) restored: usize,
 }
 
 /// What of an archive row is compared.
@@ -47,6 +50,7 @@ pub(super) struct Window {
 pub(super) struct Comparison {
     in_stream: usize,
     archived: usize,
+    erased: usize,
     pending: usize,
     missing: Vec<String>,
     extra: Vec<String>,
@@ -54,10 +58,11 @@ pub(super) struct Comparison {
 }
 
 /// Compares. Rows outside the window, or of streams that were not read, are counted as duplicates
-/// only.
+/// only. What was erased from the archive is not missed there.
 pub(super) fn compare(
     deletes: &Deletes,
     rows: impl IntoIterator<Item = Archived>,
+    erased: &BTreeSet<String>,
     window: Window,
 ) -> Comparison {
     let mut comparison = Comparison { in_stream: deletes.deletes.len(), ..Comparison::default() };
@@ -77,7 +82,9 @@ pub(super) fn compare(
         if seen.contains(event_id) {
             continue;
         }
-        if (window.to..window.end).contains(time) {
+        if erased.contains(event_id) {
+            comparison.erased += 1;
+        } else if (window.to..window.end).contains(time) {
             comparison.pending += 1;
         } else {
             comparison.missing.push(event_id.clone());
@@ -93,13 +100,15 @@ impl Comparison {
     }
 
     /// For programs.
-    pub(super) fn json(&self, table: &str) -> Value {
+    pub(super) fn json(&self, table: &str, restored: usize) -> Value {
         let some = |ids: &[String]| ids.iter().take(EXAMPLES_MAX).cloned().collect::<Vec<_>>();
         json!({
             "table": table,
             "equal": self.is_equal(),
             "in_stream": self.in_stream,
             "archived": self.archived,
+            "erased": self.erased,
+            "restored": restored,
             "pending": self.pending,
             "missing": self.missing.len(),
             "extra": self.extra.len(),
@@ -138,6 +147,7 @@ mod tests {
             ("a@10", "a@10 a@10", (false, 0, "", "", "a")),
             ("a@10", "a@10 x@11", (false, 0, "", "x", "")),
             ("a@10", "a@10 old@4", (true, 0, "", "", "")),
+            ("a@10 gone@11", "a@10", (true, 0, "", "", "")),
             ("a@10", "a@10 new@90", (true, 0, "", "", "")),
             ("a@10", "a@10 x@11/other", (true, 0, "", "", "")),
             ("a@10 late@90", "a@10", (true, 1, "", "", "")),
@@ -146,8 +156,11 @@ mod tests {
             let deletes = Deletes {
                 streams: BTreeSet::from(["s".to_owned()]),
                 deletes: rows(stream).into_iter().map(|r| (r.event_id, r.deleted_at)).collect(),
+                restored: 0,
             };
-            let found = compare(&deletes, rows(archive), Window { from: 5, to: 80, end: 100 });
+            let erased = BTreeSet::from(["gone".to_owned()]);
+            let window = Window { from: 5, to: 80, end: 100 };
+            let found = compare(&deletes, rows(archive), &erased, window);
             let (missing, extra) = (found.missing.join(" "), found.extra.join(" "));
             let duplicates = found.duplicates.join(" ");
             assert_eq!(

@@ -7,8 +7,11 @@ use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::DisplayErrorContext;
 use aws_sdk_dynamodbstreams::types::{OperationType, Record, Shard, ShardIteratorType};
 use model::UserIdentity;
+use model::stream_record::lambda_record_from_str;
+use rules::archive::restored::{self, RESTORED};
 
 use super::completeness::Deletes;
+use crate::poller::record_of;
 
 /// TTL deletes that are kept at most: some 500 MB.
 const DELETES_MAX: usize = 5_000_000;
@@ -87,7 +90,14 @@ async fn read_shard(
         let page = client.get_records().shard_iterator(current).send().await;
         let page = page.map_err(|error| failed("GetRecords", &DisplayErrorContext(&error)))?;
         empty = if page.records().is_empty() { empty + 1 } else { 0 };
-        found.deletes.extend(page.records().iter().filter_map(time_to_live_delete));
+        for record in page.records.unwrap_or_default() {
+            let Some((event_id, time)) = time_to_live_delete(&record) else { continue };
+            if is_as_restored(record, arn)? {
+                found.restored += 1;
+            } else {
+                found.deletes.insert(event_id, time);
+            }
+        }
         if found.deletes.len() > DELETES_MAX {
             return Err(format!("the stream has more than {DELETES_MAX} TTL deletes"));
         }
@@ -97,6 +107,17 @@ async fn read_shard(
         iterator = page.next_shard_iterator;
     }
     Ok(())
+}
+
+/// Whether a delete is of an item that was restored from the archive and not changed since.
+fn is_as_restored(record: Record, arn: &str) -> Result<bool, String> {
+    let image = record.dynamodb().and_then(|change| change.old_image());
+    if image.is_none_or(|image| !image.contains_key(RESTORED)) {
+        return Ok(false);
+    }
+    let event = record_of(record, arn, "").map_err(|error| error.to_string())?.event;
+    let record = lambda_record_from_str(&event.to_string()).map_err(|error| error.to_string())?;
+    Ok(record.record.old_image.as_ref().is_some_and(restored::is_as_restored))
 }
 
 /// Event id and time of a record, if TTL made it.

@@ -322,12 +322,13 @@ async fn check(
         let oldest = deletes.deletes.values().copied().min().unwrap_or(from).min(from);
         let first_date = cell::time_text(oldest).chars().take(10).collect::<String>();
         let parts = source.parts(Some(&table), None).await?;
-        let mut rows = Vec::new();
+        let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
         for part in parts.iter().filter(|part| part.date >= first_date) {
             read_archived(source, part, &mut rows).await?;
+            erased.extend(source.erased(part).await?);
         }
-        let comparison = completeness::compare(&deletes, rows, window);
-        output.line(&comparison.json(&table).to_string())?;
+        let comparison = completeness::compare(&deletes, rows, &erased, window);
+        output.line(&comparison.json(&table, deletes.restored).to_string())?;
         if !comparison.is_equal() {
             code = Exit::Differences;
         }

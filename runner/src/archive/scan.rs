@@ -1,6 +1,9 @@
 //! `weir archive cat` and `weir archive query`: rows as NDJSON, part after part.
 //!
-//! One part is open and one batch decoded at a time, however large the archive is. No SQL.
+//! One part is open and one batch decoded at a time, however large the archive is. An event that
+//! stands in two objects of a day, as while a compaction is under way, is written once. No SQL.
+
+use std::collections::BTreeSet;
 
 use super::cell::rows_of;
 use super::condition::Condition;
@@ -21,9 +24,16 @@ pub(super) async fn write_rows(
     output: &mut Output<'_>,
 ) -> Result<u64, String> {
     let mut written = 0;
+    // An event has one day, so only the ids of one day are kept.
+    let (mut day, mut seen) = (None, BTreeSet::new());
     for part in parts {
         if written == limit || output.is_closed() {
             break;
+        }
+        let of_part = Some((&part.table, &part.date));
+        if day != of_part {
+            day = of_part;
+            seen.clear();
         }
         for batch in source.open(part, None).await? {
             let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
@@ -32,7 +42,9 @@ pub(super) async fn write_rows(
                 if written == limit || output.is_closed() {
                     return Ok(written);
                 }
-                if conditions.iter().all(|condition| condition.holds(&row)) {
+                if conditions.iter().all(|condition| condition.holds(&row))
+                    && seen.insert(row.text("_event_id").to_owned())
+                {
                     output.line(&row.json())?;
                     written += 1;
                 }
