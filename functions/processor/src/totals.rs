@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item, Number};
-use rules::counters::{Cells, REVISION_ATTRIBUTE, Total};
+use rules::counters::{Cells, DamagedTotal, REVISION_ATTRIBUTE, Total};
 use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Deadline, RetryPolicy};
@@ -75,19 +75,20 @@ impl<T: Table> Totals<T> {
         &self,
         counter: &str,
         cells: &Cells,
-        found: Option<&Item>,
+        found: Option<&Result<Total, DamagedTotal>>,
     ) -> Result<bool, Failure> {
         let mut found = found.cloned();
         let mut failure = "others write this total all the time".to_owned();
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
             if attempts.made() > 1 {
-                found = self.load_items([counter.to_owned()]).await?.remove(counter);
+                let item = self.load_items([counter.to_owned()]).await?.remove(counter);
+                found = item.as_ref().map(Total::from_item);
             }
             // An item that was damaged since it was loaded: the next delivery refuses its records.
             let total = found
-                .as_ref()
-                .map_or_else(|| Ok(Total::default()), Total::from_item)
+                .take()
+                .unwrap_or_else(|| Ok(Total::default()))
                 .map_err(|error| Failure::Retry(error.to_string()))?;
             let Some(joined) = total.joined(cells) else {
                 return Ok(false);
@@ -105,7 +106,9 @@ impl<T: Table> Totals<T> {
 
 impl<T: Table> Executor for Totals<T> {
     async fn load(&self, needs: Needs) -> Result<Found, Failure> {
-        Ok(Found { totals: self.load_items(needs.totals).await?, ..Found::default() })
+        let items = self.load_items(needs.totals).await?.into_iter();
+        let totals = items.map(|(counter, item)| (counter, Total::from_item(&item))).collect();
+        Ok(Found { totals, ..Found::default() })
     }
 
     async fn apply(

@@ -9,6 +9,7 @@ use model::arn::StreamArn;
 use model::stream_record::LambdaRecord;
 use thiserror::Error;
 
+use crate::counters::{DamagedTotal, Total};
 use crate::effect::Effect;
 
 /// The target items that a rule must see before it can decide.
@@ -23,8 +24,8 @@ pub struct Needs {
 /// What was found of the [`Needs`]. What is not there was not found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Total items by counter.
-    pub totals: BTreeMap<String, Item>,
+    /// Totals by counter: read once for a batch, however many of its records need them.
+    pub totals: BTreeMap<String, Result<Total, DamagedTotal>>,
     /// Heads of histories by the item's key as text.
     pub heads: BTreeMap<String, Item>,
 }

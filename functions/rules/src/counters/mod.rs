@@ -145,8 +145,8 @@ impl Rule for Counters {
                 )));
             }
         };
-        if let Some(item) = found.totals.get(counter) {
-            Total::from_item(item).map_err(|error| Refusal(error.to_string()))?;
+        if let Some(Err(damaged)) = found.totals.get(counter) {
+            return Err(Refusal(damaged.to_string()));
         }
         let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
         let cells = Cells::from([(slot, Cell { stamp, value })]);
@@ -169,7 +169,8 @@ mod tests {
             slot_value: "votes".to_owned(),
         };
         let damaged = item_from_str(r#"{"counter":{"S":"bad"},"total":{"N":"1"}}"#).unwrap();
-        let found = Found { totals: [("bad".to_owned(), damaged)].into(), ..Found::default() };
+        let totals = [("bad".to_owned(), Total::from_item(&damaged))].into();
+        let found = Found { totals, ..Found::default() };
         check_decisions(&rule, &found, include_str!("../../testdata/counters.txt"));
     }
 }

@@ -68,10 +68,9 @@ impl History {
 impl Tables {
     fn apply(&mut self, rule: &dyn Rule, batch: &[&LambdaRecord]) {
         let needs = rule.needs(batch);
-        let found = needs
-            .totals
-            .into_iter()
-            .filter_map(|counter| Some((counter.clone(), self.totals.get(&counter)?.clone())));
+        let found = needs.totals.into_iter().filter_map(|counter| {
+            Some((counter.clone(), Total::from_item(self.totals.get(&counter)?)))
+        });
         let found = Found { totals: found.collect(), ..Found::default() };
         let effects = batch.iter().enumerate().flat_map(|(position, record)| {
             let effects = rule.decide(record, &found).unwrap();

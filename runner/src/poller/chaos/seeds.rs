@@ -136,9 +136,10 @@ impl Tables {
     fn apply(&mut self, rule: &dyn Rule, batch: &[Arc<Delivery>]) {
         let records = records_of(batch);
         let needs = rule.needs(&records.iter().collect::<Vec<_>>()).totals;
-        let totals = needs
-            .into_iter()
-            .filter_map(|counter| Some((counter.clone(), self.totals.get(&counter)?.clone())));
+        let totals = needs.into_iter().filter_map(|counter| {
+            let total = Total::from_item(self.totals.get(&counter)?);
+            Some((counter, total))
+        });
         let found = Found { totals: totals.collect(), ..Found::default() };
         let effects = records.iter().enumerate().flat_map(|(position, record)| {
             let effects = rule.decide(record, &found).unwrap();
