@@ -347,7 +347,7 @@ fn whole_seconds(seconds: f64) -> Option<u64> {
         clippy::cast_sign_loss,
         reason = "the range is checked before"
     )]
-    (0.0..1e15).contains(&seconds).then(|| seconds as u64)
+    (0.0..1e15).contains(&seconds).then_some(seconds as u64)
 }
 
 #[cfg(test)]
