@@ -2,17 +2,17 @@
 //! running `weir up`: a newcomer who copies one gets what the document says.
 //!
 //! Left out is what runs for ever or for minutes: `up`, `demo` (which the checks before a change
-//! run by itself), `bench`, whatever follows; verbs whose examples need what is not there beside a
-//! fresh system, which have tests of their own; and programs that are not this project's.
+//! run by itself), `bench`, whatever follows; and programs that are not this project's.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
 
-use crate::process::{Up, binary, root, wait_for};
+use crate::process::{Process, Up, binary, root, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -24,20 +24,35 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir status --exit-code", &[0, 3], ""),
 ];
 
+/// What the examples of fan-out and of migrations read.
+const RULES: &str = "- name: products
+  from: products
+  to: order-lines
+  index: by-product
+  key: {productID: productID}
+  attributes: {productName: productName}
+";
+const PLAN: &str = "migration: shop
+kind: restructure
+from:
+  - table: orders
+    items:
+      - to: shop
+        transform: '. + {kind: \"order\"}'
+        key: {pk: 'ORDER#{orderID}'}
+inverse:
+  - table: shop
+    items:
+      - to: orders
+        transform: del(.kind, .pk)
+gate_seconds: 1
+";
+
 /// Commands that are not run here; what is in the home of who runs this is not touched.
-const LEFT_OUT: &[&str] = &[
-    "weir up",
-    "weir demo",
-    "weir bench",
-    "weir migrate",
-    "weir editions",
-    "weir fan-out",
-    "weir counters generate",
-    "weir counters vote",
-    "weir counters recount",
-    "--follow",
-    "~/",
-];
+const LEFT_OUT: &[&str] = &["weir up", "weir demo", "weir bench", "--follow", "~/"];
+
+/// The start of a migration with its workers, which works beside the commands that follow it.
+const WORKER: &str = "weir migrate start";
 
 #[test]
 fn every_command_of_the_readme_and_of_the_help_works() {
@@ -49,43 +64,67 @@ fn every_command_of_the_readme_and_of_the_help_works() {
     assert!(commands.len() >= 5, "{commands:?}");
     let mut verbs = Vec::new();
     examples_of_help(&mut Vec::new(), &mut verbs);
-    assert!(verbs.len() >= 40, "{verbs:?}");
+    assert!(verbs.len() >= 60, "{verbs:?}");
     commands.extend(verbs);
     let mut seen = BTreeSet::new();
     let mut wrong = Vec::new();
+    let mut worker = None;
     for command in commands {
-        // A document names a time that has passed when it is read; the item must have been there.
-        let command = command.replace("2026-11-21T12:00:00Z", "$(date -u +%Y-%m-%dT%H:%M:%SZ)");
         let follows = command.contains("streams tail") && !command.contains("--no-follow");
         let is_left_out = follows || LEFT_OUT.iter().any(|piece| command.contains(piece));
         if is_left_out || !command.contains("weir ") || !seen.insert(command.clone()) {
             continue;
         }
+        let command = as_run_here(&command);
+        if command.contains(WORKER) {
+            let shell = in_shell(folder, &format!("exec {command}"));
+            worker = Some(Process::start(shell, folder.join("worker.log")));
+            wait_for("the migration to begin", LIMIT, || {
+                in_shell(folder, "weir migrate status shop")
+                    .output()
+                    .unwrap()
+                    .status
+                    .success()
+                    .then_some(())
+            });
+            continue;
+        }
         let otherwise = OTHERWISE.iter().find(|(piece, ..)| command.contains(piece));
         let (codes, words) = otherwise.map_or((&[0][..], ""), |(_, codes, words)| (codes, words));
-        let ended = shell(folder, &command);
+        let ended = in_shell(folder, &command).output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
         let code = ended.status.code().unwrap_or(-1);
         if !codes.contains(&code) || !said.contains(words) {
             wrong.push(format!("{command}: {code}, not {codes:?}\n{said}"));
         }
     }
-    assert!(seen.len() >= 40, "only {} commands were run", seen.len());
+    assert!(seen.len() >= 60, "only {} commands were run", seen.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let mut worker = worker.expect("a migration is among the examples");
+    wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }
 
-/// Runs a command as a person would, with `weir` on the path.
-fn shell(folder: &std::path::Path, command: &str) -> Output {
+/// A command of a document as it can be run here.
+fn as_run_here(command: &str) -> String {
+    let package = root().join("functions/processor");
+    command
+        // A document names a time that has passed when it is read; the item must have been there.
+        .replace("2026-11-21T12:00:00Z", "$(date -u +%Y-%m-%dT%H:%M:%SZ)")
+        // As many as a test has time for.
+        .replace("--votes 100000", "--votes 300")
+        // The sources are not in this folder.
+        .replace("--local-workers 4", &format!("--local-workers 4 --package {}", package.display()))
+}
+
+/// A command as a person would run it, with `weir` on the path.
+fn in_shell(folder: &Path, command: &str) -> Command {
     let weir = binary("weir");
-    let bin = std::path::Path::new(weir.get_program()).parent().unwrap().to_owned();
+    let bin = Path::new(weir.get_program()).parent().unwrap().to_owned();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    Command::new("sh")
-        .args(["-c", command])
-        .current_dir(folder)
-        .env("PATH", path)
-        .env("WEIR_TEMPLATE", root().join("template.yaml"))
-        .output()
-        .unwrap()
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(folder).env("PATH", path);
+    shell.env("WEIR_TEMPLATE", root().join("template.yaml"));
+    shell
 }
 
 /// The files and items that the examples speak of.
@@ -102,15 +141,31 @@ fn fixtures(up: &Up) {
     );
     write("orders.csv", "orderID,name\n1,Ada\n2,NULL\n");
     write("event.json", r#"{"Records":[]}"#);
+    write("rules.yaml", RULES);
+    write("shop.yaml", PLAN);
     fs::create_dir_all(folder.join("examples")).unwrap();
     let example = root().join("examples/hello-stream");
     std::os::unix::fs::symlink(example, folder.join("examples/hello-stream")).unwrap();
-    let orders = json!({
-        "TableName": "orders", "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [{"AttributeName": "orderID", "AttributeType": "N"}],
-        "KeySchema": [{"AttributeName": "orderID", "KeyType": "HASH"}],
-    });
-    up.store.ok("CreateTable", &orders);
+    table(up, "orders", "orderID", "N");
+    table(up, "shop", "pk", "S");
+    table(up, "ballots", "ballot", "S");
+    up.store.ok(
+        "CreateTable",
+        &json!({
+            "TableName": "editions", "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [
+                {"AttributeName": "edition", "AttributeType": "S"},
+                {"AttributeName": "item", "AttributeType": "S"},
+            ],
+            "KeySchema": [
+                {"AttributeName": "edition", "KeyType": "HASH"},
+                {"AttributeName": "item", "KeyType": "RANGE"},
+            ],
+        }),
+    );
+    let product =
+        json!({"productID": {"N": "7"}, "productName": {"S": "Chai"}, "price": {"N": "10"}});
+    up.store.ok("PutItem", &json!({"TableName": "products", "Item": product}));
     for votes in 1..=3 {
         let vote = json!({
             "TableName": "votes", "Item": {"slot": {"S": "poll-1#0"}, "votes": {"N": votes.to_string()}},
@@ -124,6 +179,17 @@ fn fixtures(up: &Up) {
         up.store.ok("PutItem", &film);
     }
     wait_for("the total", LIMIT, || (!up.store.scan("totals").is_empty()).then_some(()));
+}
+
+/// A table with a stream.
+fn table(up: &Up, name: &str, key: &str, kind: &str) {
+    let table = json!({
+        "TableName": name, "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": key, "AttributeType": kind}],
+        "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
+        "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    });
+    up.store.ok("CreateTable", &table);
 }
 
 /// The commands between a document's fences, with `weir` for `cargo run --`.

@@ -14,8 +14,10 @@ mod bad_input;
 mod crash;
 mod editions;
 mod load;
+mod mentions;
 mod pipe;
 mod process;
+mod streams;
 mod wire;
 
 // Beside a running system, as its users are.

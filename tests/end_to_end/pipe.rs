@@ -1,8 +1,9 @@
 //! The whole pipe under faults from outside: a bucket that is gone, a restart in the middle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
@@ -144,9 +145,31 @@ fn a_second_up_finds_the_data_and_goes_on_where_the_first_stopped() {
     // No warning, no time to end in order: the third one goes on all the same.
     (5..10).for_each(|slot| vote(&up, slot));
     let old = up.process.id();
+    let functions = wait_for("a function at work", LIMIT, || {
+        Some(instances(&up)).filter(|processes| !processes.is_empty())
+    });
     up.process.kill();
     drop(up.process);
+    wait_for("the functions to end by themselves", LIMIT, || {
+        functions.iter().all(|process| !is_running(process)).then_some(())
+    });
     let up = Up::start_in(up.folder, &[]);
     assert_ne!(up.process.id(), old);
     wait_for("30 votes", LIMIT, || (totals(&up) == expected("30")).then_some(()));
+}
+
+/// The processes of the function `counters`, as its log names them.
+fn instances(up: &Up) -> BTreeSet<String> {
+    let log = fs::read_to_string(up.path("logs/CountersFunction.log")).unwrap_or_default();
+    let processes = log.lines().filter_map(|line| line.split_once("\tProcess: "));
+    let processes: BTreeSet<_> = processes.map(|(_, process)| process.trim().to_owned()).collect();
+    processes.into_iter().filter(|process| is_running(process)).collect()
+}
+
+/// Whether a process with this number runs the function; one that has ended and waits for its parent
+/// does not.
+fn is_running(process: &str) -> bool {
+    let asked = Command::new("ps").args(["-o", "stat=,comm=", "-p", process]).output().unwrap();
+    let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+    text.contains("counters") && !text.trim_start().starts_with('Z')
 }

@@ -40,6 +40,10 @@ def handler(event, context):
 """
 
 
+# DynamoDB's 15 minutes, and some more.
+ITERATOR_LIFE_SECONDS = 16 * 60
+
+
 class Emulator:
     def __init__(self, name, url):
         self.name = name
@@ -53,18 +57,31 @@ class Emulator:
         self.roles = boto3.client("iam", **options)
         self.folder = tempfile.mkdtemp()
         self.count = 0
+        self.early = None
 
-    def table(self):
+    def table(self, *names):
+        """A table with a stream; its key is `id`, or a partition and a sort key of these names."""
         self.count += 1
         name = f"probe{self.count}"
+        names = names or ["id"]
         self.tables.create_table(
             TableName=name, BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in names],
+            KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in zip(names, ["HASH", "RANGE"])],
             StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
         )
         self.tables.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
         return name
+
+    def take_iterator(self):
+        """An iterator and when it was taken, for the probe that needs an old one."""
+        table = self.table()
+        self.put(table, "early")
+        arn = self.arn(table)
+        shard = self.streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"][0]
+        answer = self.streams.get_shard_iterator(
+            StreamArn=arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")
+        self.early = (answer["ShardIterator"], time.time())
 
     def arn(self, table):
         return self.tables.describe_table(TableName=table)["Table"]["LatestStreamArn"]
@@ -87,10 +104,10 @@ class Emulator:
             FunctionName=table, Runtime="python3.12", Handler="index.handler", Role=self.role,
             Code={"ZipFile": packed.getvalue()}, Environment={"Variables": {"OUT": out}}, Timeout=10,
         )
-        self.functions.create_event_source_mapping(
+        self.mapping = self.functions.create_event_source_mapping(
             EventSourceArn=self.arn(table), FunctionName=table,
             **{"StartingPosition": "TRIM_HORIZON", "BatchSize": 100, **settings},
-        )
+        )["UUID"]
 
         def events():
             if not os.path.exists(out):
@@ -112,6 +129,70 @@ def wait(condition, seconds):
             return True
         time.sleep(0.25)
     return False
+
+
+def one_partition(emulator):
+    """Items of one partition, the first of which always fails, in ten lanes and batches of one."""
+    table = emulator.table("partition", "id")
+    for key in ["poison", *(f"item{number}" for number in range(20))]:
+        emulator.put(table, key, partition={"S": "same"})
+    return emulator.mapped(table, ParallelizationFactor=10, BatchSize=1)
+
+
+def lanes(emulator):
+    events = one_partition(emulator)
+    if not wait(events, 20):
+        return None, "the function is never invoked"
+    passed = wait(lambda: any("poison" not in keys(event) for event in events()), 20)
+    seen = "are delivered" if passed else "wait"
+    return passed, f"while an item fails, other items of its partition {seen}"
+
+
+def checkpoint(emulator):
+    events = one_partition(emulator)
+    if not wait(events, 20):
+        return None, "the function is never invoked"
+    wait(lambda: any("poison" not in keys(event) for event in events()), 20)
+    emulator.functions.update_event_source_mapping(UUID=emulator.mapping, Enabled=False)
+    time.sleep(5)
+    before = len(events())
+    emulator.functions.update_event_source_mapping(UUID=emulator.mapping, Enabled=True)
+    again = wait(lambda: any("poison" in keys(event) for event in events()[before:]), 30)
+    seen = "delivered again" if again else "passed over"
+    return again, f"a failing record is {seen} when the mapping is disabled and enabled"
+
+
+def last_page(emulator):
+    table = emulator.table()
+    for key in ["a", "b", "c"]:
+        emulator.put(table, key)
+    arn = emulator.arn(table)
+    emulator.tables.update_table(TableName=table, StreamSpecification={"StreamEnabled": False})
+    time.sleep(1.1)
+    ended, found = True, 0
+    for shard in emulator.streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]:
+        iterator = emulator.streams.get_shard_iterator(
+            StreamArn=arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+        for _ in range(10):
+            page = emulator.streams.get_records(ShardIterator=iterator)
+            found += len(page["Records"])
+            iterator = page.get("NextShardIterator")
+            if not iterator:
+                break
+        ended = ended and not iterator
+    seen = "ends without a next iterator" if ended else "has a next iterator for ever"
+    return ended and found == 3, f"a disabled stream gives {found} of 3 records and {seen}"
+
+
+def expiry(emulator):
+    if emulator.early is None:
+        return None, "no iterator could be had"
+    time.sleep(max(0, emulator.early[1] + ITERATOR_LIFE_SECONDS - time.time()))
+    try:
+        emulator.streams.get_records(ShardIterator=emulator.early[0])
+    except emulator.streams.exceptions.ExpiredIteratorException:
+        return True, "an iterator expires after 15 minutes"
+    return False, "an iterator that is older than 15 minutes is answered"
 
 
 def partial_batch(emulator):
@@ -271,15 +352,21 @@ def shard_form(emulator):
 
 
 PROBES = [
-    ("3", shard_form), ("6", latest), ("7", partial_batch), ("7", unknown_identifier), ("8", bisect),
+    ("1", checkpoint), ("2", lanes), ("3", shard_form), ("4", last_page), ("6", latest), ("7", partial_batch), ("7", unknown_identifier), ("8", bisect),
     ("8", retries_end), ("9", numeric_filter), ("9", exists_filter), ("10", tumbling),
     ("11", event_bytes), ("12", no_op), ("13", new_label),
+    ("5", expiry),
 ]
 
 
 def main():
     name, url, *wanted = sys.argv[1:]
     emulator = Emulator(name, url)
+    if not wanted or "5" in wanted:
+        try:
+            emulator.take_iterator()
+        except Exception as error:  # the probe says that there is none
+            print(f"{name}: {error}", file=sys.stderr)
     for rule, probe in PROBES:
         if wanted and rule not in wanted:
             continue

@@ -11,6 +11,7 @@
 )]
 
 mod arrows;
+mod links;
 mod names;
 mod sources;
 

@@ -25,7 +25,7 @@ use crate::output::{self, Output, say, show};
 /// What to do with the editions of a set.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir editions prepare --from-table products\n  weir editions publish 1\n  weir editions prepare --through \"jq -c '.price.N = (.price.N | tonumber * 1.1 | tostring)'\"\n  weir editions check 2\n  weir editions publish 2\n  weir editions get '{\"productID\":{\"N\":\"7\"}}'\n  weir editions rollback\n  weir editions prune --keep 1\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, 4 refused"
+    after_help = "Examples:\n  weir editions prepare --from-table products\n  weir editions publish 1\n  weir editions prepare --through \"sed 's/Chai/Chai tea/'\"\n  weir editions check 2\n  weir editions publish 2\n  weir editions get '{\"productID\":{\"N\":\"7\"}}'\n  weir editions rollback\n  weir editions prune --keep 1\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, 4 refused"
 )]
 pub struct EditionsArguments {
     #[command(subcommand)]

@@ -4,7 +4,8 @@
 //! The function applies a shard's records in order (parallelization factor 1), so the last one
 //! stands for all before it. What it says is compared with the marks of its targets; no position
 //! of a poller is asked for, so the same proof works on AWS. Records from before the start do not
-//! count: the backfill read what they wrote.
+//! count: the backfill read what they wrote. A shard that is trimmed while it is read is as one that
+//! is no longer listed.
 
 use model::json;
 use model::stream_record::decode_lambda_record;
@@ -12,7 +13,7 @@ use rules::migration::{Migration, Registers, Rewrite, Target};
 use rules::{Effect, Found, Rule};
 
 use super::tables;
-use crate::streams::shards::{self, Start};
+use crate::streams::shards::{self, Place, Refusal, Start};
 
 /// Empty pages in a row after which an open shard counts as read to its end. DynamoDB may answer
 /// with an empty page before there is more; writers have stopped by then, so nothing is added.
@@ -95,12 +96,20 @@ async fn last_effects(
     since: i64,
 ) -> Result<Option<Vec<Effect>>, String> {
     let mut last = None;
-    let mut iterator =
-        stream.iterator(shard, Start::TrimHorizon).await.map_err(|refusal| refusal.to_string())?;
+    let mut place = Place::new(Start::TrimHorizon);
     let mut empty = 0;
     for _ in 0..PAGES_MAX {
-        let Some(from) = iterator else { break };
-        let (records, next) = stream.read(from).await.map_err(|refusal| refusal.to_string())?;
+        let records = match stream.next_page(shard, &mut place).await {
+            Ok(Some(records)) => records,
+            Ok(None) => break,
+            // Its beginning is gone; its last record may be there.
+            Err(Refusal::Trimmed) if place.last().is_some() => {
+                place = Place::new(Start::TrimHorizon);
+                continue;
+            }
+            Err(Refusal::Trimmed) => break,
+            Err(refusal) => return Err(refusal.to_string()),
+        };
         empty = if records.is_empty() { empty + 1 } else { 0 };
         for record in records.iter().filter(|record| record.creation_s.is_none_or(|s| s > since)) {
             let text = record.event.to_string();
@@ -112,7 +121,6 @@ async fn last_effects(
                 last = Some(effects);
             }
         }
-        iterator = next;
         if empty >= EMPTY_PAGES {
             break;
         }

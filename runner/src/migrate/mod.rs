@@ -37,7 +37,7 @@ const WAIT_SECONDS: u64 = 24 * 3600;
 /// Which migration, and what to do.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # another terminal for the rest\n  weir migrate status shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate revert shop\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 not in time"
+    after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate start shop.yaml --local-workers 4      # another terminal for the rest\n  weir migrate status shop\n  weir migrate wait shop\n  weir migrate verify shop\n  weir migrate cutover shop\n  weir migrate revert shop\n\nExit codes: 0 done, 1 failed, 3 differences were found, 4 refused, 5 not in time"
 )]
 pub struct MigrateArguments {
     #[command(subcommand)]

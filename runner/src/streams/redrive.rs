@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::shards::{self, Refusal, Start};
+use super::shards::{self, Place, Refusal, Start};
 use crate::endpoint::{self, Running};
 use crate::exit::Exit;
 use crate::invoke;
@@ -148,16 +148,13 @@ async fn from_stream(running: &Running, document: &Value) -> Result<Option<Recor
     let filter = filter_of(running, document, text("streamArn")?);
     let client = endpoint::streams_client(&running.dynamodb);
     let stream = shards::describe(client, text("streamArn")?).await?;
-    let mut iterator = match stream.iterator(text("shardId")?, Start::At(first)).await {
-        Ok(iterator) => iterator,
-        Err(Refusal::Trimmed) => return Ok(None),
-        Err(refusal) => return Err(refusal.to_string()),
-    };
+    let shard = text("shardId")?;
+    let mut place = Place::new(Start::At(first.to_owned()));
     let mut records = Vec::new();
     for _ in 0..PAGES_MAX {
-        let Some(at) = iterator else { break };
-        let (page, next) = match stream.read(at).await {
-            Ok(read) => read,
+        let page = match stream.next_page(shard, &mut place).await {
+            Ok(Some(page)) => page,
+            Ok(None) => break,
             Err(Refusal::Trimmed) => return Ok(None),
             Err(refusal) => return Err(refusal.to_string()),
         };
@@ -166,7 +163,6 @@ async fn from_stream(running: &Running, document: &Value) -> Result<Option<Recor
         if is_behind {
             break;
         }
-        iterator = next;
     }
     records.retain(|record| filter.verdict(&record.event).matched);
     if u64::try_from(records.len()).ok() != Some(count) {

@@ -1,7 +1,8 @@
 //! Finding and reading the shards of a table's stream, for commands.
 //!
-//! It retries nothing: a person is there to do that. It names what a stream refuses, because a
-//! shard may be trimmed and an iterator may expire between two requests.
+//! It retries nothing that fails: a person is there to do that. But the clock of a local store may
+//! be advanced between two requests, so an iterator that expires is replaced by one from the same
+//! place, and a shard that is trimmed meanwhile is named as such.
 
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::{DisplayErrorContext, ProvideErrorMetadata};
@@ -24,12 +25,66 @@ pub(crate) struct Stream {
     pub(crate) shards: Vec<Shard>,
 }
 
+/// Iterators that may expire one after the other, before the reader gives up: each of them takes a
+/// leap of the clock by 15 minutes between two requests.
+const EXPIRED_MAX: usize = 8;
+
 /// Where a reading of a shard begins.
-pub(crate) enum Start<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
     TrimHorizon,
-    Latest,
-    At(&'a str),
-    After(&'a str),
+    /// With what is written from now on; this is the present second of the store.
+    Latest(i64),
+    /// At the record with this sequence number.
+    At(String),
+}
+
+/// How far a shard has been read.
+#[derive(Debug)]
+pub(crate) struct Place {
+    start: Start,
+    /// The next page's; `None` when one must be asked for.
+    iterator: Option<String>,
+    /// The last record that was read.
+    last: Option<String>,
+    /// Whether an iterator was given out before.
+    has_begun: bool,
+    is_over: bool,
+}
+
+impl Place {
+    pub(crate) fn new(start: Start) -> Self {
+        Self { start, iterator: None, last: None, has_begun: false, is_over: false }
+    }
+
+    /// The last record that was read.
+    pub(crate) fn last(&self) -> Option<&str> {
+        self.last.as_deref()
+    }
+
+    /// Whether the shard was read to its end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The kind of iterator that goes on here, and the sequence number that it needs.
+    fn iterator_kind(&self) -> (ShardIteratorType, Option<String>) {
+        match (&self.last, &self.start) {
+            (Some(last), _) => (ShardIteratorType::AfterSequenceNumber, Some(last.clone())),
+            (None, Start::At(first)) => (ShardIteratorType::AtSequenceNumber, Some(first.clone())),
+            (None, Start::Latest(_)) if !self.has_begun => (ShardIteratorType::Latest, None),
+            // `LATEST` again would pass over what was written since the first one.
+            (None, _) => (ShardIteratorType::TrimHorizon, None),
+        }
+    }
+
+    /// Whether a record is one that this reading wants.
+    fn wants(&self, record: &Record) -> bool {
+        match self.start {
+            Start::Latest(since) => record.creation_s.is_none_or(|second| second >= since),
+            _ => true,
+        }
+    }
 }
 
 /// Why a shard was not read.
@@ -37,7 +92,7 @@ pub(crate) enum Start<'a> {
 pub(crate) enum Refusal {
     /// The shard, or the records from the place on, are trimmed: older than 24 hours.
     Trimmed,
-    /// The iterator is older than 15 minutes: another one from the same place does.
+    /// One iterator after the other was older than 15 minutes.
     Expired,
     /// Anything else, in words.
     Other(String),
@@ -57,7 +112,9 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Trimmed => f.write_str("the records are trimmed: they are older than 24 hours"),
-            Self::Expired => f.write_str("the iterator is older than 15 minutes"),
+            Self::Expired => f.write_str(
+                "its iterators expire at once: the store's clock leaps; read again when it runs",
+            ),
             Self::Other(words) => f.write_str(words),
         }
     }
@@ -127,20 +184,45 @@ pub(crate) async fn describe(client: Client, arn: &str) -> Result<Stream, String
 }
 
 impl Stream {
-    /// An iterator; `None` when the shard has ended.
-    pub(crate) async fn iterator(
+    /// The next page of a shard, as a function would get its records; `None` at the end of the
+    /// shard. A page may be empty although more follows.
+    pub(crate) async fn next_page(
         &self,
         shard: &str,
-        start: Start<'_>,
-    ) -> Result<Option<String>, Refusal> {
-        let (kind, sequence) = match start {
-            Start::TrimHorizon => (ShardIteratorType::TrimHorizon, None),
-            Start::Latest => (ShardIteratorType::Latest, None),
-            Start::At(sequence) => (ShardIteratorType::AtSequenceNumber, Some(sequence.to_owned())),
-            Start::After(sequence) => {
-                (ShardIteratorType::AfterSequenceNumber, Some(sequence.to_owned()))
+        place: &mut Place,
+    ) -> Result<Option<Vec<Record>>, Refusal> {
+        for _ in 0..EXPIRED_MAX {
+            if place.is_over {
+                return Ok(None);
             }
-        };
+            let held = place.iterator.take();
+            let iterator = match held {
+                Some(iterator) => Some(iterator),
+                None => self.iterator(shard, place).await?,
+            };
+            place.has_begun = true;
+            let Some(iterator) = iterator else {
+                place.is_over = true;
+                return Ok(None);
+            };
+            let (mut records, next) = match self.read(iterator).await {
+                Err(Refusal::Expired) => continue,
+                read => read?,
+            };
+            if let Some(record) = records.last() {
+                place.last = Some(record.sequence.as_str().to_owned());
+            }
+            place.is_over = next.is_none();
+            place.iterator = next;
+            records.retain(|record| place.wants(record));
+            return Ok(Some(records));
+        }
+        Err(Refusal::Expired)
+    }
+
+    /// An iterator; `None` when the shard has ended.
+    async fn iterator(&self, shard: &str, place: &Place) -> Result<Option<String>, Refusal> {
+        let (kind, sequence) = place.iterator_kind();
         let request = self.client.get_shard_iterator().stream_arn(&self.arn).shard_id(shard);
         let answer = request.shard_iterator_type(kind).set_sequence_number(sequence).send().await;
         answer
@@ -148,11 +230,8 @@ impl Stream {
             .map_err(|error| Refusal::new("GetShardIterator", &error))
     }
 
-    /// A page, as a function would get its records, and the next iterator.
-    pub(crate) async fn read(
-        &self,
-        iterator: String,
-    ) -> Result<(Vec<Record>, Option<String>), Refusal> {
+    /// A page, and the next iterator.
+    async fn read(&self, iterator: String) -> Result<(Vec<Record>, Option<String>), Refusal> {
         let answer = self.client.get_records().shard_iterator(iterator).send().await;
         let answer = answer.map_err(|error| Refusal::new("GetRecords", &error))?;
         let region = self.arn.split(':').nth(3).unwrap_or_default();
@@ -167,10 +246,8 @@ impl Stream {
     pub(crate) async fn find(&self, sequence: &str) -> Option<(String, Record)> {
         for shard in self.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
             // A shard that does not reach to the record refuses it; the next one is asked.
-            let Ok(Some(iterator)) = self.iterator(shard, Start::At(sequence)).await else {
-                continue;
-            };
-            let Ok((records, _)) = self.read(iterator).await else { continue };
+            let mut place = Place::new(Start::At(sequence.to_owned()));
+            let Ok(Some(records)) = self.next_page(shard, &mut place).await else { continue };
             let found = records.into_iter().find(|record| record.sequence.as_str() == sequence);
             if let Some(record) = found {
                 return Some((shard.to_owned(), record));

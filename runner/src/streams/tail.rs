@@ -1,7 +1,7 @@
 //! `weir streams tail`: records as they are written, parents before children.
 //!
-//! The clock may be advanced while it reads: an iterator that expires is replaced by one from the
-//! same place, and what was trimmed before it was read is said, not passed over in silence.
+//! The clock may be advanced while it reads: that records may have been trimmed unread is said, not
+//! passed over in silence, and the rest of the shard is shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::shards::{self, Refusal, Start, Stream};
+use super::shards::{self, Place, Refusal, Start, Stream};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::mapping::{FilterCriteria, Record};
 use crate::output::{self, Output};
@@ -51,17 +52,19 @@ pub enum From {
     Latest,
 }
 
-/// How far a shard is read.
-#[derive(Default)]
+/// A shard that is being read.
 struct Reading {
-    /// The next page's; `None` when one must be asked for.
-    iterator: Option<String>,
-    /// The last record that was read.
-    last: Option<String>,
+    place: Place,
     /// Whether its first page was asked for.
     was_read: bool,
     /// Whether its place was trimmed, so that it is read from the oldest record that is left.
     from_horizon: bool,
+}
+
+impl Reading {
+    fn new(start: Start) -> Self {
+        Self { place: Place::new(start), was_read: false, from_horizon: false }
+    }
 }
 
 struct Tail {
@@ -70,7 +73,7 @@ struct Tail {
     left: usize,
     open: BTreeMap<String, Reading>,
     seen: BTreeSet<String>,
-    from: From,
+    start: Start,
 }
 
 pub(super) async fn run(
@@ -85,7 +88,11 @@ pub(super) async fn run(
         left: arguments.limit.unwrap_or(usize::MAX),
         open: BTreeMap::new(),
         seen: BTreeSet::new(),
-        from: arguments.from,
+        // Asked before the shards are read, so that nothing is between the two.
+        start: match arguments.from {
+            From::TrimHorizon => Start::TrimHorizon,
+            From::Latest => Start::Latest(endpoint::store_seconds(endpoint).await),
+        },
     };
     let mut stream = shards::stream_of(endpoint, &arguments.table).await?;
     tail.add_shards(&stream, true);
@@ -93,6 +100,13 @@ pub(super) async fn run(
         let is_idle = tail.read(&stream).await?;
         if tail.left == 0 {
             return Ok(Exit::Done);
+        }
+        if round == 1 && !arguments.no_follow {
+            let shards = tail.open.len();
+            output::say(&format!(
+                "following {shards} shards of `{}`; Ctrl-C ends it",
+                stream.table
+            ));
         }
         let shards = tail.open.len();
         if is_idle || round % ROUNDS_PER_LISTING == 0 {
@@ -121,7 +135,7 @@ impl Tail {
                 .sequence_number_range
                 .as_ref()
                 .is_some_and(|range| range.ending_sequence_number.is_some());
-            if at_start && closed && self.from == From::Latest {
+            if at_start && closed && self.start != Start::TrimHorizon {
                 self.seen.insert(id.clone());
                 continue;
             }
@@ -132,12 +146,12 @@ impl Tail {
                 is_listed && (!self.seen.contains(parent) || self.open.contains_key(parent))
             });
             if !waits && self.seen.insert(id.clone()) {
-                self.open.insert(id.clone(), Reading::default());
+                self.open.insert(id.clone(), Reading::new(self.start.clone()));
             }
         }
         if !at_start {
             // Whatever appears later is wanted from its beginning.
-            self.from = From::TrimHorizon;
+            self.start = Start::TrimHorizon;
         }
     }
 
@@ -149,69 +163,30 @@ impl Tail {
     async fn read(&mut self, stream: &Stream) -> Result<bool, String> {
         let mut is_idle = true;
         for (shard, mut reading) in std::mem::take(&mut self.open) {
-            let had_place = reading.iterator.is_some() || reading.last.is_some();
-            let read = self.read_page(stream, &shard, &mut reading).await;
+            let read = stream.next_page(&shard, &mut reading.place).await;
             reading.was_read = true;
             match read {
                 Ok(Some(records)) => {
-                    is_idle &= records.is_empty() && reading.iterator.is_some();
+                    is_idle &= records.is_empty() && !reading.place.is_over();
                     for record in &records {
                         self.show(&shard, record);
                     }
-                    if reading.iterator.is_some() {
+                    if !reading.place.is_over() {
                         self.open.insert(shard, reading);
                     }
                 }
                 // The shard has ended; its children may begin.
                 Ok(None) => is_idle = false,
-                Err(Refusal::Expired) => {
-                    is_idle = false;
-                    reading.iterator = None;
-                    self.open.insert(shard, reading);
-                }
                 Err(Refusal::Trimmed) => {
                     is_idle = false;
-                    let behind = reading.last.as_deref().unwrap_or("its beginning");
-                    output::say(&format!(
-                        "{shard}: records behind {behind} were trimmed before they were read"
-                    ));
-                    if had_place {
-                        let from_horizon = true;
-                        self.open.insert(shard, Reading { from_horizon, ..Reading::default() });
+                    if let Some(rest) = behind_the_gap(&shard, &reading) {
+                        self.open.insert(shard, rest);
                     }
                 }
                 Err(refusal) => return Err(refusal.to_string()),
             }
         }
         Ok(is_idle)
-    }
-
-    /// One page, or `None` at the end of the shard.
-    async fn read_page(
-        &self,
-        stream: &Stream,
-        shard: &str,
-        reading: &mut Reading,
-    ) -> Result<Option<Vec<Record>>, Refusal> {
-        let iterator = match reading.iterator.take() {
-            Some(iterator) => Some(iterator),
-            None => {
-                let start = match &reading.last {
-                    Some(last) => Start::After(last),
-                    None if reading.from_horizon => Start::TrimHorizon,
-                    None if self.from == From::Latest => Start::Latest,
-                    None => Start::TrimHorizon,
-                };
-                stream.iterator(shard, start).await?
-            }
-        };
-        let Some(iterator) = iterator else { return Ok(None) };
-        let (records, next) = stream.read(iterator).await?;
-        if let Some(record) = records.last() {
-            reading.last = Some(record.sequence.as_str().to_owned());
-        }
-        reading.iterator = next;
-        Ok(Some(records))
     }
 
     fn show(&mut self, shard: &str, record: &Record) {
@@ -225,6 +200,18 @@ impl Tail {
             output::show(&format!("{}\n", record.event));
         }
     }
+}
+
+/// Says that records may be gone, and gives what is left of the shard; nothing when that is gone too.
+fn behind_the_gap(shard: &str, reading: &Reading) -> Option<Reading> {
+    if reading.from_horizon {
+        return None;
+    }
+    let behind = reading.place.last().unwrap_or("its beginning");
+    output::say(&format!(
+        "{shard}: it was trimmed meanwhile; what was written there behind {behind} and is older than 24 hours is not shown"
+    ));
+    Some(Reading { from_horizon: true, ..Reading::new(Start::TrimHorizon) })
 }
 
 /// One record in one line: time, sequence number, what happened, to which key, and by whom.
