@@ -31,6 +31,7 @@ const RULES: &str = "- name: products
   index: by-product
   key: {productID: productID}
   attributes: {productName: productName}
+  on-delete: keep
 ";
 const PLAN: &str = "migration: shop
 kind: restructure

@@ -40,7 +40,7 @@ fn commands_shown(text: &str) -> Vec<String> {
 #[test]
 fn every_command_and_flag_that_a_document_names_is_there() {
     let mut documents: Vec<_> = fs::read_dir(root().join("docs")).unwrap().flatten().collect();
-    documents.sort_by_key(std::fs::DirEntry::path);
+    documents.sort_by_key(fs::DirEntry::path);
     let mut paths: Vec<_> = documents.into_iter().map(|document| document.path()).collect();
     paths.push(root().join("README.md"));
     paths.push(root().join("examples/hello-stream/README.md"));

@@ -12,7 +12,7 @@ use crate::process::{LocalStore, Process, binary, wait_for};
 const LIMIT: Duration = Duration::from_secs(90);
 const MINUTE_MS: u64 = 60_000;
 
-/// A `weir streams tail` of the table `t`, and what it has shown.
+/// A `weir streams tail` of the table `tailed`, and what it has shown.
 struct Tail {
     process: Process,
     shown: PathBuf,
@@ -23,7 +23,7 @@ impl Tail {
         let shown = folder.join(format!("{name}.ndjson"));
         let mut command = binary("weir");
         let url = format!("http://{}", store.endpoint.address());
-        command.args(["streams", "tail", "t", "--output", "ndjson", "--endpoint", &url]);
+        command.args(["streams", "tail", "tailed", "--output", "ndjson", "--endpoint", &url]);
         command.args(flags).current_dir(folder);
         let mut process = Process::start(command, shown.clone());
         wait_for("the tail to follow", LIMIT, || {
@@ -57,14 +57,20 @@ impl Tail {
 /// A store with a table whose stream is followed.
 fn store(folder: &Path) -> LocalStore {
     let store = LocalStore::start(folder);
-    store.endpoint.create_table("t");
-    let stream = json!({"StreamEnabled": true, "StreamViewType": "NEW_IMAGE"});
-    store.endpoint.ok("UpdateTable", &json!({"TableName": "t", "StreamSpecification": stream}));
+    store.endpoint.ok(
+        "CreateTable",
+        &json!({
+            "TableName": "tailed", "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
+            "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
+            "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_IMAGE"},
+        }),
+    );
     store
 }
 
 fn put(store: &LocalStore, item: &str) {
-    store.endpoint.ok("PutItem", &json!({"TableName": "t", "Item": {"p": {"S": item}}}));
+    store.endpoint.ok("PutItem", &json!({"TableName": "tailed", "Item": {"p": {"S": item}}}));
 }
 
 #[test]
