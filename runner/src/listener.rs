@@ -9,7 +9,7 @@ use hyper::{Request, Response, body::Body, body::Incoming, server::conn::http1, 
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::{JoinHandle, JoinSet},
 };
 
@@ -55,38 +55,20 @@ pub enum Error {
     },
 }
 
-/// A running listener. Dropping it cuts every connection at once.
+/// An address that is taken: who connects waits until it is served.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub struct Bound {
+    tcp: TcpListener,
     address: SocketAddr,
-    stop: watch::Sender<bool>,
-    accepting: JoinHandle<()>,
 }
 
-impl Listener {
-    /// Listens on `address` (port 0 picks a free port) and answers each request with `service`.
-    ///
-    /// `header_timeout` bounds how long a client may take to send a request's head, an idle
-    /// kept-alive connection included; `None` is for clients that are our own children and may
-    /// pause for as long as one invocation lasts.
+impl Bound {
+    /// Takes `address` (port 0 picks a free port). An error says what was to be served there.
     ///
     /// # Errors
     ///
-    /// When the address cannot be listened on.
-    pub(crate) async fn serve<S, B>(
-        what: &'static str,
-        address: SocketAddr,
-        header_timeout: Option<Duration>,
-        service: S,
-    ) -> Result<Self, Error>
-    where
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-        S::Future: Send,
-        S::Error: Into<Box<dyn StdError + Send + Sync>>,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn StdError + Send + Sync>>,
-    {
+    /// When the address is in use, not loopback, or refused by the system.
+    pub async fn new(what: &'static str, address: SocketAddr) -> Result<Self, Error> {
         if !address.ip().is_loopback() {
             return Err(Error::NotLoopback { what, address });
         }
@@ -96,9 +78,37 @@ impl Listener {
         })?;
         let address =
             tcp.local_addr().map_err(|source| Error::Refused { what, address, source })?;
+        Ok(Self { tcp, address })
+    }
+}
+
+/// A running listener. Dropping it cuts every connection at once.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Answers each request with `service`.
+    ///
+    /// `header_timeout` bounds how long a client may take to send a request's head, an idle
+    /// kept-alive connection included; `None` is for clients that are our own children and may
+    /// pause for as long as one invocation lasts.
+    pub(crate) fn serve<S, B>(bound: Bound, header_timeout: Option<Duration>, service: S) -> Self
+    where
+        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn StdError + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let Bound { tcp, address } = bound;
         let (stop, stopped) = watch::channel(false);
         let accepting = tokio::spawn(accept(tcp, header_timeout, service, stopped));
-        Ok(Self { address, stop, accepting })
+        Self { address, stop, accepting }
     }
 
     /// Where it listens, with the real port.
@@ -138,13 +148,12 @@ async fn accept<S, B>(
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let accepted = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-            accepted = tcp.accept() => accepted,
+            accepted = accept_one(&tcp, &places) => accepted,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, place)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -156,6 +165,16 @@ async fn accept<S, B>(
     }
     drop(tcp);
     while connections.join_next().await.is_some() {}
+}
+
+/// The next connection and its place, of which there must be a free one.
+async fn accept_one(
+    tcp: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = tcp.accept().await?;
+    Ok((stream, place))
 }
 
 async fn serve_connection<S, B>(

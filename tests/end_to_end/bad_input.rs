@@ -5,7 +5,16 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use crate::process::{LocalStore, binary, root, weir};
+use crate::process::{LocalStore, binary, weir};
+
+/// A template whose function cannot be built.
+const UNBUILDABLE: &str = "Transform: AWS::Serverless-2016-10-31
+Resources:
+  F:
+    Type: AWS::Serverless::Function
+    Metadata: {BuildMethod: rust-cargolambda}
+    Properties: {CodeUri: nowhere, Handler: bootstrap, Runtime: provided.al2023}
+";
 
 /// The body of a `PutItem`.
 fn put(item: &serde_json::Value) -> Vec<u8> {
@@ -117,10 +126,19 @@ fn a_port_in_use_and_a_folder_in_use_are_named() {
         "{said}"
     );
 
-    let template = root().join("template.yaml").display().to_string();
-    let refused = weir(folder.path(), &["up", "--port", &port, "--template", &template]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("is in use"), "{said}");
+    // Before anything is built: what this template's function is made of is not there.
+    fs::write(folder.path().join("template.yaml"), UNBUILDABLE).unwrap();
+    for flag in ["--port", "--s3-port", "--invoke-port"] {
+        let mut flags = vec!["up", "--port", "0", "--s3-port", "0"];
+        match flags.iter().position(|it| *it == flag) {
+            Some(place) => flags[place + 1] = &port,
+            None => flags.extend([flag, port.as_str()]),
+        }
+        let refused = weir(folder.path(), &flags);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains("is in use"), "{flag}: {said}");
+        assert!(said.contains(&port), "{flag}: {said}");
+    }
 
     let store = LocalStore::start(folder.path());
     let second = binary("local-store")

@@ -15,7 +15,7 @@ use hyper::{body::Incoming, service::service_fn};
 use serde_json::json;
 
 use super::{Function, InvokeOutcome, REQUEST_BYTES_MAX, log, pool};
-use crate::listener::{self, Listener};
+use crate::listener::{Bound, Listener};
 
 /// How long a client may take to send a request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
@@ -34,15 +34,8 @@ pub struct InvokeEndpoint {
 }
 
 impl InvokeEndpoint {
-    /// Serves the functions, by their names, on a loopback address (port 0 picks a free port).
-    ///
-    /// # Errors
-    ///
-    /// When the address is in use, not loopback, or refused by the system.
-    pub async fn start(
-        functions: impl IntoIterator<Item = Function>,
-        address: SocketAddr,
-    ) -> Result<Self, listener::Error> {
+    /// Serves the functions, by their names.
+    pub fn start(functions: impl IntoIterator<Item = Function>, bound: Bound) -> Self {
         let functions =
             functions.into_iter().map(|function| (function.name().to_owned(), function));
         let functions: Arc<BTreeMap<String, Function>> = Arc::new(functions.collect());
@@ -50,9 +43,7 @@ impl InvokeEndpoint {
             let functions = functions.clone();
             async move { Ok::<_, Infallible>(answer(&functions, request).await) }
         });
-        let listener =
-            Listener::serve("Lambda Invoke API", address, Some(HEADER_TIMEOUT), service).await?;
-        Ok(Self { listener })
+        Self { listener: Listener::serve(bound, Some(HEADER_TIMEOUT), service) }
     }
 
     /// Where it listens, with the real port.

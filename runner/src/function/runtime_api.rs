@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{InvokeOutcome, RESPONSE_BYTES_MAX, outcome};
-use crate::listener::{self, Listener};
+use crate::listener::{self, Bound, Listener};
 
 /// An invocation on its way to an instance.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ pub(super) async fn serve(mailbox: Arc<Mailbox>) -> Result<Listener, listener::E
     });
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     // A function may leave its connection idle for as long as an invocation lasts.
-    Listener::serve("Lambda Runtime API", address, None, service).await
+    Ok(Listener::serve(Bound::new("Lambda Runtime API", address).await?, None, service))
 }
 
 async fn answer(mailbox: &Mailbox, request: Request<Incoming>) -> Response<Full<Bytes>> {

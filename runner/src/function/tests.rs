@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
 use super::{runtime_api::Mailbox, *};
+use crate::listener::Bound;
 
 /// The example's binary, which `cargo test` builds beside this program.
 fn binary() -> PathBuf {
@@ -395,8 +396,8 @@ async fn an_invocation_that_nobody_waits_for_any_more_is_ended() {
 #[tokio::test]
 async fn people_invoke_functions_by_name() {
     let fixture = Fixture::start(|_| {});
-    let address = "127.0.0.1:0".parse().unwrap();
-    let endpoint = InvokeEndpoint::start([fixture.function.clone()], address).await.unwrap();
+    let bound = Bound::new("Lambda Invoke API", "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let endpoint = InvokeEndpoint::start([fixture.function.clone()], bound);
     let http = legacy::Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
     let send = |name: &str, kind: &str, body: &str| {
         let uri = format!("{}/2015-03-31/functions/{name}/invocations", endpoint.url());

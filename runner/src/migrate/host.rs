@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use crate::endpoint;
 use crate::function::binaries::{self, Wanted};
 use crate::function::{self, Event, Function};
+use crate::listener::Bound;
 use crate::mapping::{FilterCriteria, InvokeOutcome, Settings, Status};
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{CheckpointStore, Invoke, NoDestination, Observer, Poller, run_mapping};
@@ -72,9 +73,9 @@ impl Host {
         let store = ObjectStore::open(&options.directory.join("s3"));
         let store = store.map_err(|error| error.to_string())?;
         store.create_bucket(BUCKET).map_err(|error| error.to_string())?;
-        let address = ([127, 0, 0, 1], 0).into();
-        let objects = Endpoint::start(store, address, "us-east-1").await;
-        let objects = objects.map_err(|error| error.to_string())?;
+        let bound = Bound::new("S3 endpoint", ([127, 0, 0, 1], 0).into()).await;
+        let bound = bound.map_err(|error| error.to_string())?;
+        let objects = Endpoint::start(store, bound, "us-east-1");
         let settings = function::Settings {
             environment: [
                 ("CONTROL_TABLE".to_owned(), options.control_table.to_owned()),

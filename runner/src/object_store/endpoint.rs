@@ -25,7 +25,7 @@ use s3s::{
 };
 
 use super::{ObjectStore, chunked, operations::Operations};
-use crate::listener::{self, Listener};
+use crate::listener::{Bound, Listener};
 
 /// How long a client may take to send a request's head, a kept-alive pause included. Longer than
 /// the pause after which SDK clients close a connection themselves would only keep dead ones.
@@ -55,26 +55,15 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves `store` on `address`, which must be a loopback address (port 0 picks a free port).
-    /// `region` is what clients are told the buckets' region is.
-    ///
-    /// # Errors
-    ///
-    /// When the address is in use, not loopback, or refused by the system.
-    pub async fn start(
-        store: ObjectStore,
-        address: SocketAddr,
-        region: &str,
-    ) -> Result<Self, listener::Error> {
+    /// Serves `store`. `region` is what clients are told the buckets' region is.
+    pub fn start(store: ObjectStore, bound: Bound, region: &str) -> Self {
         let operations = Operations::new(store, region.to_owned());
         let mut builder = S3ServiceBuilder::new(operations);
         builder.set_validation(CheckedLater);
         let s3 = builder.build();
         let requests = Arc::new(AtomicU64::new(1));
         let service = service_fn(move |request| answer(request, s3.clone(), requests.clone()));
-        let listener =
-            Listener::serve("S3 endpoint", address, Some(HEADER_TIMEOUT), service).await?;
-        Ok(Self { listener })
+        Self { listener: Listener::serve(bound, Some(HEADER_TIMEOUT), service) }
     }
 
     /// Where it listens, with the real port.

@@ -19,6 +19,7 @@ use hyper_util::{client::legacy, rt::TokioExecutor};
 use tempfile::TempDir;
 
 use super::*;
+use crate::listener::Bound;
 
 const BUCKET: &str = "archive";
 
@@ -66,8 +67,8 @@ impl Fixture {
 
 async fn serve(root: &Path) -> (Endpoint, Client) {
     let store = ObjectStore::open(root).unwrap();
-    let endpoint =
-        Endpoint::start(store, "127.0.0.1:0".parse().unwrap(), "eu-west-1").await.unwrap();
+    let bound = Bound::new("S3 endpoint", "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let endpoint = Endpoint::start(store, bound, "eu-west-1");
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("eu-west-1"))
@@ -505,12 +506,9 @@ async fn contents_with_trailers_are_decoded_and_checked() {
 #[tokio::test]
 async fn an_address_in_use_or_in_reach_of_others_is_refused() {
     let fixture = Fixture::start().await;
-    let start = |address| {
-        let store = ObjectStore::open(&fixture.folder.path().join("other")).unwrap();
-        Endpoint::start(store, address, "eu-west-1")
-    };
-    let error = start(fixture.endpoint.address()).await.unwrap_err().to_string();
+    let bind = |address| Bound::new("S3 endpoint", address);
+    let error = bind(fixture.endpoint.address()).await.unwrap_err().to_string();
     assert!(error.contains("is in use by another process"), "{error}");
-    let error = start("0.0.0.0:0".parse().unwrap()).await.unwrap_err().to_string();
+    let error = bind("0.0.0.0:0".parse().unwrap()).await.unwrap_err().to_string();
     assert!(error.contains("write 127.0.0.1"), "{error}");
 }

@@ -21,10 +21,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use server::store::Store;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::function::{Function, InvokeEndpoint};
 use crate::journal::Journal;
+use crate::listener::Bound;
 use crate::mapping::Status;
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{Chaos, tick_ms};
@@ -86,11 +88,7 @@ impl System {
     /// What cannot be started, and what to do about it. What was started before is ended.
     pub async fn start(stack: Stack, options: Options) -> Result<Self, String> {
         show_not_emulated(&stack);
-        // Ports first: a port in use is found out before anything is built.
-        let listener = match options.aws {
-            true => None,
-            false => Some(server::listener::bind(loopback(options.store_port)).await?),
-        };
+        let Ports { store: listener, objects: object_port, invoke } = Ports::take(&options).await?;
         let binaries = build(&stack, &options).await?;
         let Backing { dynamodb, streams: clients, credentials, clock, local, url } = match listener
         {
@@ -100,7 +98,7 @@ impl System {
                 backing::local(listener, address, &stack, &options.directory).await?
             }
         };
-        let (objects, object_endpoint) = start_object_store(&stack, &options).await?;
+        let (objects, object_endpoint) = start_object_store(&stack, &options, object_port)?;
         let streams = match options.aws {
             true => tables::find(&dynamodb, &stack.tables).await?,
             false => tables::carry_out(&dynamodb, &stack.tables).await?,
@@ -116,7 +114,12 @@ impl System {
         };
         let functions = functions::start(&stack, &binaries, &endpoints)?;
         tracing::info!("functions  {}", names(functions.keys()));
-        let invoke_endpoint = start_invoke_endpoint(&functions, options.invoke_port).await?;
+        let invocable = functions.values().map(|found| Function::clone(found));
+        let invoke_endpoint = InvokeEndpoint::start(invocable, invoke);
+        tracing::info!(
+            "lambda     {}   for `aws lambda invoke --endpoint-url`",
+            invoke_endpoint.url()
+        );
         let chaos = options.chaos.map(Chaos::new);
         let surroundings = mappings::Surroundings {
             stack: &stack,
@@ -297,6 +300,30 @@ fn missing(kind: &str, name: &str) -> String {
     )
 }
 
+/// The ports, taken before anything is built: a port in use is told at once, not after minutes.
+struct Ports {
+    /// `None` when the store is DynamoDB itself.
+    store: Option<TcpListener>,
+    objects: Bound,
+    invoke: Bound,
+}
+
+impl Ports {
+    async fn take(options: &Options) -> Result<Self, String> {
+        let store = match options.aws {
+            true => None,
+            false => Some(server::listener::bind(loopback(options.store_port)).await?),
+        };
+        let bind = async |what, flag, port| {
+            let bound = Bound::new(what, loopback(port)).await;
+            bound.map_err(|error| format!("{error}; the flag is {flag}"))
+        };
+        let objects = bind("S3 endpoint", "--s3-port", options.object_store_port).await?;
+        let invoke = bind("Lambda Invoke API", "--invoke-port", options.invoke_port).await?;
+        Ok(Self { store, objects, invoke })
+    }
+}
+
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
@@ -322,30 +349,17 @@ fn begin_journal(folder: &Path, now_ms: i64) -> Option<Journal> {
         .ok()
 }
 
-async fn start_invoke_endpoint(
-    functions: &BTreeMap<String, Arc<Function>>,
-    port: u16,
-) -> Result<InvokeEndpoint, String> {
-    let functions: Vec<Function> = functions.values().map(|found| Function::clone(found)).collect();
-    let endpoint = InvokeEndpoint::start(functions, loopback(port)).await;
-    let endpoint = endpoint.map_err(|error| error.to_string())?;
-    tracing::info!("lambda     {}   for `aws lambda invoke --endpoint-url`", endpoint.url());
-    Ok(endpoint)
-}
-
-async fn start_object_store(
+fn start_object_store(
     stack: &Stack,
     options: &Options,
+    port: Bound,
 ) -> Result<(ObjectStore, Endpoint), String> {
     let root: &Path = &options.directory.join("s3");
     let objects = ObjectStore::open(root).map_err(|error| error.to_string())?;
     for bucket in &stack.buckets {
         objects.create_bucket(&bucket.name).map_err(|error| error.to_string())?;
     }
-    let endpoint =
-        Endpoint::start(objects.clone(), loopback(options.object_store_port), &stack.region)
-            .await
-            .map_err(|error| error.to_string())?;
+    let endpoint = Endpoint::start(objects.clone(), port, &stack.region);
     tracing::info!("s3         {}   objects are files in {}", endpoint.url(), root.display());
     Ok((objects, endpoint))
 }
