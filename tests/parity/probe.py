@@ -113,7 +113,8 @@ class Emulator:
             if not os.path.exists(out):
                 return []
             with open(out) as lines:
-                return [json.loads(line) for line in lines]
+                # The last line may be half written.
+                return [json.loads(line) for line in lines if line.endswith("\n")]
 
         return events
 
@@ -373,7 +374,8 @@ def main():
         try:
             same, seen = probe(emulator)
         except Exception as error:  # what an emulator refuses is a finding too
-            same, seen = None, f"{type(error).__name__}: {str(error)[:120]}"
+            first_line = str(error).partition("\n")[0]
+            same, seen = None, f"{type(error).__name__}: {first_line[:120]}"
         word = {True: "same", False: "differs", None: "no answer"}[same]
         print(f"{name}\t{rule}\t{probe.__name__}\t{word}\t{seen}", flush=True)
 
