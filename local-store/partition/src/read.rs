@@ -9,7 +9,7 @@ use model::{Item, KeyValue, PrimaryKey, Token};
 
 use crate::index::{IndexKey, IndexNumber};
 use crate::keys::statistics::{self, Statistics};
-use crate::keys::{index_entry, index_statistics, item};
+use crate::keys::{Family, index_entry, index_statistics, item};
 use crate::storage::{ReadError, View, end_of_prefix};
 use crate::table::{PartitionNumber, Table};
 
@@ -103,7 +103,7 @@ pub fn read_encoded_items(
     forward: bool,
     visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
-    let (mut from, mut to) = match range {
+    let bounds = match range {
         ItemRange::Collection { partition, sort } => {
             collection_bounds(&item::prefix(table.id, partition), sort.as_ref())
         }
@@ -111,23 +111,12 @@ pub fn read_encoded_items(
             return Err(ReadError("a range of an index was asked of a table".to_owned()));
         }
         ItemRange::Tokens(tokens) => {
-            let to = match tokens.last.0.checked_add(1) {
-                Some(next) => item::token_prefix(table.id, Token(next)),
-                None => end_of_prefix(&crate::keys::Family::Item.of_table(table.id)),
-            };
-            (item::token_prefix(table.id, tokens.first), to)
+            let end = end_of_prefix(&Family::Item.of_table(table.id));
+            token_bounds(*tokens, end, |token| item::token_prefix(table.id, token))
         }
     };
-    if let Some(key) = start_after {
-        let mut key = item::encode(table.id, key);
-        if forward {
-            key.push(0);
-            from = from.max(key);
-        } else {
-            to = to.min(key);
-        }
-    }
-    view.scan(&from, &to, !forward, &mut |_, value| visit(value))
+    let start_after = start_after.map(|key| item::encode(table.id, key));
+    visit_behind(view, bounds, start_after, forward, visit)
 }
 
 /// Reads entries of an index, as [`read_encoded_items`] reads items: the range is one of the index's keys,
@@ -144,7 +133,7 @@ pub fn read_encoded_entries(
     forward: bool,
     visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
-    let (mut from, mut to) = match range {
+    let bounds = match range {
         ItemRange::Collection { partition, sort } => {
             let partition = std::slice::from_ref(partition);
             entry_bounds(&index_entry::prefix(table.id, index, partition), sort.as_ref())
@@ -155,23 +144,12 @@ pub fn read_encoded_entries(
             entry_bounds(&prefix, condition.sort.as_ref())
         }
         ItemRange::Tokens(tokens) => {
-            let to = match tokens.last.0.checked_add(1) {
-                Some(next) => index_entry::token_prefix(table.id, index, Token(next)),
-                None => end_of_prefix(&index_entry::index_prefix(table.id, index)),
-            };
-            (index_entry::token_prefix(table.id, index, tokens.first), to)
+            let end = end_of_prefix(&index_entry::index_prefix(table.id, index));
+            token_bounds(*tokens, end, |token| index_entry::token_prefix(table.id, index, token))
         }
     };
-    if let Some(place) = start_after {
-        let mut key = index_entry::encode(table.id, index, place);
-        if forward {
-            key.push(0);
-            from = from.max(key);
-        } else {
-            to = to.min(key);
-        }
-    }
-    view.scan(&from, &to, !forward, &mut |_, value| visit(value))
+    let start_after = start_after.map(|place| index_entry::encode(table.id, index, place));
+    visit_behind(view, bounds, start_after, forward, visit)
 }
 
 /// Reads items as [`read_encoded_items`] does; the visitor is given each as it is.
@@ -186,16 +164,7 @@ pub fn read_items(
     forward: bool,
     visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
-    let mut result = Ok(());
-    read_encoded_items(
-        view,
-        table,
-        range,
-        start_after,
-        forward,
-        &mut decoding(visit, &mut result),
-    )?;
-    result
+    decoding(visit, |visit| read_encoded_items(view, table, range, start_after, forward, visit))
 }
 
 /// Reads entries as [`read_encoded_entries`] does; the visitor is given each as it is.
@@ -211,71 +180,93 @@ pub fn read_index_entries(
     forward: bool,
     visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
+    decoding(visit, |visit| {
+        read_encoded_entries(view, table, index, range, start_after, forward, visit)
+    })
+}
+
+/// Has a reader visit what is stored, and the visitor what it means.
+fn decoding(
+    visit: &mut dyn FnMut(Item) -> ControlFlow<()>,
+    read: impl FnOnce(&mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), ReadError>,
+) -> Result<(), ReadError> {
     let mut result = Ok(());
-    read_encoded_entries(
-        view,
-        table,
-        index,
-        range,
-        start_after,
-        forward,
-        &mut decoding(visit, &mut result),
-    )?;
+    read(&mut |bytes| match item::decode_value(bytes) {
+        Ok(item) => visit(item),
+        Err(error) => {
+            result = Err(error);
+            ControlFlow::Break(())
+        }
+    })?;
     result
 }
 
-fn decoding<'v>(
-    visit: &'v mut dyn FnMut(Item) -> ControlFlow<()>,
-    result: &'v mut Result<(), ReadError>,
-) -> impl FnMut(&[u8]) -> ControlFlow<()> + 'v {
-    |bytes| match item::decode_value(bytes) {
-        Ok(item) => visit(item),
-        Err(error) => {
-            *result = Err(error);
-            ControlFlow::Break(())
-        }
+/// Keys from (inclusive) and to (exclusive).
+type Bounds = (Vec<u8>, Vec<u8>);
+
+/// Visits the values of a range in order or in reverse, from behind a key on if there is one.
+fn visit_behind(
+    view: &dyn View,
+    (mut from, mut to): Bounds,
+    start_after: Option<Vec<u8>>,
+    forward: bool,
+    visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<(), ReadError> {
+    match start_after {
+        Some(key) if forward => from = from.max(next_key(key)),
+        Some(key) => to = to.min(key),
+        None => {}
     }
+    view.scan(&from, &to, !forward, &mut |_, value| visit(value))
 }
 
-/// From (inclusive) and to (exclusive) of the sort keys that a condition allows.
-fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> (Vec<u8>, Vec<u8>) {
+/// The key behind a key: none lies between the two.
+fn next_key(mut key: Vec<u8>) -> Vec<u8> {
+    key.push(0);
+    key
+}
+
+/// The keys of a stretch of the ring, given where the last token's end and how a token's begin.
+fn token_bounds(tokens: TokenRange, end: Vec<u8>, first: impl Fn(Token) -> Vec<u8>) -> Bounds {
+    let to = tokens.last.0.checked_add(1).map(|next| first(Token(next)));
+    (first(tokens.first), to.unwrap_or(end))
+}
+
+/// The items whose sort key a condition allows.
+fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     let at = |value: &KeyValue| {
         let mut key = prefix.to_vec();
         value.encode_ordered(&mut key);
         key
     };
-    // No key lies between a key and the same key with a zero byte behind it.
-    let behind = |value: &KeyValue| {
-        let mut key = at(value);
-        key.push(0);
-        key
-    };
-    let (start, end) = (prefix.to_vec(), end_of_prefix(prefix));
-    match sort {
-        None => (start, end),
-        Some(SortCondition::Equal(value)) => (at(value), behind(value)),
-        Some(SortCondition::Less(value)) => (start, at(value)),
-        Some(SortCondition::LessOrEqual(value)) => (start, behind(value)),
-        Some(SortCondition::Greater(value)) => (behind(value), end),
-        Some(SortCondition::GreaterOrEqual(value)) => (at(value), end),
-        Some(SortCondition::Between(low, high)) => (at(low), behind(high)),
-        Some(SortCondition::BeginsWith(value)) => {
-            let first = at(value);
-            let last = end_of_prefix(&first);
-            (first, last)
-        }
-    }
+    sort_bounds(prefix, sort, at, |value| next_key(at(value)), at)
 }
 
-/// From (inclusive) and to (exclusive) of the entries whose sort key a condition allows. The keys
-/// of the table stand behind the sort key, so what is equal to a value is a range too.
-fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> (Vec<u8>, Vec<u8>) {
+/// The entries whose sort key a condition allows. The keys of the table stand behind the sort key,
+/// so what is equal to a value is a range too.
+fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
     let at = |value: &KeyValue| {
         let mut key = prefix.to_vec();
         index_entry::append(&mut key, value);
         key
     };
-    let behind = |value: &KeyValue| end_of_prefix(&at(value));
+    let begin = |value: &KeyValue| {
+        let mut key = prefix.to_vec();
+        index_entry::append_open(&mut key, value);
+        key
+    };
+    sort_bounds(prefix, sort, at, |value| end_of_prefix(&at(value)), begin)
+}
+
+/// The keys under a prefix whose sort key a condition allows, given where those of a value begin,
+/// where they end (exclusive), and the prefix of those whose value begins with one.
+fn sort_bounds(
+    prefix: &[u8],
+    sort: Option<&SortCondition>,
+    at: impl Fn(&KeyValue) -> Vec<u8>,
+    behind: impl Fn(&KeyValue) -> Vec<u8>,
+    begin: impl Fn(&KeyValue) -> Vec<u8>,
+) -> Bounds {
     let (start, end) = (prefix.to_vec(), end_of_prefix(prefix));
     match sort {
         None => (start, end),
@@ -286,8 +277,7 @@ fn entry_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> (Vec<u8>, Vec<u8
         Some(SortCondition::GreaterOrEqual(value)) => (at(value), end),
         Some(SortCondition::Between(low, high)) => (at(low), behind(high)),
         Some(SortCondition::BeginsWith(value)) => {
-            let mut first = prefix.to_vec();
-            index_entry::append_open(&mut first, value);
+            let first = begin(value);
             let last = end_of_prefix(&first);
             (first, last)
         }
