@@ -20,6 +20,15 @@ pub(super) async fn submit(
     store: &Store,
     commands: Vec<Command>,
 ) -> Result<Vec<Reply>, Unavailable> {
+    let several = commands.len() > 1;
+    submit_in_order(store, commands).await.map_err(|error| match error {
+        // One arc refused its part, and others may have done theirs.
+        Unavailable::NotDone(reason) if several => Unavailable::Unknown(reason),
+        other => other,
+    })
+}
+
+async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Reply>, Unavailable> {
     let mut replies: BTreeMap<usize, Reply> = BTreeMap::new();
     let mut waiting = Waiting::new();
     for (place, command) in commands.into_iter().enumerate() {
@@ -85,7 +94,7 @@ async fn define(store: &Store, command: Command) -> Result<Reply, Unavailable> {
 /// Brings every arc to what the first one says that the tables are, as far as this node knows.
 pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     let known = store.replica(ArcId::FIRST).catalogue();
-    let mut commands = Waiting::new();
+    let mut commands: BTreeMap<ArcId, Vec<Command>> = BTreeMap::new();
     let mut strange: Vec<(ArcId, TableId)> = Vec::new();
     for arc in store.arcs().filter(|arc| *arc != ArcId::FIRST) {
         let there = store.replica(arc).catalogue();
@@ -95,7 +104,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
                 let placement = table.placement.clone();
                 let table = Box::new(Table::clone(table));
                 let adopt = Command::AdoptTable { table, placement };
-                commands.entry(arc).or_default().push((0, adopt));
+                commands.entry(arc).or_default().push(adopt);
             }
         }
         let gone = there.tables().filter(|table| known.get(table.id).is_none());
@@ -108,14 +117,12 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
         let known = store.replica(ArcId::FIRST).catalogue();
         for (arc, table) in strange {
             if known.get(table).is_none() {
-                commands.entry(arc).or_default().push((0, Command::DropTable { table }));
+                commands.entry(arc).or_default().push(Command::DropTable { table });
             }
         }
     }
-    let sends = commands.into_iter().map(|(arc, commands)| {
-        let commands = commands.into_iter().map(|(_, command)| command).collect();
-        store.replica(arc).submit(commands)
-    });
+    let sends = commands.into_iter().map(|(arc, commands)| store.replica(arc).submit(commands));
+    // What is away does not hold up the others.
     for sent in join_all(sends).await {
         sent?;
     }
