@@ -41,6 +41,7 @@ use thiserror::Error;
 pub use self::forward::{decode_commands, decode_replies, encode_commands, encode_replies};
 pub use self::home::{Begun, FjallHome, MemoryHome, StorageHome};
 pub use self::node_log::{GroupLog, NodeLog};
+pub(crate) use self::replica::check_continuity;
 pub use self::replica::{Replica, SnapshotData};
 pub use self::types::{
     NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,
@@ -211,6 +212,7 @@ impl Node {
                 .map_err(describe)?;
         clock.reach(replica.now());
         let shared = replica.shared();
+        check_continuity(&log, arc, &*shared.view())?;
         let persist_due = replica.persist_due();
         let transfers = Arc::new(AtomicU64::new(0));
         let network = network::Network {

@@ -17,10 +17,11 @@ use partition::mutation::{self, Mutation};
 use partition::{Batch, Catalogue, Machine, Op, Seat, View, decode_entry};
 use tokio::sync::{Notify, watch};
 
-use super::OnFatal;
 use super::home::{Begun, StorageHome};
 use super::types::{Entry, LogId, Payload, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use super::worker::{Worker, run_on};
+use super::{NodeLog, OnFatal};
+use crate::ring::ArcId;
 use crate::storage::Storage;
 
 /// Where the replica itself keeps something in the storage: behind every key of the machine.
@@ -326,6 +327,25 @@ fn read_place(view: &dyn View) -> Result<(Option<LogId>, StoredMembership), io::
         None => StoredMembership::default(),
     };
     Ok((applied, membership))
+}
+
+/// Refuses a state that lacks entries which the log has let go of: nothing here can fill it. It can
+/// be ahead of the log, though: a crash may come between a snapshot that became the state and the
+/// log that lets go of what it contains, or between an entry that a majority of others had synced
+/// and its sync here.
+///
+/// # Errors
+/// Which entries are missing, or that the state cannot be read.
+pub(crate) fn check_continuity(log: &NodeLog, arc: ArcId, view: &dyn View) -> Result<(), String> {
+    let Some(purged) = log.purged(arc) else { return Ok(()) };
+    let (applied, _) = read_place(view).map_err(|error| error.to_string())?;
+    let next = applied.map_or(0, |at| at.index + 1);
+    if next > purged {
+        return Ok(());
+    }
+    Err(format!(
+        "the state of {arc} lacks the entries {next} to {purged}, which its log no longer has"
+    ))
 }
 
 /// The next pairs of a state from a key on, about [`PART_BYTES`] of them and at least one, and the

@@ -96,6 +96,10 @@ impl Cluster {
     }
 
     async fn start_node(&mut self, id: NodeId) {
+        self.try_to_start(id).await.unwrap();
+    }
+
+    async fn try_to_start(&mut self, id: NodeId) -> Result<(), String> {
         let disk: Arc<dyn Disk> = Arc::new(self.disks[&id].clone());
         let options = Options { segment_bytes: 64 * 1024, ..Options::default() };
         let log = Log::open(disk, options).unwrap();
@@ -113,9 +117,10 @@ impl Cluster {
             seed: id,
             on_fatal,
         };
-        let node = Node::start(parts).await.unwrap();
+        let node = Node::start(parts).await?;
         self.wires.inner.add(&node);
         self.nodes.insert(id, node);
+        Ok(())
     }
 
     /// Cuts the power of a node: what it had not synced is gone.
@@ -272,6 +277,47 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
     node.submit(vec![put("last")]).await.unwrap();
     node.read_index().await.unwrap();
     assert!((0..130).all(|number| has(node, &format!("k{number}"))) && has(node, "last"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_is_silent_does_not_keep_the_log_from_being_shortened() {
+    let settings = Settings { snapshot_entries: 20, entries_kept: 0, ..Settings::default() };
+    let cluster = Cluster::start(settings).await;
+    cluster.nodes[&1].submit(vec![create()]).await.unwrap();
+    let silent = cluster.follower();
+    cluster.wires.cut_off.lock().unwrap().insert(silent);
+    let leader = &cluster.nodes[&cluster.leader()];
+    for number in 0..200 {
+        leader.submit(vec![put(&format!("k{number}"))]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let status = leader.status();
+    assert!(status.purged > Some(100), "{status:?}");
+    cluster.wires.cut_off.lock().unwrap().clear();
+    let node = &cluster.nodes[&silent];
+    node.read_index().await.unwrap();
+    assert!((0..200).all(|number| has(node, &format!("k{number}"))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_state_lacks_what_its_log_let_go_of_does_not_start() {
+    let settings = Settings { snapshot_entries: 20, entries_kept: 0, ..Settings::default() };
+    let mut cluster = Cluster::start(settings).await;
+    cluster.nodes[&1].submit(vec![create()]).await.unwrap();
+    for number in 0..60 {
+        cluster.nodes[&1].submit(vec![put(&format!("k{number}"))]).await.unwrap();
+    }
+    let follower = cluster.follower();
+    assert!(cluster.nodes[&follower].status().purged > Some(20));
+    cluster.crash(follower, 1).await;
+    let state = cluster.homes.insert(follower, MemoryHome::default()).unwrap();
+    let refused = cluster.try_to_start(follower).await.unwrap_err();
+    assert!(refused.contains("lacks the entries 0 to"), "{refused}");
+    // With its own state it does.
+    cluster.homes.insert(follower, state);
+    cluster.start_node(follower).await;
+    cluster.nodes[&follower].read_index().await.unwrap();
+    assert!(has(&cluster.nodes[&follower], "k59"));
 }
 
 #[tokio::test(start_paused = true)]

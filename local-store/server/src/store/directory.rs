@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::disk::{Disk, FileDisk};
 use crate::log::{self, Log, Options};
 use crate::node::worker::{ThreadWorker, Worker};
-use crate::node::{FjallHome, NodeId, NodeLog, OnFatal, StorageHome};
+use crate::node::{FjallHome, NodeId, NodeLog, OnFatal, StorageHome, check_continuity};
 use crate::ring::ArcId;
 use crate::storage;
 
@@ -166,7 +166,9 @@ pub(crate) fn open(
     for arc in (0..identity.arcs).map(ArcId) {
         let home = FjallHome::new(disk.path().join(arc.to_string()))?;
         // Opened once to see whether it can be: the node opens it for good.
-        drop(home.open()?);
+        let state = home.open()?;
+        check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;
+        drop(state);
         homes.push(Arc::new(home));
     }
     Ok(NodeFiles { identity, log, homes, worker: start("state")? })

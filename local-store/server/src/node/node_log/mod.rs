@@ -127,6 +127,11 @@ impl NodeLog {
         self.shared.lock().groups.is_empty()
     }
 
+    /// The index of the last entry of a group that was let go of.
+    pub(super) fn purged(&self, arc: ArcId) -> Option<u64> {
+        Some(self.shared.lock().groups.get(&arc)?.purged?.index)
+    }
+
     /// Syncs since the start, and the bytes that the files take.
     #[must_use]
     pub fn usage(&self) -> (u64, u64) {
