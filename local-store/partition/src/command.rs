@@ -297,6 +297,8 @@ pub enum Reply {
         /// What each of them will have done, in their order.
         writes: Vec<Written>,
     },
+    /// An earlier attempt at the transaction with this token is under way; nothing changed.
+    TransactionInProgress,
     /// The transaction is over here, or too old to begin with: nothing changed.
     TransactionOver,
     /// The decision that counts.

@@ -53,11 +53,17 @@ pub enum Mutation {
     LoseEndOfSnapshot,
     /// The log is shortened to its newest entry, whatever the state contains durably.
     ShortenTooFar,
+    /// The change of an index entry that lies in another arc is not left for it.
+    SkipOutbox,
+    /// The decision about a transaction over several arcs is told, and not kept.
+    ForgetDecision,
+    /// A transaction over several arcs is answered before its decision is durable.
+    AnswerBeforeDecision,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
         Self::SkipDirectorySync,
@@ -81,6 +87,9 @@ impl Mutation {
         Self::RepeatLostWrite,
         Self::LoseEndOfSnapshot,
         Self::ShortenTooFar,
+        Self::SkipOutbox,
+        Self::ForgetDecision,
+        Self::AnswerBeforeDecision,
     ];
 }
 

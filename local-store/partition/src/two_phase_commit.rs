@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::catalogue::Catalogue;
 use crate::command::{CancellationReason, Reply, Transaction, Write, WriteAction, Written};
 use crate::keys::two_phase_commit as keys;
+use crate::mutation::{self, Mutation};
 use crate::placement::ArcId;
 use crate::storage::{Overlay, ReadError, View};
 use crate::stream::Sequence;
@@ -32,9 +33,28 @@ const TRANSACTION_LIFE_MS: u64 = 60_000;
 /// Records of transactions that one command forgets at most.
 const FORGOTTEN_MAX: usize = 1000;
 
-/// Identifies a transaction; drawn at random by its coordinator and never used again.
+/// Identifies one attempt at a transaction; never used again. Half of it is drawn at random by its
+/// coordinator, the other half follows from the client's token if there is one, so that a lock tells
+/// whether the same request holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TransactionId(pub u128);
+
+impl TransactionId {
+    /// The id of an attempt, from two numbers that were drawn for it.
+    #[must_use]
+    pub fn new(drawn: [u64; 2], token: Option<&str>) -> Self {
+        let [high, low] = drawn;
+        let low = token.map_or(low, |token| xxhash_rust::xxh3::xxh3_64(token.as_bytes()));
+        Self(u128::from(high) << 64 | u128::from(low))
+    }
+
+    /// Whether both are attempts at the request with one token. Two without a token are so with the
+    /// probability of two equal random numbers of 64 bits.
+    fn has_token_of(self, other: Self) -> bool {
+        let low = |id: Self| id.0 & u128::from(u64::MAX);
+        low(self) == low(other)
+    }
+}
 
 /// The operations of a transaction in one arc.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -146,6 +166,12 @@ impl Locks {
         !self.0.is_empty() && self.0.contains_key(&(table, key.clone()))
     }
 
+    /// Whether another attempt at the same request has locked one of the items.
+    fn are_of_the_same_request(&self, id: TransactionId, operations: &[Write]) -> bool {
+        let holder = |write: &Write| self.0.get(&(write.table, write.key.clone()));
+        operations.iter().filter_map(holder).any(|holder| holder.has_token_of(id))
+    }
+
     /// The reasons of operations of which one is on a locked item; `None` if none is.
     pub(crate) fn conflicts(&self, operations: &[Write]) -> Option<Vec<CancellationReason>> {
         let reason = |write: &Write| {
@@ -182,6 +208,9 @@ pub(crate) fn prepare(
         return Ok(Reply::TransactionOver);
     }
     if let Some(reasons) = locks.conflicts(&operations) {
+        if locks.are_of_the_same_request(id, &operations) {
+            return Ok(Reply::TransactionInProgress);
+        }
         return Ok(Reply::TransactionCancelled(reasons));
     }
     let places: Vec<_> = operations
@@ -230,6 +259,9 @@ pub(crate) fn decide(
             return Ok(reply);
         }
         transaction::remember(overlay, now, &token, fingerprint, sizes)?;
+    }
+    if mutation::is_active(Mutation::ForgetDecision) {
+        return Ok(Reply::Decided { commit });
     }
     // An aborted one need not be finished by anybody but those who find that they prepared it.
     keys::write_decision(overlay, id, &Decision { began, commit, participants }, !commit)?;

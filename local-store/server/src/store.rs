@@ -7,6 +7,7 @@
 //! `transactions`, reading from all in `ring_view`. HTTP and its formats are elsewhere, and so is
 //! what a node does.
 
+mod assembly;
 mod cluster;
 mod courier;
 mod directory;
@@ -23,10 +24,14 @@ pub(crate) mod transactions;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use model::EpochMillis;
-use partition::{ARCS_MAX, Catalogue, Command, Reply, View};
+use model::{EpochMillis, Item, PrimaryKey};
+use partition::{
+    ARCS_MAX, CancellationReason, Catalogue, Command, ReadError, Reply, Table, View, read_item,
+};
 use thiserror::Error;
 
+pub use self::assembly::Assembly;
+use self::assembly::Ids;
 pub use self::member::Member;
 use self::member::Membership;
 use crate::clock::Clock;
@@ -39,7 +44,8 @@ use crate::ticks;
 use crate::token_key::TokenKey;
 use crate::traffic::Traffic;
 
-use self::ring_view::{MergedCatalogue, RingView};
+use self::ring_view::MergedCatalogue;
+pub use self::ring_view::RingView;
 
 /// Where and as what a store runs.
 #[derive(Clone, Debug)]
@@ -141,12 +147,15 @@ struct Shared {
     clock: Arc<Clock>,
     traffic: Traffic,
     token_key: TokenKey,
+    ids: Ids,
+    /// Held by every transaction over several arcs that this process coordinates.
+    coordinated: Arc<()>,
     /// Nodes in other processes, if there are any.
     membership: Option<Membership>,
     region: String,
     account: String,
-    /// Held for its lock on the data directory.
-    lock: FileDisk,
+    /// Held for its lock on the data directory, if it has one.
+    lock: Option<FileDisk>,
 }
 
 impl Drop for Shared {
@@ -204,35 +213,33 @@ impl Store {
         member: Member,
         on_fatal: OnFatal,
     ) -> Result<Self, String> {
-        if config.arcs != 1 {
-            return Err(
-                "a node in a process of its own has one arc today: leave --arcs out, or run \
-                all nodes in one process"
-                    .to_owned(),
-            );
-        }
         let lock = lock(&config)?;
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
-        let (node, token_key, membership) = member::start(member::Start {
+        let (replicas, token_key, membership) = member::start(member::Start {
             data: &config.directory,
             member,
             settings: format!("Region {} and account {}", config.region, config.account),
+            arcs: config.arcs,
             clock: &clock,
             on_fatal: &Arc::from(on_fatal),
         })
         .await?;
         let shared = Shared {
-            nodes: vec![vec![node]],
+            nodes: vec![replicas],
             catalogue: MergedCatalogue::default(),
             clock,
             traffic: Traffic::default(),
             token_key,
+            ids: Ids::Random,
+            coordinated: Arc::default(),
             membership: Some(membership),
             region: config.region,
             account: config.account,
-            lock,
+            lock: Some(lock),
         };
-        Ok(Self { shared: Arc::new(shared), pinned: None })
+        let store = Self { shared: Arc::new(shared), pinned: None };
+        store.start_couriers();
+        Ok(store)
     }
 
     /// As [`Store::open`], for tests that do themselves what the store would do of its own accord.
@@ -259,20 +266,18 @@ impl Store {
             clock,
             traffic: Traffic::default(),
             token_key: TokenKey::open(&config.directory)?,
+            ids: Ids::Random,
+            coordinated: Arc::default(),
             membership: None,
             region: config.region,
             account: config.account,
-            lock,
+            lock: Some(lock),
         };
         let store = Self { shared: Arc::new(shared), pinned: None };
         for arc in store.arcs() {
             store.replica(arc).read_index().await.map_err(|error| error.to_string())?;
         }
-        if store.arcs().count() > 1 {
-            for replica in store.shared.nodes.iter().flatten() {
-                tokio::spawn(courier::run(replica.downgrade(), store.downgrade()));
-            }
-        }
+        store.start_couriers();
         Ok(store)
     }
 
@@ -337,13 +342,12 @@ impl Store {
 
     /// How every node of the store does, in this process or another, in the order of their slots.
     pub async fn nodes(&self) -> Vec<NodeReport> {
-        let directory = self.shared.lock.path();
         let own = self.shared.nodes.iter().filter_map(|replicas| {
             let slot = slot_of(replicas.first()?.id());
             Some(NodeReport {
                 slot,
                 replicas: replicas.iter().map(Node::status).collect(),
-                set_aside: directory::list_set_aside(directory, slot),
+                set_aside: self.set_aside(slot),
                 unreachable: None,
             })
         });
@@ -365,6 +369,11 @@ impl Store {
             reports.sort_by_key(|report| report.slot);
         }
         reports
+    }
+
+    fn set_aside(&self, slot: u64) -> Vec<String> {
+        let lock = self.shared.lock.as_ref();
+        lock.map(|lock| directory::list_set_aside(lock.path(), slot)).unwrap_or_default()
     }
 
     /// Tells the other processes of the store what this one's clock shows, after it was changed.
@@ -465,6 +474,24 @@ impl Store {
         let reads = arcs.map(|arc| pinned.replica(arc).read_index());
         futures::future::try_join_all(reads).await?;
         Ok(pinned)
+    }
+
+    /// Reads items as they were at one moment in the order of all transactions. A reason for each
+    /// item when transactions that are under way do not let it.
+    ///
+    /// # Errors
+    /// When no majority of the nodes answers in time, or the storage cannot be read.
+    pub async fn read_together(
+        &self,
+        wanted: &[(&Arc<Table>, &PrimaryKey)],
+    ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
+        if self.arc_count() > 1 {
+            return Box::pin(transactions::read(self, wanted)).await;
+        }
+        let view = self.up_to_date().await?.view();
+        let read = |(table, key): &(&Arc<Table>, &PrimaryKey)| read_item(&*view, table, key);
+        let items: Result<_, ReadError> = wanted.iter().map(read).collect();
+        items.map(Ok).map_err(|error| Unavailable::NotDone(error.to_string()))
     }
 
     /// Carries out commands. Those for one arc are in one log entry, in order. Returns when they are

@@ -172,7 +172,8 @@ fn run_seeds(runs: &Runs) -> std::io::Result<ExitCode> {
 fn explain(plan: &Plan) -> std::io::Result<()> {
     let outcome = run(plan, true);
     let mut output = std::io::stderr().lock();
-    writeln!(output, "seed {}, {} nodes, {} s:", plan.seed, plan.nodes, plan.seconds)?;
+    let Plan { seed, nodes, arcs, seconds, .. } = plan;
+    writeln!(output, "seed {seed}, {nodes} nodes, {arcs} arcs, {seconds} s:")?;
     for line in &outcome.log {
         writeln!(output, "{line}")?;
     }

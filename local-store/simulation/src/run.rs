@@ -7,12 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use model::Item;
+use partition::{
+    Catalogue, ItemRange, Machine, Seat, TokenRange, read_index_entries, read_items, read_prepared,
+    read_shard_records, read_unsettled, under_way,
+};
 use partition::{Command, Position, Reply, TimeToLiveChange};
-use partition::{ItemRange, TokenRange, read_index_entries, read_items, read_shard_records};
 use server::storage::Storage;
+use server::store::RingView;
 use tokio::task::JoinSet;
 
-use crate::checkers::replicas::Dump;
+use crate::checkers::replicas::{Dump, check_equal, check_index};
+use crate::checkers::retention;
 use crate::checkers::stream::ShardRecords;
 use crate::checkers::{End, Violation, judge};
 use crate::history::History;
@@ -38,6 +43,11 @@ const REGISTERS: usize = 5;
 const HEALED_AFTER: Duration = Duration::from_secs(5);
 /// Within this time after the last write, replicas are equal.
 const EQUAL_AFTER: Duration = Duration::from_secs(10);
+/// Store time that passes in the end: more than stream records are kept for, and clocks are off by.
+const DAY_MS: u64 = 25 * 60 * 60 * 1_000;
+/// Looks at whether everything that is due after a day was done, and the time between two.
+const DAY_LOOKS: usize = 20;
+const DAY_LOOK: Duration = Duration::from_millis(500);
 /// A node's clock may be off by this, in whole seconds, rounded up.
 const SKEW_SECONDS: u64 = SKEW_MS_MAX.unsigned_abs().div_ceil(1_000) + 1;
 
@@ -107,7 +117,10 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     for node in cluster.nodes() {
         cluster.start(node).await;
     }
-    if let Err(what) = begin_group(&cluster).await {
+    if plan.arcs > 1 {
+        environment.coverage.hit("several arcs");
+    }
+    if let Err(what) = begin_groups(&cluster).await {
         return failed(plan, format!("the group cannot be begun: {what}"));
     }
     let mut crowd = Crowd {
@@ -142,11 +155,14 @@ async fn live(plan: &Plan, explain: bool) -> Outcome {
     let blamed = cluster.defects().into_iter();
     violations.extend(blamed.map(|what| Violation { checker: "recovery", what }));
     violations.extend(judge(&records, &end));
+    if violations.is_empty() {
+        violations.extend(pass_a_day(&cluster, &end).await);
+    }
     // What runs refers to the cluster, and the cluster to what runs.
     for node in cluster.nodes() {
         cluster.crash(node);
     }
-    for (name, dump) in &end.replicas {
+    for (name, dump) in end.replicas.iter().flatten() {
         environment.note(&format!("{name}: {:016x}", hash(dump)));
     }
     Outcome {
@@ -172,11 +188,16 @@ fn hash(dump: &Dump) -> u64 {
     hasher.digest()
 }
 
-/// Makes a group of nodes that are all new.
-async fn begin_group(cluster: &Cluster) -> Result<(), String> {
-    let members = cluster.nodes().map(|node| node as u64).collect();
-    let first = cluster.replica(1).ok_or("node 1 does not run")?;
-    first.begin(members).await
+/// Makes the group of each arc of nodes that are all new; each node begins to lead one in turn.
+async fn begin_groups(cluster: &Cluster) -> Result<(), String> {
+    let members: Vec<u64> = cluster.nodes().map(|node| node as u64).collect();
+    let nodes = cluster.nodes().count();
+    for (place, arc) in cluster.arcs().enumerate() {
+        let node = 1 + place % nodes;
+        let first = cluster.replica(node).ok_or_else(|| format!("node {node} does not run"))?;
+        first.begin(arc, members.clone()).await?;
+    }
+    Ok(())
 }
 
 /// Makes the table and switches TTL on, through any node that will.
@@ -276,10 +297,11 @@ async fn heal(cluster: &Cluster) -> Vec<Violation> {
 async fn settle(cluster: &Cluster) -> Vec<Violation> {
     let equal = async {
         loop {
-            let applied: Vec<Option<u64>> =
+            let applied: Vec<Option<Vec<u64>>> =
                 cluster.nodes().map(|node| Some(cluster.replica(node)?.applied())).collect();
             let same = applied.windows(2).all(|pair| matches!(pair, [a, b] if a == b));
-            if same && applied.iter().all(Option::is_some) && cluster.is_whole() {
+            let all = applied.iter().all(Option::is_some) && cluster.is_whole();
+            if same && all && leftovers(cluster).is_empty() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -288,34 +310,110 @@ async fn settle(cluster: &Cluster) -> Vec<Violation> {
     match tokio::time::timeout(EQUAL_AFTER, equal).await {
         Ok(()) => Vec::new(),
         Err(_) => {
+            let left = leftovers(cluster);
             let what = format!(
-                "the replicas have not applied the same log after {EQUAL_AFTER:?}, or one of them is no member: {:?}",
+                "the replicas have not applied the same log after {EQUAL_AFTER:?}, one of them is no member ({:?}), or something is left over ({left:?})",
                 cluster.ids()
             );
-            vec![Violation { checker: "liveness", what }]
+            let liveness = Violation { checker: "liveness", what };
+            let leftover = |what| Violation { checker: "leftovers", what };
+            left.into_iter().map(leftover).chain([liveness]).collect()
         }
     }
+}
+
+/// What must not be there when everything is at rest: items that are locked, decisions that were not
+/// carried out, index entries on their way.
+fn leftovers(cluster: &Cluster) -> Vec<String> {
+    let mut found = Vec::new();
+    for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
+        for arc in machinery.arcs() {
+            let view = machinery.storage(arc).view();
+            let place = format!("node {}, {arc}", machinery.node);
+            let counts = [
+                ("prepared transactions", read_prepared(&*view).map(|found| found.len())),
+                ("decisions to carry out", read_unsettled(&*view).map(|found| found.len())),
+                (
+                    "outboxes with entries",
+                    under_way(&*view, machinery.arcs).map(|found| found.len()),
+                ),
+            ];
+            for (what, count) in counts {
+                match count {
+                    Ok(0) => {}
+                    Ok(count) => found.push(format!("{place}: {count} {what}")),
+                    Err(error) => found.push(format!("{place}: {error}")),
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A day passes in which nobody does anything: sees to it that the nodes do what is due then.
+async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
+    cluster.environment.advance(DAY_MS);
+    let mut wrong = None;
+    for _ in 0..DAY_LOOKS {
+        tokio::time::sleep(DAY_LOOK).await;
+        let found = match collect(cluster) {
+            Ok(after) => {
+                let then = (&before.table, before.shards.as_slice());
+                let now = (&after.table, after.shards.as_slice());
+                let mut found = retention::check(then, now);
+                found.extend(check_index(&after.table, &after.index));
+                found.extend(after.replicas.iter().flat_map(|all| check_equal(all)));
+                found
+            }
+            Err(what) => vec![what],
+        };
+        wrong = found.into_iter().next();
+        if wrong.is_none() {
+            if before.shards.iter().any(|shard| !shard.records.is_empty()) {
+                cluster.environment.coverage.hit("records trimmed");
+            }
+            break;
+        }
+    }
+    wrong.map(|what| Violation { checker: "retention", what })
 }
 
 /// Reads everything there is, from the machines themselves.
 fn collect(cluster: &Cluster) -> Result<End, String> {
     let mut replicas = Vec::new();
-    for node in cluster.nodes() {
-        let machinery = cluster.machinery(node).ok_or("no machine")?;
-        replicas.push((format!("node {node}"), dump(&*machinery.storage().view())?));
+    let arcs = cluster.arcs().count();
+    let (mut catalogues, mut states) = (Vec::new(), Vec::new());
+    for (place, arc) in cluster.arcs().enumerate() {
+        let mut of_arc = Vec::new();
+        for node in cluster.nodes() {
+            let machinery = cluster.machinery(node).ok_or("no machine")?;
+            let name =
+                if arcs == 1 { format!("node {node}") } else { format!("node {node}, {arc}") };
+            of_arc.push((name, dump(&*machinery.storage(arc).view())?));
+        }
+        replicas.push(of_arc);
+        // Replicas that are not equal are a violation of their own; what they have is no other one.
+        let applied = |node: &usize| {
+            let replica = cluster.replica(*node)?;
+            replica.applied().get(place).copied()
+        };
+        let furthest = cluster.nodes().max_by_key(|node| (applied(node), usize::MAX - node));
+        let machinery = furthest.and_then(|node| cluster.machinery(node)).ok_or("no machine")?;
+        let view = machinery.storage(arc).view();
+        let seat = Seat { arc, arcs: machinery.arcs };
+        let machine = Machine::open_in(seat, &*view).map_err(|e| e.to_string())?;
+        catalogues.push(Arc::clone(machine.catalogue()));
+        states.push(view);
     }
-    // Replicas that are not equal are a violation of their own; what they have is no other one.
-    let applied = |node: &usize| cluster.replica(*node).map(|replica| replica.applied());
-    let furthest = cluster.nodes().max_by_key(|node| (applied(node), usize::MAX - node));
-    let machinery = furthest.and_then(|node| cluster.machinery(node)).ok_or("no machine")?;
-    let view = machinery.storage().view();
-    let machine = partition::Machine::open(&*view).map_err(|e| e.to_string())?;
-    let snapshot = Snapshot { catalogue: Arc::clone(machine.catalogue()), view };
+    let catalogue = Arc::new(Catalogue::merge(&catalogues));
+    let view = Box::new(RingView::of_states(Arc::clone(&catalogue), states));
+    let snapshot = Snapshot { catalogue, view };
     let now = cluster.environment.now().seconds();
     // A node that was started while another was ahead shows at least what that one had written.
     let skew_seconds = SKEW_SECONDS.max(cluster.environment.ahead_seconds() + 1);
     Ok(End {
         replicas,
+        logs: arcs,
         expired_before: now.saturating_sub(20),
         latest_seconds: now + skew_seconds,
         skew_seconds,

@@ -40,6 +40,7 @@ enum ErrorType {
     ConditionalCheckFailed,
     TransactionCanceled,
     TransactionConflict,
+    TransactionInProgress,
     IdempotentParameterMismatch,
     ExpiredIterator,
     TrimmedDataAccess,
@@ -76,6 +77,9 @@ impl ErrorType {
             Self::TransactionConflict => {
                 "com.amazonaws.dynamodb.v20120810#TransactionConflictException"
             }
+            Self::TransactionInProgress => {
+                "com.amazonaws.dynamodb.v20120810#TransactionInProgressException"
+            }
             Self::IdempotentParameterMismatch => {
                 "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException"
             }
@@ -109,6 +113,7 @@ impl ErrorType {
             | Self::ConditionalCheckFailed
             | Self::TransactionCanceled
             | Self::TransactionConflict
+            | Self::TransactionInProgress
             | Self::IdempotentParameterMismatch
             | Self::ExpiredIterator
             | Self::TrimmedDataAccess
@@ -284,6 +289,15 @@ impl ApiError {
     #[must_use]
     pub fn transaction_conflict() -> Self {
         Self::new(ErrorType::TransactionConflict, "Transaction is ongoing for the item")
+    }
+
+    /// `TransactionInProgressException`: an earlier request with this token is under way.
+    #[must_use]
+    pub fn transaction_in_progress() -> Self {
+        Self::new(
+            ErrorType::TransactionInProgress,
+            "The transaction with the given request token is already in progress.",
+        )
     }
 
     /// `IdempotentParameterMismatchException`: the token belongs to another transaction.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use expression::Projection;
 use model::limits::TRANSACTION_BYTES_MAX;
 use model::{Item, PrimaryKey};
-use partition::{CancellationReason, Table, read_item};
+use partition::{CancellationReason, Table};
 
 use super::answer::item_member;
 use super::capacity::{Capacity, CapacityDetail, TransactionUnits};
@@ -23,7 +23,7 @@ use super::transact_write_items::{
     DUPLICATES, KeyProblem, constrain_operations, constrain_table_name,
 };
 use crate::store::Store;
-use crate::store::transactions::{self, Wanted};
+use crate::store::transactions::Wanted;
 
 /// One read, as it was sent.
 struct Get<'j> {
@@ -105,12 +105,7 @@ pub(crate) async fn read_together(
     store: &Store,
     wanted: &[Wanted<'_>],
 ) -> Result<Vec<Option<Item>>, ApiError> {
-    if store.arc_count() == 1 {
-        let view = store.up_to_date().await?.view();
-        let read = |(table, key): &Wanted<'_>| read_item(&*view, table, key);
-        return Ok(wanted.iter().map(read).collect::<Result<_, _>>()?);
-    }
-    Box::pin(transactions::read(store, wanted)).await?.map_err(ApiError::transaction_cancelled)
+    store.read_together(wanted).await?.map_err(ApiError::transaction_cancelled)
 }
 
 fn read_get(member: Parameters<'_>) -> Result<Option<Get<'_>>, ApiError> {

@@ -327,6 +327,7 @@ pub(crate) fn transacted(reply: Option<Reply>) -> Result<(Vec<Written>, bool), A
         Some(Reply::Transacted { writes, repeated }) => Ok((writes, repeated)),
         Some(Reply::TransactionCancelled(reasons)) => Err(ApiError::transaction_cancelled(reasons)),
         Some(Reply::TokenMismatch) => Err(ApiError::token_mismatch()),
+        Some(Reply::TransactionInProgress) => Err(ApiError::transaction_in_progress()),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
         _ => Err(ApiError::defect("a transaction was not answered as one")),

@@ -97,6 +97,8 @@ pub(crate) struct PeerIdentity {
 pub(crate) struct Invitation {
     /// Who it is.
     pub(crate) identity: PeerIdentity,
+    /// Arcs of the cluster's ring.
+    pub(crate) arcs: u32,
     /// The key that marks what the cluster gives out, such as shard iterators.
     pub(crate) token_key: Vec<u8>,
 }

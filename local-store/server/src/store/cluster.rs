@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::directory::{self, Identity, NodeFiles, Problem};
 use crate::clock::Clock;
 use crate::disk::{ErrorKind, FileDisk};
-use crate::node::transport::LocalTransport;
+use crate::node::transport::{LocalTransport, Transport};
 use crate::node::{
     Node, NodeId, OnFatal, Parts, Settings, incarnation_of, node_id, random_seed, slot_of,
 };
@@ -226,24 +226,34 @@ async fn start_node(
     clock: &Arc<Clock>,
     on_fatal: &OnFatal,
 ) -> Result<Replicas, String> {
+    let replicas = start_replicas(files, Arc::new(transport.clone()), clock, on_fatal).await?;
+    replicas.iter().for_each(|replica| transport.add(replica));
+    Ok(replicas)
+}
+
+/// Starts a node's replica of each arc, in their order.
+pub(super) async fn start_replicas(
+    files: NodeFiles,
+    transport: Arc<dyn Transport>,
+    clock: &Arc<Clock>,
+    on_fatal: &OnFatal,
+) -> Result<Replicas, String> {
     let (id, arcs) = (files.identity.node, files.identity.arcs);
     let mut replicas = Replicas::new();
     for (arc, home) in (0..arcs).map(ArcId).zip(files.homes) {
-        let replica = Node::start(Parts {
+        let parts = Parts {
             id,
             arc,
             log: files.log.clone(),
             home,
             worker: Arc::clone(&files.worker),
-            transport: Arc::new(transport.clone()),
+            transport: Arc::clone(&transport),
             clock: Arc::clone(clock),
             settings: Settings { arcs, ..Settings::default() },
             seed: random_seed() ^ id ^ u64::from(arc.0),
             on_fatal: Arc::clone(on_fatal),
-        })
-        .await?;
-        transport.add(&replica);
-        replicas.push(replica);
+        };
+        replicas.push(Node::start(parts).await?);
     }
     Ok(replicas)
 }

@@ -15,22 +15,33 @@ use crate::ring::ArcId;
 type Taken = Box<dyn View + Send + Sync>;
 
 /// The arcs of a ring as one view.
-pub(super) struct RingView {
+pub struct RingView {
     catalogue: Arc<Catalogue>,
     /// For each arc, in their order, the replica that is read and its state.
-    arcs: Vec<(Node, OnceLock<Taken>)>,
+    arcs: Vec<(Option<Node>, OnceLock<Taken>)>,
 }
 
 impl RingView {
     /// Reads from these replicas, one for each arc.
     pub(super) fn new(catalogue: Arc<Catalogue>, replicas: impl Iterator<Item = Node>) -> Self {
-        Self { catalogue, arcs: replicas.map(|node| (node, OnceLock::new())).collect() }
+        Self { catalogue, arcs: replicas.map(|node| (Some(node), OnceLock::new())).collect() }
+    }
+
+    /// The view over states that were taken before, one for each arc in their order.
+    #[must_use]
+    pub fn of_states(catalogue: Arc<Catalogue>, states: Vec<Box<dyn View + Send + Sync>>) -> Self {
+        Self { catalogue, arcs: states.into_iter().map(|state| (None, state.into())).collect() }
     }
 
     fn arc(&self, arc: ArcId) -> Result<&Taken, ReadError> {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
-        let found = self.arcs.get(place).ok_or_else(|| ReadError(format!("there is no {arc}")))?;
-        Ok(found.1.get_or_init(|| found.0.view()))
+        let missing = || ReadError(format!("there is no {arc}"));
+        let (node, state) = self.arcs.get(place).ok_or_else(missing)?;
+        match (state.get(), node) {
+            (Some(state), _) => Ok(state),
+            (None, Some(node)) => Ok(state.get_or_init(|| node.view())),
+            (None, None) => Err(missing()),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use model::limits::TRANSACTION_BYTES_MAX;
 use model::{EpochMillis, Item, PrimaryKey};
+use partition::mutation::{self, Mutation};
 use partition::{
     CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, Table, Transaction,
     TransactionId, Write, WriteAction, Written, fingerprint, home_of_token, read_item,
@@ -19,7 +20,6 @@ use partition::{
 
 use super::leftovers;
 use super::{Store, Unavailable};
-use crate::node::random_seed;
 use crate::ring::ArcId;
 
 /// How often a transaction that meets another one is tried, and the time before the second try,
@@ -33,10 +33,6 @@ const TOO_LARGE: &str = "Collection size of the items in the transaction exceeds
 
 /// The operations of a transaction in each arc, by their places in it.
 pub(super) type Parts = BTreeMap<ArcId, Vec<usize>>;
-
-fn new_id() -> TransactionId {
-    TransactionId(u128::from(random_seed()) << 64 | u128::from(random_seed()))
-}
 
 /// Makes a transaction, or says why not.
 pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Reply, Unavailable> {
@@ -56,7 +52,12 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
     }
     let coordinator = Coordinator { store: store.clone(), transaction, parts, home };
     // It goes on when the requester goes away, so that no items stay locked.
-    let outcome = tokio::spawn(async move { coordinator.run().await });
+    let held = Arc::clone(&store.shared.coordinated);
+    let outcome = tokio::spawn(async move {
+        let outcome = coordinator.run().await;
+        drop(held);
+        outcome
+    });
     let lost = |error| Err(Unavailable::Unknown(format!("the coordinator ended: {error}")));
     outcome.await.unwrap_or_else(lost)
 }
@@ -65,6 +66,7 @@ fn unanswered() -> Unavailable {
     Unavailable::Unknown("a command was not answered as one".to_owned())
 }
 
+#[derive(Clone)]
 struct Coordinator {
     store: Store,
     transaction: Transaction,
@@ -80,7 +82,10 @@ impl Coordinator {
         let mut pause = FIRST_PAUSE;
         for _ in 1..TRIES {
             match self.attempt().await? {
-                Reply::TransactionCancelled(reasons) if is_conflict(&reasons) => {
+                Reply::TransactionCancelled(reasons) if !is_conflict(&reasons) => {
+                    return Ok(Reply::TransactionCancelled(reasons));
+                }
+                Reply::TransactionCancelled(_) | Reply::TransactionInProgress => {
                     tokio::time::sleep(pause).await;
                     pause *= 2;
                 }
@@ -94,7 +99,8 @@ impl Coordinator {
         if let Some(reply) = self.recall().await? {
             return Ok(reply);
         }
-        let (id, began) = (new_id(), self.store.now());
+        let token = self.transaction.token.as_deref();
+        let (id, began) = (self.store.shared.ids.draw(token), self.store.now());
         let votes = prepare(
             &self.store,
             &self.parts,
@@ -109,7 +115,8 @@ impl Coordinator {
             Ok(writes) => writes,
             Err(refusal) => {
                 finish(&self.store, &self.parts, id, began, false).await;
-                return refusal;
+                // What stands against it may be what it did itself when it was asked for before.
+                return self.recall().await?.map_or(refusal, Ok);
             }
         };
         let sizes: Vec<(usize, usize)> =
@@ -117,6 +124,11 @@ impl Coordinator {
         if sizes.iter().map(|(old, new)| old.max(new)).sum::<usize>() > TRANSACTION_BYTES_MAX {
             finish(&self.store, &self.parts, id, began, false).await;
             return Ok(Reply::Invalid(TOO_LARGE.to_owned()));
+        }
+        if mutation::is_active(Mutation::AnswerBeforeDecision) {
+            let (early, answer) = (self.clone(), writes.clone());
+            tokio::spawn(async move { early.decide(id, began, sizes, writes).await });
+            return Ok(Reply::Transacted { writes: answer, repeated: false });
         }
         self.decide(id, began, sizes, writes).await
     }
@@ -354,7 +366,7 @@ pub(super) async fn read_with_locks(
     parts: &Parts,
     wanted: &[Wanted<'_>],
 ) -> Result<Result<Vec<Option<Item>>, Vec<CancellationReason>>, Unavailable> {
-    let (id, began) = (new_id(), store.now());
+    let (id, began) = (store.shared.ids.draw(None), store.now());
     let check = |place: usize| {
         wanted.get(place).map(|(table, key)| Write {
             table: table.id,

@@ -5,6 +5,7 @@ pub mod expiry;
 pub mod linearizability;
 pub mod predecessors;
 pub mod replicas;
+pub mod retention;
 pub mod serializability;
 pub mod stream;
 #[cfg(test)]
@@ -50,8 +51,10 @@ pub struct End {
     pub shards: Vec<ShardRecords>,
     /// What the index over the owner holds.
     pub index: Vec<Item>,
-    /// Every replica's state.
-    pub replicas: Vec<(String, Dump)>,
+    /// For each arc, every replica's state.
+    pub replicas: Vec<Vec<(String, Dump)>>,
+    /// How many logs the table's items are in: sequence numbers are of one log each.
+    pub logs: usize,
     /// What had expired before this time must be gone, in epoch seconds.
     pub expired_before: u64,
     /// The latest store time that any node can have known, in epoch seconds.
@@ -89,6 +92,7 @@ pub fn judge(records: &Records, end: &End) -> Vec<Violation> {
         deletes: &records.deletes,
         table: &end.table,
         latest_seconds: end.latest_seconds,
+        has_one_log: end.logs <= 1,
     };
     say("stream", stream::check(&end.shards, &facts));
     let versions = stream::versions(&end.shards);
@@ -98,7 +102,9 @@ pub fn judge(records: &Records, end: &End) -> Vec<Violation> {
         "stream readers",
         readings.filter_map(|reading| stream::check_reading(reading, &end.shards)).collect(),
     );
-    say("replicas", replicas::check_equal(&end.replicas));
+    for replicas in &end.replicas {
+        say("replicas", replicas::check_equal(replicas));
+    }
     say("index", replicas::check_index(&end.table, &end.index));
     found
 }

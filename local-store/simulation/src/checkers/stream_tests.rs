@@ -82,6 +82,7 @@ impl Case {
             deletes: &self.deletes,
             table: &self.table,
             latest_seconds: 1000,
+            has_one_log: true,
         };
         check(&self.shards, &facts)
     }

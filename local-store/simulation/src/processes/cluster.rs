@@ -26,6 +26,8 @@ const HEAL_MAX: Duration = Duration::from_secs(60);
 pub struct Cluster {
     /// Where its processes listen, for clients.
     pub addresses: Addresses,
+    /// Arcs of its ring, each a group with a leader of its own.
+    arcs: usize,
     launches: Vec<Launch>,
     processes: Vec<Option<Process>>,
     /// The ways from one process to another, by their places.
@@ -33,25 +35,29 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// One process that runs all nodes.
+    /// One process that runs all nodes, with so many arcs.
     ///
     /// # Errors
     /// When it does not start.
-    pub async fn start_embedded(binary: &Path, folder: &Path) -> Result<Self, String> {
+    pub async fn start_embedded(binary: &Path, folder: &Path, arcs: usize) -> Result<Self, String> {
         let launch = Launch {
             binary: binary.to_owned(),
             data: folder.join("data"),
             log: log_file(folder, "local-store"),
-            arguments: Vec::new(),
+            arguments: vec!["--arcs".to_owned(), arcs.to_string()],
         };
-        Self::start(vec![launch], BTreeMap::new()).await
+        Self::start(vec![launch], BTreeMap::new(), arcs).await
     }
 
-    /// A process for each node, with a proxy on every way from one to another.
+    /// A process for each node, with a proxy on every way from one to another, and so many arcs.
     ///
     /// # Errors
     /// When one does not start.
-    pub async fn start_processes(binary: &Path, folder: &Path) -> Result<Self, String> {
+    pub async fn start_processes(
+        binary: &Path,
+        folder: &Path,
+        arcs: usize,
+    ) -> Result<Self, String> {
         let text = |error: std::io::Error| error.to_string();
         let mut ports = Vec::new();
         for _ in 0..PROCESSES {
@@ -65,7 +71,11 @@ impl Cluster {
         let mut proxies = BTreeMap::new();
         let mut launches = Vec::new();
         for (from, own) in targets.iter().enumerate() {
-            let mut arguments = vec!["--node".to_owned(), (from + 1).to_string()];
+            let numbers = [("--node", from + 1), ("--arcs", arcs)];
+            let mut arguments: Vec<String> = numbers
+                .into_iter()
+                .flat_map(|(flag, value)| [flag.to_owned(), value.to_string()])
+                .collect();
             for (to, target) in targets.iter().enumerate() {
                 let mut address = *own;
                 if to != from {
@@ -83,16 +93,17 @@ impl Cluster {
                 arguments,
             });
         }
-        Self::start(launches, proxies).await
+        Self::start(launches, proxies, arcs).await
     }
 
     async fn start(
         launches: Vec<Launch>,
         proxies: BTreeMap<(usize, usize), Proxy>,
+        arcs: usize,
     ) -> Result<Self, String> {
         let addresses = Arc::new(Mutex::new(vec![None; launches.len()]));
         let processes = launches.iter().map(|_| None).collect();
-        let mut cluster = Self { addresses, launches, processes, proxies };
+        let mut cluster = Self { addresses, arcs, launches, processes, proxies };
         cluster.spawn_missing()?;
         cluster.wait_until_all_listen().await?;
         Ok(cluster)
@@ -102,6 +113,12 @@ impl Cluster {
     #[must_use]
     pub fn size(&self) -> usize {
         self.launches.len()
+    }
+
+    /// How many arcs its ring has.
+    #[must_use]
+    pub fn arcs(&self) -> usize {
+        self.arcs
     }
 
     /// Starts every process that does not run.
@@ -181,19 +198,15 @@ impl Cluster {
         admin(address, "GET", "/_weir/status", "").await
     }
 
-    /// The place of the process that leads as far as the others know, asked of any but `without`.
+    /// The place of the process that leads the first arc, when every arc has a leader as far as the
+    /// processes know; asked of any but `without`, which counts as none that leads.
     pub async fn leader(&self, without: Option<usize>) -> Option<usize> {
         for place in (0..self.size()).filter(|place| Some(*place) != without) {
-            let status = self.status(place).await;
-            let replicas = status.as_ref().and_then(|status| status.get("replicas")?.as_array());
-            let leader = replicas.into_iter().flatten().find_map(|replica| {
-                let leads = replica.get("role")?.as_str()? == "leader";
-                leads.then(|| replica.get("node")?.as_u64()).flatten()
-            });
-            if let Some(place) = leader.and_then(|node| usize::try_from(node - 1).ok())
-                && Some(place) != without
-            {
-                return Some(place);
+            let Some(status) = self.status(place).await else { continue };
+            let mut leaders = leaders(&status);
+            leaders.retain(|_, place| Some(*place) != without);
+            if leaders.len() == self.arcs {
+                return leaders.into_values().next();
             }
         }
         None
@@ -208,7 +221,7 @@ impl Cluster {
         let mut last = None;
         while begun.elapsed() < HEAL_MAX {
             let status = self.status(0).await;
-            if status.as_ref().is_some_and(is_whole) {
+            if status.as_ref().is_some_and(|status| is_whole(status, self.arcs)) {
                 return Ok(());
             }
             last = status.or(last);
@@ -232,22 +245,39 @@ impl Cluster {
     }
 }
 
-/// Whether three replicas vote, none is being filled, one leads, and none is far behind.
-fn is_whole(status: &Value) -> bool {
-    let replicas = status.get("replicas").and_then(Value::as_array);
-    let replicas: Vec<&Value> = replicas.into_iter().flatten().collect();
+fn replicas(status: &Value) -> impl Iterator<Item = &Value> {
+    status.get("replicas").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn has_role(replica: &Value, role: &str) -> bool {
+    replica.get("role").and_then(Value::as_str) == Some(role)
+}
+
+/// For each arc that has a leader, the place of its process.
+fn leaders(status: &Value) -> BTreeMap<u64, usize> {
+    let leading = replicas(status).filter(|replica| has_role(replica, "leader"));
+    let place = |replica: &Value| {
+        let node = usize::try_from(replica.get("node")?.as_u64()?).ok()?;
+        Some((replica.get("arc")?.as_u64()?, node.checked_sub(1)?))
+    };
+    leading.filter_map(place).collect()
+}
+
+/// Whether three replicas of each arc vote, none is being filled, one leads, and none is far behind.
+fn is_whole(status: &Value, arcs: usize) -> bool {
     let count = |replica: &Value, name: &str| {
         replica.get(name).and_then(Value::as_array).map_or(0, Vec::len)
     };
-    let role =
-        |replica: &Value, role: &str| replica.get("role").and_then(Value::as_str) == Some(role);
-    let leads = replicas.iter().filter(|replica| role(replica, "leader")).count() == 1;
-    let good = |replica: &&Value| {
+    let good = |replica: &Value| {
         let lag = replica.get("lag").and_then(Value::as_u64);
-        (role(replica, "leader") || role(replica, "follower"))
+        (has_role(replica, "leader") || has_role(replica, "follower"))
             && count(replica, "voters") == PROCESSES
             && count(replica, "learners") == 0
             && lag.is_some_and(|lag| lag < 100)
     };
-    replicas.len() == PROCESSES && leads && replicas.iter().all(good)
+    let leading = replicas(status).filter(|replica| has_role(replica, "leader")).count();
+    replicas(status).count() == PROCESSES * arcs
+        && leading == arcs
+        && leaders(status).len() == arcs
+        && replicas(status).all(good)
 }

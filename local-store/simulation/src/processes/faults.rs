@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use futures::future::try_join_all;
 use server::disk::SplitMix64;
 
 use super::cluster::{Cluster, LOOK};
@@ -43,12 +44,15 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Items that are written to, where there are several arcs, so that each arc has to accept a write.
+const PROBES: usize = 8;
+
 /// How long it took after a fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
-    /// Until the processes that were left, or came back, had a leader.
+    /// Until the processes that were left, or came back, had a leader of each arc.
     pub leader: Duration,
-    /// Until one of them accepted a write.
+    /// Until they accepted a write in each arc.
     pub write: Duration,
 }
 
@@ -110,7 +114,7 @@ pub async fn inflict(
     }
 }
 
-/// Waits until there is a leader, and a write is accepted, by any process but one.
+/// Waits until each arc has a leader and accepts a write, with any process but one.
 async fn wait(
     cluster: &Cluster,
     without: Option<usize>,
@@ -125,15 +129,22 @@ async fn wait(
     }
     let leader = begun.elapsed();
     let endpoint = WireEndpoint::without(&cluster.addresses, random.next_u64(), without);
-    let write = crate::workload::write("probe", Change::Delete);
+    let probes = if cluster.arcs() > 1 { PROBES } else { 1 };
+    let accepted = (0..probes).map(|number| probe(&endpoint, number, begun));
+    try_join_all(accepted).await?;
+    Ok(Recovery { leader, write: begun.elapsed() })
+}
+
+/// Writes until it is accepted.
+async fn probe(endpoint: &WireEndpoint, number: usize, begun: Instant) -> Result<(), String> {
+    let write = crate::workload::write(&format!("probe-{number}"), Change::Delete);
     loop {
         match endpoint.call(Request::Write(write.clone())).await {
-            Ok(Answer::Written { .. }) => break,
+            Ok(Answer::Written { .. }) => return Ok(()),
             other if begun.elapsed() > WRITE_MAX => {
                 return Err(format!("no write is accepted within {WRITE_MAX:?}: {other:?}"));
             }
             _ => tokio::time::sleep(LOOK).await,
         }
     }
-    Ok(Recovery { leader, write: begun.elapsed() })
 }

@@ -3,6 +3,7 @@
 //! `kill -9` says nothing about power loss, because the operating system keeps what was written:
 //! that is what `power_loss` and the simulated disk are for.
 
+pub mod aging;
 pub mod cluster;
 pub mod codec;
 pub mod faults;

@@ -11,9 +11,11 @@ use serde_json::{Value, json};
 use server::disk::SplitMix64;
 use tokio::task::JoinSet;
 
+use super::aging;
 use super::cluster::Cluster;
 use super::faults::{Fault, Recovery, inflict};
 use super::wire::{Addresses, WireEndpoint};
+use crate::checkers::replicas::check_index;
 use crate::checkers::stream::ShardRecords;
 use crate::checkers::{End, Violation, judge};
 use crate::history::History;
@@ -26,12 +28,17 @@ use crate::workload::{
 const FAULTS_PER_ROUND: usize = 50;
 /// The store runs for so long, in milliseconds, before it is hurt: from the first writes on.
 const LOAD_MS: std::ops::Range<u64> = 30..250;
+/// Arcs of the ring in every second round.
+const ARCS: usize = 3;
 /// The longest time between two requests of a client, in milliseconds.
 const PAUSE_MS: u64 = 12;
 /// What the store's clock is advanced by at the end, so that everything that expires has expired.
 const EXPIRY_MS: u64 = 12_000;
 /// Time for the last deletes of what has expired.
 const EXPIRY_WAIT: Duration = Duration::from_secs(3);
+/// Looks at an index that is not yet what the table says, and the time between two.
+const INDEX_LOOKS: usize = 100;
+const INDEX_LOOK: Duration = Duration::from_millis(100);
 
 /// How many faults of which kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,6 +131,7 @@ fn percentiles(times: impl Iterator<Item = Duration>) -> Vec<f64> {
 struct Round {
     name: String,
     embedded: bool,
+    arcs: usize,
     seed: u64,
     faults: Vec<Fault>,
 }
@@ -151,6 +159,7 @@ fn plan(settings: &Settings) -> (Vec<Round>, Vec<Round>) {
         let round = |(number, faults): (usize, &[Fault])| Round {
             name: format!("{what}-{number}"),
             embedded,
+            arcs: if number % 2 == 1 { ARCS } else { 1 },
             seed: random.next_u64(),
             faults: faults.to_vec(),
         };
@@ -195,9 +204,9 @@ async fn run_round(
 ) -> Result<Summary, String> {
     let mut random = SplitMix64::new(round.seed);
     let mut cluster = if round.embedded {
-        Cluster::start_embedded(&settings.binary, folder).await?
+        Cluster::start_embedded(&settings.binary, folder, round.arcs).await?
     } else {
-        Cluster::start_processes(&settings.binary, folder).await?
+        Cluster::start_processes(&settings.binary, folder, round.arcs).await?
     };
     let endpoint = WireEndpoint::new(&cluster.addresses, random.next_u64());
     create_table(&endpoint).await?;
@@ -210,7 +219,10 @@ async fn run_round(
         tokio::time::sleep(Duration::from_millis(load)).await;
         let what = |error| format!("{}: after \u{201c}{fault}\u{201d}: {error}", round.name);
         let recovery = inflict(*fault, &mut cluster, &mut random).await.map_err(what)?;
-        let kind = if round.embedded { "embedded".to_owned() } else { fault.to_string() };
+        let mut kind = if round.embedded { "embedded".to_owned() } else { fault.to_string() };
+        if round.arcs > 1 {
+            kind = format!("{kind}, {} arcs", round.arcs);
+        }
         summary.recoveries.entry(kind).or_default().push(recovery);
         progress();
     }
@@ -219,10 +231,12 @@ async fn run_round(
     while crowd.tasks.join_next().await.is_some() {}
     let records = crowd.history.take();
     cluster.advance_clock(EXPIRY_MS).await?;
-    let end = collect(&endpoint).await.map_err(|e| format!("the end cannot be read: {e}"))?;
+    let end =
+        collect(&endpoint, round.arcs).await.map_err(|e| format!("the end cannot be read: {e}"))?;
     summary.requests = [records.acknowledged, records.refused, records.unknown];
     summary.stream_records = end.shards.iter().map(|s| s.records.len() as u64).sum();
     summary.violations = judge(&records, &end);
+    summary.violations.extend(aging::pass(&cluster, &endpoint, &end.shards).await?);
     Ok(summary)
 }
 
@@ -303,7 +317,7 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
 }
 
 /// Reads everything that a client can read of a quiet store.
-async fn collect(endpoint: &WireEndpoint) -> Result<End, String> {
+async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
     // What expires has gone before the table is read.
     tokio::time::sleep(EXPIRY_WAIT).await;
     let text = |error: crate::request::Failure| error.to_string();
@@ -312,7 +326,15 @@ async fn collect(endpoint: &WireEndpoint) -> Result<End, String> {
         let key = item.get(KEY).and_then(|key| key.as_str()).unwrap_or_default().to_owned();
         table.insert(key, item);
     }
-    let index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
+    let mut index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
+    for _ in 0..INDEX_LOOKS {
+        // With several arcs it follows the table.
+        if check_index(&table, &index).is_empty() {
+            break;
+        }
+        tokio::time::sleep(INDEX_LOOK).await;
+        index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
+    }
     let Answer::Shards(shards) = endpoint.call(Request::Shards).await.map_err(text)? else {
         return Err("no shards".to_owned());
     };
@@ -342,6 +364,7 @@ async fn collect(endpoint: &WireEndpoint) -> Result<End, String> {
         shards: found,
         index,
         replicas: Vec::new(),
+        logs: arcs,
         expired_before: now.saturating_sub(4),
         latest_seconds: now + EXPIRY_MS / 1000 + 1,
         skew_seconds: 1,

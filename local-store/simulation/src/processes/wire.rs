@@ -128,15 +128,10 @@ impl WireEndpoint {
         match self.send("DynamoDB_20120810.TransactWriteItems", &request).await? {
             (200, _) => Ok(Answer::Transacted),
             (400, answer) if error_name(&answer) == "TransactionCanceledException" => {
-                let reasons = answer.get("CancellationReasons").and_then(Value::as_array);
-                let expected = |reason: &Value| {
-                    let code = reason.get("Code").and_then(Value::as_str);
-                    matches!(code, Some("None" | "ConditionalCheckFailed"))
-                };
-                if reasons.is_some_and(|reasons| reasons.iter().all(expected)) {
+                if has_reasons_among(&answer, &["None", "ConditionalCheckFailed"]) {
                     Ok(Answer::Cancelled)
                 } else {
-                    Err(Failure::Defect(answer.to_string()))
+                    Err(refusal(&answer))
                 }
             }
             (400, answer) => Err(refusal(&answer)),
@@ -198,7 +193,11 @@ impl WireEndpoint {
         Ok(Answer::Records(records?, next.map(|next| Start::Iterator(next.to_owned()))))
     }
 
-    async fn iterator(&self, shard: &str, start: &Start) -> Result<String, Failure> {
+    /// An iterator at a place in a shard.
+    ///
+    /// # Errors
+    /// As for any request.
+    pub async fn iterator(&self, shard: &str, start: &Start) -> Result<String, Failure> {
         let (kind, number) = match start {
             Start::TrimHorizon => ("TRIM_HORIZON", None),
             Start::Latest | Start::Iterator(_) => ("LATEST", None),
@@ -272,9 +271,20 @@ async fn send_and_read(
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn error_name(answer: &Value) -> &str {
+/// The name of the error that an answer tells, without its namespace.
+#[must_use]
+pub fn error_name(answer: &Value) -> &str {
     let name = answer.get("__type").and_then(Value::as_str).unwrap_or_default();
     name.rsplit_once('#').map_or(name, |(_, name)| name)
+}
+
+/// Whether a transaction was cancelled for these reasons only.
+fn has_reasons_among(answer: &Value, expected: &[&str]) -> bool {
+    let code = |reason: &Value| reason.get("Code").and_then(Value::as_str).map(str::to_owned);
+    let reasons = answer.get("CancellationReasons").and_then(Value::as_array);
+    reasons.is_some_and(|reasons| {
+        reasons.iter().all(|reason| code(reason).is_some_and(|code| expected.contains(&&*code)))
+    })
 }
 
 /// A request that was refused: for now, or for ever, which no request of these clients may be.
@@ -282,8 +292,18 @@ fn refusal(answer: &Value) -> Failure {
     match error_name(answer) {
         "ResourceNotFoundException"
         | "ThrottlingException"
+        | "TransactionConflictException"
         | "TransactionInProgressException"
         | "ExpiredIteratorException" => Failure::Refused(answer.to_string()),
+        // A condition that fails beside a conflict may hold when the other transaction is over.
+        "TransactionCanceledException"
+            if has_reasons_among(
+                answer,
+                &["None", "ConditionalCheckFailed", "TransactionConflict"],
+            ) =>
+        {
+            Failure::Refused(answer.to_string())
+        }
         _ => Failure::Defect(answer.to_string()),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use server::node::node_id;
+use server::ring::ArcId;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -72,7 +73,7 @@ impl Cluster {
     #[must_use]
     pub fn new(environment: &Arc<Environment>, plan: &Plan) -> Self {
         let machine = |node| Slot {
-            machinery: Machinery::new(environment, node, plan.log_spares),
+            machinery: Machinery::new(environment, node, plan.arcs, plan.log_spares),
             process: Mutex::default(),
         };
         let (fatal, mut ended) = mpsc::unbounded_channel();
@@ -155,6 +156,12 @@ impl Cluster {
 
     fn process(&self, node: usize) -> Option<MutexGuard<'_, Process>> {
         Some(self.slot(node)?.process.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The arcs, each of which every node holds a replica of.
+    pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
+        let arcs = self.slots.first().map_or(0, |slot| slot.machinery.arcs);
+        (0..arcs).map(ArcId)
     }
 
     /// The machine of a node.
@@ -284,17 +291,23 @@ impl Cluster {
         } else {
             ReplicatedNode::start(&slot.machinery, self, self.id(node), epoch, on_fatal).await?
         };
-        let tick = tokio::spawn(ticks::run(Arc::clone(&replica), Arc::clone(&self.environment)));
+        let mut tasks = vec![
+            tokio::spawn(ticks::watch_clock(Arc::clone(&replica), Arc::clone(&self.environment)))
+                .abort_handle(),
+        ];
+        let tick = replica.ticks();
+        let own = tick.unwrap_or_else(|| Box::pin(ticks::run(Arc::clone(&replica))));
+        tasks.push(tokio::spawn(own).abort_handle());
         let Some(mut process) = self.process(node) else { return Ok(false) };
         if process.epoch != epoch || process.held > 0 {
             drop(process);
-            tick.abort();
+            tasks.iter().for_each(AbortHandle::abort);
             replica.crash();
             return Ok(false);
         }
         // Everything was read, so what has changed does not matter any more.
         process.rotten = false;
-        process.running = Some(Running { replica, tasks: vec![tick.abort_handle()] });
+        process.running = Some(Running { replica, tasks });
         drop(process);
         self.environment.note(&format!("node {node} runs"));
         Ok(true)

@@ -1,14 +1,17 @@
 //! Makes planned faults happen.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use partition::{Command, Reply, SplitPoint};
+use partition::{Command, Reply, SplitPoint, read_prepared, read_unsettled, under_way};
 use server::disk::Fault as DiskFault;
+use server::storage::Storage as _;
 use tokio::task::JoinSet;
 
 use super::cluster::Cluster;
+use super::machinery::Machinery;
 use super::network::CLIENTS;
 use super::plan::{Fault, Planned};
 use crate::request::TABLE;
@@ -20,6 +23,9 @@ const DRAIN_MS_MAX: u64 = 3_000;
 /// How often, and how long each time, a power cut waits for a write that is under way.
 const WRITE_WAIT_MAX: usize = 500;
 const WRITE_WAIT: Duration = Duration::from_micros(100);
+/// How often, and how long each time, a fault waits for a coordinator or for index entries.
+const COORDINATION_WAIT_MAX: usize = 1_000;
+const COORDINATION_WAIT: Duration = Duration::from_micros(500);
 
 /// Runs all faults of a plan, each at its time, and returns when the last one is over.
 pub async fn run(
@@ -51,6 +57,10 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
     let coverage = &cluster.environment.coverage;
     match fault {
         Fault::Kill { node } => down(cluster, &[node], fault, false, lasting).await,
+        Fault::KillCoordinator { node, after_us } => {
+            wait_for_coordination(cluster, node, Duration::from_micros(after_us)).await;
+            down(cluster, &[node], fault, false, lasting).await;
+        }
         Fault::PowerCut { node } => down(cluster, &[node], fault, true, lasting).await,
         Fault::KillAll | Fault::PowerCutAll => {
             let nodes: Vec<usize> = cluster.nodes().collect();
@@ -125,6 +135,9 @@ async fn lose_data(cluster: &Cluster, node: usize, all: bool, lasting: Duration)
 
 /// Begins to split a partition of the table, on whichever node will.
 async fn split(cluster: &Cluster, place: usize) {
+    if wait_for_outbox(cluster).await {
+        cluster.environment.coverage.hit("split beside an outbox");
+    }
     for node in cluster.nodes() {
         let Some(replica) = cluster.replica(node) else { continue };
         let Ok(snapshot) = replica.read(false).await else { continue };
@@ -155,6 +168,9 @@ async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, las
         if cluster.crash(node) {
             cluster.environment.coverage.hit(fault.class());
         }
+        if matches!(fault, Fault::KillCoordinator { .. }) {
+            note_leftovers(cluster);
+        }
         if power && let Some(machinery) = cluster.machinery(node) {
             machinery.cut_power();
         }
@@ -163,6 +179,56 @@ async fn down(cluster: &Cluster, nodes: &[usize], fault: Fault, power: bool, las
     for node in nodes.iter().copied() {
         cluster.release(node).await;
     }
+}
+
+/// Waits a moment until a node coordinates a transaction over several arcs, and then for its next
+/// steps; at the end it still does, if that can be.
+async fn wait_for_coordination(cluster: &Cluster, node: usize, steps: Duration) {
+    let coordinates = || cluster.replica(node).is_some_and(|replica| replica.coordinates());
+    for _ in 0..COORDINATION_WAIT_MAX {
+        if coordinates() {
+            tokio::time::sleep(steps).await;
+            if coordinates() {
+                return;
+            }
+        }
+        tokio::time::sleep(COORDINATION_WAIT).await;
+    }
+}
+
+/// Notes what a coordinator that was just lost has left over: locks without a decision, or a
+/// decision that was not carried out.
+fn note_leftovers(cluster: &Cluster) {
+    let coverage = &cluster.environment.coverage;
+    let (mut prepared, mut decided) = (BTreeSet::new(), BTreeSet::new());
+    for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
+        for arc in machinery.arcs() {
+            let view = machinery.storage(arc).view();
+            prepared.extend(read_prepared(&*view).into_iter().flatten().map(|(id, _)| id));
+            decided.extend(read_unsettled(&*view).into_iter().flatten().map(|(id, _)| id));
+        }
+    }
+    coverage.add("left over undecided", prepared.difference(&decided).count() as u64);
+    coverage.add("left over decided", prepared.intersection(&decided).count() as u64);
+}
+
+/// Waits a moment for index entries that are on their way to another arc. Gives whether there are.
+async fn wait_for_outbox(cluster: &Cluster) -> bool {
+    let has_any = |machinery: &Arc<Machinery>| {
+        let arcs = machinery.arcs;
+        let has = |arc| under_way(&*machinery.storage(arc).view(), arcs);
+        machinery.arcs().any(|arc| has(arc).is_ok_and(|found| !found.is_empty()))
+    };
+    if cluster.arcs().count() == 1 {
+        return false;
+    }
+    for _ in 0..WRITE_WAIT_MAX {
+        if cluster.nodes().filter_map(|node| cluster.machinery(node)).any(has_any) {
+            return true;
+        }
+        tokio::time::sleep(COORDINATION_WAIT).await;
+    }
+    false
 }
 
 /// Waits a moment for a write that is not synced: that is when a power cut tells something.

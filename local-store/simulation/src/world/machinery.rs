@@ -7,6 +7,7 @@ use std::time::Duration;
 use server::disk::{Disk as _, SimulatedDisk, SplitMix64};
 use server::log;
 use server::node::MemoryHome;
+use server::ring::ArcId;
 use server::storage::MemoryStorage;
 
 use super::environment::{Dice, Environment, NodeClock};
@@ -22,11 +23,21 @@ const SEGMENT_BYTES: u64 = 64 * 1024;
 /// Called by a node that cannot go on, with the reason: its process ends.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What holds a node's data. Both are handles: clones are the same.
-#[derive(Clone, Debug, Default)]
+/// What holds a node's data. All are handles: clones are the same.
+#[derive(Clone, Debug)]
 struct Medium {
     disk: SimulatedDisk,
-    home: MemoryHome,
+    /// One for each arc.
+    homes: Vec<MemoryHome>,
+}
+
+impl Medium {
+    fn new(arcs: u32) -> Self {
+        Self {
+            disk: SimulatedDisk::default(),
+            homes: (0..arcs).map(|_| MemoryHome::default()).collect(),
+        }
+    }
 }
 
 /// One machine.
@@ -34,6 +45,8 @@ struct Medium {
 pub struct Machinery {
     /// The node's number, from 1.
     pub node: usize,
+    /// How many arcs it holds a replica of.
+    pub arcs: u32,
     medium: Mutex<Medium>,
     /// The node's clock.
     pub clock: Arc<NodeClock>,
@@ -48,10 +61,16 @@ pub struct Machinery {
 impl Machinery {
     /// A new machine with nothing on it.
     #[must_use]
-    pub fn new(environment: &Arc<Environment>, node: usize, log_spares: usize) -> Arc<Self> {
+    pub fn new(
+        environment: &Arc<Environment>,
+        node: usize,
+        arcs: u32,
+        log_spares: usize,
+    ) -> Arc<Self> {
         Arc::new(Self {
             node,
-            medium: Mutex::default(),
+            arcs,
+            medium: Mutex::new(Medium::new(arcs)),
             clock: NodeClock::new(environment),
             log_options: log::Options {
                 segment_bytes: SEGMENT_BYTES,
@@ -74,21 +93,27 @@ impl Machinery {
         self.medium().disk.clone()
     }
 
-    /// Where the state is; it forgets what was not made durable when the power is cut.
+    /// Where the state of an arc is; it forgets what was not made durable when the power is cut.
     #[must_use]
-    pub fn home(&self) -> MemoryHome {
-        self.medium().home.clone()
+    pub fn home(&self, arc: ArcId) -> MemoryHome {
+        let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
+        self.medium().homes.get(place).cloned().unwrap_or_default()
     }
 
-    /// The state.
+    /// The state of an arc.
     #[must_use]
-    pub fn storage(&self) -> MemoryStorage {
-        self.home().storage()
+    pub fn storage(&self, arc: ArcId) -> MemoryStorage {
+        self.home(arc).storage()
+    }
+
+    /// The arcs that it holds a replica of.
+    pub fn arcs(&self) -> impl Iterator<Item = ArcId> + use<> {
+        (0..self.arcs).map(ArcId)
     }
 
     /// Puts a new medium with nothing on it in the place of the old one. No process may run.
     pub fn replace_medium(&self) {
-        *self.medium() = Medium::default();
+        *self.medium() = Medium::new(self.arcs);
     }
 
     /// Changes some bytes of a segment of the log that is not the newest one: what the end of the
@@ -136,7 +161,10 @@ impl Machinery {
     /// Cuts the power: the disk loses what it may, the state forgets what it may.
     pub fn cut_power(&self) {
         let cut = self.disk().power_cut(self.dice.roll(SplitMix64::next_u64));
-        let forgotten = self.storage().power_cut(self.dice.roll(SplitMix64::next_u64));
+        let forgotten: usize = self
+            .arcs()
+            .map(|arc| self.storage(arc).power_cut(self.dice.roll(SplitMix64::next_u64)))
+            .sum();
         let coverage = &self.environment.coverage;
         coverage.add("lost sectors", cut.sectors_lost as u64);
         if cut.sectors_lost > 0 && cut.sectors_kept > 0 {

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use server::ring::ArcId;
+
 use super::cluster::Cluster;
 
 /// Time between two looks.
@@ -16,18 +18,27 @@ pub async fn run(cluster: Cluster) {
         if cluster.is_member_list(&wanted) {
             continue;
         }
-        let leader = cluster
-            .nodes()
-            .filter_map(|node| cluster.replica(node))
-            .find(|replica| replica.leads());
-        let Some(leader) = leader else { continue };
-        match leader.change_members(wanted.clone()).await {
-            Ok(()) => {
-                cluster.environment.coverage.hit("node rebuilt");
-                cluster.environment.note("every node is a member");
-                cluster.note_members(wanted);
-            }
-            Err(error) => cluster.environment.note(&format!("no change of members: {error}")),
+        let mut is_whole = true;
+        for arc in cluster.arcs() {
+            is_whole &= change(&cluster, arc, &wanted).await;
+        }
+        if is_whole {
+            cluster.environment.coverage.hit("node rebuilt");
+            cluster.environment.note("every node is a member");
+            cluster.note_members(wanted);
+        }
+    }
+}
+
+/// Has an arc's leader make these nodes its members. Gives whether they are.
+async fn change(cluster: &Cluster, arc: ArcId, wanted: &[u64]) -> bool {
+    let mut replicas = cluster.nodes().filter_map(|node| cluster.replica(node));
+    let Some(leader) = replicas.find(|replica| replica.leads(arc)) else { return false };
+    match leader.change_members(arc, wanted.to_vec()).await {
+        Ok(()) => true,
+        Err(error) => {
+            cluster.environment.note(&format!("no change of members: {error}"));
+            false
         }
     }
 }

@@ -14,6 +14,13 @@ pub enum Fault {
         /// Which node, from 1.
         node: usize,
     },
+    /// The process of a node dies while it coordinates a transaction over several arcs.
+    KillCoordinator {
+        /// Which node, from 1.
+        node: usize,
+        /// So long after the transaction was seen, in microseconds: any of its steps.
+        after_us: u64,
+    },
     /// Every process dies.
     KillAll,
     /// A node loses its power: what was not synced is lost, torn or kept.
@@ -110,6 +117,7 @@ impl Fault {
     pub fn class(&self) -> &'static str {
         match self {
             Self::Kill { .. } => "kill one",
+            Self::KillCoordinator { .. } => "coordinator lost",
             Self::KillAll => "kill all",
             Self::PowerCut { .. } => "power cut",
             Self::PowerCutAll => "power cut of all",
@@ -155,6 +163,8 @@ pub struct Plan {
     pub seed: u64,
     /// Nodes: one, or three.
     pub nodes: usize,
+    /// Arcs of the ring, each a group with a log of its own: one, or three.
+    pub arcs: u32,
     /// How long clients run, in simulated seconds.
     pub seconds: u64,
     /// Files that a log keeps for use again.
@@ -194,6 +204,10 @@ impl Default for Clients {
 
 /// A node's clock is off by this at most, in milliseconds.
 pub const SKEW_MS_MAX: i64 = 5_000;
+/// Arcs, where there are several.
+const ARCS: u32 = 3;
+/// A transaction over several arcs takes about this long, in microseconds.
+const COORDINATION_US: u64 = 12_000;
 /// Faults begin after this: the table has to be made first.
 const QUIET_MS: u64 = 1_000;
 /// One fault begins per this many milliseconds, on average.
@@ -220,11 +234,32 @@ impl Plan {
                 Planned { at_ms, for_ms, fault }
             })
             .collect();
+        let arcs = draw_arcs(seed, nodes);
+        if arcs > 1 {
+            faults.iter_mut().for_each(|planned| planned.fault = aim(planned.fault, planned.at_ms));
+        }
         faults.sort_by_key(|planned| planned.at_ms);
         let log_spares = random.up_to(2);
         let pause_ms = 20 + random.next_u64() % 100;
         let clients = Clients::default();
-        Self { seed, nodes, seconds, log_spares, pause_ms, clients, mutation: None, faults }
+        Self { seed, nodes, arcs, seconds, log_spares, pause_ms, clients, mutation: None, faults }
+    }
+}
+
+/// Half of the seeds with several nodes have several arcs. Chosen apart from the faults, so that
+/// these stay what they are.
+fn draw_arcs(seed: u64, nodes: usize) -> u32 {
+    let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64() % 2 == 0;
+    if several { ARCS } else { 1 }
+}
+
+/// Where there are transactions over several arcs, what kills a node kills a coordinator, mostly.
+fn aim(fault: Fault, at_ms: u64) -> Fault {
+    match fault {
+        Fault::Kill { node } if !at_ms.is_multiple_of(4) => {
+            Fault::KillCoordinator { node, after_us: at_ms % COORDINATION_US }
+        }
+        other => other,
     }
 }
 
@@ -290,7 +325,7 @@ mod tests {
             assert!(minutes <= ADVANCE_MINUTES_MAX);
             classes.extend(plan.faults.iter().map(|planned| planned.fault.class()));
         }
-        assert_eq!(classes.len(), 18, "{classes:?}");
+        assert_eq!(classes.len(), 19, "{classes:?}");
         assert_ne!(Plan::of(1, 3, 30).faults, Plan::of(2, 3, 30).faults);
     }
 }

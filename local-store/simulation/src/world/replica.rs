@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use model::EpochMillis;
+use model::{EpochMillis, Item};
 use partition::{Catalogue, Command, Reply, View};
+use server::ring::ArcId;
 
 use crate::request::Failure;
 
@@ -24,21 +25,37 @@ pub trait Replica: Send + Sync {
     /// A state; if `strong`, one that shows every write acknowledged before this was called.
     fn read(&self, strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>>;
 
-    /// Begins a group of these nodes, all of which are new.
-    fn begin(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
+    /// Items by their keys, as they were at one moment in the order of all transactions.
+    fn get_together(
+        &self,
+        keys: Vec<String>,
+    ) -> BoxFuture<'static, Result<Vec<Option<Item>>, Failure>>;
 
-    /// Makes these nodes the members of the group, if this one leads it; see
+    /// Begins the group of an arc of these nodes, all of which are new.
+    fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
+
+    /// Makes these nodes the members of an arc's group, if this one leads it; see
     /// `server::node::Node::change_members`.
-    fn change_members(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>>;
+    fn change_members(
+        &self,
+        arc: ArcId,
+        members: Vec<u64>,
+    ) -> BoxFuture<'static, Result<(), String>>;
+
+    /// The housekeeping of its own code; `None` if [`super::ticks`] does it.
+    fn ticks(&self) -> Option<BoxFuture<'static, ()>>;
 
     /// What its clock shows.
     fn now(&self) -> EpochMillis;
 
-    /// Whether it believes that it leads, so that housekeeping is its business.
-    fn leads(&self) -> bool;
+    /// Whether it believes that it leads an arc, so that its housekeeping is its business.
+    fn leads(&self, arc: ArcId) -> bool;
 
-    /// The last log index that its state contains.
-    fn applied(&self) -> u64;
+    /// Of each arc, the last log index that its state contains.
+    fn applied(&self) -> Vec<u64>;
+
+    /// Whether it coordinates a transaction over several arcs.
+    fn coordinates(&self) -> bool;
 
     /// Ends it at once, as a crash does: nothing of it runs afterwards.
     fn crash(&self);

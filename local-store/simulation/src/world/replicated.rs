@@ -9,18 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use model::EpochMillis;
+use model::{EpochMillis, Item};
 use partition::{Batch, Command, Reply, View};
 use server::clock::Clock;
 use server::log::Log;
 use server::node::status::Role;
 use server::node::transport::{CallError, Envelope, Request, Response, Transport};
 use server::node::worker::{Job, Worker};
-use server::node::{
-    Begun, Node, NodeLog, Parts, Settings, StorageHome, SubmitError, WeakNode, slot_of,
-};
+use server::node::{Begun, Node, NodeLog, Parts, Settings, StorageHome, WeakNode, slot_of};
 use server::ring::ArcId;
 use server::storage::{Error, Storage};
+use server::store::{Assembly, Store, Unavailable};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -28,7 +27,8 @@ use super::cluster::Cluster;
 use super::machinery::{Machinery, OnFatal};
 use super::network::Network;
 use super::replica::{Replica, Snapshot};
-use crate::request::Failure;
+use super::translation;
+use crate::request::{Failure, TABLE};
 
 /// Entries after which a state is made durable and the log is shortened: few, so that snapshots
 /// are sent and logs are cut in every run.
@@ -45,10 +45,10 @@ type Alive = Arc<AtomicBool>;
 
 /// Which nodes can be reached.
 #[derive(Clone, Default)]
-pub struct Directory(Arc<Mutex<BTreeMap<u64, WeakNode>>>);
+pub struct Directory(Arc<Mutex<BTreeMap<(u64, ArcId), WeakNode>>>);
 
 impl Directory {
-    fn nodes(&self) -> MutexGuard<'_, BTreeMap<u64, WeakNode>> {
+    fn nodes(&self) -> MutexGuard<'_, BTreeMap<(u64, ArcId), WeakNode>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -123,6 +123,7 @@ impl Storage for GuardedStorage {
 
 /// A home that a dead process cannot change.
 struct GuardedHome {
+    arc: ArcId,
     machinery: Arc<Machinery>,
     alive: Alive,
 }
@@ -135,11 +136,11 @@ impl GuardedHome {
 
 impl StorageHome for GuardedHome {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
-        Ok(self.guard(self.machinery.home().open()?))
+        Ok(self.guard(self.machinery.home(self.arc).open()?))
     }
 
     fn begin(&self) -> Result<Begun, Error> {
-        let begun = self.machinery.home().begin()?;
+        let begun = self.machinery.home(self.arc).begin()?;
         Ok(Begun { storage: self.guard(begun.storage), ..begun })
     }
 
@@ -147,7 +148,7 @@ impl StorageHome for GuardedHome {
         // It fails for a dead process, before anything is adopted.
         begun.storage.persist()?;
         self.machinery.environment.coverage.hit("snapshot installed");
-        self.machinery.home().adopt(begun)
+        self.machinery.home(self.arc).adopt(begun)
     }
 }
 
@@ -171,7 +172,7 @@ async fn deliver(
     delay: Duration,
 ) -> Option<Response> {
     tokio::time::sleep(delay).await;
-    let node = directory.nodes().get(&message.to)?.upgrade()?;
+    let node = directory.nodes().get(&(message.to, message.arc))?.upgrade()?;
     let to = place(message.to);
     let work = tokio::spawn(async move { node.handle(message).await });
     cluster.attach(to, work.abort_handle());
@@ -226,9 +227,10 @@ impl Transport for SimulatedTransport {
     }
 }
 
-/// A running node.
+/// A running node: its replica of each arc, and the store's own code over them.
 pub struct ReplicatedNode {
-    node: Node,
+    store: Store,
+    replicas: Vec<Node>,
     directory: Directory,
     clock: Arc<Clock>,
     alive: Alive,
@@ -253,93 +255,152 @@ impl ReplicatedNode {
         let workers =
             [SimulatedWorker::start(machinery, &alive), SimulatedWorker::start(machinery, &alive)];
         let [log_worker, state_worker] = workers.clone();
+        let log = NodeLog::open(log, log_worker, Arc::clone(&on_fatal))
+            .map_err(|error| error.to_string())?;
         let source = Arc::clone(&machinery.clock);
         let clock = Arc::new(Clock::with_source(EpochMillis(0), Box::new(move || source.now())));
-        let settings = Settings {
-            snapshot_entries: SNAPSHOT_ENTRIES,
-            entries_kept: ENTRIES_KEPT,
-            snapshot_part: SNAPSHOT_PART,
-            ..Settings::default()
-        };
-        let parts = Parts {
-            id,
-            arc: ArcId::WHOLE,
-            log: NodeLog::open(log, log_worker, Arc::clone(&on_fatal))
-                .map_err(|error| error.to_string())?,
-            home: Arc::new(GuardedHome {
-                machinery: Arc::clone(machinery),
-                alive: Arc::clone(&alive),
-            }),
-            worker: state_worker,
-            transport: Arc::new(SimulatedTransport {
-                network: Arc::clone(&cluster.network),
-                directory: cluster.directory.clone(),
-                cluster: cluster.clone(),
-                alive: Arc::clone(&alive),
-            }),
+        let seed = machinery.environment.seed ^ (id << 32) ^ (epoch << 40);
+        let mut replicas = Vec::new();
+        for arc in machinery.arcs() {
+            let parts = Parts {
+                id,
+                arc,
+                log: log.clone(),
+                home: Arc::new(GuardedHome {
+                    arc,
+                    machinery: Arc::clone(machinery),
+                    alive: Arc::clone(&alive),
+                }),
+                worker: Arc::clone(&state_worker) as Arc<dyn Worker>,
+                transport: Arc::new(SimulatedTransport {
+                    network: Arc::clone(&cluster.network),
+                    directory: cluster.directory.clone(),
+                    cluster: cluster.clone(),
+                    alive: Arc::clone(&alive),
+                }),
+                clock: Arc::clone(&clock),
+                settings: settings(machinery.arcs),
+                seed: seed ^ (u64::from(arc.0) << 56),
+                on_fatal: Arc::clone(&on_fatal),
+            };
+            replicas.push(Node::start(parts).await?);
+        }
+        for replica in &replicas {
+            cluster.directory.nodes().insert((id, replica.arc()), replica.downgrade());
+        }
+        let store = Store::assemble(Assembly {
+            replicas: replicas.clone(),
             clock: Arc::clone(&clock),
-            settings,
-            seed: machinery.environment.seed ^ (id << 32) ^ (epoch << 40),
-            on_fatal,
-        };
-        let node = Node::start(parts).await?;
-        cluster.directory.nodes().insert(id, node.downgrade());
+            seed: seed.rotate_left(17),
+        });
         let directory = cluster.directory.clone();
-        Ok(Arc::new(Self { node, directory, clock, alive, workers }))
+        Ok(Arc::new(Self { store, replicas, directory, clock, alive, workers }))
+    }
+
+    fn replica(&self, arc: ArcId) -> Option<Node> {
+        self.replicas.iter().find(|replica| replica.arc() == arc).cloned()
     }
 }
 
-fn failure(error: SubmitError) -> Failure {
+fn settings(arcs: u32) -> Settings {
+    Settings {
+        snapshot_entries: SNAPSHOT_ENTRIES,
+        entries_kept: ENTRIES_KEPT,
+        snapshot_part: SNAPSHOT_PART,
+        arcs,
+        ..Settings::default()
+    }
+}
+
+fn failure(error: Unavailable) -> Failure {
     match error {
-        SubmitError::NotDone(reason) => Failure::Refused(reason),
-        SubmitError::Unknown(reason) => Failure::Unknown(reason),
+        Unavailable::NotDone(reason) => Failure::Refused(reason),
+        Unavailable::Unknown(reason) => Failure::Unknown(reason),
     }
 }
 
 impl Replica for ReplicatedNode {
     fn submit(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Vec<Reply>, Failure>> {
-        let node = self.node.clone();
-        Box::pin(async move { node.submit(commands).await.map_err(failure) })
+        let store = self.store.clone();
+        Box::pin(async move { store.submit(commands).await.map_err(failure) })
     }
 
     fn read(&self, strong: bool) -> BoxFuture<'static, Result<Snapshot, Failure>> {
-        let node = self.node.clone();
+        let store = self.store.clone();
         Box::pin(async move {
-            if strong {
-                node.read_index().await.map_err(failure)?;
-            }
-            Ok(Snapshot { catalogue: node.catalogue(), view: node.view() })
+            let store = if strong { store.up_to_date().await.map_err(failure)? } else { store };
+            Ok(Snapshot { catalogue: store.catalogue(), view: store.view() })
         })
     }
 
-    fn begin(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
-        let node = self.node.clone();
-        Box::pin(async move { node.initialize(members.into_iter().collect()).await })
+    fn get_together(
+        &self,
+        keys: Vec<String>,
+    ) -> BoxFuture<'static, Result<Vec<Option<Item>>, Failure>> {
+        let store = self.store.clone();
+        Box::pin(async move {
+            let catalogue = store.catalogue();
+            let no_table = || Failure::Refused("there is no table yet".to_owned());
+            let table = catalogue.find(TABLE).ok_or_else(no_table)?;
+            let keys: Vec<_> = keys.iter().map(|name| translation::key(name)).collect();
+            let wanted: Vec<_> = keys.iter().map(|key| (table, key)).collect();
+            let read = store.read_together(&wanted).await.map_err(failure)?;
+            read.map_err(|_| Failure::Refused("other transactions are under way".to_owned()))
+        })
     }
 
-    fn change_members(&self, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
-        let node = self.node.clone();
-        Box::pin(async move { node.change_members(&members.into_iter().collect()).await })
+    fn begin(&self, arc: ArcId, members: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+        let node = self.replica(arc);
+        Box::pin(async move {
+            let node = node.ok_or("it has no such arc")?;
+            node.initialize(members.into_iter().collect()).await
+        })
+    }
+
+    fn change_members(
+        &self,
+        arc: ArcId,
+        members: Vec<u64>,
+    ) -> BoxFuture<'static, Result<(), String>> {
+        let node = self.replica(arc);
+        Box::pin(async move {
+            let node = node.ok_or("it has no such arc")?;
+            node.change_members(&members.into_iter().collect()).await
+        })
+    }
+
+    fn ticks(&self) -> Option<BoxFuture<'static, ()>> {
+        Some(Box::pin(self.store.ticks()))
     }
 
     fn now(&self) -> EpochMillis {
         self.clock.now()
     }
 
-    fn leads(&self) -> bool {
-        self.node.status().role == Role::Leader
+    fn leads(&self, arc: ArcId) -> bool {
+        self.replica(arc).is_some_and(|node| node.status().role == Role::Leader)
     }
 
-    fn applied(&self) -> u64 {
-        self.node.status().applied.unwrap_or(0)
+    fn applied(&self) -> Vec<u64> {
+        self.replicas.iter().map(|node| node.status().applied.unwrap_or(0)).collect()
+    }
+
+    fn coordinates(&self) -> bool {
+        self.store.transactions_under_way() > 0
     }
 
     fn crash(&self) {
         self.alive.store(false, Ordering::SeqCst);
-        self.directory.nodes().remove(&self.node.id());
+        for replica in &self.replicas {
+            self.directory.nodes().remove(&(replica.id(), replica.arc()));
+        }
         self.workers.iter().for_each(|worker| worker.task.abort());
-        let node = self.node.clone();
+        let replicas = self.replicas.clone();
         // What is left of it ends by itself, and reaches nothing any more.
-        tokio::spawn(async move { node.shutdown().await });
+        tokio::spawn(async move {
+            for replica in replicas {
+                replica.shutdown().await;
+            }
+        });
     }
 }

@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use model::EpochMillis;
+use model::{EpochMillis, Item};
 use partition::{Catalogue, Command, Entry, Machine, Reply, decode_entry, encode_entry};
 use server::disk::SimulatedDisk;
 use server::log::{self, Log};
+use server::ring::ArcId;
 use server::storage::{MemoryStorage, Storage};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::machinery::{Machinery, OnFatal};
 use super::replica::{Replica, Snapshot};
+use super::translation;
 use crate::request::Failure;
 
 /// Entries after which the storage is made durable and the log is shortened.
@@ -95,9 +97,9 @@ impl SingleNode {
     /// As [`recover`].
     pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, String> {
         let (log, machine) =
-            recover(&machinery.disk(), &machinery.storage(), &machinery.log_options)?;
+            recover(&machinery.disk(), &machinery.storage(ArcId::WHOLE), &machinery.log_options)?;
         let shared = Arc::new(Shared {
-            storage: machinery.storage(),
+            storage: machinery.storage(ArcId::WHOLE),
             catalogue: Mutex::new(Arc::clone(machine.catalogue())),
             applied: AtomicU64::new(machine.applied_index()),
             alive: AtomicBool::new(true),
@@ -155,11 +157,11 @@ impl Committer {
         tokio::time::sleep(self.machinery.sync_time()).await;
         self.log.sync().map_err(|e| e.to_string())?;
         tokio::time::sleep(Duration::from_micros(20)).await;
-        let view = self.machinery.storage().view();
+        let view = self.machinery.storage(ArcId::WHOLE).view();
         let (batch, replies) =
             self.machine.apply(&*view, index, entry).map_err(|e| e.to_string())?;
         drop(view);
-        self.machinery.storage().apply(batch).map_err(|e| e.to_string())?;
+        self.machinery.storage(ArcId::WHOLE).apply(batch).map_err(|e| e.to_string())?;
         *self.shared.catalogue() = Arc::clone(self.machine.catalogue());
         self.shared.applied.store(index, Ordering::SeqCst);
         let mut replies = replies.into_iter();
@@ -167,7 +169,7 @@ impl Committer {
             let _ = waiter.send(Ok(replies.by_ref().take(count).collect()));
         }
         if index - self.persisted >= PERSIST_ENTRIES {
-            self.machinery.storage().persist().map_err(|e| e.to_string())?;
+            self.machinery.storage(ArcId::WHOLE).persist().map_err(|e| e.to_string())?;
             self.persisted = index;
             match self.log.truncate_prefix(index) {
                 Err(error) if error.is_fatal() => return Err(error.to_string()),
@@ -201,26 +203,42 @@ impl Replica for SingleNode {
         })
     }
 
-    fn begin(&self, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+    fn get_together(
+        &self,
+        keys: Vec<String>,
+    ) -> BoxFuture<'static, Result<Vec<Option<Item>>, Failure>> {
+        let read = self.read(true);
+        Box::pin(async move { translation::get_from(&read.await?, &keys) })
+    }
+
+    fn begin(&self, _: ArcId, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
         // There is no group to begin.
         Box::pin(async { Ok(()) })
     }
 
-    fn change_members(&self, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
+    fn change_members(&self, _: ArcId, _: Vec<u64>) -> BoxFuture<'static, Result<(), String>> {
         // There is no group to change.
         Box::pin(async { Ok(()) })
+    }
+
+    fn ticks(&self) -> Option<BoxFuture<'static, ()>> {
+        None
     }
 
     fn now(&self) -> EpochMillis {
         self.machinery.clock.now()
     }
 
-    fn leads(&self) -> bool {
+    fn leads(&self, _: ArcId) -> bool {
         true
     }
 
-    fn applied(&self) -> u64 {
-        self.shared.applied.load(Ordering::SeqCst)
+    fn applied(&self) -> Vec<u64> {
+        vec![self.shared.applied.load(Ordering::SeqCst)]
+    }
+
+    fn coordinates(&self) -> bool {
+        false
     }
 
     fn crash(&self) {

@@ -1,12 +1,12 @@
-//! A node's housekeeping, as `server::ticks` does it: TTL, shard rotation, tokens. It runs on
-//! whoever believes that it leads; a tick that is repeated or comes late does no harm.
+//! The housekeeping of a replica without a group, as `server::ticks` does it: TTL, shard rotation,
+//! tokens. Nodes of several run the server's own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use partition::{
-    Command, find_due_rotations, find_expired, find_split_work, find_time_to_live_work,
-    has_expired_tokens,
+    Command, find_due_rotations, find_due_trims, find_expired, find_split_work,
+    find_time_to_live_work, has_expired_tokens,
 };
 
 use super::environment::Environment;
@@ -19,14 +19,19 @@ const TICK: Duration = Duration::from_millis(250);
 const EXPIRED_MAX: usize = 500;
 
 /// Runs until it is aborted with its node.
-pub async fn run(replica: Arc<dyn Replica>, environment: Arc<Environment>) {
+pub async fn run(replica: Arc<dyn Replica>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        // What fails is found again by the next tick.
+        let _ = tick(&*replica).await;
+    }
+}
+
+/// Notes what a node's clock shows, until it is aborted with its node.
+pub async fn watch_clock(replica: Arc<dyn Replica>, environment: Arc<Environment>) {
     loop {
         tokio::time::sleep(TICK).await;
         environment.note_clock(replica.now());
-        if replica.leads() {
-            // What fails is found again by the next tick.
-            let _ = tick(&*replica).await;
-        }
     }
 }
 
@@ -46,6 +51,8 @@ async fn tick(replica: &dyn Replica) -> Result<(), Failure> {
     commands.extend(splits.map(|table| Command::StepSplits { table }));
     let rotations = find_due_rotations(tables(), now).into_iter();
     commands.extend(rotations.map(|table| Command::RotateShards { table }));
+    let trims = find_due_trims(view, tables(), now).map_err(failed)?.into_iter();
+    commands.extend(trims.map(|table| Command::TrimStreams { table }));
     if has_expired_tokens(view, now).map_err(failed)? {
         commands.push(Command::ForgetTokens);
     }

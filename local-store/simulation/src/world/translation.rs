@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use expression::{ExpressionKind, Placeholders, parse_condition, parse_update};
-use model::{KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey, StreamViewType};
+use model::{
+    Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey, StreamViewType,
+};
 use partition::{
     Billing, CancellationReason, Command, CreateTable, IndexDefinition, IndexKind, IndexProjection,
     Position, Reply, Sequence, Table, TableId, Transaction, WriteAction, read_item,
@@ -65,17 +67,27 @@ pub async fn serve(replica: &dyn Replica, request: Request) -> Result<Answer, Fa
             let command = Command::Transaction(Box::new(transaction));
             answer(first(replica.submit(vec![command]).await?)?)
         }
+        Request::Get { keys, strong: true } if keys.len() > 1 => {
+            replica.get_together(keys).await.map(Answer::Items)
+        }
         Request::Get { keys, strong } => {
-            let snapshot = replica.read(strong).await?;
-            let table = table(&snapshot)?;
-            let items = keys.iter().map(|name| read_item(&*snapshot.view, table, &key(name)));
-            items.collect::<Result<_, _>>().map(Answer::Items).map_err(|error| defect(&error))
+            get_from(&replica.read(strong).await?, &keys).map(Answer::Items)
         }
         Request::Shards => Ok(Answer::Shards(shards(table(&replica.read(true).await?)?))),
         Request::Records { shard, start, limit } => {
             records(&replica.read(false).await?, &shard, &start, limit)
         }
     }
+}
+
+/// Reads items from one state.
+///
+/// # Errors
+/// When there is no table yet, or the state cannot be read.
+pub fn get_from(snapshot: &Snapshot, keys: &[String]) -> Result<Vec<Option<Item>>, Failure> {
+    let table = table(snapshot)?;
+    let items = keys.iter().map(|name| read_item(&*snapshot.view, table, &key(name)));
+    items.collect::<Result<_, _>>().map_err(|error| defect(&error))
 }
 
 fn first(replies: Vec<Reply>) -> Result<Reply, Failure> {
@@ -133,6 +145,14 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
         Reply::Written(written) => Ok(Answer::Written { old: written.old, new: written.new }),
         Reply::ConditionFailed { item } => Ok(Answer::ConditionFailed(item)),
         Reply::Transacted { .. } => Ok(Answer::Transacted),
+        Reply::TransactionInProgress => {
+            Err(Failure::Refused("an earlier attempt is under way".to_owned()))
+        }
+        // Another transaction is under way: whoever asks again may meet it no more.
+        Reply::Conflict => Err(Failure::Refused("another transaction is under way".to_owned())),
+        Reply::TransactionCancelled(reasons) if reasons.contains(&CancellationReason::Conflict) => {
+            Err(Failure::Refused("another transaction is under way".to_owned()))
+        }
         Reply::TransactionCancelled(reasons) => {
             let invalid = reasons.into_iter().find_map(|reason| match reason {
                 CancellationReason::Invalid(text) => Some(text),

@@ -13,6 +13,7 @@ use crate::node::{Node, NodeId, WeakNode};
 use crate::peer::{
     Answer, ClockState, Handler, Invitation, Local, PeerIdentity, Peers, Question, Who,
 };
+use crate::ring::ArcId;
 use crate::token_key::TokenKey;
 
 /// An invitation, and where its answer goes.
@@ -26,7 +27,8 @@ pub(super) struct Attendant {
     peers: Weak<Peers>,
     /// Of the directory, before the node runs.
     had_data: bool,
-    node: OnceLock<WeakNode>,
+    /// The node's replicas, in the order of their arcs.
+    replicas: OnceLock<Vec<WeakNode>>,
     invitations: mpsc::Sender<Invited>,
     /// Held while the members of the group change: one change after the other.
     changing: Mutex<()>,
@@ -47,7 +49,7 @@ impl Attendant {
             clock,
             peers,
             had_data,
-            node: OnceLock::new(),
+            replicas: OnceLock::new(),
             invitations,
             changing: Mutex::default(),
         };
@@ -55,21 +57,27 @@ impl Attendant {
     }
 
     /// From now on messages to this node are handed to it.
-    pub(super) fn attend(&self, node: &Node) {
+    pub(super) fn attend(&self, replicas: &[Node]) {
         // A process runs one node, once.
-        let _ = self.node.set(node.downgrade());
+        let _ = self.replicas.set(replicas.iter().map(Node::downgrade).collect());
     }
 
     pub(super) fn set_aside(&self) -> Vec<String> {
         directory::list_set_aside(&self.data, self.local.slot)
     }
 
-    fn node(&self) -> Option<Node> {
-        self.node.get()?.upgrade()
+    /// The node's replica of an arc.
+    fn replica(&self, arc: ArcId) -> Option<Node> {
+        self.replicas.get()?.get(usize::try_from(arc.0).ok()?)?.upgrade()
+    }
+
+    fn replicas(&self) -> impl Iterator<Item = Node> {
+        self.replicas.get().into_iter().flatten().filter_map(WeakNode::upgrade)
     }
 
     fn who(&self) -> Who {
-        let has_data = self.node().map_or(self.had_data, |node| node.holds_data());
+        let first = self.replica(ArcId::FIRST);
+        let has_data = first.map_or(self.had_data, |node| node.holds_data());
         Who { identity: self.local.identity.borrow().clone(), has_data }
     }
 
@@ -108,7 +116,8 @@ impl Attendant {
     }
 
     async fn rejoin(&self, slot: u64) -> Answer {
-        let Some(node) = self.node() else {
+        // The first arc's leader gives out identities; the other arcs follow.
+        let Some(node) = self.replica(ArcId::FIRST) else {
             return Answer::Refused("it is not running yet".to_owned());
         };
         if node.leader() != Some(node.id()) {
@@ -132,7 +141,7 @@ impl Attendant {
             node.admit(slot).await.map_err(|error| error.to_string())
         };
         match tokio::time::timeout(JOINING / 2, admitted).await {
-            Ok(Ok(node)) => self.invitation(node),
+            Ok(Ok(id)) => self.invitation(id),
             Ok(Err(reason)) => Answer::Refused(reason),
             Err(_) => Answer::Refused("the membership is being changed".to_owned()),
         }
@@ -144,7 +153,9 @@ impl Attendant {
             return Answer::Refused("it has no identity".to_owned());
         };
         let identity = PeerIdentity { cluster: own.cluster, node };
-        Answer::Rejoined(Invitation { identity, token_key: token_key.as_bytes().to_vec() })
+        let arcs = self.replicas.get().map_or(1, Vec::len);
+        let arcs = u32::try_from(arcs).unwrap_or(1);
+        Answer::Rejoined(Invitation { identity, arcs, token_key: token_key.as_bytes().to_vec() })
     }
 
     fn set_clock(&self, state: ClockState) -> Answer {
@@ -154,7 +165,7 @@ impl Attendant {
 
     async fn answer_inner(&self, slot: u64, question: Question) -> Answer {
         match question {
-            Question::Node(message) => match self.node() {
+            Question::Node(message) => match self.replica(message.arc) {
                 Some(node) => Answer::Node(Box::new(node.handle(*message).await)),
                 None => {
                     let reason = format!("node {} is not running yet", self.local.slot);
@@ -165,10 +176,10 @@ impl Attendant {
             Question::Join(invitation) => self.join(invitation).await,
             Question::Rejoin { slot: asking } if asking == slot => self.rejoin(slot).await,
             Question::Rejoin { .. } => Answer::Refused("a node asks for another".to_owned()),
-            Question::Status => {
-                let statuses = self.node().map(|node| node.status()).into_iter().collect();
-                Answer::Status(statuses, self.set_aside())
-            }
+            Question::Status => Answer::Status(
+                self.replicas().map(|node| node.status()).collect(),
+                self.set_aside(),
+            ),
             Question::Clock(state) => self.set_clock(state),
         }
     }

@@ -1,14 +1,17 @@
 //! Sees to it that rebuilt nodes take the places of the ones that they were.
 //!
-//! The leader does it: a node that was given a new identity is filled, then takes the vote of the
-//! one before, which goes. It goes on from wherever a crash or another leader left it.
+//! The leader of each arc does it: a node that was given a new identity is filled, then takes the
+//! vote of the one before, which goes. It goes on from wherever a crash or another leader left it.
+//! Identities are given out by the first arc, which has them in its members; the other arcs see from
+//! the node itself that it has a newer one.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
 use std::time::Duration;
 
 use super::attendant::Attendant;
-use crate::node::{Node, NodeId, WeakNode, slot_of};
+use crate::node::{Node, NodeId, WeakNode, incarnation_of, slot_of};
+use crate::ring::ArcId;
 
 /// Time between two looks at the members.
 const LOOK: Duration = Duration::from_millis(500);
@@ -20,11 +23,18 @@ pub(super) async fn run(node: WeakNode, attendant: Weak<Attendant>) {
     loop {
         tokio::time::sleep(LOOK).await;
         let (Some(node), Some(attendant)) = (node.upgrade(), attendant.upgrade()) else { return };
-        if node.leader() != Some(node.id()) || node.status().learners.is_empty() {
+        let is_first = node.arc() == ArcId::FIRST;
+        if !node.leads() || (is_first && node.status().learners.is_empty()) {
             continue;
         }
-        let _turn = attendant.begin_change().await;
+        // Only the members of the first arc are changed by somebody else, too.
+        let _turn = if is_first { Some(attendant.begin_change().await) } else { None };
         let Some(members) = find_members(&node, &attendant).await else { continue };
+        let status = node.status();
+        let voters: BTreeSet<NodeId> = status.voters.into_iter().collect();
+        if status.learners.is_empty() && voters == members {
+            continue;
+        }
         tracing::info!(?members, "a rebuilt node is filled");
         match tokio::time::timeout(CHANGE, node.change_members(&members)).await {
             Ok(Ok(())) => tracing::info!("every node has its replica again"),
@@ -35,14 +45,19 @@ pub(super) async fn run(node: WeakNode, attendant: Weak<Attendant>) {
 }
 
 /// The nodes that are really there: of each slot the one whose process says so, if the group knows
-/// it. `None` while somebody is not there or has no identity yet, which it may be about to take up.
+/// it or, in an arc that does not give out identities, knows an earlier one. `None` while somebody
+/// is not there or has no identity yet, which it may be about to take up.
 async fn find_members(node: &Node, attendant: &Attendant) -> Option<BTreeSet<NodeId>> {
     let status = node.status();
     let mut members = BTreeSet::from([node.id()]);
     for slot in attendant.peer_slots() {
         let found = attendant.ask_who(slot).await?.identity?.node;
         let is_known = status.voters.contains(&found) || status.learners.contains(&found);
-        if !is_known || slot_of(found) != slot {
+        let is_next = node.arc() != ArcId::FIRST
+            && status.voters.iter().any(|known| {
+                slot_of(*known) == slot && incarnation_of(*known) < incarnation_of(found)
+            });
+        if !(is_known || is_next) || slot_of(found) != slot {
             return None;
         }
         members.insert(found);

@@ -23,18 +23,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use self::attendant::{Attendant, Invited};
-use super::cluster;
+use super::cluster::{self, Replicas};
 use super::directory::{Identity, NodeFiles};
 use crate::clock::Clock;
 use crate::node::status::{Role, Status};
-use crate::node::{
-    Node, NodeId, OnFatal, Parts, Settings, StorageHome, incarnation_of, node_id, random_seed,
-    slot_of,
-};
+use crate::node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
 use crate::peer::{
     self, Answer, ClockState, ClusterSecret, Invitation, Local, PeerIdentity, Peers, Question, Who,
 };
-use crate::ring::ArcId;
 use crate::token_key::TokenKey;
 
 /// Time between two rounds of questions while a node waits for its peers.
@@ -100,13 +96,15 @@ pub(super) struct Start<'a> {
     pub(super) member: Member,
     /// What has to be the same on every node.
     pub(super) settings: String,
+    /// Arcs of the ring, if the cluster is made now.
+    pub(super) arcs: u32,
     pub(super) clock: &'a Arc<Clock>,
     pub(super) on_fatal: &'a OnFatal,
 }
 
 /// Starts the node, as soon as it is known who it is, and waits for a leader.
-pub(super) async fn start(start: Start<'_>) -> Result<(Node, TokenKey, Membership), String> {
-    let Start { data, member, settings, clock, on_fatal } = start;
+pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membership), String> {
+    let Start { data, member, settings, arcs, clock, on_fatal } = start;
     let files = open_files(data, member.slot, on_fatal).await?;
     let has_data = files.as_ref().is_some_and(|files| !files.log.is_fresh());
     let identity = files.as_ref().map(|files| identity_of(&files.identity));
@@ -127,15 +125,21 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Node, TokenKey, Membershi
     );
     let mut tasks = JoinSet::new();
     tasks.spawn(peer::serve(member.listener, Arc::clone(&local), attendant.clone()));
-    let begin = Begin { data: data.to_owned(), local, peers, attendant, clock, on_fatal };
-    let node = match files {
-        Some(files) if has_data => begin.start_node(files).await?,
+    let begin = Begin { data: data.to_owned(), local, peers, attendant, arcs, clock, on_fatal };
+    let replicas = match files {
+        Some(files) if has_data => {
+            let replicas = begin.start_node(files).await?;
+            begin.begin_groups(&replicas).await?;
+            replicas
+        }
         files => begin.join(files, invited).await?,
     };
-    tasks.spawn(heal::run(node.downgrade(), Arc::downgrade(&begin.attendant)));
-    begin.wait_for_leader(&node).await?;
+    for replica in &replicas {
+        tasks.spawn(heal::run(replica.downgrade(), Arc::downgrade(&begin.attendant)));
+    }
+    begin.wait_for_leaders(&replicas).await?;
     let token_key = TokenKey::open(data)?;
-    Ok((node, token_key, Membership { peers: begin.peers, _tasks: tasks }))
+    Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))
 }
 
 fn identity_of(identity: &Identity) -> PeerIdentity {
@@ -158,27 +162,17 @@ async fn open_files(
     Ok(Some(files))
 }
 
-/// Where the state of a node with one arc is.
-fn only_home(files: &NodeFiles) -> Result<Arc<dyn StorageHome>, String> {
-    match &files.homes[..] {
-        [home] => Ok(Arc::clone(home)),
-        several => Err(format!(
-            "the directory has {} arcs, and a node in a process of its own has one today: run all \
-             nodes in one process",
-            several.len()
-        )),
-    }
-}
-
-/// Whether the state of a node holds nothing.
+/// Whether the states of a node hold nothing.
 fn is_empty(files: &NodeFiles) -> Result<bool, String> {
-    let state = only_home(files)?.open().map_err(|error| error.to_string())?;
     let mut is_empty = true;
-    let mut visit = |_: &[u8], _: &[u8]| {
-        is_empty = false;
-        std::ops::ControlFlow::Break(())
-    };
-    state.view().scan(&[0], &[0xff], false, &mut visit).map_err(|error| error.to_string())?;
+    for home in &files.homes {
+        let state = home.open().map_err(|error| error.to_string())?;
+        let mut visit = |_: &[u8], _: &[u8]| {
+            is_empty = false;
+            std::ops::ControlFlow::Break(())
+        };
+        state.view().scan(&[0], &[0xff], false, &mut visit).map_err(|error| error.to_string())?;
+    }
     Ok(is_empty)
 }
 
@@ -188,6 +182,7 @@ struct Begin<'a> {
     local: Arc<Local>,
     peers: Arc<Peers>,
     attendant: Arc<Attendant>,
+    arcs: u32,
     clock: &'a Arc<Clock>,
     on_fatal: &'a OnFatal,
 }
@@ -196,30 +191,29 @@ struct Begin<'a> {
 type Answers = BTreeMap<u64, Result<Who, String>>;
 
 impl Begin<'_> {
-    async fn start_node(&self, files: NodeFiles) -> Result<Node, String> {
-        let id = files.identity.node;
+    async fn start_node(&self, files: NodeFiles) -> Result<Replicas, String> {
         let identity = identity_of(&files.identity);
-        let home = only_home(&files)?;
-        let node = Node::start(Parts {
-            id,
-            arc: ArcId::WHOLE,
-            log: files.log,
-            home,
-            worker: files.worker,
-            transport: Arc::new(Arc::clone(&self.peers)),
-            clock: Arc::clone(self.clock),
-            settings: Settings::default(),
-            seed: random_seed() ^ id,
-            on_fatal: Arc::clone(self.on_fatal),
-        })
-        .await?;
-        self.attendant.attend(&node);
+        let transport = Arc::new(Arc::clone(&self.peers));
+        let replicas = cluster::start_replicas(files, transport, self.clock, self.on_fatal).await?;
+        self.attendant.attend(&replicas);
         self.local.identity.send_if_modified(|known| {
             let is_new = known.as_ref() != Some(&identity);
             *known = Some(identity);
             is_new
         });
-        Ok(node)
+        Ok(replicas)
+    }
+
+    /// Begins the group of each arc that has none, if this is the node that made the cluster: it may
+    /// have died while it did so.
+    async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
+        let maker = self.local.slots.first().map(|slot| node_id(*slot, 0));
+        let members: BTreeSet<NodeId> =
+            self.local.slots.iter().map(|slot| node_id(*slot, 0)).collect();
+        for replica in replicas.iter().filter(|replica| Some(replica.id()) == maker) {
+            replica.initialize(members.clone()).await?;
+        }
+        Ok(())
     }
 
     /// Becomes a node of a cluster: of one that is there, or of one that is made now.
@@ -227,16 +221,16 @@ impl Begin<'_> {
         &self,
         mut files: Option<NodeFiles>,
         mut invited: mpsc::Receiver<Invited>,
-    ) -> Result<Node, String> {
+    ) -> Result<Replicas, String> {
         let mut progress = Progress::new();
         let mut refused_since = None;
         loop {
             if let Ok((invitation, answer)) = invited.try_recv() {
                 let files = self.take_up(&invitation, files)?;
-                let node = self.start_node(files).await?;
+                let replicas = self.start_node(files).await?;
                 // A peer that heard nothing asks again.
                 let _ = answer.send(Answer::Joined);
-                return Ok(node);
+                return Ok(replicas);
             }
             let answers = self.ask_all().await;
             if let Some(reason) = self.peers.refusals().first() {
@@ -265,11 +259,10 @@ impl Begin<'_> {
                     None => self.found()?,
                 };
                 if self.invite(&answers, &opened.identity, &mut progress).await? {
-                    let node = self.start_node(opened).await?;
-                    let members = self.local.slots.iter().map(|slot| node_id(*slot, 0)).collect();
-                    node.initialize(members).await?;
+                    let replicas = self.start_node(opened).await?;
+                    self.begin_groups(&replicas).await?;
                     tracing::info!("a new cluster of nodes {:?} is made", self.local.slots);
-                    return Ok(node);
+                    return Ok(replicas);
                 }
                 files = Some(opened);
             } else {
@@ -295,7 +288,7 @@ impl Begin<'_> {
     fn found(&self) -> Result<NodeFiles, String> {
         TokenKey::open(&self.data)?;
         let node = node_id(self.local.slot, 0);
-        let identity = Identity::new(new_cluster()?, node, 1);
+        let identity = Identity::new(new_cluster()?, node, self.arcs);
         cluster::create_slot(&self.data, self.local.slot, identity, self.on_fatal)
     }
 
@@ -322,7 +315,8 @@ impl Begin<'_> {
                 None => {}
             }
             all = false;
-            let invitation = Invitation { identity, token_key: token_key.clone() };
+            let arcs = own.arcs;
+            let invitation = Invitation { identity, arcs, token_key: token_key.clone() };
             let asked = self.peers.ask(*slot, &Question::Join(invitation), JOINING).await;
             // The connection ends when the peer takes up its identity, and the answer with it:
             // the next round shows what came of it.
@@ -356,23 +350,26 @@ impl Begin<'_> {
     ) -> Result<NodeFiles, String> {
         TokenKey::adopt(&self.data, &invitation.token_key)?;
         if let Some(files) = files {
-            if identity_of(&files.identity) == invitation.identity {
+            let is_same = identity_of(&files.identity) == invitation.identity;
+            if is_same && files.identity.arcs == invitation.arcs {
                 return Ok(files);
             }
             drop(files);
             cluster::set_aside(&self.data, self.local.slot, "it holds nothing")?;
         }
         let PeerIdentity { cluster, node } = invitation.identity.clone();
-        let identity = Identity::new(cluster, node, 1);
+        let identity = Identity::new(cluster, node, invitation.arcs);
         cluster::create_slot(&self.data, self.local.slot, identity, self.on_fatal)
     }
 
-    /// Waits until there is a leader, for a while.
-    async fn wait_for_leader(&self, node: &Node) -> Result<(), String> {
+    /// Waits until each arc has a leader, for a while.
+    async fn wait_for_leaders(&self, replicas: &[Node]) -> Result<(), String> {
+        let Some(id) = replicas.first().map(Node::id) else { return Ok(()) };
         let mut progress = Progress::new();
         let begun = Instant::now();
         let mut refused_since = None;
-        while tokio::time::timeout(ROUND, node.read_index()).await.is_err() {
+        let read = || join_all(replicas.iter().map(Node::read_index));
+        while tokio::time::timeout(ROUND, read()).await.is_err() {
             // If one peer of two differs it may be the wrong one; if both do, it is this node.
             let refusals = self.peers.refusals();
             let waited = begun.elapsed() > LEADER_WAIT;
@@ -385,11 +382,11 @@ impl Begin<'_> {
                 }
             }
             let answers = self.ask_all().await;
-            if let Some(other) = self.find_successor(node.id()).await {
+            if let Some(other) = self.find_successor(id).await {
                 return Err(format!(
                     "this directory is of incarnation {} of node {}, which incarnation {} has \
                      replaced: move `node-{}` away, and the node is filled again",
-                    incarnation_of(node.id()),
+                    incarnation_of(id),
                     self.local.slot,
                     incarnation_of(other),
                     self.local.slot

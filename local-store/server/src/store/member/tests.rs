@@ -10,11 +10,13 @@ use super::*;
 
 struct Trio {
     folder: tempfile::TempDir,
+    /// That its nodes are started with.
+    arcs: u32,
     addresses: BTreeMap<u64, SocketAddr>,
 }
 
 impl Trio {
-    async fn new() -> Self {
+    async fn new(arcs: u32) -> Self {
         let mut addresses = BTreeMap::new();
         let mut held = Vec::new();
         for slot in 1..=3 {
@@ -22,7 +24,7 @@ impl Trio {
             addresses.insert(slot, listener.local_addr().unwrap());
             held.push(listener);
         }
-        Self { folder: tempfile::tempdir().unwrap(), addresses }
+        Self { folder: tempfile::tempdir().unwrap(), arcs, addresses }
     }
 
     fn data(&self, slot: u64) -> PathBuf {
@@ -55,7 +57,7 @@ impl Trio {
             region: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
             replicas: 3,
-            arcs: 1,
+            arcs: self.arcs,
         };
         let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
         Store::open_member(config, member, on_fatal).await.map_err(|error| error.to_string())
@@ -92,7 +94,26 @@ async fn sees(store: &Store, name: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_processes_become_one_store_which_survives_a_restart_and_an_empty_disk() {
-    let trio = Trio::new().await;
+    survive(Trio::new(1).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_processes_with_several_arcs_survive_the_same() {
+    survive(Trio::new(3).await).await;
+}
+
+/// The voters that a node knows of each arc, in the order of the arcs.
+fn voters(store: &Store) -> Vec<Vec<NodeId>> {
+    let sorted = |status: Status| {
+        let mut voters = status.voters;
+        voters.sort_unstable();
+        voters
+    };
+    store.statuses().into_iter().map(sorted).collect()
+}
+
+async fn survive(trio: Trio) {
+    let arcs = usize::try_from(trio.arcs).unwrap();
     let stores = trio.open_all().await;
     for (place, store) in stores.iter().enumerate() {
         make(store, &format!("table-{place}")).await;
@@ -106,8 +127,11 @@ async fn three_processes_become_one_store_which_survives_a_restart_and_an_empty_
     drop(stores);
 
     let mut stores = trio.open_all().await.to_vec();
-    let known = stores[2].statuses()[0].voters.clone();
-    assert_eq!(known, [1, 2, 3], "a restart changes nobody's identity");
+    assert_eq!(
+        voters(&stores[2]),
+        vec![vec![1, 2, 3]; arcs],
+        "a restart changes nobody's identity"
+    );
     drop(stores.remove(2));
     // The directory is removed when nobody holds it any more.
     while trio.open_lock(3).is_none() {
@@ -117,20 +141,22 @@ async fn three_processes_become_one_store_which_survives_a_restart_and_an_empty_
     make(&stores[0], "meanwhile").await;
     let third = trio.open(3).await.unwrap();
     assert!(sees(&third, "meanwhile").await);
-    let mut voters = Vec::new();
+    let expected = vec![vec![1, 2, node_id(3, 1)]; arcs];
     for _ in 0..600 {
-        voters = third.statuses()[0].voters.clone();
-        voters.sort_unstable();
-        if voters == [1, 2, node_id(3, 1)] {
+        if voters(&third) == expected {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(voters, [1, 2, node_id(3, 1)], "it has a new identity, and its vote again");
+    assert_eq!(voters(&third), expected, "it has a new identity, and its votes again");
     let reports = third.nodes().await;
     let slots: Vec<u64> = reports.iter().map(|report| report.slot).collect();
     assert_eq!(slots, [1, 2, 3]);
     assert!(reports.iter().all(|report| report.unreachable.is_none()), "{reports:?}");
+    for report in &reports {
+        let found: Vec<u32> = report.replicas.iter().map(|replica| replica.arc.0).collect();
+        assert_eq!(found, (0..trio.arcs).collect::<Vec<_>>(), "a replica of each arc");
+    }
 }
 
 impl Trio {
@@ -141,11 +167,11 @@ impl Trio {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_of_another_store_is_turned_away() {
-    let (one, other) = (Trio::new().await, Trio::new().await);
+    let (one, other) = (Trio::new(1).await, Trio::new(1).await);
     let (stores, others) = (one.open_all().await, other.open_all().await);
     drop(others);
     drop(stores);
-    let stranger = Trio { folder: other.folder, addresses: one.addresses.clone() };
+    let stranger = Trio { folder: other.folder, arcs: 1, addresses: one.addresses.clone() };
     let (_first, _second, third) = tokio::join!(one.open(1), one.open(2), stranger.open(3));
     let refused = third.err().unwrap();
     assert!(refused.contains("belongs to another store"), "{refused}");

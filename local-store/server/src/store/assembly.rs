@@ -1,0 +1,95 @@
+//! A store over replicas that somebody else started: the simulation's, in its own world of disks,
+//! messages and time. From here on everything is the store's own code: where commands go, what
+//! brings index entries to their arcs, who coordinates and finishes transactions, the ticks.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use partition::TransactionId;
+
+use super::{Shared, Store, courier};
+use crate::clock::Clock;
+use crate::disk::SplitMix64;
+use crate::node::{Node, random_seed};
+use crate::ticks;
+use crate::token_key::TokenKey;
+use crate::traffic::Traffic;
+
+use super::ring_view::MergedCatalogue;
+
+/// What a store is made of.
+pub struct Assembly {
+    /// The replicas of one node, in the order of their arcs. Never empty.
+    pub replicas: Vec<Node>,
+    /// The node's clock.
+    pub clock: Arc<Clock>,
+    /// Of the ids that its transactions get: no two processes may have the same.
+    pub seed: u64,
+}
+
+/// Where the ids of transactions come from.
+pub(super) enum Ids {
+    /// Nobody knows.
+    Random,
+    /// A seed, so that a run can be repeated.
+    Seeded(Mutex<SplitMix64>),
+}
+
+impl Ids {
+    /// An id that no attempt at a transaction has had.
+    pub(super) fn draw(&self, token: Option<&str>) -> TransactionId {
+        let drawn = match self {
+            Self::Random => [random_seed(), random_seed()],
+            Self::Seeded(random) => {
+                let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
+                [random.next_u64(), random.next_u64()]
+            }
+        };
+        TransactionId::new(drawn, token)
+    }
+}
+
+impl Store {
+    /// A store of one node whose peers are elsewhere. It ticks when [`Store::ticks`] is run.
+    #[must_use]
+    pub fn assemble(assembly: Assembly) -> Self {
+        let Assembly { replicas, clock, seed } = assembly;
+        let shared = Shared {
+            nodes: vec![replicas],
+            catalogue: MergedCatalogue::default(),
+            clock,
+            traffic: Traffic::default(),
+            token_key: TokenKey::new([0; 32]),
+            ids: Ids::Seeded(Mutex::new(SplitMix64::new(seed))),
+            coordinated: Arc::default(),
+            membership: None,
+            region: "us-east-1".to_owned(),
+            account: "000000000000".to_owned(),
+            lock: None,
+        };
+        let store = Self { shared: Arc::new(shared), pinned: None };
+        store.start_couriers();
+        store
+    }
+
+    /// Brings index entries to their arcs from now on, as long as the store is there.
+    pub(super) fn start_couriers(&self) {
+        if self.arc_count() > 1 {
+            for replica in self.shared.nodes.iter().flatten() {
+                tokio::spawn(courier::run(replica.downgrade(), self.downgrade()));
+            }
+        }
+    }
+
+    /// What the store does of its own accord, as long as it is there.
+    pub fn ticks(&self) -> impl Future<Output = ()> + use<> {
+        ticks::run(self.downgrade())
+    }
+
+    /// How many transactions over several arcs this process coordinates now.
+    #[must_use]
+    pub fn transactions_under_way(&self) -> usize {
+        // One handle is the store's own.
+        Arc::strong_count(&self.shared.coordinated).saturating_sub(1)
+    }
+}

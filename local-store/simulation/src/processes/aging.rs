@@ -1,0 +1,98 @@
+//! What a store lets go of as its time passes: iterators after a quarter of an hour, stream records
+//! after a day. The clock is the store's own, so nobody waits.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use super::wire::{WireEndpoint, error_name};
+use crate::checkers::Violation;
+use crate::checkers::stream::ShardRecords;
+use crate::request::{Answer, Endpoint, Request, Start};
+
+/// Longer than an iterator is good for.
+const ITERATOR_LIFE_MS: u64 = 16 * 60 * 1_000;
+/// Longer than records are kept.
+const RETENTION_MS: u64 = 25 * 60 * 60 * 1_000;
+/// Looks at whether the records have gone, and the time between two.
+const LOOKS: usize = 150;
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Lets time pass for a quiet store whose stream holds this, and says what did not go with it.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub async fn pass(
+    cluster: &Cluster,
+    endpoint: &WireEndpoint,
+    shards: &[ShardRecords],
+) -> Result<Vec<Violation>, String> {
+    let text = |error: crate::request::Failure| error.to_string();
+    let mut wrong: Vec<String> = Vec::new();
+    let Some((shard, first)) = shards
+        .iter()
+        .find_map(|found| Some((&found.shard.id, found.records.first()?.sequence_number.as_str())))
+    else {
+        return Ok(Vec::new());
+    };
+    let place = Start::At(first.to_owned());
+    let iterator = endpoint.iterator(shard, &place).await.map_err(text)?;
+    cluster.advance_clock(ITERATOR_LIFE_MS).await?;
+    let (status, answer) = read(endpoint, &iterator).await?;
+    if (status, error_name(&answer)) != (400, "ExpiredIteratorException") {
+        wrong.push(format!("an iterator that is too old is answered with {status}: {answer}"));
+    }
+    // The place itself is as good as before.
+    let page = records(endpoint, shard, place.clone()).await?;
+    if page.first().map(String::as_str) != Some(first) {
+        wrong.push(format!("a new iterator at {first} reads {:?}", page.first()));
+    }
+    cluster.advance_clock(RETENTION_MS).await?;
+    let mut left = 0;
+    for _ in 0..LOOKS {
+        left = 0;
+        for found in shards {
+            let old = |number: &str| {
+                found.records.iter().any(|record| record.sequence_number.as_str() == number)
+            };
+            let page = records(endpoint, &found.shard.id, Start::TrimHorizon).await?;
+            left += page.iter().filter(|number| old(number.as_str())).count();
+        }
+        if left == 0 {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    if left > 0 {
+        wrong.push(format!("{left} records or more are left after {RETENTION_MS} ms"));
+    }
+    Ok(wrong.into_iter().map(|what| Violation { checker: "retention", what }).collect())
+}
+
+async fn read(endpoint: &WireEndpoint, iterator: &str) -> Result<(u16, Value), String> {
+    let request = json!({"ShardIterator": iterator});
+    let sent = endpoint.send("DynamoDBStreams_20120810.GetRecords", &request).await;
+    sent.map_err(|error| error.to_string())
+}
+
+/// The sequence numbers of a page of records; none of a shard that is not there any more.
+async fn records(
+    endpoint: &WireEndpoint,
+    shard: &str,
+    start: Start,
+) -> Result<Vec<String>, String> {
+    let request = Request::Records { shard: shard.to_owned(), start, limit: 1_000 };
+    match endpoint.call(request).await {
+        Ok(Answer::Records(page, _)) => {
+            Ok(page.iter().map(|record| record.sequence_number.as_str().to_owned()).collect())
+        }
+        Ok(other) => Err(format!("a read of a shard was answered with {other:?}")),
+        Err(crate::request::Failure::Refused(reason))
+            if reason.contains("ResourceNotFoundException") =>
+        {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
