@@ -403,7 +403,7 @@ impl Begin<'_> {
         Ok(())
     }
 
-    /// The node that took the place of this one, if the leader of the group knows another.
+    /// The node that took the place of this one, if the leader of an arc knows one.
     async fn find_successor(&self, own: NodeId) -> Option<NodeId> {
         for slot in self.peers.slots() {
             let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
@@ -411,8 +411,15 @@ impl Begin<'_> {
             for status in replicas.iter().filter(|status| status.role == Role::Leader) {
                 let members: BTreeSet<NodeId> =
                     status.voters.iter().chain(&status.learners).copied().collect();
-                if !members.contains(&own) {
-                    return members.into_iter().find(|member| slot_of(*member) == slot_of(own));
+                // An arc that has not taken in this node yet still knows the one before it.
+                let is_later = |member: &NodeId| {
+                    slot_of(*member) == slot_of(own)
+                        && incarnation_of(*member) > incarnation_of(own)
+                };
+                if !members.contains(&own)
+                    && let Some(later) = members.into_iter().find(is_later)
+                {
+                    return Some(later);
                 }
             }
         }
