@@ -249,7 +249,7 @@ impl Plan {
 /// Half of the seeds with several nodes have several arcs. Chosen apart from the faults, so that
 /// these stay what they are.
 fn draw_arcs(seed: u64, nodes: usize) -> u32 {
-    let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64() % 2 == 0;
+    let several = nodes > 1 && SplitMix64::new(seed ^ 0x6172_6373).next_u64().is_multiple_of(2);
     if several { ARCS } else { 1 }
 }
 
