@@ -90,6 +90,7 @@ mod tests {
     }
 
     type State = (BTreeMap<String, Item>, Vec<ShardRecords>);
+    type Plant = dyn Fn(&mut State);
 
     /// `a` stays, `b` expires; one shard was closed, one was open.
     fn states() -> (State, State) {
@@ -124,7 +125,7 @@ mod tests {
         let other = |state: &mut State| drop(state.0.insert("a".to_owned(), item("a", 6)));
         let new = |state: &mut State| drop(state.0.insert("c".to_owned(), item("c", 5)));
         let by_user = |state: &mut State| state.1[1].records[0].user_identity = None;
-        let cases: [(&dyn Fn(&mut State), &str); 8] = [
+        let cases: [(&Plant, &str); 8] = [
             (&old, "older than a day"),
             (&closed, "closed a day ago"),
             (&silent, "without a record"),
