@@ -17,10 +17,10 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The table with a name.
+    /// The table with a name, which stands behind its owner: see [`crate::TableName::whole`].
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Arc<Table>> {
-        self.names.get(name).and_then(|id| self.tables.get(id))
+    pub fn find(&self, whole_name: &str) -> Option<&Arc<Table>> {
+        self.names.get(whole_name).and_then(|id| self.tables.get(id))
     }
 
     /// The table with an id.
@@ -29,7 +29,7 @@ impl Catalogue {
         self.tables.get(&id)
     }
 
-    /// Every table, by name.
+    /// Every table, by owner and name.
     pub fn by_name(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.names.values().filter_map(|id| self.tables.get(id))
     }
@@ -40,15 +40,15 @@ impl Catalogue {
     }
 
     pub(crate) fn put(&mut self, table: Table) {
-        self.names.insert(table.name.clone(), table.id);
+        self.names.insert(table.name.whole().to_owned(), table.id);
         self.tables.insert(table.id, Arc::new(table));
     }
 
     pub(crate) fn remove(&mut self, id: TableId) {
         if let Some(table) = self.tables.remove(&id)
-            && self.names.get(&table.name) == Some(&id)
+            && self.names.get(table.name.whole()) == Some(&id)
         {
-            self.names.remove(&table.name);
+            self.names.remove(table.name.whole());
         }
     }
 

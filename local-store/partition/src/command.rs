@@ -16,6 +16,7 @@ use crate::outbox::Parcel;
 use crate::placement::{ArcId, Placement};
 use crate::split::SplitPoint;
 use crate::table::{Billing, PartitionNumber, Table};
+use crate::table_name::TableName;
 use crate::two_phase_commit::{Decide, Finish, Prepare, TransactionId};
 
 /// One entry of the log: commands that were ready at the same time.
@@ -165,7 +166,7 @@ pub struct Transaction {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CreateTable {
     /// Its name, checked.
-    pub name: String,
+    pub name: TableName,
     /// Its key.
     pub key_schema: KeySchema,
     /// Its billing mode.

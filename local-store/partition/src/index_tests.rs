@@ -170,7 +170,7 @@ impl Replica {
         let machine = Machine::open(&storage).unwrap();
         let mut replica = Self { machine, storage, index: 0 };
         replica.apply(vec![Command::CreateTable(CreateTable {
-            name: "t".to_owned(),
+            name: "t".into(),
             key_schema: schema(),
             billing: Billing::OnDemand,
             deletion_protection: false,

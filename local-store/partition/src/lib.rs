@@ -30,6 +30,7 @@ mod split_tests;
 mod storage;
 mod stream;
 mod table;
+mod table_name;
 mod time_to_live;
 mod transaction;
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub use stream::{
     read_last_sequence, read_shard_records,
 };
 pub use table::{Billing, Partition, PartitionNumber, Table, TableId, partition_count};
+pub use table_name::TableName;
 pub use time_to_live::{TimeToLive, find_expired, find_time_to_live_work};
 pub use transaction::{fingerprint, has_expired_tokens};
 pub use two_phase_commit::{

@@ -253,7 +253,7 @@ impl Machine {
         sequence: Sequence,
         create: CreateTable,
     ) -> Result<Reply, ReadError> {
-        if self.catalogue.find(&create.name).is_some() {
+        if self.catalogue.find(create.name.whole()).is_some() {
             return Ok(Reply::TableExists);
         }
         let indexes: Vec<SecondaryIndex> = (0u32..)

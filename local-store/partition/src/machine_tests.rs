@@ -89,7 +89,7 @@ pub(crate) fn key(number: u8) -> PrimaryKey {
 
 pub(crate) fn create() -> Command {
     Command::CreateTable(CreateTable {
-        name: "t".to_owned(),
+        name: "t".into(),
         key_schema: schema(),
         billing: Billing::OnDemand,
         deletion_protection: false,

@@ -77,7 +77,7 @@ impl Ring {
         let reply = self.apply(
             ArcId(0),
             Command::CreateTable(CreateTable {
-                name: "t".to_owned(),
+                name: "t".into(),
                 key_schema: schema("p"),
                 billing: Billing::OnDemand,
                 deletion_protection: false,

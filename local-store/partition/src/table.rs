@@ -12,6 +12,7 @@ use crate::placement::{ArcId, Placement};
 use crate::read::TokenRange;
 use crate::split::Split;
 use crate::stream::{Shard, ShardNumber, Stream};
+use crate::table_name::TableName;
 use crate::time_to_live::TimeToLive;
 
 /// Identifies a table for ever: a table that is deleted and created again has another id.
@@ -64,7 +65,7 @@ pub struct Table {
     /// Its id.
     pub id: TableId,
     /// Its name.
-    pub name: String,
+    pub name: TableName,
     /// Its key.
     pub key_schema: KeySchema,
     /// Its billing mode.

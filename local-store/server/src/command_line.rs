@@ -50,6 +50,10 @@ pub struct Arguments {
     /// ~/.aws/credentials; without it, any signature is taken
     #[arg(long, value_name = "FILE", env = "LOCAL_STORE_ACCESS_KEYS")]
     access_keys: Option<PathBuf>,
+    /// Keep tables apart by the account and the Region that requests are signed for: the account
+    /// that --access-keys gives a key as `aws_account_id`, or an access key of twelve digits
+    #[arg(long, env = "LOCAL_STORE_SEPARATE_TABLES")]
+    separate_tables: bool,
     /// Let pages of this origin, such as http://localhost:3000, use the store; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
@@ -81,7 +85,8 @@ fn access(arguments: &Arguments) -> Result<Access, String> {
             arguments.host
         ));
     }
-    Ok(Access { keys, origins: Origins::new(&arguments.cors_origin)? })
+    let origins = Origins::new(&arguments.cors_origin)?;
+    Ok(Access { keys, origins, separate_tables: arguments.separate_tables })
 }
 
 fn parse_replicas(text: &str) -> Result<u64, String> {

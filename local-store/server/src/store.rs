@@ -13,6 +13,7 @@ mod courier;
 mod directory;
 pub(crate) mod leftovers;
 mod member;
+mod owner;
 #[cfg(test)]
 mod ring_tests;
 mod ring_view;
@@ -26,7 +27,8 @@ use std::sync::{Arc, Weak};
 
 use model::{EpochMillis, Item, PrimaryKey};
 use partition::{
-    ARCS_MAX, CancellationReason, Catalogue, Command, ReadError, Reply, Table, View, read_item,
+    ARCS_MAX, CancellationReason, Catalogue, Command, ReadError, Reply, Table, TableName, View,
+    read_item,
 };
 use thiserror::Error;
 
@@ -34,6 +36,7 @@ pub use self::assembly::Assembly;
 use self::assembly::Ids;
 pub use self::member::Member;
 use self::member::Membership;
+use self::owner::Owner;
 use crate::clock::Clock;
 use crate::disk::FileDisk;
 use crate::node::status::Status;
@@ -123,6 +126,8 @@ pub struct Store {
     shared: Arc<Shared>,
     /// For each arc, the place of the node that this handle reads from, whoever leads.
     pinned: Option<Places>,
+    /// Whose tables this handle means; `None` for the store's own.
+    owner: Option<Arc<Owner>>,
 }
 
 /// For each arc, the place of a node.
@@ -136,7 +141,7 @@ pub(crate) struct WeakStore {
 impl WeakStore {
     /// The store, if somebody still keeps it running.
     pub(crate) fn upgrade(&self) -> Option<Store> {
-        Some(Store { shared: self.shared.upgrade()?, pinned: None })
+        Some(Store { shared: self.shared.upgrade()?, pinned: None, owner: None })
     }
 }
 
@@ -237,7 +242,7 @@ impl Store {
             account: config.account,
             lock: Some(lock),
         };
-        let store = Self { shared: Arc::new(shared), pinned: None };
+        let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
         store.start_couriers();
         Ok(store)
     }
@@ -273,7 +278,7 @@ impl Store {
             account: config.account,
             lock: Some(lock),
         };
-        let store = Self { shared: Arc::new(shared), pinned: None };
+        let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
         for arc in store.arcs() {
             store.replica(arc).read_index().await.map_err(|error| error.to_string())?;
         }
@@ -331,7 +336,40 @@ impl Store {
         for (arc, place) in self.arcs().zip(&mut places) {
             *place = u8::try_from(self.place(arc)).unwrap_or(0);
         }
-        Self { shared: Arc::clone(&self.shared), pinned: Some(places) }
+        Self { pinned: Some(places), ..self.clone() }
+    }
+
+    /// A handle that means the tables of an account and a Region, and no others.
+    #[must_use]
+    pub fn of_owner(&self, account: &str, region: &str) -> Self {
+        let is_own = account == self.shared.account && region == self.shared.region;
+        let owner = (!is_own).then(|| Arc::new(Owner::new(account, region)));
+        Self { owner, ..self.clone() }
+    }
+
+    /// The table that the owner of this handle calls so.
+    #[must_use]
+    pub fn find_table(&self, name: &str) -> Option<Arc<Table>> {
+        match self.owner {
+            // The usual case makes no name.
+            None if !name.contains('/') => self.catalogue().find(name).cloned(),
+            _ => self.catalogue().find(self.table_name(name)?.whole()).cloned(),
+        }
+    }
+
+    /// The whole name of the owner's table; `None` when no table can be called so.
+    pub(crate) fn table_name(&self, name: &str) -> Option<TableName> {
+        owner::table_name(self.owner.as_deref(), name)
+    }
+
+    /// Whether a table belongs to the owner of this handle.
+    pub(crate) fn owns(&self, table: &Table) -> bool {
+        owner::owns(self.owner.as_deref(), table)
+    }
+
+    /// A transaction's token, told apart from other owners'.
+    pub(crate) fn request_token(&self, token: &str) -> String {
+        owner::request_token(self.owner.as_deref(), token)
     }
 
     /// How the replicas of this process do, in the order of their nodes.
@@ -416,13 +454,13 @@ impl Store {
     /// The Region in ARNs.
     #[must_use]
     pub fn region(&self) -> &str {
-        &self.shared.region
+        self.owner.as_ref().map_or(&self.shared.region, |owner| &owner.region)
     }
 
     /// The account in ARNs.
     #[must_use]
     pub fn account(&self) -> &str {
-        &self.shared.account
+        self.owner.as_ref().map_or(&self.shared.account, |owner| &owner.account)
     }
 
     /// What requests ask of each partition.

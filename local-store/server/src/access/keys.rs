@@ -1,7 +1,7 @@
 //! Access keys, read from a file in the form of `~/.aws/credentials`.
 //!
-//! Each section has `aws_access_key_id` and `aws_secret_access_key`; other settings are of no
-//! concern here. No message says what a secret is.
+//! Each section has `aws_access_key_id` and `aws_secret_access_key`, and may have `aws_account_id`;
+//! other settings are of no concern here. No message says what a secret is.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,12 +9,21 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::requester::is_account;
+
 /// Largest file: thousands of keys.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Access keys and their secrets.
 #[derive(Clone, Default)]
-pub struct AccessKeys(BTreeMap<String, String>);
+pub struct AccessKeys(BTreeMap<String, Key>);
+
+/// What belongs to an access key.
+#[derive(Clone)]
+struct Key {
+    secret: String,
+    account: Option<String>,
+}
 
 /// Without the secrets, so that none gets into a log.
 impl fmt::Debug for AccessKeys {
@@ -29,6 +38,7 @@ struct Section {
     line: usize,
     id: Option<String>,
     secret: Option<String>,
+    account: Option<String>,
 }
 
 impl AccessKeys {
@@ -77,6 +87,7 @@ impl AccessKeys {
             match name.trim() {
                 "aws_access_key_id" => section.id = Some(value),
                 "aws_secret_access_key" => section.secret = Some(value),
+                "aws_account_id" => section.account = Some(value),
                 _ => {}
             }
         }
@@ -90,7 +101,7 @@ impl AccessKeys {
     }
 
     fn end(&mut self, section: Option<Section>) -> Result<(), String> {
-        let Some(Section { line, id, secret }) = section else { return Ok(()) };
+        let Some(Section { line, id, secret, account }) = section else { return Ok(()) };
         let (Some(id), Some(secret)) = (id, secret) else {
             return Err(format!(
                 "line {line}: the section needs `aws_access_key_id` and `aws_secret_access_key`"
@@ -101,7 +112,10 @@ impl AccessKeys {
                 "line {line}: an access key is not empty, and its id has no `/`, `,` or space"
             ));
         }
-        if self.0.insert(id, secret).is_some() {
+        if account.as_deref().is_some_and(|account| !is_account(account)) {
+            return Err(format!("line {line}: an `aws_account_id` has twelve digits"));
+        }
+        if self.0.insert(id, Key { secret, account }).is_some() {
             return Err(format!("line {line}: this `aws_access_key_id` is there already"));
         }
         Ok(())
@@ -109,7 +123,12 @@ impl AccessKeys {
 
     /// The secret of an access key.
     pub(super) fn secret(&self, id: &str) -> Option<&str> {
-        self.0.get(id).map(String::as_str)
+        self.0.get(id).map(|key| key.secret.as_str())
+    }
+
+    /// The account of an access key, if the file says it.
+    pub(super) fn account(&self, id: &str) -> Option<&str> {
+        self.0.get(id)?.account.as_deref()
     }
 }
 
@@ -121,9 +140,10 @@ mod tests {
     fn files_are_read_as_the_aws_tools_read_them() {
         let text = "# people\n[default]\naws_access_key_id = AKIA1\naws_secret_access_key=a/b+c=\n\
                     region = eu-west-1\n\n; a function\n[counters]\naws_access_key_id=AKIA2\n\
-                    aws_secret_access_key = s\n";
+                    aws_secret_access_key = s\naws_account_id = 123456789012\n";
         let keys = AccessKeys::parse(text).unwrap();
         assert_eq!((keys.secret("AKIA1"), keys.secret("AKIA2")), (Some("a/b+c="), Some("s")));
+        assert_eq!((keys.account("AKIA1"), keys.account("AKIA2")), (None, Some("123456789012")));
         assert_eq!((keys.secret("AKIA3"), keys.secret("default")), (None, None));
         assert_eq!(format!("{keys:?}"), r#"{"AKIA1", "AKIA2"}"#);
     }
@@ -138,6 +158,10 @@ mod tests {
             ("[a]\n[b]\naws_access_key_id = A\naws_secret_access_key = hidden", "line 1: the"),
             ("[a]\naws_access_key_id = A/B\naws_secret_access_key = hidden", "line 1: an access"),
             ("[a]\naws_access_key_id = A\naws_secret_access_key =", "line 1: an access"),
+            (
+                "[a]\naws_access_key_id = A\naws_secret_access_key = hidden\naws_account_id = 12",
+                "line 1: an `aws_account_id`",
+            ),
             (
                 "[a]\naws_access_key_id = A\naws_secret_access_key = hidden\n\
                  [b]\naws_access_key_id = A\naws_secret_access_key = hidden",

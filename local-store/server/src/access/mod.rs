@@ -6,9 +6,11 @@
 mod canonical;
 mod claim;
 mod keys;
+mod requester;
 mod signature;
 #[cfg(test)]
 mod tests;
 
 pub use keys::AccessKeys;
+pub(crate) use requester::requester;
 pub(crate) use signature::verify;

@@ -226,7 +226,7 @@ fn answer_write(
     record_reply(store, &planned.table, &planned.write.key.partition, reply.as_ref());
     let written = written(reply).map_err(|error| error.for_insert(planned.is_insert))?;
     Ok(Answer {
-        table: planned.table.name.clone(),
+        table: planned.table.name.to_string(),
         item: planned.returned(&written),
         consumption: Consumption::of_write(&planned.table, &written),
     })
@@ -242,5 +242,5 @@ fn answer_read(store: &Store, read: &Read) -> Result<Answer, ApiError> {
         Some(projection) => projection.apply(&item),
         None => item,
     });
-    Ok(Answer { table: read.table.name.clone(), item, consumption: capacity.into() })
+    Ok(Answer { table: read.table.name.to_string(), item, consumption: capacity.into() })
 }

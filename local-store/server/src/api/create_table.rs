@@ -59,15 +59,17 @@ pub(super) async fn create_table(
         Some(view_type) => Some((view_type, stream_label(store.now())?)),
         None => None,
     };
-    let name = tables::name_of(store, name).ok_or_else(|| ApiError::table_not_found(name))?;
+    let whole = tables::name_of(store, name).and_then(|name| store.table_name(name));
+    let whole = whole.ok_or_else(|| ApiError::table_not_found(name))?;
     let catalogue = store.catalogue();
-    if catalogue.find(name).is_none() && catalogue.by_name().count() >= TABLES_MAX {
+    let own_tables = || catalogue.by_name().filter(|table| store.owns(table)).count();
+    if catalogue.find(whole.whole()).is_none() && own_tables() >= TABLES_MAX {
         return Err(ApiError::limit_exceeded(&format!(
             "Subscriber limit exceeded: there are {TABLES_MAX} tables already; delete one first"
         )));
     }
     let create = CreateTable {
-        name: name.to_owned(),
+        name: whole.clone(),
         key_schema,
         billing,
         deletion_protection: settings.deletion_protection.unwrap_or(false),
@@ -85,7 +87,7 @@ pub(super) async fn create_table(
             out.push('}');
             Ok(out)
         }
-        Some(Reply::TableExists) => Err(ApiError::table_exists(name)),
+        Some(Reply::TableExists) => Err(ApiError::table_exists(&whole)),
         _ => Err(ApiError::defect("CreateTable was not answered with a table")),
     }
 }

@@ -159,7 +159,8 @@ async fn answer_writes(
         planned.push(write);
     }
     let operations = planned.iter().map(|planned| planned.write.clone()).collect();
-    let transaction = Transaction { token: token.map(str::to_owned), operations };
+    let transaction =
+        Transaction { token: token.map(|token| store.request_token(token)), operations };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let reply = replies.into_iter().next().map(|reply| told_of_inserts(reply, &planned));
     let (written, repeated) = transacted(reply)?;

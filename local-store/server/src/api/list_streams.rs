@@ -33,6 +33,7 @@ pub(super) fn list_streams(store: &Store, parameters: Parameters<'_>) -> Result<
     let catalogue = store.catalogue();
     let mut streams = catalogue
         .by_name()
+        .filter(|table| store.owns(table))
         .filter(|table| only.as_ref().is_none_or(|only| only.id == table.id))
         .flat_map(|table| table.streams.iter().map(move |stream| (table, stream)))
         .filter(|(table, stream)| {

@@ -25,6 +25,7 @@ pub(super) fn list_tables(store: &Store, parameters: Parameters<'_>) -> Result<S
     let catalogue = store.catalogue();
     let mut names = catalogue
         .by_name()
+        .filter(|table| store.owns(table))
         .map(|table| table.name.as_str())
         .filter(|name| start.is_none_or(|start| *name > start))
         .peekable();

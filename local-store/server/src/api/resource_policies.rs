@@ -63,7 +63,7 @@ pub(crate) fn check_policy(text: &str) -> Result<(), ApiError> {
 fn find(store: &Store, arn: &str) -> Result<Arc<Table>, ApiError> {
     match resource_arn::parse(store, arn)? {
         ResourceArn::Table(name) => {
-            store.catalogue().find(name).cloned().ok_or_else(|| ApiError::table_not_found(name))
+            store.find_table(name).ok_or_else(|| ApiError::table_not_found(name))
         }
         ResourceArn::Elsewhere => {
             Err(ApiError::invalid_parameter(format!("Invalid resource Arn: {arn}")))

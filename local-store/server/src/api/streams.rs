@@ -49,7 +49,7 @@ impl FoundStream {
             .parse()
             .map_err(|error| ApiError::validation(format!("Invalid StreamArn: {error}")))?;
         let is_ours = arn.table.region == store.region() && arn.table.account == store.account();
-        let table = store.catalogue().find(&arn.table.table).filter(|_| is_ours).cloned();
+        let table = store.find_table(&arn.table.table).filter(|_| is_ours);
         match table {
             Some(table) if table.stream(&arn.label).is_some() => {
                 Ok(Self { table, label: arn.label })

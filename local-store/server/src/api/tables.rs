@@ -22,7 +22,7 @@ pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Option<&'n str> {
 }
 
 fn find(store: &Store, given: &str) -> Option<Arc<Table>> {
-    name_of(store, given).and_then(|name| store.catalogue().find(name).cloned())
+    name_of(store, given).and_then(|name| store.find_table(name))
 }
 
 /// The table of an operation on items.

@@ -93,7 +93,7 @@ fn is_allowed(text: &str, min: usize, max: usize) -> bool {
 /// The table that `ResourceArn` names.
 fn find(store: &Store, arn: &str) -> Result<Arc<Table>, ApiError> {
     match resource_arn::parse(store, arn)? {
-        ResourceArn::Table(name) => store.catalogue().find(name).cloned().ok_or_else(|| {
+        ResourceArn::Table(name) => store.find_table(name).ok_or_else(|| {
             ApiError::resource_missing(format!(
                 "Requested resource not found: ResourcArn: {arn} not found"
             ))

@@ -111,7 +111,8 @@ pub(super) async fn transact_write_items(
     let Plan { writes, tables } = plan(store, checked)?;
     let partitions: Vec<KeyValue> =
         writes.iter().map(|write| write.key.partition.clone()).collect();
-    let transaction = Transaction { token: token.map(str::to_owned), operations: writes };
+    let transaction =
+        Transaction { token: token.map(|token| store.request_token(token)), operations: writes };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let (writes, repeated) = transacted(replies.into_iter().next())?;
 

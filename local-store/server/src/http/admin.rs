@@ -145,8 +145,9 @@ async fn sweep(store: &Store) -> Answer {
 /// The table with a name, or an answer that names those that there are.
 pub(super) fn find_table(store: &Store, name: &str, place: &str) -> Result<Arc<Table>, Answer> {
     let catalogue = store.catalogue();
-    catalogue.find(name).cloned().ok_or_else(|| {
-        let names: Vec<&str> = catalogue.by_name().map(|table| table.name.as_str()).collect();
+    store.find_table(name).ok_or_else(|| {
+        let own = catalogue.by_name().filter(|table| store.owns(table));
+        let names: Vec<&str> = own.map(|table| table.name.as_str()).collect();
         let instead = format!("the name of a table: {}", names.join(", "));
         refusal(StatusCode::NOT_FOUND, "there is no such table", place, &instead)
     })

@@ -47,6 +47,8 @@ pub struct Access {
     pub keys: Option<AccessKeys>,
     /// Pages of these origins may send requests.
     pub origins: Origins,
+    /// Each account and Region that signs requests has tables of its own.
+    pub separate_tables: bool,
 }
 
 /// Serves requests of anybody on this machine but pages in a browser; see [`serve_with`].

@@ -3,6 +3,7 @@
 //! A request must be signed with one of the access keys, when there are any; see the module
 //! `access`. The health check needs no signature.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -105,7 +106,7 @@ impl Routes {
         if let Some(path) = path.strip_prefix(admin::PREFIX) {
             let answer = match read_body(body).await {
                 Ok(body) => match self.authenticate(&head, &body) {
-                    Ok(()) => admin::answer(&self.store, &head, path, &body).await,
+                    Ok(store) => admin::answer(&store, &head, path, &body).await,
                     Err(error) => return api_response(&head.headers, error.to_response()),
                 },
                 Err(error) => admin::refuse_body(status_of(&error)),
@@ -127,7 +128,7 @@ impl Routes {
                     let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
                     describe_endpoints::describe_endpoints(host.unwrap_or_default())
                 }
-                Ok(body) => api::handle(&self.store, target.unwrap_or_default(), &body).await,
+                Ok((store, body)) => api::handle(&store, target.unwrap_or_default(), &body).await,
                 Err(error) => error.to_response(),
             },
             Err(BodyError::TooLarge) => ApiError::request_too_large(BODY_BYTES_MAX).to_response(),
@@ -142,17 +143,34 @@ impl Routes {
     }
 
     /// Checks the signature, when there are access keys. The wall clock is the signers' clock.
-    fn authenticate(&self, head: &Parts, body: &[u8]) -> Result<(), ApiError> {
-        let Some(keys) = &self.access.keys else { return Ok(()) };
-        let now = i64::try_from(wall_clock().0).ok();
-        let now = now.and_then(|millis| Timestamp::from_millisecond(millis).ok());
-        access::verify(keys, head, body, now.unwrap_or(Timestamp::MAX))
+    /// Gives the store as the requester sees it.
+    fn authenticate(&self, head: &Parts, body: &[u8]) -> Result<Cow<'_, Store>, ApiError> {
+        let keys = self.access.keys.as_ref();
+        if let Some(keys) = keys {
+            let now = i64::try_from(wall_clock().0).ok();
+            let now = now.and_then(|millis| Timestamp::from_millisecond(millis).ok());
+            access::verify(keys, head, body, now.unwrap_or(Timestamp::MAX))?;
+        }
+        let store = &self.store;
+        if self.access.separate_tables
+            && let Some(requester) = access::requester(keys, head)?
+        {
+            let account = requester.account.as_deref().unwrap_or(store.account());
+            return Ok(Cow::Owned(store.of_owner(account, &requester.region)));
+        }
+        Ok(Cow::Borrowed(store))
     }
 
-    /// The body as the API reads it: of somebody who may send it, and unpacked.
-    fn open_body(&self, head: &Parts, coding: Coding, body: Bytes) -> Result<Bytes, ApiError> {
-        self.authenticate(head, &body)?;
-        coding.decode(body, BODY_BYTES_MAX).map_err(|error| match error {
+    /// The body as the API reads it, of somebody who may send it, and unpacked; and the store that
+    /// it is for.
+    fn open_body(
+        &self,
+        head: &Parts,
+        coding: Coding,
+        body: Bytes,
+    ) -> Result<(Cow<'_, Store>, Bytes), ApiError> {
+        let store = self.authenticate(head, &body)?;
+        let body = coding.decode(body, BODY_BYTES_MAX).map_err(|error| match error {
             CodingError::TooLarge => ApiError::request_too_large(BODY_BYTES_MAX),
             CodingError::Damaged => {
                 ApiError::serialization("The request's body is not what its Content-Encoding says")
@@ -160,7 +178,8 @@ impl Routes {
             CodingError::Unknown => ApiError::serialization(
                 "The request's Content-Encoding is not supported; gzip and identity are",
             ),
-        })
+        })?;
+        Ok((store, body))
     }
 
     /// Waits for the memory that a large body will take. A body that does not say how long it is

@@ -146,7 +146,7 @@ impl Cluster {
 fn create() -> Command {
     let partition = KeyAttribute { name: "p".to_owned(), attribute_type: KeyAttributeType::S };
     Command::CreateTable(CreateTable {
-        name: "t".to_owned(),
+        name: "t".into(),
         key_schema: KeySchema { partition, sort: None },
         billing: Billing::OnDemand,
         deletion_protection: false,

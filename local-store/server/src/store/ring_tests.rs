@@ -61,7 +61,7 @@ async fn create(store: &Store) {
         throughput: None,
     };
     let create = CreateTable {
-        name: "t".to_owned(),
+        name: "t".into(),
         key_schema: schema("p"),
         billing: Billing::OnDemand,
         deletion_protection: false,

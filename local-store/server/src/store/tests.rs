@@ -51,7 +51,7 @@ fn schema() -> KeySchema {
 
 fn create() -> Command {
     Command::CreateTable(CreateTable {
-        name: "t".to_owned(),
+        name: "t".into(),
         key_schema: schema(),
         billing: Billing::OnDemand,
         deletion_protection: false,

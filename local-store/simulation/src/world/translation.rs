@@ -32,7 +32,7 @@ pub fn create_table() -> Command {
         throughput: None,
     };
     Command::CreateTable(CreateTable {
-        name: TABLE.to_owned(),
+        name: TABLE.into(),
         key_schema: KeySchema { partition: attribute(KEY), sort: None },
         billing: Billing::OnDemand,
         deletion_protection: false,

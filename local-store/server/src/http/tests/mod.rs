@@ -5,6 +5,7 @@
 
 mod access;
 mod connections;
+mod owners;
 mod partitions;
 
 use std::time::Duration;

@@ -73,7 +73,7 @@ fn create(name: &str) -> Command {
     let partition =
         model::KeyAttribute { name: "p".to_owned(), attribute_type: model::KeyAttributeType::S };
     Command::CreateTable(CreateTable {
-        name: name.to_owned(),
+        name: name.into(),
         key_schema: model::KeySchema { partition, sort: None },
         billing: Billing::OnDemand,
         deletion_protection: false,

@@ -1,0 +1,56 @@
+//! From which account and Region a request comes, for a store that keeps their tables apart.
+//!
+//! Whether a signature is right is decided in `signature`; here it is only read.
+
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+
+use super::AccessKeys;
+use super::claim;
+use crate::api::error::ApiError;
+
+/// The digits of an account.
+const ACCOUNT_DIGITS: usize = 12;
+/// Longer than any Region's name.
+const REGION_LENGTH_MAX: usize = 32;
+
+/// Who sends a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Requester {
+    /// The account of the access key, if it has one.
+    pub(crate) account: Option<String>,
+    /// The Region that the request is signed for.
+    pub(crate) region: String,
+}
+
+/// Whether a text is an account: twelve digits.
+pub(super) fn is_account(text: &str) -> bool {
+    text.len() == ACCOUNT_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Reads who sends a request; `None` when it is not signed. The account of an access key is what the
+/// file of access keys says, or the key itself when it is twelve digits.
+///
+/// # Errors
+/// `IncompleteSignatureException` and `InvalidSignatureException`, when what is there is no signature.
+pub(crate) fn requester(
+    keys: Option<&AccessKeys>,
+    head: &Parts,
+) -> Result<Option<Requester>, ApiError> {
+    let is_presigned = head.uri.query().is_some_and(|query| query.contains("X-Amz-Algorithm"));
+    if !head.headers.contains_key(AUTHORIZATION) && !is_presigned {
+        return Ok(None);
+    }
+    let claim = claim::read(head)?;
+    let region = claim.scope.region;
+    let is_region = (1..=REGION_LENGTH_MAX).contains(&region.len())
+        && region.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    if !is_region {
+        return Err(ApiError::invalid_signature(&format!(
+            "Credential should be scoped to a valid region, not '{region}'. "
+        )));
+    }
+    let of_file = keys.and_then(|keys| keys.account(&claim.access_key));
+    let own = Some(claim.access_key.as_str()).filter(|key| is_account(key));
+    Ok(Some(Requester { account: of_file.or(own).map(str::to_owned), region }))
+}
