@@ -8,6 +8,7 @@ pub mod disk;
 pub mod http;
 pub mod listener;
 pub mod log;
+mod mark;
 pub mod node;
 pub mod peer;
 pub mod ring;

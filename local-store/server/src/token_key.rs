@@ -1,25 +1,21 @@
 //! The key with which the store marks texts that it gives out and takes back, such as shard
 //! iterators, so that nobody else can make one.
 //!
-//! It lies in the data directory, so that texts survive a restart. A mark is the first half of an
-//! HMAC-SHA-256 over the kind of the text, what it belongs to (an ARN, with account and Region),
-//! and what it says. What a text says is not hidden.
+//! It lies in the data directory, so that texts survive a restart. A mark is over the kind of
+//! the text, what it belongs to (an ARN, with account and Region), and what it says; see `mark`.
+//! What a text says is not hidden.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use hmac::digest::FixedOutput;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use crate::mark::{MARK_BYTES, MarkKey};
 
 /// The file in the data directory.
 const FILE: &str = "token-key";
 /// The length of the key in bytes.
 const KEY_BYTES: usize = 32;
-/// The length of a mark in bytes.
-pub const MARK_BYTES: usize = 16;
 
 /// A secret key.
 #[derive(Clone)]
@@ -91,55 +87,19 @@ impl TokenKey {
     /// The mark of a text of some kind that belongs to something.
     #[must_use]
     pub fn mark(&self, kind: &str, belongs_to: &str, text: &[u8]) -> [u8; MARK_BYTES] {
-        let whole = self.mac(kind, belongs_to, text).finalize_fixed();
-        let mut mark = [0; MARK_BYTES];
-        for (to, from) in mark.iter_mut().zip(whole) {
-            *to = from;
-        }
-        mark
+        MarkKey::new(&self.0).mark(&[kind.as_bytes(), belongs_to.as_bytes(), text])
     }
 
     /// Whether a mark is right. It takes the same time wherever marks differ.
     #[must_use]
     pub fn is_right(&self, kind: &str, belongs_to: &str, text: &[u8], mark: &[u8]) -> bool {
-        let mac = self.mac(kind, belongs_to, text);
-        mark.len() == MARK_BYTES && mac.verify_truncated_left(mark).is_ok()
+        MarkKey::new(&self.0).is_right(&[kind.as_bytes(), belongs_to.as_bytes(), text], mark)
     }
-
-    /// Lengths stand before the parts, so that no two lists of parts give the same bytes.
-    fn mac(&self, kind: &str, belongs_to: &str, text: &[u8]) -> Hmac<Sha256> {
-        let mut mac = keyed(&self.0);
-        for part in [kind.as_bytes(), belongs_to.as_bytes(), text] {
-            mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
-            mac.update(part);
-        }
-        mac
-    }
-}
-
-/// HMAC takes keys of every length; this library has no other error.
-fn keyed(key: &[u8]) -> Hmac<Sha256> {
-    Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn marks_depend_on_every_part() {
-        let key = TokenKey::new([7; KEY_BYTES]);
-        let mark = key.mark("iterator", "arn", b"text");
-        assert!(key.is_right("iterator", "arn", b"text", &mark));
-        for (kind, belongs_to, text) in
-            [("iterato", "rarn", "text"), ("iterator", "arnt", "ext"), ("iterator", "arn", "texT")]
-        {
-            assert!(!key.is_right(kind, belongs_to, text.as_bytes(), &mark));
-        }
-        assert!(!TokenKey::new([8; KEY_BYTES]).is_right("iterator", "arn", b"text", &mark));
-        assert!(!key.is_right("iterator", "arn", b"text", &mark[..15]));
-        assert!(!key.is_right("iterator", "arn", b"text", b""));
-    }
 
     #[test]
     fn a_key_survives_a_restart_and_is_for_its_owner_only() {

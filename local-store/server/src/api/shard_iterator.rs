@@ -12,7 +12,8 @@ use partition::Sequence;
 use serde::{Deserialize, Serialize};
 
 use super::error::ApiError;
-use crate::token_key::{MARK_BYTES, TokenKey};
+use crate::mark::MARK_BYTES;
+use crate::token_key::TokenKey;
 
 /// The version of this layout.
 const VERSION: &str = "2";

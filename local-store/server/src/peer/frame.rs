@@ -11,7 +11,7 @@ use std::io;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::secret::{Key, MARK_BYTES};
+use crate::mark::{MARK_BYTES, MarkKey};
 
 /// The largest payload: one log entry of the largest size, and what is around it.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 40 * 1024 * 1024;
@@ -28,7 +28,7 @@ pub(super) enum Seal {
     /// none can be left out, repeated or moved.
     Mark {
         /// Of this connection and direction.
-        key: Key,
+        key: MarkKey,
         /// Frames before this one.
         number: u64,
     },
@@ -169,7 +169,7 @@ mod tests {
         let path = folder.path().join("secret");
         std::fs::write(&path, "0123456789abcdef").unwrap();
         let key = ClusterSecret::read(&path).unwrap().derive("test", &[]);
-        let seal = |key: &Key| match marked {
+        let seal = |key: &MarkKey| match marked {
             true => Seal::Mark { key: key.clone(), number: 0 },
             false => Seal::Checksum,
         };
