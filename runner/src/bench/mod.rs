@@ -13,6 +13,7 @@ mod process;
 mod report;
 mod request;
 mod response;
+mod syncs;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -22,12 +23,11 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::ceiling::{Ceiling, CeilingProcess};
-use self::connection::{Connection, Endpoint};
+use self::connection::Endpoint;
 use self::fixture::Fixture;
 use self::measurement::{Outcome, Plan};
 pub use self::report::Format;
 use self::report::{Report, Row, STORE, SumCheck};
-use self::request::Request;
 pub use self::workload::Operation;
 use crate::endpoint;
 
@@ -188,7 +188,13 @@ async fn measure_in_turn(
                 let tables = fixture.tables.clone();
                 let pids = arguments.server_pids.clone();
                 let plan = plan(arguments, url, tables, *operation, *connections, pids)?;
+                let endpoint = plan.endpoint.clone();
+                let before = syncs::of_store(&endpoint).await;
                 let outcome = measure_one(arguments, STORE, plan, progress, report).await?;
+                let after = syncs::of_store(&endpoint).await;
+                let syncs =
+                    before.zip(after).map_or(0, |(before, after)| after.saturating_sub(before));
+                count_syncs(report, outcome.acknowledged, syncs);
                 if *operation == Operation::Update {
                     counted.acknowledged += outcome.acknowledged;
                     counted.unknown += outcome.unknown;
@@ -250,6 +256,15 @@ async fn measure_one(
     Ok(outcome)
 }
 
+/// Notes how many requests of the last measurement, with its warm-up, shared a sync.
+fn count_syncs(report: &mut Report, requests: u64, syncs: u64) {
+    if syncs > 0
+        && let Some(row) = report.rows.last_mut()
+    {
+        row.requests_per_sync = Some(report::ratio(requests, syncs));
+    }
+}
+
 /// Starts a ceiling, measures put requests against it, and ends it.
 async fn measure_ceiling(
     arguments: &BenchArguments,
@@ -274,27 +289,12 @@ async fn measure_ceiling(
         let pids = vec![server.pid];
         let plan = plan(arguments, &server.url, tables, Operation::Put, connections, pids)?;
         let outcome = measure_one(arguments, ceiling.name(), plan, progress, report).await?;
-        let syncs = ask_syncs(&server.url).await?;
-        if syncs > 0
-            && let Some(row) = report.rows.last_mut()
-        {
-            row.requests_per_sync = Some(report::ratio(outcome.acknowledged, syncs));
-        }
+        let syncs = syncs::of_ceiling(&Endpoint::parse(&server.url)?).await?;
+        count_syncs(report, outcome.acknowledged, syncs);
         Ok(())
     }
     .await;
     // The echo has no folder; a folder that stays behind is in the temporary one.
     let _ = std::fs::remove_dir_all(&folder);
     result
-}
-
-/// How often a ceiling has synced each of its logs.
-async fn ask_syncs(url: &str) -> Result<u64, String> {
-    let endpoint = Endpoint::parse(url)?;
-    let failed = |error: std::io::Error| format!("cannot ask a ceiling for its syncs: {error}");
-    let mut connection = Connection::open(&endpoint).await.map_err(failed)?;
-    let request = Request::syncs(&endpoint.authority);
-    let answer = connection.exchange(request.bytes()).await.map_err(failed)?;
-    let text = std::str::from_utf8(answer.body).ok();
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| "a ceiling gave no number".to_owned())
 }

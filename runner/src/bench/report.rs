@@ -37,7 +37,7 @@ pub(super) struct Row {
     /// The server's CPU time for one request, if its process is known.
     pub(super) cpu_micros: Option<f64>,
     pub(super) resident_bytes: Option<u64>,
-    /// Requests that shared one sync, for a group commit whose syncs are known.
+    /// Acknowledged requests that shared one sync of each log, where a server says its syncs.
     pub(super) requests_per_sync: Option<f64>,
 }
 

@@ -83,9 +83,9 @@ impl Request {
         Self { bytes, keys, versions, others: Vec::new() }
     }
 
-    /// The request by which a ceiling says how often it has synced.
-    pub(super) fn syncs(authority: &str) -> Self {
-        let bytes = format!("GET / HTTP/1.1\r\nhost: {authority}\r\n\r\n").into_bytes();
+    /// A request for a path.
+    pub(super) fn get(authority: &str, path: &str) -> Self {
+        let bytes = format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\n\r\n").into_bytes();
         Self { bytes, keys: Vec::new(), versions: Vec::new(), others: Vec::new() }
     }
 
