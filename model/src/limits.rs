@@ -79,6 +79,8 @@ pub const PARTITION_WRITE_UNITS: u64 = 1000;
 pub const PARTITION_READ_UNITS: u64 = 3000;
 /// Size of one partition in bytes (10 GB).
 pub const PARTITION_BYTES_MAX: u64 = 10 * 1024 * 1024 * 1024;
+/// Bytes of one item collection with its entries in local indexes (10 GB), inclusive.
+pub const ITEM_COLLECTION_BYTES_MAX: u64 = 10 * 1024 * 1024 * 1024;
 /// Partitions of a new on-demand table (design: four, as AWS describes for 4,000 WCU of start-up capacity).
 pub const ON_DEMAND_PARTITIONS: u32 = 4;
 

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use server::traffic::Throughput;
 
 use crate::endpoint::{RUNNING_FILE, Running};
 use crate::output;
@@ -46,6 +47,10 @@ pub struct UpArguments {
     /// The region of ARNs, and of DynamoDB [default: AWS_REGION with --store aws, us-east-1]
     #[arg(long)]
     pub region: Option<String>,
+    /// Whether requests beyond the throughput of their table are only counted, or throttled as
+    /// DynamoDB throttles them
+    #[arg(long, value_enum, default_value_t = Throughput::Count)]
+    pub throughput: Throughput,
     /// Have functions run by `cargo lambda watch` at this address, instead of starting them
     #[arg(long, value_name = "URL")]
     pub invoke_url: Option<String>,
@@ -104,6 +109,9 @@ pub async fn run(
         started = System::start(stack, options) => started?,
         _ = &mut interrupted => return Err("ended before everything had started".to_owned()),
     };
+    if let Ok(store) = system.store() {
+        store.traffic().set_throughput(arguments.throughput);
+    }
     write_running(&system, arguments)?;
     write_environments(&system, arguments)?;
     if let Some(url) = system.dynamodb_url().filter(|_| arguments.store == StoreChoice::Local) {

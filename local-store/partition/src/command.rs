@@ -5,7 +5,7 @@
 //! command is applied (a condition, the type of an operand) comes back as a reply.
 
 use expression::{Condition, Update};
-use model::{EpochMillis, Item, KeySchema, PrimaryKey, StreamViewType};
+use model::{EpochMillis, Item, KeySchema, KeyValue, PrimaryKey, StreamViewType};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -137,6 +137,11 @@ pub enum Command {
     },
     /// Forget the next transactions that are over and old.
     ForgetTransactions,
+    /// Change how many bytes an item collection may have.
+    LimitItemCollections {
+        /// Inclusive.
+        bytes_max: u64,
+    },
 }
 
 impl Command {
@@ -269,6 +274,8 @@ pub enum Reply {
     /// The write would give the key of an index an empty value; nothing changed. DynamoDB's own
     /// words.
     EmptyIndexKey(String),
+    /// The item collection would become too large; nothing changed.
+    ItemCollectionTooLarge,
     /// The table as it is now.
     Table(Box<Table>),
     /// There is no such table (any more).
@@ -330,6 +337,25 @@ pub enum CancellationReason {
     DuplicateItem,
     /// Another transaction has locked its item.
     Conflict,
+    /// Its item collection would become too large.
+    ItemCollectionTooLarge,
+    /// It was not even tried, because it is beyond the throughput of its table. The machine never
+    /// says so: throughput is not its business.
+    Throttled {
+        /// Whether the table's throughput is provisioned.
+        is_provisioned: bool,
+        /// DynamoDB's own words.
+        text: String,
+    },
+}
+
+/// All items with one partition key, of a table with local indexes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemCollection {
+    /// The partition key.
+    pub partition: KeyValue,
+    /// Bytes of the items and of their entries in local indexes.
+    pub bytes: u64,
 }
 
 /// What a write did.
@@ -343,6 +369,8 @@ pub struct Written {
     pub old_bytes: usize,
     /// Size of the item as it is, in bytes; 0 when it is not there.
     pub new_bytes: usize,
+    /// The item collection as it is, in a table with local indexes.
+    pub collection: Option<ItemCollection>,
     /// The entries of secondary indexes that it changed.
     pub index_writes: Vec<IndexWrite>,
 }

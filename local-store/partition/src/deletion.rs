@@ -10,13 +10,14 @@ use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 const PURGE_ENTRIES_MAX: usize = 2000;
 
 /// The kinds of entry that a table leaves behind.
-const FAMILIES: [Family; 6] = [
+const FAMILIES: [Family; 7] = [
     Family::Item,
     Family::StreamRecord,
     Family::Expiry,
     Family::Statistics,
     Family::IndexEntry,
     Family::IndexStatistics,
+    Family::ItemCollection,
 ];
 
 /// Removes the next entries of a deleted table. Gives whether there are more.

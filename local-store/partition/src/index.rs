@@ -9,6 +9,7 @@
 use model::limits::{ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 use model::{
     AttributeValue, IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema, PrimaryKey,
+    Token,
 };
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +108,8 @@ pub enum IndexChange {
 pub struct IndexWrite {
     /// Of which index.
     pub index: IndexNumber,
+    /// Where on the index's ring.
+    pub token: Token,
     /// Size of the entry as it was, in bytes; 0 when it was not there.
     pub old_bytes: usize,
     /// Size of the entry as it is, in bytes; 0 when it is not there.
@@ -267,6 +270,21 @@ impl SecondaryIndex {
             item: self.definition.project(&table.key_schema, item),
         })
     }
+}
+
+/// Where an item stands on the rings of the table's global indexes that it is in.
+#[must_use]
+pub fn global_index_tokens(
+    table: &Table,
+    primary: &PrimaryKey,
+    item: &Item,
+) -> Vec<(IndexNumber, Token)> {
+    let global = table.indexes_of(IndexKind::Global).filter(|index| index.is_maintained());
+    let token = |index: &SecondaryIndex| {
+        let entry = index.entry_of(table, primary, item)?;
+        Some((index.number, index_entry::token_of(&entry.key)))
+    };
+    global.filter_map(token).collect()
 }
 
 /// Refuses an item that is to be put, in DynamoDB's words, when one of its values cannot be the
@@ -430,15 +448,20 @@ fn describe_change(
     before: Option<&IndexEntry>,
     after: Option<&IndexEntry>,
 ) -> Vec<IndexWrite> {
-    let write = |old_bytes, new_bytes| IndexWrite { index: index.number, old_bytes, new_bytes };
+    let write = |entry: &IndexEntry, old_bytes, new_bytes| IndexWrite {
+        index: index.number,
+        token: index_entry::token_of(&entry.key),
+        old_bytes,
+        new_bytes,
+    };
     let size = |entry: &IndexEntry| entry.item.size();
     match (before, after) {
         (Some(before), Some(after)) if before.key == after.key => {
-            vec![write(size(before), size(after))]
+            vec![write(after, size(before), size(after))]
         }
         (before, after) => {
-            let removed = before.map(|entry| write(size(entry), 0));
-            removed.into_iter().chain(after.map(|entry| write(0, size(entry)))).collect()
+            let removed = before.map(|entry| write(entry, size(entry), 0));
+            removed.into_iter().chain(after.map(|entry| write(entry, 0, size(entry)))).collect()
         }
     }
 }

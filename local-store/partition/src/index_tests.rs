@@ -272,6 +272,27 @@ fn check(replica: &Replica) {
             replica.entries(index.number, &everything, false).into_iter().rev().collect();
         assert_eq!(backwards, entries);
     }
+    check_collections(replica, &items);
+}
+
+/// Each item collection is as large as its items and their entries in local indexes.
+fn check_collections(replica: &Replica, items: &[Item]) {
+    let mut collections: BTreeMap<KeyValue, u64> = BTreeMap::new();
+    let mut add = |item: &Item| {
+        let partition = KeyValue::from_attribute_value(&item[&schema().partition.name]).unwrap();
+        *collections.entry(partition).or_default() += item.size() as u64;
+    };
+    items.iter().for_each(&mut add);
+    for index in replica.table().indexes_of(IndexKind::Local) {
+        let everything = ItemRange::Tokens(TokenRange::ALL);
+        replica.entries(index.number, &everything, true).iter().for_each(&mut add);
+    }
+    let is_collection = |key: &&Vec<u8>| key[0] == 20;
+    assert_eq!(replica.storage.0.keys().filter(is_collection).count(), collections.len());
+    for (partition, bytes) in collections {
+        let known = keys::item_collection::read(&replica.storage, TABLE, &partition);
+        assert_eq!(known, Ok(bytes), "{partition:?}");
+    }
 }
 
 proptest! {

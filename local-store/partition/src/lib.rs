@@ -12,6 +12,7 @@ mod index;
 mod index_build;
 #[cfg(test)]
 mod index_tests;
+mod item_collection;
 mod keys;
 mod machine;
 #[cfg(test)]
@@ -40,14 +41,14 @@ mod write;
 
 pub use catalogue::Catalogue;
 pub use command::{
-    CancellationReason, Command, CreateTable, Entry, EntryEncoder, EntryError, Reply,
-    TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction, Written, decode_entry,
+    CancellationReason, Command, CreateTable, Entry, EntryEncoder, EntryError, ItemCollection,
+    Reply, TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction, Written, decode_entry,
     encode_entry,
 };
 pub use deletion::find_deleted_table;
 pub use index::{
     IndexChange, IndexDefinition, IndexKey, IndexKind, IndexNumber, IndexProjection, IndexStatus,
-    IndexWrite, ItemRefusal, SecondaryIndex, check_put,
+    IndexWrite, ItemRefusal, SecondaryIndex, check_put, global_index_tokens,
 };
 pub use index_build::find_index_work;
 pub use keys::statistics::Statistics;

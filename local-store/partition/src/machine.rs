@@ -13,6 +13,7 @@ use crate::command::{Command, CreateTable, Entry, Reply, TimeToLiveChange, Updat
 use crate::deletion;
 use crate::index::{IndexNumber, IndexStatus, SecondaryIndex};
 use crate::index_build;
+use crate::keys::item_collection;
 use crate::keys::machine_state::{self, MachineState};
 use crate::keys::table as table_key;
 use crate::mutation::{self, Mutation};
@@ -156,6 +157,10 @@ impl Machine {
             Command::TrimStreams { table } => self.step_table(overlay, table, |overlay, table| {
                 stream::trim(overlay, table, now).map(|done| !done)
             }),
+            Command::LimitItemCollections { bytes_max } => {
+                item_collection::write_bytes_max(overlay, bytes_max)?;
+                Ok(Reply::Done { more: false })
+            }
             Command::SplitPartition { table, partition, at } => self
                 .change_table(overlay, table, |table| split::begin(table, partition, at))
                 .map(|reply| match reply {

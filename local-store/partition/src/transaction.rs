@@ -81,6 +81,7 @@ pub(crate) fn attempt_all(
             }
             Reply::ConditionFailed { item } => CancellationReason::ConditionFailed { item },
             Reply::Invalid(text) => CancellationReason::Invalid(text),
+            Reply::ItemCollectionTooLarge => CancellationReason::ItemCollectionTooLarge,
             Reply::EmptyIndexKey(text) => return Ok(Err(Reply::Invalid(text))),
             other => return Ok(Err(other)),
         };

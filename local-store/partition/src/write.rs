@@ -7,8 +7,9 @@ use expression::{Condition, Update};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EpochMillis, Item, PrimaryKey};
 
-use crate::command::{Reply, Write, WriteAction, Written};
+use crate::command::{ItemCollection, Reply, Write, WriteAction, Written};
 use crate::index::{self, ItemRefusal};
+use crate::item_collection::{self, Collection};
 use crate::keys::item;
 use crate::keys::statistics::{self, Statistics};
 use crate::mutation::{self, Mutation};
@@ -50,11 +51,21 @@ pub(crate) fn apply_write(
             Err(refusal) => return Ok(refused(refusal)),
         },
     };
+    let (before, after) = (old.as_ref(), new.as_ref());
+    let collection = match item_collection::count(overlay, table, &write.key, before, after, true)?
+    {
+        Collection::None => None,
+        Collection::Bytes(bytes) => {
+            Some(ItemCollection { partition: write.key.partition.clone(), bytes })
+        }
+        Collection::TooLarge => return Ok(Reply::ItemCollectionTooLarge),
+    };
     let sizes =
         replace(overlay, table, sequence, now, &write.key, old.as_ref(), new.as_ref(), false)?;
     Ok(Reply::Written(Written {
         old: old.filter(|_| write.return_old),
         new: new.filter(|_| write.return_new),
+        collection,
         ..sizes
     }))
 }
@@ -79,6 +90,7 @@ pub(crate) fn apply_expire(
     if let Some(old) = old.filter(still)
         && time_to_live::is_expired(expires_at, now)
     {
+        item_collection::count(overlay, table, key, Some(&old), None, false)?;
         replace(overlay, table, sequence, now, key, Some(&old), None, true)?;
     }
     Ok(Reply::Done { more: false })
@@ -94,6 +106,8 @@ pub(crate) fn replace_with(
     new: Option<&Item>,
 ) -> Result<Written, ReadError> {
     let old = read_old(overlay, table, key)?;
+    // Whether it fits was decided when it was prepared; what came in between is not undone.
+    item_collection::count(overlay, table, key, old.as_ref(), new, false)?;
     replace(overlay, table, sequence, now, key, old.as_ref(), new, false)
 }
 

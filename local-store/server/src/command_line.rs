@@ -13,6 +13,7 @@ use clap::{Parser, Subcommand};
 use crate::access::AccessKeys;
 use crate::http::{Access, Origins};
 use crate::store::{Config, Store};
+use crate::traffic::Throughput;
 use crate::{http, listener};
 
 /// A replicated partition store that speaks DynamoDB's protocol.
@@ -65,6 +66,14 @@ pub struct Arguments {
     /// directory that is there keeps its number
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16), env = "LOCAL_STORE_ARCS")]
     arcs: u32,
+    /// Whether requests beyond the throughput of their table are only counted, or throttled as
+    /// DynamoDB throttles them
+    #[arg(long, value_enum, default_value_t = Throughput::Count, env = "LOCAL_STORE_THROUGHPUT")]
+    throughput: Throughput,
+    /// How large an item collection may become in a table with local indexes; the store keeps it
+    /// [default: as before, and 10 GiB at first]
+    #[arg(long, value_name = "BYTES")]
+    item_collection_bytes: Option<u64>,
     #[command(flatten)]
     member: member::Flags,
 }
@@ -121,6 +130,11 @@ pub async fn run(arguments: Arguments) -> Result<(), String> {
         None => Store::open(config, on_fatal).await,
     };
     let store = opened.map_err(|error| error.to_string())?;
+    store.traffic().set_throughput(arguments.throughput);
+    if let Some(bytes_max) = arguments.item_collection_bytes {
+        let limit = partition::Command::LimitItemCollections { bytes_max };
+        store.submit(vec![limit]).await.map_err(|error| error.to_string())?;
+    }
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     tracing::info!("listening on http://{address}");
     http::serve_with(listener, store, access, interrupted()).await;

@@ -11,7 +11,7 @@
 
 use model::{KeyValue, PrimaryKey, Token};
 
-use super::Family;
+use super::{Family, take};
 use crate::TableId;
 use crate::index::{IndexKey, IndexNumber};
 
@@ -43,6 +43,12 @@ pub(crate) fn encode(table: TableId, index: IndexNumber, place: &IndexKey) -> Ve
         append(&mut key, part);
     }
     key
+}
+
+/// The token in the key of an entry, which was made here.
+pub(crate) fn token_of(key: &[u8]) -> Token {
+    let token = key.get(13..).and_then(take::<8>).map(|(token, _)| u64::from_be_bytes(token));
+    Token(token.unwrap_or(0))
 }
 
 /// Appends a part with its end.

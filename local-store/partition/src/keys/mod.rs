@@ -7,6 +7,7 @@ pub(crate) mod expiry;
 pub(crate) mod index_entry;
 pub(crate) mod index_statistics;
 pub(crate) mod item;
+pub(crate) mod item_collection;
 pub(crate) mod machine_state;
 pub(crate) mod outbox;
 pub(crate) mod request_token;
@@ -58,6 +59,10 @@ pub(crate) enum Family {
     SettledDecision = 18,
     /// Counts the steps of transactions over several arcs. See [`two_phase_commit`].
     TransactionSteps = 19,
+    /// Bytes of item collections of tables with local indexes. See [`item_collection`].
+    ItemCollection = 20,
+    /// How large an item collection may be. See [`item_collection`].
+    ItemCollectionLimit = 21,
 }
 
 impl Family {

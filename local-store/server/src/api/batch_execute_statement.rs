@@ -14,7 +14,7 @@ use super::capacity::{Capacity, CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::item_write::{record_reply, written};
-use super::metering;
+use super::metering::{self, Admitted};
 use super::parameters::Parameters;
 use super::statements::{EXISTS_MISPLACED, StatementParameters, StatementWrite, key_of};
 use super::tables;
@@ -72,6 +72,8 @@ async fn answer_all(
     capacity_detail: CapacityDetail,
 ) -> Result<String, ApiError> {
     check_together(&prepared)?;
+    let prepared: Vec<_> =
+        prepared.into_iter().map(|one| one.and_then(|one| admit(store, one))).collect();
     let mut replies = submit_writes(store, &prepared).await?.into_iter();
     let mut out = String::from("{");
     begin_member(&mut out, "Responses");
@@ -82,8 +84,10 @@ async fn answer_all(
             Ok(prepared) => {
                 let table = prepared.table().to_owned();
                 let answer = match prepared {
-                    Prepared::Read(read) => answer_read(store, &read),
-                    Prepared::Write(planned) => answer_write(store, &planned, replies.next()),
+                    Prepared::Read(read, admitted) => answer_read(store, &read, admitted),
+                    Prepared::Write(planned, admitted) => {
+                        answer_write(store, &planned, replies.next(), admitted)
+                    }
                 };
                 (Some(table), answer)
             }
@@ -119,10 +123,24 @@ async fn answer_all(
     Ok(out)
 }
 
-/// A statement that can be carried out.
+/// A statement that is beyond the throughput of its table fails by itself.
+fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
+    match prepared {
+        Prepared::Read(read, _) => {
+            let taken = metering::admit_read(store, &read.table, &read.key, read.is_consistent, 1)?;
+            Ok(Prepared::Read(read, taken))
+        }
+        Prepared::Write(planned, _) => {
+            let taken = metering::admit_write(store, &planned.table, &planned.write, 1)?;
+            Ok(Prepared::Write(planned, taken))
+        }
+    }
+}
+
+/// A statement that can be carried out, and what was taken for it.
 enum Prepared {
-    Read(Box<Read>),
-    Write(Box<StatementWrite>),
+    Read(Box<Read>, Admitted),
+    Write(Box<StatementWrite>, Admitted),
 }
 
 /// A read of one item.
@@ -136,15 +154,15 @@ struct Read {
 impl Prepared {
     fn table(&self) -> &str {
         match self {
-            Self::Read(read) => &read.table.name,
-            Self::Write(planned) => &planned.table.name,
+            Self::Read(read, _) => &read.table.name,
+            Self::Write(planned, _) => &planned.table.name,
         }
     }
 
     fn item(&self) -> (TableId, &PrimaryKey) {
         match self {
-            Self::Read(read) => (read.table.id, &read.key),
-            Self::Write(planned) => (planned.table.id, &planned.write.key),
+            Self::Read(read, _) => (read.table.id, &read.key),
+            Self::Write(planned, _) => (planned.table.id, &planned.write.key),
         }
     }
 }
@@ -152,7 +170,7 @@ impl Prepared {
 /// All statements read or all write, and each its own item. What cannot be carried out has no part
 /// in this.
 fn check_together(prepared: &[Result<Prepared, ApiError>]) -> Result<(), ApiError> {
-    let is_read = |prepared: &&Prepared| matches!(prepared, Prepared::Read(_));
+    let is_read = |prepared: &&Prepared| matches!(prepared, Prepared::Read(..));
     let reads = prepared.iter().flatten().filter(is_read).count();
     if reads > 0 && reads < prepared.iter().flatten().count() {
         return Err(ApiError::validation(
@@ -173,7 +191,7 @@ fn prepare(store: &Store, member: &Member<'_>) -> Result<Prepared, ApiError> {
         write => {
             let of_failure = member.statement.returns_item_on_failure();
             let planned = StatementWrite::of(store, write, of_failure)?;
-            return Ok(Prepared::Write(Box::new(planned)));
+            return Ok(Prepared::Write(Box::new(planned), Admitted::default()));
         }
     };
     let table = tables::find_for_items(store, &select.table)?;
@@ -182,7 +200,8 @@ fn prepare(store: &Store, member: &Member<'_>) -> Result<Prepared, ApiError> {
     }
     let key = key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
     let is_consistent = member.is_consistent;
-    Ok(Prepared::Read(Box::new(Read { table, key, select, is_consistent })))
+    let read = Box::new(Read { table, key, select, is_consistent });
+    Ok(Prepared::Read(read, Admitted::default()))
 }
 
 /// Appends the error of one statement; what is no fault of the statement fails the request.
@@ -208,8 +227,8 @@ async fn submit_writes(
     prepared: &[Result<Prepared, ApiError>],
 ) -> Result<Vec<Reply>, ApiError> {
     let write = |prepared: &Prepared| match prepared {
-        Prepared::Write(planned) => Some(Command::Write(Box::new(planned.write.clone()))),
-        Prepared::Read(_) => None,
+        Prepared::Write(planned, _) => Some(Command::Write(Box::new(planned.write.clone()))),
+        Prepared::Read(..) => None,
     };
     let commands: Vec<Command> = prepared.iter().flatten().filter_map(write).collect();
     if commands.is_empty() {
@@ -222,8 +241,9 @@ fn answer_write(
     store: &Store,
     planned: &StatementWrite,
     reply: Option<Reply>,
+    admitted: Admitted,
 ) -> Result<Answer, ApiError> {
-    record_reply(store, &planned.table, &planned.write.key.partition, reply.as_ref());
+    record_reply(store, &planned.table, &planned.write.key.partition, reply.as_ref(), admitted);
     let written = written(reply).map_err(|error| error.for_insert(planned.is_insert))?;
     Ok(Answer {
         table: planned.table.name.to_string(),
@@ -232,10 +252,10 @@ fn answer_write(
     })
 }
 
-fn answer_read(store: &Store, read: &Read) -> Result<Answer, ApiError> {
+fn answer_read(store: &Store, read: &Read, admitted: Admitted) -> Result<Answer, ApiError> {
     let found = read_item(&*store.view(), &read.table, &read.key)?;
     let capacity = Capacity::of_read(found.as_ref().map_or(0, Item::size), read.is_consistent);
-    metering::record_read(store, &read.table, &read.key.partition, capacity);
+    metering::record_read(store, &read.table, &read.key.partition, capacity, admitted);
     let condition = read.select.condition.to_condition();
     let matches = |item: &Item| condition.as_ref().is_none_or(|c| c.evaluate(item));
     let item = found.filter(matches).map(|item| match &read.select.projection {

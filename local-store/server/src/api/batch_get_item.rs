@@ -38,6 +38,10 @@ struct Progress<'j> {
     responses: String,
     unprocessed: String,
     capacities: Vec<(&'j str, Capacity)>,
+    /// Keys that were looked up.
+    read: usize,
+    /// Why some were not, if throughput was the reason.
+    throttled: Option<ApiError>,
 }
 
 pub(super) fn batch_get_item(
@@ -73,6 +77,8 @@ pub(super) fn batch_get_item(
         responses: String::from("{"),
         unprocessed: String::from("{"),
         capacities: Vec::with_capacity(reads.len()),
+        read: 0,
+        throttled: None,
     };
     let mut planned = Vec::with_capacity(reads.len());
     for read in reads {
@@ -82,7 +88,10 @@ pub(super) fn batch_get_item(
     for (read, projection) in planned {
         answer_table(store, &*view, &read, projection.as_ref(), &mut progress)?;
     }
-    let Progress { responses, unprocessed, capacities, .. } = progress;
+    let Progress { responses, unprocessed, capacities, read, throttled, .. } = progress;
+    if let Some(error) = throttled.filter(|_| read == 0) {
+        return Err(error);
+    }
     let mut out = format!("{{\"Responses\":{responses}}},\"UnprocessedKeys\":{unprocessed}}}");
     CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
     out.push('}');
@@ -167,6 +176,16 @@ fn answer_table<'j>(
             unprocessed.push(key);
             continue;
         }
+        let is_consistent = read.is_consistent.unwrap_or(false);
+        let admitted = match metering::admit_read(store, &table, &key, is_consistent, 1) {
+            Ok(admitted) => admitted,
+            Err(error) => {
+                progress.throttled = Some(error);
+                unprocessed.push(key);
+                continue;
+            }
+        };
+        progress.read += 1;
         let found = read_item(view, &table, &key)?;
         let size = found.as_ref().map_or(0, Item::size);
         if progress.bytes + size > BATCH_GET_BYTES_MAX {
@@ -175,8 +194,8 @@ fn answer_table<'j>(
             continue;
         }
         progress.bytes += size;
-        let consumed = Capacity::of_read(size, read.is_consistent.unwrap_or(false));
-        metering::record_read(store, &table, &key.partition, consumed);
+        let consumed = Capacity::of_read(size, is_consistent);
+        metering::record_read(store, &table, &key.partition, consumed, admitted);
         capacity = capacity.plus(consumed);
         if let Some(item) = found {
             let out = &mut progress.responses;

@@ -1,7 +1,8 @@
 //! `BatchWriteItem`: up to 25 puts and deletes in several tables.
 //!
 //! All of one arc go into one log entry, so they cost one sync. They have no conditions. An item that
-//! a transaction has locked is handed back as unprocessed.
+//! a transaction has locked, or that is beyond the throughput of its table, is handed back as
+//! unprocessed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +17,9 @@ use super::batch;
 use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
 use super::error::ApiError;
+use super::item_collections;
 use super::item_write::written;
-use super::metering;
+use super::metering::{self, Admitted};
 use super::parameters::{self, Checked, Parameters};
 use super::put_item::check_size;
 use super::tables;
@@ -69,43 +71,92 @@ pub(super) async fn batch_write_item(
         return Err(ApiError::validation("Too many items requested for the BatchWriteItem call"));
     }
 
-    let Plan { commands, tables } = plan(store, writes)?;
+    let Admission { commands, tables, mut left } = admit(store, plan(store, writes)?)?;
     let partitions: Vec<KeyValue> = commands.iter().filter_map(partition_key).collect();
     let mut written_keys = partitions.iter();
-    let mut replies = store.submit(commands).await?.into_iter();
+    let mut replies = match commands.is_empty() {
+        true => Vec::new(),
+        false => store.submit(commands).await?,
+    }
+    .into_iter();
     let mut capacities = Vec::with_capacity(tables.len());
-    let (mut number, mut locked) = (0, BTreeSet::new());
-    for (name, table, count) in tables {
+    let mut done = Vec::new();
+    for (name, table, admitted) in tables {
         let mut consumption = Consumption::default();
-        for _ in 0..count {
-            let reply = replies.next();
-            number += 1;
+        for (number, admitted) in admitted {
+            let (reply, key) = (replies.next(), written_keys.next());
             if reply == Some(Reply::Conflict) {
-                locked.insert(number);
-                written_keys.next();
+                left.insert(number);
                 continue;
             }
             let written = written(reply)?;
-            if let Some(key) = written_keys.next() {
-                metering::record_write(store, &table, key, &written);
+            if let Some(key) = key {
+                metering::record_write(store, &table, key, &written, 1, admitted);
             }
             consumption = consumption.plus(Consumption::of_write(&table, &written));
+            if item_collections::are_asked_for(metrics) {
+                done.push((name, Arc::clone(&table), written));
+            }
         }
         capacities.push((name, consumption));
     }
     let mut out = String::from("{\"UnprocessedItems\":{");
-    if let Some(items) = items.filter(|_| !locked.is_empty()) {
-        write_unprocessed(&mut out, read_tables(items)?, &locked);
+    if let Some(items) = items.filter(|_| !left.is_empty()) {
+        write_unprocessed(&mut out, read_tables(items)?, &left);
     }
     out.push('}');
     CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
+    let done = done.iter().map(|(name, table, written)| (*name, &**table, written));
+    item_collections::write_map_member(&mut out, done);
     out.push('}');
     Ok(out)
 }
 
-/// Hands back the requests of these numbers, counted from 1: a transaction that is under way has
-/// their items.
-fn write_unprocessed(out: &mut String, tables: Vec<TableWrites<'_>>, locked: &BTreeSet<usize>) {
+/// What throughput lets through of a batch.
+struct Admission<'j> {
+    commands: Vec<Command>,
+    /// Each table, and the commands on it: their numbers, counted from 1, and what was taken.
+    tables: Vec<(&'j str, Arc<Table>, Vec<(usize, Admitted)>)>,
+    /// The numbers of the others.
+    left: BTreeSet<usize>,
+}
+
+/// Takes out what is beyond the throughput of its table; when that is everything, the batch is
+/// refused.
+fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
+    let mut admission = Admission {
+        commands: Vec::with_capacity(plan.commands.len()),
+        tables: Vec::with_capacity(plan.tables.len()),
+        left: BTreeSet::new(),
+    };
+    let mut refusal = None;
+    let mut commands = (1..).zip(plan.commands);
+    for (name, table, count) in plan.tables {
+        let mut admitted = Vec::with_capacity(count);
+        for (number, command) in commands.by_ref().take(count) {
+            let Command::Write(write) = &command else { continue };
+            match metering::admit_write(store, &table, write, 1) {
+                Ok(taken) => {
+                    admitted.push((number, taken));
+                    admission.commands.push(command);
+                }
+                Err(error) => {
+                    refusal = Some(error);
+                    admission.left.insert(number);
+                }
+            }
+        }
+        admission.tables.push((name, table, admitted));
+    }
+    match refusal {
+        Some(error) if admission.commands.is_empty() => Err(error),
+        _ => Ok(admission),
+    }
+}
+
+/// Hands back the requests of these numbers, counted from 1: they are beyond the throughput of their
+/// table, or a transaction that is under way has their items.
+fn write_unprocessed(out: &mut String, tables: Vec<TableWrites<'_>>, left: &BTreeSet<usize>) {
     let mut number = 0;
     for TableWrites { name, requests } in tables {
         let mut separator = '[';
@@ -116,7 +167,7 @@ fn write_unprocessed(out: &mut String, tables: Vec<TableWrites<'_>>, locked: &BT
                 Request::Delete(Ok(key)) => ("DeleteRequest", "Key", key),
                 _ => continue,
             };
-            if !locked.contains(&number) {
+            if !left.contains(&number) {
                 continue;
             }
             if separator == '[' {

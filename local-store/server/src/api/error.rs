@@ -10,6 +10,7 @@ use partition::{CancellationReason, ReadError};
 
 use super::answer::{item_member, text_member};
 use crate::store::Unavailable;
+use crate::traffic::{Access, Excess};
 
 /// An answer that is not a success.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,11 +18,21 @@ pub struct ApiError {
     error_type: ErrorType,
     message: String,
     item: Option<Box<Item>>,
+    throttling: Option<Box<Throttling>>,
     reasons: Vec<CancellationReason>,
 }
 
 /// An insert of an item that is there, in the service's words.
 const DUPLICATE_ITEM: &str = "Duplicate primary key exists in table";
+
+/// Which limit of what a request is beyond.
+#[derive(Clone, Debug, PartialEq)]
+struct Throttling {
+    /// Resource, operation and limit in one word, such as `TableWriteKeyRangeThroughputExceeded`.
+    reason: String,
+    /// The ARN of the table or index.
+    resource: String,
+}
 
 /// The type of an error, as the service names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +53,9 @@ enum ErrorType {
     TransactionConflict,
     TransactionInProgress,
     IdempotentParameterMismatch,
+    ItemCollectionSizeLimitExceeded,
+    ProvisionedThroughputExceeded,
+    Throttling,
     ExpiredIterator,
     TrimmedDataAccess,
     PolicyNotFound,
@@ -83,6 +97,13 @@ impl ErrorType {
             Self::IdempotentParameterMismatch => {
                 "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException"
             }
+            Self::ItemCollectionSizeLimitExceeded => {
+                "com.amazonaws.dynamodb.v20120810#ItemCollectionSizeLimitExceededException"
+            }
+            Self::ProvisionedThroughputExceeded => {
+                "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"
+            }
+            Self::Throttling => "com.amazonaws.dynamodb.v20120810#ThrottlingException",
             Self::ExpiredIterator => "com.amazonaws.dynamodb.v20120810#ExpiredIteratorException",
             Self::TrimmedDataAccess => {
                 "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException"
@@ -115,6 +136,9 @@ impl ErrorType {
             | Self::TransactionConflict
             | Self::TransactionInProgress
             | Self::IdempotentParameterMismatch
+            | Self::ItemCollectionSizeLimitExceeded
+            | Self::ProvisionedThroughputExceeded
+            | Self::Throttling
             | Self::ExpiredIterator
             | Self::TrimmedDataAccess
             | Self::PolicyNotFound
@@ -126,7 +150,13 @@ impl ErrorType {
 
 impl ApiError {
     fn new(error_type: ErrorType, message: impl Into<String>) -> Self {
-        Self { error_type, message: message.into(), item: None, reasons: Vec::new() }
+        Self {
+            error_type,
+            message: message.into(),
+            item: None,
+            throttling: None,
+            reasons: Vec::new(),
+        }
     }
 
     /// `ValidationException` with a text of its own.
@@ -300,6 +330,50 @@ impl ApiError {
         )
     }
 
+    /// `ItemCollectionSizeLimitExceededException`: the items with this partition key and their
+    /// entries in local indexes would become too large together.
+    #[must_use]
+    pub fn item_collection_too_large() -> Self {
+        Self::new(ErrorType::ItemCollectionSizeLimitExceeded, COLLECTION_TOO_LARGE)
+    }
+
+    /// `ProvisionedThroughputExceededException` or, for a table on demand, `ThrottlingException`,
+    /// with the limit and the table or index that has it.
+    #[must_use]
+    pub(crate) fn throttled(excess: &Excess, table_arn: &str) -> Self {
+        let error_type = match excess.is_provisioned {
+            true => ErrorType::ProvisionedThroughputExceeded,
+            false => ErrorType::Throttling,
+        };
+        let message = throttling_text(excess.is_provisioned, excess.index.is_some());
+        let (resource, kind) = match &excess.index {
+            Some(index) => (format!("{table_arn}/index/{index}"), "Index"),
+            None => (table_arn.to_owned(), "Table"),
+        };
+        let access = match excess.access {
+            Access::Read => "Read",
+            Access::Write => "Write",
+        };
+        let limit = if excess.is_key_range { "KeyRange" } else { "Provisioned" };
+        let reason = format!("{kind}{access}{limit}ThroughputExceeded");
+        let mut error = Self::new(error_type, message);
+        error.throttling = Some(Box::new(Throttling { reason, resource }));
+        error
+    }
+
+    /// The reason of one operation, in a transaction that this error cancels.
+    pub(crate) fn into_reason(self) -> CancellationReason {
+        match self.error_type {
+            ErrorType::ProvisionedThroughputExceeded => {
+                CancellationReason::Throttled { is_provisioned: true, text: self.message }
+            }
+            ErrorType::Throttling => {
+                CancellationReason::Throttled { is_provisioned: false, text: self.message }
+            }
+            _ => CancellationReason::Invalid(self.message),
+        }
+    }
+
     /// `IdempotentParameterMismatchException`: the token belongs to another transaction.
     #[must_use]
     pub fn token_mismatch() -> Self {
@@ -362,6 +436,9 @@ impl ApiError {
             ErrorType::ConditionalCheckFailed => Some("ConditionalCheckFailed"),
             ErrorType::DuplicateItem => Some("DuplicateItem"),
             ErrorType::TransactionConflict => Some("TransactionConflict"),
+            ErrorType::ItemCollectionSizeLimitExceeded => Some("ItemCollectionSizeLimitExceeded"),
+            ErrorType::ProvisionedThroughputExceeded => Some("ProvisionedThroughputExceeded"),
+            ErrorType::Throttling => Some("ThrottlingError"),
             _ => None,
         }
     }
@@ -407,9 +484,40 @@ impl ApiError {
             body.push_str(",\"Item\":");
             json::write_item(&mut body, item);
         }
+        if let Some(Throttling { reason, resource }) = self.throttling.as_deref() {
+            // The two types spell the member differently (AWS API reference).
+            let is_provisioned = self.error_type == ErrorType::ProvisionedThroughputExceeded;
+            body.push_str(if is_provisioned { ",\"T" } else { ",\"t" });
+            body.push_str("hrottlingReasons\":[{");
+            text_member(&mut body, "reason", reason);
+            text_member(&mut body, "resource", resource);
+            body.push_str("}]");
+        }
         write_reasons(&mut body, &self.reasons);
         body.push('}');
         super::Response { status: self.error_type.status(), body }
+    }
+}
+
+/// Source: AWS, "TransactWriteItems", reasons for cancellation.
+const COLLECTION_TOO_LARGE: &str = "Collection size exceeded.";
+
+/// What a request beyond a limit is told. Source: AWS, "Transaction conflict handling", reasons
+/// for cancellation, which are in the same words.
+fn throttling_text(is_provisioned: bool, is_index: bool) -> &'static str {
+    match (is_provisioned, is_index) {
+        (true, false) => {
+            "The level of configured provisioned throughput for the table was exceeded. Consider increasing your provisioning level with the UpdateTable API."
+        }
+        (true, true) => {
+            "The level of configured provisioned throughput for one or more global secondary indexes of the table was exceeded. Consider increasing your provisioning level for the under-provisioned global secondary indexes with the UpdateTable API"
+        }
+        (false, false) => {
+            "Throughput exceeds the current capacity of your table or index. DynamoDB is automatically scaling your table or index so please try again shortly. If exceptions persist, check if you have a hot key: https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html"
+        }
+        (false, true) => {
+            "Throughput exceeds the current capacity for one or more global secondary indexes. DynamoDB is automatically scaling your index so please try again shortly."
+        }
     }
 }
 
@@ -421,6 +529,11 @@ fn reason_code(reason: &CancellationReason) -> &'static str {
         CancellationReason::Invalid(_) => "ValidationError",
         CancellationReason::DuplicateItem => "DuplicateItem",
         CancellationReason::Conflict => "TransactionConflict",
+        CancellationReason::Throttled { is_provisioned: true, .. } => {
+            "ProvisionedThroughputExceeded"
+        }
+        CancellationReason::Throttled { is_provisioned: false, .. } => "ThrottlingError",
+        CancellationReason::ItemCollectionTooLarge => "ItemCollectionSizeLimitExceeded",
     }
 }
 
@@ -437,7 +550,12 @@ fn write_reasons(body: &mut String, reasons: &[CancellationReason]) {
                     item_member(body, "Item", item);
                 }
             }
-            CancellationReason::Invalid(text) => text_member(body, "Message", text),
+            CancellationReason::ItemCollectionTooLarge => {
+                text_member(body, "Message", COLLECTION_TOO_LARGE);
+            }
+            CancellationReason::Invalid(text) | CancellationReason::Throttled { text, .. } => {
+                text_member(body, "Message", text);
+            }
             CancellationReason::DuplicateItem => text_member(body, "Message", DUPLICATE_ITEM),
             CancellationReason::Conflict => {
                 text_member(body, "Message", "Transaction is ongoing for the item");

@@ -16,8 +16,8 @@ use super::metering;
 use super::parameters::Parameters;
 use super::statements::{StatementParameters, StatementWrite, only_key_of};
 use super::tables;
-use super::transact_get_items::read_together;
-use super::transact_write_items::{DUPLICATES, transacted};
+use super::transact_get_items::{admit_together, read_together};
+use super::transact_write_items::{DUPLICATES, admit, transacted};
 use crate::store::Store;
 use crate::store::transactions::Wanted;
 
@@ -102,19 +102,20 @@ async fn answer_reads(
         planned.push((table, key));
     }
     let wanted: Vec<Wanted<'_>> = planned.iter().map(|(table, key)| (table, key)).collect();
+    let admitted = admit_together(store, &wanted)?;
     let all = read_together(store, &wanted).await?;
     let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
     let mut out = String::from("{");
     begin_member(&mut out, "Responses");
     out.push('[');
-    for (position, ((select, (table, key)), found)) in
-        reads.iter().zip(&planned).zip(all).enumerate()
+    for (position, (((select, (table, key)), found), admitted)) in
+        reads.iter().zip(&planned).zip(all).zip(admitted).enumerate()
     {
         let size = found.as_ref().map_or(0, Item::size);
         bytes += size;
         let cost = Capacity::of_read(size, true);
         // A transaction costs twice as much as its reads alone.
-        metering::record_read(store, table, &key.partition, cost.plus(cost));
+        metering::record_read(store, table, &key.partition, cost.plus(cost), admitted);
         consumed.push((select.table.as_str(), cost.into()));
         out.push_str(if position > 0 { ",{" } else { "{" });
         if let Some(item) = found {
@@ -158,6 +159,7 @@ async fn answer_writes(
         }
         planned.push(write);
     }
+    let admitted = admit(store, planned.iter().map(|planned| (&planned.write, &*planned.table)))?;
     let operations = planned.iter().map(|planned| planned.write.clone()).collect();
     let transaction =
         Transaction { token: token.map(|token| store.request_token(token)), operations };
@@ -165,10 +167,10 @@ async fn answer_writes(
     let reply = replies.into_iter().next().map(|reply| told_of_inserts(reply, &planned));
     let (written, repeated) = transacted(reply)?;
     if !repeated {
-        for (planned, written) in planned.iter().zip(&written) {
+        for ((planned, written), admitted) in planned.iter().zip(&written).zip(admitted) {
+            let key = &planned.write.key.partition;
             // A transaction costs twice as much as its writes alone.
-            metering::record_write(store, &planned.table, &planned.write.key.partition, written);
-            metering::record_write(store, &planned.table, &planned.write.key.partition, written);
+            metering::record_write(store, &planned.table, key, written, 2, admitted);
         }
     }
     let mut out = String::from("{");

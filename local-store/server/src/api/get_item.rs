@@ -68,6 +68,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
 
     let table = tables::find_for_items(store, table)?;
     let key = table.key_schema.key_of_parameter(&key)?;
+    let admitted = metering::admit_read(store, &table, &key, is_consistent, 1)?;
     let found = read_encoded_item(&*store.view(), &table, &key)?;
 
     let mut out = String::with_capacity(64 + 2 * found.as_ref().map_or(0, Vec::len));
@@ -77,7 +78,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
         None => 0,
     };
     let capacity = Capacity::of_read(size, is_consistent);
-    metering::record_read(store, &table, &key.partition, capacity);
+    metering::record_read(store, &table, &key.partition, capacity, admitted);
     CapacityDetail::from_parameter(capacity_detail).write_member(&mut out, &table.name, capacity);
     out.push('}');
     Ok(out)

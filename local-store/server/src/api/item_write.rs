@@ -14,8 +14,9 @@ use super::constraints::{
 };
 use super::error::ApiError;
 use super::expressions::{self, Substitutions};
+use super::item_collections;
 use super::legacy::ConditionsParameters;
-use super::metering;
+use super::metering::{self, Admitted};
 use super::parameters::Parameters;
 use crate::store::Store;
 
@@ -78,9 +79,19 @@ impl<'j> WriteParameters<'j> {
         self.return_on_failure == Some("ALL_OLD")
     }
 
-    pub(crate) fn capacity_detail(&self) -> CapacityDetail {
-        CapacityDetail::from_parameter(self.capacity)
+    pub(crate) fn capacity_detail(&self) -> AnswerDetail {
+        AnswerDetail {
+            capacity: CapacityDetail::from_parameter(self.capacity),
+            metrics: item_collections::are_asked_for(self.metrics),
+        }
     }
+}
+
+/// What an answer tells beside what was done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnswerDetail {
+    capacity: CapacityDetail,
+    metrics: bool,
 }
 
 /// Reads the only expression that a put or a delete has, or what was there before expressions.
@@ -104,10 +115,11 @@ pub(crate) async fn submit_write(
     table: &Table,
     write: Write,
 ) -> Result<Written, ApiError> {
+    let admitted = metering::admit_write(store, table, &write, 1)?;
     let partition = write.key.partition.clone();
     let replies = store.submit(vec![Command::Write(Box::new(write))]).await?;
     let reply = replies.into_iter().next();
-    record_reply(store, table, &partition, reply.as_ref());
+    record_reply(store, table, &partition, reply.as_ref(), admitted);
     written(reply)
 }
 
@@ -117,11 +129,14 @@ pub(crate) fn record_reply(
     table: &Table,
     partition: &KeyValue,
     reply: Option<&Reply>,
+    admitted: Admitted,
 ) {
     match reply {
-        Some(Reply::Written(written)) => metering::record_write(store, table, partition, written),
+        Some(Reply::Written(written)) => {
+            metering::record_write(store, table, partition, written, 1, admitted);
+        }
         Some(Reply::ConditionFailed { .. }) => {
-            metering::record_refused_write(store, table, partition);
+            metering::record_refused_write(store, table, partition, admitted);
         }
         _ => {}
     }
@@ -133,18 +148,22 @@ pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
         Some(Reply::Written(written)) => Ok(written),
         Some(Reply::ConditionFailed { item }) => Err(ApiError::condition_failed(item)),
         Some(Reply::Invalid(text) | Reply::EmptyIndexKey(text)) => Err(ApiError::validation(text)),
+        Some(Reply::ItemCollectionTooLarge) => Err(ApiError::item_collection_too_large()),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),
         Some(Reply::Conflict) => Err(ApiError::transaction_conflict()),
         Some(_) | None => Err(ApiError::defect("a write was not answered as a write")),
     }
 }
 
-/// Appends `ConsumedCapacity`, if it was asked for.
+/// Appends `ConsumedCapacity` and `ItemCollectionMetrics`, if they were asked for.
 pub(crate) fn write_capacity(
     out: &mut String,
-    detail: CapacityDetail,
+    detail: AnswerDetail,
     table: &Table,
     written: &Written,
 ) {
-    detail.write_member(out, &table.name, Consumption::of_write(table, written));
+    detail.capacity.write_member(out, &table.name, Consumption::of_write(table, written));
+    if detail.metrics {
+        item_collections::write_member(out, table, written);
+    }
 }

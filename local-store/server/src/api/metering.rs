@@ -1,55 +1,226 @@
-//! Tells the traffic counters what a request consumed of a table's partitions.
+//! Throughput: what a request may consume before it is carried out, and what it did consume.
 //!
-//! What is consumed is computed in `capacity`; indexes have no partitions of their own.
+//! What is consumed is computed in `capacity`, what is let through in the module `traffic`. Before
+//! a request is carried out, its size is not known, or only in part: it is admitted when there is
+//! enough for what is known, and the rest is taken afterwards, as a debt if need be.
 
-use model::{Item, KeyValue, Token};
-use partition::{ItemRange, Table, Written};
+use model::{Item, KeyValue, PrimaryKey, Token};
+use partition::{
+    IndexKind, ItemRange, SecondaryIndex, Table, Write, WriteAction, Written, global_index_tokens,
+    read_item,
+};
 
 use super::capacity::Capacity;
+use super::error::ApiError;
 use super::index_choice::Source;
+use super::page::PageRequest;
+use super::tables::table_arn;
 use crate::store::Store;
-use crate::traffic::Units;
+use crate::traffic::{Access, Demand, Units};
 
-/// A read of items with one partition key.
-pub(crate) fn record_read(store: &Store, table: &Table, key: &KeyValue, capacity: Capacity) {
+/// What was taken before a request was carried out, in half units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    halves: u64,
+}
+
+/// Half units of the smallest read.
+fn least_read(is_consistent: bool) -> u64 {
+    Capacity::of_read(0, is_consistent).halves()
+}
+
+fn admit(store: &Store, table: &Table, demands: &[Demand]) -> Result<(), ApiError> {
+    store.traffic().admit(table, demands, store.now()).map_err(|excess| {
+        let arn = table_arn(store, &table.name).to_string();
+        ApiError::throttled(&excess, &arn)
+    })
+}
+
+/// Admits the read of an item; `times` is 2 in a transaction.
+pub(crate) fn admit_read(
+    store: &Store,
+    table: &Table,
+    key: &PrimaryKey,
+    is_consistent: bool,
+    times: u64,
+) -> Result<Admitted, ApiError> {
+    if !store.traffic().is_enforced() {
+        return Ok(Admitted::default());
+    }
+    let halves = least_read(is_consistent) * times;
+    let token = Some(key.token());
+    admit(store, table, &[Demand { index: None, access: Access::Read, token, halves }])?;
+    Ok(Admitted { halves })
+}
+
+/// Counts the read of an item.
+pub(crate) fn record_read(
+    store: &Store,
+    table: &Table,
+    key: &KeyValue,
+    capacity: Capacity,
+    admitted: Admitted,
+) {
+    let now = store.now();
     let units = Units { read_halves: capacity.halves(), write_halves: 0 };
-    store.traffic().record(table, key, units, store.now());
+    store.traffic().record(table, key, units, now);
+    let halves = capacity.halves().saturating_sub(admitted.halves);
+    let token = Some(Token::of(key));
+    let demand = Demand { index: None, access: Access::Read, token, halves };
+    store.traffic().charge(table, demand, now);
 }
 
-/// A write of one item.
-pub(crate) fn record_write(store: &Store, table: &Table, key: &KeyValue, written: &Written) {
-    let capacity = Capacity::of_write(written.old_bytes, written.new_bytes);
-    let units = Units { read_halves: 0, write_halves: capacity.halves() };
-    store.traffic().record(table, key, units, store.now());
+/// Admits a write; `times` is 2 in a transaction. A global index that has no capacity left holds
+/// up the writes of its table that would change it.
+pub(crate) fn admit_write(
+    store: &Store,
+    table: &Table,
+    write: &Write,
+    times: u64,
+) -> Result<Admitted, ApiError> {
+    if !store.traffic().is_enforced() {
+        return Ok(Admitted::default());
+    }
+    let new = match &write.action {
+        WriteAction::Put(item) => Some(item),
+        WriteAction::Delete | WriteAction::Update(_) | WriteAction::Check => None,
+    };
+    let known = Capacity::of_write(0, new.map_or(0, Item::size));
+    let halves = known.halves() * times;
+    let token = Some(write.key.token());
+    let mut demands = vec![Demand { index: None, access: Access::Write, token, halves }];
+    if table.indexes_of(IndexKind::Global).next().is_some() {
+        let old = read_item(&*store.view(), table, &write.key)?;
+        for item in old.iter().chain(new) {
+            for (index, token) in global_index_tokens(table, &write.key, item) {
+                // Whether the entry changes is not known yet: nothing is taken for it.
+                let demand = Demand {
+                    index: Some(index),
+                    access: Access::Write,
+                    token: Some(token),
+                    halves: 0,
+                };
+                demands.push(demand);
+            }
+        }
+    }
+    admit(store, table, &demands)?;
+    Ok(Admitted { halves })
 }
 
-/// A write whose condition failed: one unit, as if the item were small.
-pub(crate) fn record_refused_write(store: &Store, table: &Table, key: &KeyValue) {
-    record_write(store, table, key, &Written::default());
+/// Counts a write of one item, with the entries of indexes that it changed.
+pub(crate) fn record_write(
+    store: &Store,
+    table: &Table,
+    key: &KeyValue,
+    written: &Written,
+    times: u64,
+    admitted: Admitted,
+) {
+    let now = store.now();
+    let mut halves = Capacity::of_write(written.old_bytes, written.new_bytes).halves() * times;
+    for write in &written.index_writes {
+        let consumed = Capacity::of_write(write.old_bytes, write.new_bytes).halves() * times;
+        match table.indexes.iter().find(|index| index.number == write.index) {
+            Some(index) if index.definition.kind == IndexKind::Global => {
+                let (index, token) = (Some(write.index), Some(write.token));
+                let demand = Demand { index, access: Access::Write, token, halves: consumed };
+                store.traffic().charge(table, demand, now);
+            }
+            // A local index lives in the partitions of its table.
+            Some(_) => halves += consumed,
+            None => {}
+        }
+    }
+    store.traffic().record(table, key, Units { read_halves: 0, write_halves: halves }, now);
+    let halves = halves.saturating_sub(admitted.halves);
+    let token = Some(Token::of(key));
+    let demand = Demand { index: None, access: Access::Write, token, halves };
+    store.traffic().charge(table, demand, now);
 }
 
-/// A page of a Query or a Scan that came to `last`; `None` when it found nothing.
+/// Counts a write whose condition failed: one unit, as if the item were small.
+pub(crate) fn record_refused_write(
+    store: &Store,
+    table: &Table,
+    key: &KeyValue,
+    admitted: Admitted,
+) {
+    record_write(store, table, key, &Written::default(), 1, admitted);
+}
+
+/// The index whose own capacity a page consumes: only a global one has any.
+fn own_index<'t>(source: Source<'t>) -> Option<&'t SecondaryIndex> {
+    source.index.filter(|index| index.definition.kind == IndexKind::Global)
+}
+
+/// Where an item stands on the ring that a page reads along.
+fn token_in(source: Source<'_>, item: &Item) -> Option<Token> {
+    match source.index {
+        None => source.table.key_schema.key_of_item(item).ok().map(|key| key.token()),
+        Some(index) => {
+            let schema = &index.definition.key_schema;
+            schema.values_of_item(item).ok().map(|values| values.token())
+        }
+    }
+}
+
+/// Admits a page of a Query or a Scan.
+pub(crate) fn admit_page(store: &Store, request: &PageRequest<'_>) -> Result<Admitted, ApiError> {
+    if !store.traffic().is_enforced() {
+        return Ok(Admitted::default());
+    }
+    let token = match (&request.range, &request.start_after) {
+        (ItemRange::Collection { partition, .. }, _) => Token::of(partition),
+        (ItemRange::Entries(entries), _) => Token::of_parts(&entries.partition),
+        (ItemRange::Tokens(_), Some(place)) => place.index.token(),
+        (ItemRange::Tokens(tokens), None) => tokens.first,
+    };
+    let halves = least_read(request.is_consistent);
+    let index = own_index(request.source).map(|index| index.number);
+    let demand = Demand { index, access: Access::Read, token: Some(token), halves };
+    admit(store, request.source.table, &[demand])?;
+    Ok(Admitted { halves })
+}
+
+/// Counts a page of a Query or a Scan that came to `last`; `None` when it found nothing.
 pub(crate) fn record_page(
     store: &Store,
-    source: Source<'_>,
-    range: &ItemRange,
+    request: &PageRequest<'_>,
     last: Option<&Item>,
     capacity: Capacity,
+    admitted: Admitted,
 ) {
-    if source.index.is_some() {
-        return;
-    }
-    match range {
-        ItemRange::Collection { partition, .. } => {
-            record_read(store, source.table, partition, capacity);
-        }
-        // Only an index has these.
-        ItemRange::Entries(_) => {}
+    let (source, range) = (request.source, &request.range);
+    let (table, now) = (source.table, store.now());
+    let reached = match range {
+        ItemRange::Collection { partition, .. } => Token::of(partition),
+        ItemRange::Entries(entries) => Token::of_parts(&entries.partition),
         ItemRange::Tokens(tokens) => {
-            let last = last.and_then(|item| source.table.key_schema.key_of_item(item).ok());
-            let reached = last.map_or(tokens.first, |key| Token::of(&key.partition));
+            last.and_then(|item| token_in(source, item)).unwrap_or(tokens.first)
+        }
+    };
+    let index = own_index(source).map(|index| index.number);
+    match range {
+        _ if index.is_some() => {}
+        ItemRange::Collection { partition, .. } => {
+            let units = Units { read_halves: capacity.halves(), write_halves: 0 };
+            store.traffic().record(table, partition, units, now);
+        }
+        // A local index, which lives in the partitions of its table and has its partition key.
+        ItemRange::Entries(entries) => {
+            let units = Units { read_halves: capacity.halves(), write_halves: 0 };
+            if let Some(partition) = entries.partition.first() {
+                store.traffic().record(table, partition, units, now);
+            }
+        }
+        ItemRange::Tokens(tokens) => {
             let span = (tokens.first.min(reached), reached);
-            store.traffic().record_scan(source.table, span, capacity.halves(), store.now());
+            store.traffic().record_scan(table, span, capacity.halves(), now);
         }
     }
+    // A page is charged where it ends: a debt there holds up the page that goes on from it.
+    let halves = capacity.halves().saturating_sub(admitted.halves);
+    let demand = Demand { index, access: Access::Read, token: Some(reached), halves };
+    store.traffic().charge(table, demand, now);
 }

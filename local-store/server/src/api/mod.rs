@@ -30,6 +30,7 @@ mod get_shard_iterator;
 mod index_choice;
 mod index_parameters;
 mod index_updates;
+mod item_collections;
 mod item_write;
 mod key_elements;
 mod legacy;

@@ -18,7 +18,7 @@ use super::error::ApiError;
 use super::expressions::Substitutions;
 use super::index_choice::Source;
 use super::legacy::AttributesToGet;
-use super::metering;
+use super::metering::{self, Admitted};
 use super::parameters::{Checked, Parameters};
 use crate::store::Store;
 
@@ -183,6 +183,7 @@ pub(crate) fn answer_page(
     view: &dyn View,
     request: &PageRequest<'_>,
 ) -> Result<String, ApiError> {
+    let admitted = metering::admit_page(store, request)?;
     let mut out = String::with_capacity(ANSWER_BYTES_EXPECTED);
     out.push('{');
     if !request.counts_only {
@@ -197,7 +198,7 @@ pub(crate) fn answer_page(
     number_member(&mut out, "Count", progress.count);
     number_member(&mut out, "ScannedCount", u64::try_from(progress.scanned).unwrap_or(u64::MAX));
     let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
-    let last = last_of_page(store, request, &progress, capacity)?;
+    let last = last_of_page(store, request, &progress, capacity, admitted)?;
     if let Some(last) = last {
         item_member(&mut out, "LastEvaluatedKey", &last);
     }
@@ -214,6 +215,7 @@ pub(crate) fn answer_statement_page(
     request: &PageRequest<'_>,
     token: impl FnOnce(&Item) -> String,
 ) -> Result<String, ApiError> {
+    let admitted = metering::admit_page(store, request)?;
     let mut out = String::with_capacity(ANSWER_BYTES_EXPECTED);
     out.push('{');
     begin_member(&mut out, "Items");
@@ -222,7 +224,7 @@ pub(crate) fn answer_statement_page(
     read_page(view, request, &mut progress, &mut out)?;
     out.push(']');
     let capacity = Capacity::of_read(progress.bytes, request.is_consistent);
-    let last = last_of_page(store, request, &progress, capacity)?;
+    let last = last_of_page(store, request, &progress, capacity, admitted)?;
     if let Some(last) = last {
         text_member(&mut out, "NextToken", &token(&last));
         item_member(&mut out, "LastEvaluatedKey", &last);
@@ -239,10 +241,11 @@ fn last_of_page(
     request: &PageRequest<'_>,
     progress: &Progress,
     capacity: Capacity,
+    admitted: Admitted,
 ) -> Result<Option<Item>, ReadError> {
     let is_scan = matches!(request.range, ItemRange::Tokens(_));
     let last = if progress.is_cut || is_scan { progress.last_item()? } else { None };
-    metering::record_page(store, request.source, &request.range, last.as_ref(), capacity);
+    metering::record_page(store, request, last.as_ref(), capacity, admitted);
     Ok(last.filter(|_| progress.is_cut).map(|last| request.source.key_attributes(last)))
 }
 

@@ -5,7 +5,8 @@
 //! that it is answered with. `UPDATE=1 cargo test -p server api` writes the answers anew.
 //!
 //! A request is an operation's name and its JSON, or one of `raw <target> <body>`, `freeze`,
-//! `advance <milliseconds>` and `tick`. In a request, `${a*5}` stands for `aaaaa`, and `${Name}`
+//! `advance <milliseconds>`, `enforce` (throughput),
+//! `limit-collections <bytes>` and `tick`. In a request, `${a*5}` stands for `aaaaa`, and `${Name}`
 //! for the string that the last answer with a member of that name had there first. In an answer,
 //! what differs from run to run is numbered in the order of its appearance (`SHARD-1`), times are
 //! 0, and 40 or more equal characters are written as in a request.
@@ -84,6 +85,16 @@ impl Player {
             "advance" => {
                 self.store.clock().advance(rest.trim().parse().unwrap());
                 return "advanced".to_owned();
+            }
+            "enforce" => {
+                self.store.traffic().set_throughput(crate::traffic::Throughput::Enforce);
+                return "enforced".to_owned();
+            }
+            "limit-collections" => {
+                let bytes_max = rest.trim().parse().unwrap();
+                let limit = partition::Command::LimitItemCollections { bytes_max };
+                self.store.submit(vec![limit]).await.unwrap();
+                return "limited".to_owned();
             }
             "tick" => {
                 ticks::tick(&self.store).await.unwrap();

@@ -16,7 +16,7 @@ use super::capacity::{Capacity, CapacityDetail, TransactionUnits};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
-use super::metering;
+use super::metering::{self, Admitted};
 use super::parameters::{Checked, Parameters};
 use super::tables;
 use super::transact_write_items::{
@@ -66,15 +66,17 @@ pub(super) async fn transact_get_items(
 
     let reads = plan(store, gets.into_iter().flatten().collect())?;
     let wanted: Vec<Wanted<'_>> = reads.iter().map(|read| (&read.table, &read.key)).collect();
+    let admitted = admit_together(store, &wanted)?;
     let found = read_together(store, &wanted).await?;
     let (mut bytes, mut consumed) = (0, Vec::with_capacity(reads.len()));
     let mut out = String::from("{\"Responses\":[");
-    for (position, (read, found)) in reads.iter().zip(found).enumerate() {
+    for (position, ((read, found), admitted)) in reads.iter().zip(found).zip(admitted).enumerate() {
         out.push_str(if position > 0 { ",{" } else { "{" });
         let size = found.as_ref().map_or(0, Item::size);
         bytes += size;
         let capacity = Capacity::of_read(size, true);
-        metering::record_read(store, &read.table, &read.key.partition, capacity.plus(capacity));
+        let twice = capacity.plus(capacity);
+        metering::record_read(store, &read.table, &read.key.partition, twice, admitted);
         consumed.push((read.name, capacity.into()));
         match (found, &read.projection) {
             (Some(item), Some(projection)) => {
@@ -98,6 +100,29 @@ pub(super) async fn transact_get_items(
     );
     out.push('}');
     Ok(out)
+}
+
+/// Admits the reads of a transaction, which cost twice as much as alone: one that is beyond the
+/// throughput of its table cancels all.
+pub(crate) fn admit_together(
+    store: &Store,
+    wanted: &[Wanted<'_>],
+) -> Result<Vec<Admitted>, ApiError> {
+    let mut admitted = Vec::with_capacity(wanted.len());
+    let mut reasons = Vec::with_capacity(wanted.len());
+    for (table, key) in wanted {
+        match metering::admit_read(store, table, key, true, 2) {
+            Ok(taken) => {
+                admitted.push(taken);
+                reasons.push(CancellationReason::None);
+            }
+            Err(error) => reasons.push(error.into_reason()),
+        }
+    }
+    if admitted.len() < reasons.len() {
+        return Err(ApiError::transaction_cancelled(reasons));
+    }
+    Ok(admitted)
 }
 
 /// The items as they were at one moment.

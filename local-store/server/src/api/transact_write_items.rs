@@ -21,7 +21,8 @@ use super::constraints::{
 };
 use super::error::ApiError;
 use super::expressions::{Substitutions, check_combination};
-use super::metering;
+use super::item_collections;
+use super::metering::{self, Admitted};
 use super::parameters::{Checked, Parameters};
 use super::put_item::check_size;
 use super::tables;
@@ -111,16 +112,17 @@ pub(super) async fn transact_write_items(
     let Plan { writes, tables } = plan(store, checked)?;
     let partitions: Vec<KeyValue> =
         writes.iter().map(|write| write.key.partition.clone()).collect();
+    let admitted = admit(store, writes.iter().zip(tables.iter().map(|(_, table)| &**table)))?;
     let transaction =
         Transaction { token: token.map(|token| store.request_token(token)), operations: writes };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;
     let (writes, repeated) = transacted(replies.into_iter().next())?;
 
     if !repeated {
-        for ((key, (_, table)), written) in partitions.iter().zip(&tables).zip(&writes) {
+        let done = partitions.iter().zip(&tables).zip(&writes).zip(admitted);
+        for (((key, (_, table)), written), admitted) in done {
             // A transaction costs twice as much as its writes alone.
-            metering::record_write(store, table, key, written);
-            metering::record_write(store, table, key, written);
+            metering::record_write(store, table, key, written, 2, admitted);
         }
     }
     let mut out = String::from("{");
@@ -138,8 +140,34 @@ pub(super) async fn transact_write_items(
         units,
         consumed.collect(),
     );
+    if item_collections::are_asked_for(metrics) {
+        let done = tables.iter().zip(&writes);
+        let done = done.map(|((name, table), written)| (*name, &**table, written));
+        item_collections::write_map_member(&mut out, done);
+    }
     out.push('}');
     Ok(out)
+}
+
+/// One operation beyond the throughput of its table cancels the transaction.
+pub(crate) fn admit<'w>(
+    store: &Store,
+    writes: impl Iterator<Item = (&'w Write, &'w Table)>,
+) -> Result<Vec<Admitted>, ApiError> {
+    let (mut admitted, mut reasons) = (Vec::new(), Vec::new());
+    for (write, table) in writes {
+        match metering::admit_write(store, table, write, 2) {
+            Ok(taken) => {
+                admitted.push(taken);
+                reasons.push(CancellationReason::None);
+            }
+            Err(error) => reasons.push(error.into_reason()),
+        }
+    }
+    if admitted.len() < reasons.len() {
+        return Err(ApiError::transaction_cancelled(reasons));
+    }
+    Ok(admitted)
 }
 
 /// A list of 1 to 100 operations.

@@ -67,7 +67,7 @@ impl Store {
             account: "000000000000".to_owned(),
             lock: None,
         };
-        let store = Self { shared: Arc::new(shared), pinned: None };
+        let store = Self { shared: Arc::new(shared), pinned: None, owner: None };
         store.start_couriers();
         store
     }

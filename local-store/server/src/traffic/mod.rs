@@ -2,12 +2,16 @@
 //!
 //! It is counted here, in the process that answers the requests, and nowhere stored: the log only
 //! gets the decision to split. After a restart the counting begins anew. What the numbers are
-//! counted with is in `heat` and `top_keys`, which are pure.
+//! counted with is in `heat` and `top_keys`, which are pure; what is let through when throughput is
+//! enforced is in `limiter` and `bucket`, which are pure, too.
 
+mod bucket;
 mod heat;
+mod limiter;
 mod top_keys;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::limits::{PARTITION_BYTES_MAX, PARTITION_READ_UNITS, PARTITION_WRITE_UNITS};
@@ -15,6 +19,8 @@ use model::{EpochMillis, KeyValue, Token};
 use partition::{Catalogue, PartitionNumber, SplitPoint, Table, TableId};
 
 use self::heat::Heat;
+use self::limiter::Limiter;
+pub(crate) use self::limiter::{Access, Demand, Excess};
 use self::top_keys::HotKeys;
 
 /// From when on a partition is split.
@@ -44,6 +50,16 @@ impl Default for SplitLimits {
     }
 }
 
+/// What becomes of requests beyond the throughput of their table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Throughput {
+    /// It is counted and shown, and limits nothing
+    #[default]
+    Count,
+    /// Requests are throttled as DynamoDB throttles them
+    Enforce,
+}
+
 /// Capacity units, in halves: an eventually consistent read costs half a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Units {
@@ -71,6 +87,7 @@ pub(crate) struct HotKey {
 #[derive(Debug, Default)]
 pub struct Traffic {
     state: Mutex<State>,
+    is_enforced: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +101,7 @@ struct TableTraffic {
     partitions: BTreeMap<PartitionNumber, Heat>,
     reads: HotKeys,
     writes: HotKeys,
+    limiter: Limiter,
 }
 
 impl Traffic {
@@ -96,6 +114,44 @@ impl Traffic {
     #[must_use]
     pub fn limits(&self) -> SplitLimits {
         self.lock().limits
+    }
+
+    /// Changes what becomes of requests beyond the throughput of their table.
+    pub fn set_throughput(&self, throughput: Throughput) {
+        self.is_enforced.store(throughput == Throughput::Enforce, Ordering::Relaxed);
+    }
+
+    /// Whether requests are throttled.
+    pub(crate) fn is_enforced(&self) -> bool {
+        self.is_enforced.load(Ordering::Relaxed)
+    }
+
+    /// Takes what a request is known to need before it is carried out, or says which limit it is
+    /// beyond and takes nothing.
+    pub(crate) fn admit(
+        &self,
+        table: &Table,
+        demands: &[Demand],
+        now: EpochMillis,
+    ) -> Result<(), Excess> {
+        if !self.is_enforced() {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        let limits = state.limits;
+        let traffic = state.tables.entry(table.id).or_default();
+        traffic.limiter.admit(table, demands, &limits, now)
+    }
+
+    /// Takes what a request consumed beyond what it was admitted with.
+    pub(crate) fn charge(&self, table: &Table, demand: Demand, now: EpochMillis) {
+        if demand.halves == 0 || !self.is_enforced() {
+            return;
+        }
+        let mut state = self.lock();
+        let limits = state.limits;
+        let traffic = state.tables.entry(table.id).or_default();
+        traffic.limiter.take(table, &demand, &limits, now);
     }
 
     /// Counts what a request consumed for items with one partition key.
@@ -199,6 +255,7 @@ fn forget_gone(tables: &mut BTreeMap<TableId, TableTraffic>, catalogue: &Catalog
     tables.retain(|id, traffic| match catalogue.get(*id) {
         Some(table) => {
             traffic.partitions.retain(|number, _| table.find_partition(*number).is_some());
+            traffic.limiter.forget_gone(table);
             true
         }
         None => false,

@@ -159,7 +159,9 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
                 CancellationReason::None
                 | CancellationReason::ConditionFailed { .. }
                 | CancellationReason::DuplicateItem
-                | CancellationReason::Conflict => None,
+                | CancellationReason::Conflict
+                | CancellationReason::ItemCollectionTooLarge
+                | CancellationReason::Throttled { .. } => None,
             });
             invalid.map_or(Ok(Answer::Cancelled), |text| Err(Failure::Defect(text)))
         }

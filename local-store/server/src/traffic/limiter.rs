@@ -1,0 +1,187 @@
+//! What the throughput of one table and of its global indexes lets through.
+//!
+//! A provisioned table or index has a bucket for its setting, which keeps what was not used for
+//! 300 seconds; every partition has one for 1,000 write and 3,000 read units, which keeps a
+//! second's worth. A request must find enough in both. Pure: time is handed in.
+//! Source: AWS, "DynamoDB burst and adaptive capacity", "Best practices for designing and using
+//! partition keys effectively".
+
+use std::collections::BTreeMap;
+
+use model::{EpochMillis, Token};
+use partition::{Billing, IndexNumber, PartitionNumber, SecondaryIndex, Table, partition_count};
+
+use super::SplitLimits;
+use super::bucket::{Bucket, Rate};
+
+/// Unused capacity of a provisioned table or index is kept so long.
+const BURST_SECONDS: u64 = 300;
+/// The limit of a partition is hard: it keeps what makes it independent of the millisecond.
+const PARTITION_BURST_SECONDS: u64 = 1;
+
+/// Reading or writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// What is asked of a table or of a global index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// The index, or the table itself.
+    pub(crate) index: Option<IndexNumber>,
+    pub(crate) access: Access,
+    /// Where on the ring; `None` when it is not known.
+    pub(crate) token: Option<Token>,
+    pub(crate) halves: u64,
+}
+
+/// Which limit a demand is beyond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Excess {
+    /// The name of the index, or `None` for the table itself.
+    pub(crate) index: Option<String>,
+    pub(crate) access: Access,
+    /// The limit of one partition, not the setting of the table or index.
+    pub(crate) is_key_range: bool,
+    pub(crate) is_provisioned: bool,
+}
+
+/// A part of a ring with a limit of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Range {
+    Partition(PartitionNumber),
+    /// Indexes have no partitions here: their limit is one for equal parts of their ring, as many
+    /// as a new table of this throughput would have.
+    Part(u64),
+}
+
+/// The buckets of one table.
+#[derive(Debug, Default)]
+pub(super) struct Limiter {
+    settings: BTreeMap<(Option<IndexNumber>, Access), Bucket>,
+    ranges: BTreeMap<(Option<IndexNumber>, Access, Range), Bucket>,
+}
+
+impl Limiter {
+    /// Takes what all demands need, or says which limit they are beyond and takes nothing.
+    pub(super) fn admit(
+        &mut self,
+        table: &Table,
+        demands: &[Demand],
+        limits: &SplitLimits,
+        now: EpochMillis,
+    ) -> Result<(), Excess> {
+        for demand in demands {
+            let excess = |is_key_range| Excess {
+                index: index_of(table, demand.index).map(|index| index.definition.name.clone()),
+                access: demand.access,
+                is_key_range,
+                is_provisioned: setting(table, demand.index, demand.access).is_some(),
+            };
+            if self.setting(table, demand, now).is_some_and(|bucket| !bucket.has(demand.halves)) {
+                return Err(excess(false));
+            }
+            let range = self.range(table, demand, limits, now);
+            if range.is_some_and(|bucket| !bucket.has(demand.halves)) {
+                return Err(excess(true));
+            }
+        }
+        demands.iter().for_each(|demand| self.take(table, demand, limits, now));
+        Ok(())
+    }
+
+    /// Takes what was consumed, whether it is there or not.
+    pub(super) fn take(
+        &mut self,
+        table: &Table,
+        demand: &Demand,
+        limits: &SplitLimits,
+        now: EpochMillis,
+    ) {
+        if let Some(bucket) = self.setting(table, demand, now) {
+            bucket.take(demand.halves);
+        }
+        if let Some(bucket) = self.range(table, demand, limits, now) {
+            bucket.take(demand.halves);
+        }
+    }
+
+    /// Drops the buckets of partitions and indexes that are not there any more.
+    pub(super) fn forget_gone(&mut self, table: &Table) {
+        let is_there =
+            |index: &Option<IndexNumber>| index.is_none() || index_of(table, *index).is_some();
+        self.settings.retain(|(index, _), _| is_there(index));
+        self.ranges.retain(|(index, _, range), _| match range {
+            Range::Partition(number) => table.find_partition(*number).is_some(),
+            Range::Part(_) => is_there(index),
+        });
+    }
+
+    fn setting(&mut self, table: &Table, demand: &Demand, now: EpochMillis) -> Option<&mut Bucket> {
+        let units_per_second = setting(table, demand.index, demand.access)?;
+        let rate = Rate { units_per_second, burst_seconds: BURST_SECONDS };
+        let bucket = self.settings.entry((demand.index, demand.access));
+        let bucket = bucket.or_insert_with(|| Bucket::full(rate, now));
+        bucket.refill(rate, now);
+        Some(bucket)
+    }
+
+    fn range(
+        &mut self,
+        table: &Table,
+        demand: &Demand,
+        limits: &SplitLimits,
+        now: EpochMillis,
+    ) -> Option<&mut Bucket> {
+        let token = demand.token?;
+        let range = match demand.index {
+            None => {
+                let partition = table.partitions.get(table.partition_of(token))?;
+                Range::Partition(partition.number)
+            }
+            Some(_) => {
+                let billing = index_billing(table, demand.index);
+                let parts = u128::from(partition_count(billing, 0));
+                let part = (u128::from(token.0) * parts) >> 64;
+                Range::Part(u64::try_from(part).unwrap_or(0))
+            }
+        };
+        let units_per_second = match demand.access {
+            Access::Read => limits.read_units,
+            Access::Write => limits.write_units,
+        };
+        let rate = Rate { units_per_second, burst_seconds: PARTITION_BURST_SECONDS };
+        let bucket = self.ranges.entry((demand.index, demand.access, range));
+        let bucket = bucket.or_insert_with(|| Bucket::full(rate, now));
+        bucket.refill(rate, now);
+        Some(bucket)
+    }
+}
+
+fn index_of(table: &Table, index: Option<IndexNumber>) -> Option<&SecondaryIndex> {
+    table.indexes.iter().find(|known| Some(known.number) == index)
+}
+
+fn index_billing(table: &Table, index: Option<IndexNumber>) -> Billing {
+    match (table.billing, index_of(table, index).and_then(|index| index.definition.throughput)) {
+        (Billing::Provisioned { .. }, Some((read_units, write_units))) => {
+            Billing::Provisioned { read_units, write_units }
+        }
+        (billing, _) => billing,
+    }
+}
+
+/// The units per second that a table or index is provisioned with; `None` when it is on demand.
+fn setting(table: &Table, index: Option<IndexNumber>, access: Access) -> Option<u64> {
+    let billing = match index {
+        None => table.billing,
+        Some(_) => index_billing(table, index),
+    };
+    match (billing, access) {
+        (Billing::OnDemand, _) => None,
+        (Billing::Provisioned { read_units, .. }, Access::Read) => Some(read_units),
+        (Billing::Provisioned { write_units, .. }, Access::Write) => Some(write_units),
+    }
+}
