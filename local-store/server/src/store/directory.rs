@@ -42,7 +42,7 @@ pub(crate) struct Identity {
     pub(crate) cluster: String,
     /// The node, with its incarnation.
     pub(crate) node: NodeId,
-    /// Arcs of the cluster's ring. Directories of older programs have one and do not say so.
+    /// Arcs of the cluster's ring. Directories of the first programs had one and did not say so.
     #[serde(default = "one_arc")]
     pub(crate) arcs: u32,
 }
@@ -51,10 +51,11 @@ fn one_arc() -> u32 {
     1
 }
 
-/// The format of a directory with one arc, which older programs read, too.
-const FORMAT_ONE_ARC: u32 = 1;
+/// The format of a directory with one arc. Formats 1 and 2 stored indexes with one key attribute, and
+/// writes without their item collections.
+const FORMAT_ONE_ARC: u32 = 3;
 /// The format of a directory with several arcs.
-const FORMAT_ARCS: u32 = 2;
+const FORMAT_ARCS: u32 = 4;
 
 impl Identity {
     /// Who a new directory belongs to.
@@ -126,7 +127,7 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
     if identity.format != format_of(identity.arcs) {
         return Err(Problem::Other(format!(
             "`{}` has format {}; this program reads the formats {FORMAT_ONE_ARC} and {FORMAT_ARCS}: \
-             use the version that wrote it",
+             take what you need out of it with the version that wrote it, or choose another directory",
             directory.display(),
             identity.format
         )));
@@ -217,13 +218,16 @@ mod tests {
             write_identity(&directory, &identity).unwrap();
             assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
         }
-        // As a program wrote it that knew no arcs.
-        let before = r#"{"format":1,"cluster":"c","node":258}"#;
-        fs::write(directory.join(IDENTITY), before).unwrap();
-        let identity = Identity::new("c".to_owned(), 258, 1);
-        assert!(matches!(read_identity(&directory), Ok(Some(found)) if found == identity));
-        write_identity(&directory, &Identity { format: 9, ..identity }).unwrap();
-        assert!(matches!(read_identity(&directory), Err(Problem::Other(_))));
+        for other in [
+            // As a program wrote it that knew no arcs, and as the next ones did.
+            r#"{"format":1,"cluster":"c","node":258}"#,
+            r#"{"format":2,"cluster":"c","node":258,"arcs":3}"#,
+            r#"{"format":9,"cluster":"c","node":258,"arcs":1}"#,
+        ] {
+            fs::write(directory.join(IDENTITY), other).unwrap();
+            let Err(Problem::Other(reason)) = read_identity(&directory) else { panic!("{other}") };
+            assert!(reason.contains("reads the formats 3 and 4: take what you need"), "{reason}");
+        }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));
     }
