@@ -47,7 +47,7 @@ pub use self::types::{
     NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,
 };
 
-use self::proposer::{Proposer, Rejection};
+use self::proposer::{Proposer, Rejection, Unproposed};
 use self::reader::Reader;
 use self::status::{Role, Status};
 use self::transport::{CallError, Envelope, Request, Response, Transport};
@@ -300,18 +300,17 @@ impl Node {
     }
 
     async fn submit_inner(&self, commands: Vec<Command>) -> Result<Vec<Reply>, SubmitError> {
-        let mut leader = self.leader();
-        if leader == Some(self.inner.id) {
-            // The usual case must not pay for a copy; a leader that has just lost its place does.
-            let kept = commands.clone();
-            match self.inner.proposer.propose(commands).await {
-                Ok((_, replies)) => return Ok(replies),
-                Err(Rejection::Failed(error)) => return Err(error),
-                Err(Rejection::NotLeader(other)) => leader = other,
-            }
-            return self.submit_elsewhere(kept, leader).await;
+        let leader = self.leader();
+        if leader != Some(self.inner.id) {
+            return self.submit_elsewhere(commands, leader).await;
         }
-        self.submit_elsewhere(commands, leader).await
+        match self.inner.proposer.propose(commands).await {
+            Ok((_, replies)) => Ok(replies),
+            Err(Unproposed::Failed(error)) => Err(error),
+            Err(Unproposed::NotLeader(other, commands)) => {
+                self.submit_elsewhere(commands, other).await
+            }
+        }
     }
 
     async fn submit_elsewhere(
@@ -486,7 +485,7 @@ impl Node {
                 Ok(replies) => Response::Submitted { index, replies },
                 Err(reason) => Response::Unknown(reason),
             },
-            Err(rejection) => rejection.into(),
+            Err(unproposed) => Rejection::from(unproposed).into(),
         }
     }
 

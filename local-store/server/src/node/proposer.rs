@@ -29,14 +29,31 @@ const ENTRIES_UNDER_WAY: usize = 2;
 const PROPOSALS_MAX: usize = 4096;
 
 /// What became of a proposal: the log index of its entry, and a reply for each command.
-pub(super) type Outcome = Result<(u64, Vec<Reply>), Rejection>;
+pub(super) type Outcome = Result<(u64, Vec<Reply>), Unproposed>;
 
 /// Why a proposal has no replies.
+pub(super) enum Unproposed {
+    /// It was not proposed, as this node does not lead: here is what was to be proposed.
+    NotLeader(Option<NodeId>, Vec<Command>),
+    /// See there.
+    Failed(SubmitError),
+}
+
+/// Why a question to the leader has no answer.
 pub(super) enum Rejection {
-    /// It was not proposed, as this node does not lead.
+    /// It was not asked, as this node does not lead.
     NotLeader(Option<NodeId>),
     /// See there.
     Failed(SubmitError),
+}
+
+impl From<Unproposed> for Rejection {
+    fn from(unproposed: Unproposed) -> Self {
+        match unproposed {
+            Unproposed::NotLeader(leader, _) => Self::NotLeader(leader),
+            Unproposed::Failed(error) => Self::Failed(error),
+        }
+    }
 }
 
 /// Commands of one request, and where their replies go.
@@ -63,15 +80,15 @@ impl Proposer {
     pub(super) async fn propose(&self, commands: Vec<Command>) -> Outcome {
         let (outcome, received) = oneshot::channel();
         let stopping =
-            || Rejection::Failed(SubmitError::NotDone("the node is stopping".to_owned()));
+            || Unproposed::Failed(SubmitError::NotDone("the node is stopping".to_owned()));
         self.proposals.send(Proposal { commands, outcome }).await.map_err(|_| stopping())?;
         let unknown = "the node stopped before the outcome was known".to_owned();
-        received.await.unwrap_or(Err(Rejection::Failed(SubmitError::Unknown(unknown))))
+        received.await.unwrap_or(Err(Unproposed::Failed(SubmitError::Unknown(unknown))))
     }
 }
 
-/// Who waits for the replies of an entry: for each the number of its commands.
-type Waiters = Vec<(usize, oneshot::Sender<Outcome>)>;
+/// Who waits for the replies of an entry, each with its commands, which may be needed again.
+type Waiters = Vec<(Vec<Command>, oneshot::Sender<Outcome>)>;
 
 async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal>) {
     let under_way = Arc::new(Semaphore::new(ENTRIES_UNDER_WAY));
@@ -119,7 +136,7 @@ fn gather(
             bytes = encoder.push(command)?;
             positions += command.positions();
         }
-        waiters.push((proposal.commands.len(), proposal.outcome));
+        waiters.push((proposal.commands, proposal.outcome));
         let full = positions >= POSITIONS_PER_ENTRY
             || waiters.len() >= PROPOSALS_PER_ENTRY
             || bytes >= BYTES_PER_ENTRY;
@@ -133,20 +150,21 @@ fn distribute(result: ClientWriteResult<TypeConfig>, waiters: Waiters) {
         Ok(response) => {
             let index = response.log_id.index;
             let mut replies = response.data.0.into_iter();
-            for (count, waiter) in waiters {
+            for (commands, waiter) in waiters {
+                let own = replies.by_ref().take(commands.len()).collect();
                 // A requester that has gone away needs no reply.
-                let _ = waiter.send(Ok((index, replies.by_ref().take(count).collect())));
+                let _ = waiter.send(Ok((index, own)));
             }
         }
         Err(error) => {
-            for (_, waiter) in waiters {
-                let rejection = match &error {
+            for (commands, waiter) in waiters {
+                let unproposed = match &error {
                     ClientWriteError::ForwardToLeader(forward) => {
-                        Rejection::NotLeader(forward.leader_id)
+                        Unproposed::NotLeader(forward.leader_id, commands)
                     }
-                    other => Rejection::Failed(SubmitError::Unknown(other.to_string())),
+                    other => Unproposed::Failed(SubmitError::Unknown(other.to_string())),
                 };
-                let _ = waiter.send(Err(rejection));
+                let _ = waiter.send(Err(unproposed));
             }
         }
     }
