@@ -177,11 +177,18 @@ fn set<T: Ord>(
     let mut members = BTreeSet::new();
     for json in given {
         if !members.insert(member(json)?) {
+            let shown = || given.iter().filter_map(Json::as_str).collect::<Vec<_>>().join(", ");
             return Err(match kind {
                 "number" => value_error("Input collection contains duplicates"),
-                _ => value_error(
-                    "One or more parameter values were invalid: Input collection contains duplicates.",
-                ),
+                // Without a space, as the service has it.
+                "binary" => DecodeError::Value(format!(
+                    "One or more parameter values were invalid: Input collection [{}]of type BS contains duplicates.",
+                    shown()
+                )),
+                _ => DecodeError::Value(format!(
+                    "One or more parameter values were invalid: Input collection [{}] contains duplicates.",
+                    shown()
+                )),
             });
         }
     }
@@ -234,7 +241,7 @@ mod tests {
             ),
             (
                 r#"{"SS":["a","a"]}"#,
-                "One or more parameter values were invalid: Input collection contains duplicates.",
+                "One or more parameter values were invalid: Input collection [a, a] contains duplicates.",
             ),
             (r#"{"NS":["1","1.0"]}"#, "Input collection contains duplicates"),
             (
