@@ -1,0 +1,127 @@
+//! The entry points that the fuzz targets share: each takes any bytes and must neither panic nor
+//! go on for ever, and keeps what it promises of what it accepts.
+//!
+//! The same readers are run on stable Rust by `cargo test -p server --test store damaged`, which
+//! changes recorded requests at random.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use expression::partiql::parse_statement;
+use expression::{
+    ExpressionKind, KeyExpression, Placeholders, parse_condition, parse_projection, parse_update,
+};
+use model::{AttributeValue, Item, Number, json};
+use server::api::{Response, handle};
+use server::store::{Config, Store};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// Placeholders that texts of the corpus name.
+fn placeholders() -> Placeholders {
+    let number = |n: u64| AttributeValue::N(Number::from(n));
+    let names = ["#a", "#b"].map(|name| (name.to_owned(), name[1..].to_owned()));
+    let values = [
+        (":v".to_owned(), number(1)),
+        (":w".to_owned(), AttributeValue::S("w".to_owned())),
+        (":l".to_owned(), AttributeValue::L(vec![number(1)])),
+    ];
+    let placeholders = Placeholders::new(Some(BTreeMap::from(names)), Some(BTreeMap::from(values)));
+    placeholders.expect("the names and values are placeholders")
+}
+
+fn item() -> Item {
+    Item::new().with("a", Number::from(1u64)).with("b", "w")
+}
+
+/// Every kind of expression. What is read can be carried out on an item.
+pub fn expression(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for kind in [ExpressionKind::Condition, ExpressionKind::Filter] {
+        if let Ok(condition) = parse_condition(text, kind, &mut placeholders()) {
+            condition.evaluate(&item());
+            condition.evaluate(&Item::new());
+        }
+    }
+    if let Ok(update) = parse_update(text, &mut placeholders()) {
+        let _ = update.apply(&item());
+    }
+    if let Ok(projection) = parse_projection(text, &mut placeholders()) {
+        projection.apply(&item());
+    }
+    let _ = KeyExpression::parse(text, &mut placeholders());
+}
+
+/// DynamoDB JSON. An item that is read is written so that it is read again as the same.
+pub fn json(data: &[u8]) {
+    let _ = json::parse(data);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(item) = json::item_from_str(text) {
+        let mut written = String::new();
+        json::write_item(&mut written, &item);
+        assert_eq!(json::item_from_str(&written).expect("an item as it was written"), item);
+    }
+}
+
+/// PartiQL statements with none, one and two parameters.
+pub fn partiql(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let values = [AttributeValue::Bool(true), AttributeValue::Null];
+    for count in 0..=values.len() {
+        let _ = parse_statement(text, values.get(..count).unwrap_or_default());
+    }
+}
+
+const OPERATIONS: [&str; 12] = [
+    "PutItem",
+    "GetItem",
+    "UpdateItem",
+    "DeleteItem",
+    "Query",
+    "Scan",
+    "BatchGetItem",
+    "BatchWriteItem",
+    "TransactWriteItems",
+    "ExecuteStatement",
+    "ExecuteTransaction",
+    "CreateTable",
+];
+
+/// A store in a temporary directory, which lives as long as the process.
+struct Target {
+    runtime: Runtime,
+    store: Store,
+    _directory: TempDir,
+}
+
+fn target() -> &'static Target {
+    static TARGET: OnceLock<Target> = OnceLock::new();
+    TARGET.get_or_init(|| {
+        let runtime = Runtime::new().expect("a runtime");
+        let directory = TempDir::new().expect("a temporary directory");
+        let config = Config {
+            directory: directory.path().to_path_buf(),
+            region: "us-east-1".to_owned(),
+            account: "000000000000".to_owned(),
+            replicas: 1,
+            arcs: 1,
+        };
+        let open = Store::open(config, Box::new(|reason| panic!("{reason}")));
+        let store = runtime.block_on(open).expect("a store");
+        let create = br#"{"TableName":"votes","BillingMode":"PAY_PER_REQUEST","AttributeDefinitions":[{"AttributeName":"pk","AttributeType":"S"}],"KeySchema":[{"AttributeName":"pk","KeyType":"HASH"}]}"#;
+        let made = runtime.block_on(handle(&store, "DynamoDB_20120810.CreateTable", create));
+        assert_eq!(made.status, 200, "{}", made.body);
+        Target { runtime, store, _directory: directory }
+    })
+}
+
+/// A request: the first byte is its operation, the others are its body. Whatever it is, the
+/// answer is a success or blames the request.
+pub fn request(data: &[u8]) {
+    let Some((first, body)) = data.split_first() else { return };
+    let operation = OPERATIONS[usize::from(*first) % OPERATIONS.len()];
+    let Target { runtime, store, .. } = target();
+    let target = format!("DynamoDB_20120810.{operation}");
+    let Response { status, body } = runtime.block_on(handle(store, &target, body));
+    assert!(matches!(status, 200 | 400), "{operation}: {status} {body}");
+}
