@@ -121,10 +121,19 @@ async fn large_updates_that_come_together_are_all_made() {
     };
     let writers = (0..120).map(|n| {
         let (store, command) = (store.clone(), update(n));
-        tokio::spawn(async move { store.submit(vec![command]).await })
+        tokio::spawn(async move {
+            // On a machine that is busy for seconds an outcome may be unknown. To make the same
+            // update again changes nothing.
+            for _ in 0..20 {
+                if let Ok(replies) = store.submit(vec![command.clone()]).await {
+                    return replies;
+                }
+            }
+            Vec::new()
+        })
     });
     for writer in writers.collect::<Vec<_>>() {
-        assert!(matches!(writer.await.unwrap().unwrap()[..], [Reply::Written(_)]));
+        assert!(matches!(writer.await.unwrap()[..], [Reply::Written(_)]));
     }
     assert!((0..120).all(|n| get(&store, &format!("k{n}")).is_some()));
 }
