@@ -370,7 +370,7 @@ pub struct Written {
     /// Size of the item as it is, in bytes; 0 when it is not there.
     pub new_bytes: usize,
     /// The item collection as it is, in a table with local indexes.
-    pub collection: Option<ItemCollection>,
+    pub collection: Option<Box<ItemCollection>>,
     /// The entries of secondary indexes that it changed.
     pub index_writes: Vec<IndexWrite>,
 }

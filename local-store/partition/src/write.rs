@@ -56,7 +56,8 @@ pub(crate) fn apply_write(
     {
         Collection::None => None,
         Collection::Bytes(bytes) => {
-            Some(ItemCollection { partition: write.key.partition.clone(), bytes })
+            let partition = write.key.partition.clone();
+            Some(Box::new(ItemCollection { partition, bytes }))
         }
         Collection::TooLarge => return Ok(Reply::ItemCollectionTooLarge),
     };

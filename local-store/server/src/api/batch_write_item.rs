@@ -112,11 +112,14 @@ pub(super) async fn batch_write_item(
     Ok(out)
 }
 
+/// A table, by the name that was sent, and the commands on it that are let through: their numbers,
+/// counted from 1, and what was taken for them.
+type AdmittedWrites<'j> = (&'j str, Arc<Table>, Vec<(usize, Admitted)>);
+
 /// What throughput lets through of a batch.
 struct Admission<'j> {
     commands: Vec<Command>,
-    /// Each table, and the commands on it: their numbers, counted from 1, and what was taken.
-    tables: Vec<(&'j str, Arc<Table>, Vec<(usize, Admitted)>)>,
+    tables: Vec<AdmittedWrites<'j>>,
     /// The numbers of the others.
     left: BTreeSet<usize>,
 }
