@@ -157,10 +157,6 @@ impl Machine {
             Command::TrimStreams { table } => self.step_table(overlay, table, |overlay, table| {
                 stream::trim(overlay, table, now).map(|done| !done)
             }),
-            Command::LimitItemCollections { bytes_max } => {
-                item_collection::write_bytes_max(overlay, bytes_max)?;
-                Ok(Reply::Done { more: false })
-            }
             Command::SplitPartition { table, partition, at } => self
                 .change_table(overlay, table, |table| split::begin(table, partition, at))
                 .map(|reply| match reply {
@@ -187,7 +183,7 @@ impl Machine {
         }
     }
 
-    /// What the arcs of a ring ask of each other.
+    /// What the arcs of a ring ask of each other, and what all of them are told.
     fn apply_arc_command(
         &mut self,
         overlay: &mut Overlay<'_>,
@@ -204,6 +200,10 @@ impl Machine {
                     Arc::make_mut(&mut self.catalogue).remove(table);
                     table_key::delete(overlay, table);
                 }
+                Ok(Reply::Done { more: false })
+            }
+            Command::LimitItemCollections { bytes_max } => {
+                item_collection::write_bytes_max(overlay, bytes_max)?;
                 Ok(Reply::Done { more: false })
             }
             Command::Receive(parcel) => outbox::receive(overlay, catalogue, *parcel),

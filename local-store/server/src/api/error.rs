@@ -8,7 +8,8 @@ use model::json::{self, DecodeError};
 use model::key::KeyError;
 use partition::{CancellationReason, ReadError};
 
-use super::answer::{item_member, text_member};
+use super::answer::text_member;
+use super::cancellation::{COLLECTION_TOO_LARGE, DUPLICATE_ITEM, reason_code, write_reasons};
 use crate::store::Unavailable;
 use crate::traffic::{Access, Excess};
 
@@ -21,9 +22,6 @@ pub struct ApiError {
     throttling: Option<Box<Throttling>>,
     reasons: Vec<CancellationReason>,
 }
-
-/// An insert of an item that is there, in the service's words.
-const DUPLICATE_ITEM: &str = "Duplicate primary key exists in table";
 
 /// Which limit of what a request is beyond.
 #[derive(Clone, Debug, PartialEq)]
@@ -499,9 +497,6 @@ impl ApiError {
     }
 }
 
-/// Source: AWS, "TransactWriteItems", reasons for cancellation.
-const COLLECTION_TOO_LARGE: &str = "Collection size exceeded.";
-
 /// What a request beyond a limit is told. Source: AWS, "Transaction conflict handling", reasons
 /// for cancellation, which are in the same words.
 fn throttling_text(is_provisioned: bool, is_index: bool) -> &'static str {
@@ -518,53 +513,6 @@ fn throttling_text(is_provisioned: bool, is_index: bool) -> &'static str {
         (false, true) => {
             "Throughput exceeds the current capacity for one or more global secondary indexes. DynamoDB is automatically scaling your index so please try again shortly."
         }
-    }
-}
-
-/// How the service calls the reason of one operation.
-fn reason_code(reason: &CancellationReason) -> &'static str {
-    match reason {
-        CancellationReason::None => "None",
-        CancellationReason::ConditionFailed { .. } => "ConditionalCheckFailed",
-        CancellationReason::Invalid(_) => "ValidationError",
-        CancellationReason::DuplicateItem => "DuplicateItem",
-        CancellationReason::Conflict => "TransactionConflict",
-        CancellationReason::Throttled { is_provisioned: true, .. } => {
-            "ProvisionedThroughputExceeded"
-        }
-        CancellationReason::Throttled { is_provisioned: false, .. } => "ThrottlingError",
-        CancellationReason::ItemCollectionTooLarge => "ItemCollectionSizeLimitExceeded",
-    }
-}
-
-/// Appends the member `CancellationReasons`, if there are any.
-fn write_reasons(body: &mut String, reasons: &[CancellationReason]) {
-    for (position, reason) in reasons.iter().enumerate() {
-        body.push_str(if position == 0 { ",\"CancellationReasons\":[{" } else { ",{" });
-        text_member(body, "Code", reason_code(reason));
-        match reason {
-            CancellationReason::None => {}
-            CancellationReason::ConditionFailed { item } => {
-                text_member(body, "Message", "The conditional request failed");
-                if let Some(item) = item {
-                    item_member(body, "Item", item);
-                }
-            }
-            CancellationReason::ItemCollectionTooLarge => {
-                text_member(body, "Message", COLLECTION_TOO_LARGE);
-            }
-            CancellationReason::Invalid(text) | CancellationReason::Throttled { text, .. } => {
-                text_member(body, "Message", text);
-            }
-            CancellationReason::DuplicateItem => text_member(body, "Message", DUPLICATE_ITEM),
-            CancellationReason::Conflict => {
-                text_member(body, "Message", "Transaction is ongoing for the item");
-            }
-        }
-        body.push('}');
-    }
-    if !reasons.is_empty() {
-        body.push(']');
     }
 }
 

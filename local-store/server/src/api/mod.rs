@@ -10,6 +10,7 @@ mod batch;
 mod batch_execute_statement;
 mod batch_get_item;
 mod batch_write_item;
+mod cancellation;
 mod capacity;
 mod constraints;
 mod continuous_backups;
