@@ -55,6 +55,8 @@ pub enum Mutation {
     ShortenTooFar,
     /// The change of an index entry that lies in another arc is not left for it.
     SkipOutbox,
+    /// What was left for another arc is let go of before it was received there.
+    TrimUnreceived,
     /// The decision about a transaction over several arcs is told, and not kept.
     ForgetDecision,
     /// A transaction over several arcs is answered before its decision is durable.
@@ -63,7 +65,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
         Self::SkipDirectorySync,
@@ -88,6 +90,7 @@ impl Mutation {
         Self::LoseEndOfSnapshot,
         Self::ShortenTooFar,
         Self::SkipOutbox,
+        Self::TrimUnreceived,
         Self::ForgetDecision,
         Self::AnswerBeforeDecision,
     ];

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
+use partition::mutation::Mutation;
 
 use crate::batch::{Batch, Summary, run_all};
 use crate::minimise::minimise;
@@ -53,6 +54,9 @@ enum Command {
         /// Print the table of `docs/simulation.md` in place of JSON
         #[arg(long)]
         markdown: bool,
+        /// Only this fault, as it stands in the table; may be repeated
+        #[arg(long, value_name = "NAME", value_parser = parse_mutation)]
+        only: Vec<Mutation>,
     },
 }
 
@@ -109,6 +113,11 @@ struct Runs {
     explain: bool,
 }
 
+fn parse_mutation(name: &str) -> Result<Mutation, String> {
+    let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
+    found.ok_or_else(|| "there is no such fault: docs/simulation.md names them".to_owned())
+}
+
 /// Carries out the command.
 ///
 /// # Errors
@@ -118,7 +127,10 @@ pub fn execute(arguments: Arguments) -> std::io::Result<ExitCode> {
         None => run_seeds(&arguments.runs),
         Some(Command::PowerLoss { images, first }) => lose_power(first, images),
         Some(Command::Processes(processes)) => hurt_processes(processes),
-        Some(Command::Mutations { seconds, markdown }) => mutate(seconds, markdown),
+        Some(Command::Mutations { seconds, markdown, only }) => {
+            let chosen = if only.is_empty() { Mutation::ALL.to_vec() } else { only };
+            mutate(seconds, markdown, &chosen)
+        }
     }
 }
 
@@ -274,12 +286,12 @@ fn hurt_processes(flags: Processes) -> std::io::Result<ExitCode> {
 }
 
 #[cfg(feature = "mutations")]
-fn mutate(seconds: u64, markdown: bool) -> std::io::Result<ExitCode> {
+fn mutate(seconds: u64, markdown: bool, chosen: &[Mutation]) -> std::io::Result<ExitCode> {
     let progress = |finding: &crate::mutations::Finding| {
         // Progress that cannot be shown must not stop the work.
         let _ = writeln!(std::io::stderr(), "{}", finding.to_row());
     };
-    let findings = crate::mutations::find_all(seconds, &progress);
+    let findings = crate::mutations::find_all(chosen, seconds, &progress);
     let mut output = std::io::stdout().lock();
     if markdown {
         writeln!(output, "| fault | seed | world | found by |\n|---|---|---|---|")?;
@@ -294,7 +306,7 @@ fn mutate(seconds: u64, markdown: bool) -> std::io::Result<ExitCode> {
 }
 
 #[cfg(not(feature = "mutations"))]
-fn mutate(_: u64, _: bool) -> std::io::Result<ExitCode> {
+fn mutate(_: u64, _: bool, _: &[Mutation]) -> std::io::Result<ExitCode> {
     writeln!(
         std::io::stderr(),
         "this binary has no deliberate faults in it; build it with them: cargo run -p simulation --features mutations -- mutations"

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use partition::mutation::{self, Mutation};
 use partition::{Command, Reply, find_recipients, has_arrived, read_parcel, under_way};
 
 use super::{Store, Unavailable, WeakStore};
@@ -57,6 +58,9 @@ async fn deliver_to(store: &Store, replica: &Node, to: ArcId) -> Result<bool, Un
         return Ok(true);
     };
     let (first, last) = (parcel.first, parcel.last());
+    if mutation::is_active(Mutation::TrimUnreceived) {
+        replica.submit(vec![Command::TrimOutbox { to, upto: last }]).await?;
+    }
     let replies = store.replica(to).submit(vec![Command::Receive(Box::new(parcel))]).await?;
     let Some(Reply::Received { upto }) = replies.first() else {
         return Err(Unavailable::Unknown("a delivery was not answered as one".to_owned()));
