@@ -39,15 +39,15 @@ pub fn expression(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for kind in [ExpressionKind::Condition, ExpressionKind::Filter] {
         if let Ok(condition) = parse_condition(text, kind, &mut placeholders()) {
-            condition.evaluate(&item());
-            condition.evaluate(&Item::new());
+            let _ = condition.evaluate(&item());
+            let _ = condition.evaluate(&Item::new());
         }
     }
     if let Ok(update) = parse_update(text, &mut placeholders()) {
         let _ = update.apply(&item());
     }
     if let Ok(projection) = parse_projection(text, &mut placeholders()) {
-        projection.apply(&item());
+        let _ = projection.apply(&item());
     }
     let _ = KeyExpression::parse(text, &mut placeholders());
 }
