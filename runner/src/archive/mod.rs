@@ -317,7 +317,7 @@ async fn check(
         // The stream first: what is archived meanwhile is then not missing.
         let deletes = deletes::read(&client, &table).await?;
         let after = endpoint::store_seconds(&url).await.saturating_mul(1000);
-        let from = before - RETENTION_MS + TRIM_MARGIN_MS;
+        let from = after - RETENTION_MS + TRIM_MARGIN_MS;
         let window = Window { from, to: before - grace_ms, end: after + grace_ms + 1 };
         let oldest = deletes.deletes.values().copied().min().unwrap_or(from).min(from);
         let first_date = cell::time_text(oldest).chars().take(10).collect::<String>();
