@@ -155,6 +155,7 @@ impl ArchiveSettings {
                 columns,
                 ttl_attribute: reader.optional("ARCHIVE_TTL_ATTRIBUTE"),
                 deletes: reader.deletes(),
+                ..Archive::default()
             },
             archive: reader.place(ARCHIVE_BUCKET, "ARCHIVE_PREFIX", "archive/"),
             quarantine: reader.quarantine(),

@@ -19,11 +19,10 @@ mod part_content;
 mod part_format;
 mod rewrite;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{StreamExt, stream};
-use rules::archive::{Bucket, PART_NUMBER_MAX, Row, Rows, Schema};
+use rules::archive::{Bucket, PART_NUMBER_MAX, Row, Rows};
 use rules::{Folded, Found, Needs};
 
 use self::known_parts::KnownParts;
@@ -81,30 +80,36 @@ impl<O: ObjectStore> ArchiveSink<O> {
         written: &mut usize,
     ) -> Result<(), Failure> {
         let mut number = self.leave_out_known(bucket, missing).await? + 1;
-        for (schema, rows) in by_schema(missing) {
+        let mut stands = Vec::new();
+        for rows in by_schema(missing) {
             if number > PART_NUMBER_MAX {
                 return Err(Failure::Fatal(format!(
                     "bucket `{bucket}` of the archive has {PART_NUMBER_MAX} parts; raise BatchSize or MaximumBatchingWindowInSeconds of the event source mapping"
                 )));
             }
             let name = bucket.part_name(&self.prefix, number);
-            let part = write_part(&schema, &rows).map_err(|error| {
+            let part = write_part(&rows).map_err(|error| {
                 Failure::Fatal(format!("part `{name}` cannot be built: {error}"))
             })?;
             match self.store.put_if_absent(&name, part, PARQUET).await? {
                 PutOutcome::Created { entity_tag } => {
                     let event_ids: Arc<[String]> =
-                        rows.into_iter().map(|row| row.event_id).collect();
-                    event_ids.iter().for_each(|id| missing.remove(id));
+                        rows.iter().map(|row| row.event_id.clone()).collect();
                     *written += event_ids.len();
+                    stands.push(Arc::clone(&event_ids));
                     if let Some(entity_tag) = entity_tag {
                         self.remember(name, entity_tag, PartContent::of_event_ids(event_ids));
                     }
                     number += 1;
                 }
                 // Somebody was quicker, or may be: what stands there now must be read first.
-                PutOutcome::Exists | PutOutcome::Contended => return Ok(()),
+                PutOutcome::Exists | PutOutcome::Contended => break,
             }
+        }
+        if stands.iter().map(|ids| ids.len()).sum::<usize>() == missing.len() {
+            *missing = Rows::default();
+        } else {
+            stands.iter().flat_map(|ids| ids.iter()).for_each(|id| missing.remove(id));
         }
         Ok(())
     }
@@ -179,12 +184,22 @@ fn not_of_the_archive(name: &str, error: &dyn std::fmt::Display) -> Failure {
 
 /// Rows that go into one part: they have the same columns. All rows of a stream do, as long as the
 /// function's configuration stays.
-fn by_schema(rows: &Rows) -> BTreeMap<Arc<Schema>, Vec<Row>> {
-    let mut groups: BTreeMap<Arc<Schema>, Vec<Row>> = BTreeMap::new();
+fn by_schema(rows: &Rows) -> Vec<Vec<&Row>> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows.iter() {
-        groups.entry(Arc::clone(&row.schema)).or_default().push(row.clone());
+        let is_of = |group: &&mut Vec<&Row>| {
+            // Rows of one batch share their schema, so it is seldom compared.
+            group.first().is_some_and(|first| {
+                Arc::ptr_eq(&first.schema, &row.schema) || first.schema == row.schema
+            })
+        };
+        match groups.iter_mut().find(is_of) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
     }
-    groups.values_mut().for_each(|rows| rows.sort());
+    groups.iter_mut().for_each(|rows| rows.sort_unstable());
+    groups.sort_by(|a, b| a.first().map(|row| &row.schema).cmp(&b.first().map(|row| &row.schema)));
     groups
 }
 

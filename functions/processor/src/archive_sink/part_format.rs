@@ -27,12 +27,16 @@ const UTC: &str = "UTC";
 /// zstd's fastest regular level: on archive rows higher ones cost time and save nothing.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Writes a part. `rows` are in the order in which they shall stand there and have the columns of
-/// `schema`.
+/// Writes a part. `rows` are in the order in which they shall stand there, and all have the columns
+/// of the first one.
 ///
 /// # Errors
-/// When the rows do not have these columns.
-pub(super) fn write_part(schema: &Schema, rows: &[Row]) -> Result<Bytes, ParquetError> {
+/// When there is no row, or the rows do not have the same columns.
+pub(super) fn write_part(rows: &[&Row]) -> Result<Bytes, ParquetError> {
+    let Some(first) = rows.first() else {
+        return Err(ParquetError::General("a part without rows".to_owned()));
+    };
+    let schema = first.schema.as_ref();
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();
     for (position, column) in schema.columns().enumerate() {
@@ -105,7 +109,7 @@ fn typed_array<'v>(
 }
 
 /// The columns of `rules::archive::SYSTEM_COLUMNS`, in that order, and whether they may be NULL.
-fn system_arrays(rows: &[Row]) -> [(&'static str, ArrayRef, bool); 12] {
+fn system_arrays(rows: &[&Row]) -> [(&'static str, ArrayRef, bool); 12] {
     let text = |of: fn(&Row) -> &str| -> ArrayRef {
         Arc::new(rows.iter().map(|row| Some(of(row))).collect::<StringArray>())
     };
@@ -180,8 +184,9 @@ pub(super) fn writer_properties<'c>(
 }
 
 /// What the file says of itself beside its columns.
-fn metadata(schema: &Schema, rows: &[Row]) -> Vec<KeyValue> {
-    let sequence = |row: Option<&Row>| row.map_or(String::new(), |row| row.sequence_number.clone());
+fn metadata(schema: &Schema, rows: &[&Row]) -> Vec<KeyValue> {
+    let sequence =
+        |row: Option<&&Row>| row.map_or(String::new(), |row| row.sequence_number.clone());
     let mut columns = String::from("{");
     for (position, column) in schema.columns().enumerate() {
         if position > 0 {
@@ -257,6 +262,10 @@ mod tests {
         rows.collect()
     }
 
+    fn write(rows: &[Row]) -> Bytes {
+        write_part(&rows.iter().collect::<Vec<_>>()).unwrap()
+    }
+
     fn read(part: Bytes) -> RecordBatch {
         let mut reader = ParquetRecordBatchReaderBuilder::try_new(part).unwrap().build().unwrap();
         let batch = reader.next().unwrap().unwrap();
@@ -272,7 +281,7 @@ mod tests {
             r#"{"big":{"N":"0.5"},"flag":{"S":"no"},"id":{"N":"1.5"},"m":{"L":[]},"raw":{"B":"AA=="}}"#.to_owned(),
         ];
         let rows = rows(&items, "big:decimal(38,0),flag:boolean,m.x:string,m:json");
-        let batch = read(write_part(&rows[0].schema, &rows).unwrap());
+        let batch = read(write(&rows));
 
         let text = |name: &str| -> Vec<Option<String>> {
             let column = batch.column_by_name(name).unwrap().as_string::<i32>();
@@ -317,8 +326,8 @@ mod tests {
             r#"{"id":{"S":"2"}}"#.to_owned(),
         ];
         let rows = rows(&items, "a.b:json");
-        let part = write_part(&rows[0].schema, &rows).unwrap();
-        assert_eq!(part, write_part(&rows[0].schema, &rows).unwrap());
+        let part = write(&rows);
+        assert_eq!(part, write(&rows));
         assert_eq!(
             *PartContent::read(part.clone()).unwrap().event_ids,
             [format!("{:032x}", 0), format!("{:032x}", 1)]

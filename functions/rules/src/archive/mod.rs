@@ -9,6 +9,7 @@
 mod bucket;
 mod column;
 mod hour;
+mod known_schema;
 mod plain_json;
 pub mod restored;
 mod row;
@@ -18,9 +19,8 @@ pub use column::{
     Column, ColumnType, ColumnsError, PATH_COLUMNS, Path, SYSTEM_COLUMNS, Schema, parse_columns,
 };
 pub use hour::Hour;
+pub use known_schema::KnownSchema;
 pub use row::{ColumnValue, DeletedBy, Row, Rows, SCHEMA_VERSION};
-
-use std::sync::Arc;
 
 use model::stream_record::LambdaRecord;
 use model::{EventName, Item, json};
@@ -37,6 +37,8 @@ pub struct Archive {
     pub ttl_attribute: Option<String>,
     /// Whose deletes are kept.
     pub deletes: Deletes,
+    /// The columns of the last record.
+    pub schema: KnownSchema,
 }
 
 /// Whose deletes the archive keeps.
@@ -118,7 +120,7 @@ impl Archive {
         })?;
         let bucket = Bucket::new(&stream.table.table, &stream.label, minute)?;
 
-        let schema = Schema::of(&change.keys, &self.columns);
+        let schema = self.schema.of(&change.keys, &self.columns);
         let mut coercions = Vec::new();
         let values = schema.columns().map(|column| column.value_in(item, &mut coercions)).collect();
         let ttl_raw = self.ttl_of(item);
@@ -133,7 +135,7 @@ impl Archive {
             table: stream.table.table,
             stream_arn: record.event_source_arn.clone(),
             item: json::item_to_string(item),
-            schema: Arc::new(schema),
+            schema,
             values,
             coercions,
         };
@@ -151,7 +153,7 @@ mod tests {
         let rule = Archive {
             columns: parse_columns("info.rating:decimal(3,1),title:string,info:json").unwrap(),
             ttl_attribute: Some("expires".to_owned()),
-            deletes: Deletes::TimeToLive,
+            ..Archive::default()
         };
         check_decisions(&rule, &Found::default(), include_str!("../../testdata/archive.txt"));
     }
@@ -180,8 +182,8 @@ mod tests {
             (Deletes::All, false, "1795228199", Some("inferred")),
             (Deletes::All, false, "1795228200", Some("user")),
         ] {
-            let rule =
-                Archive { columns: Vec::new(), ttl_attribute: Some("expires".to_owned()), deletes };
+            let ttl_attribute = Some("expires".to_owned());
+            let rule = Archive { ttl_attribute, deletes, ..Archive::default() };
             let mut record = record(ttl, expires);
             let found = rule.decide(&record, &Found::default()).unwrap();
             let kept = found.first().map(|effect| match effect {

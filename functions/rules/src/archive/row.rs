@@ -83,15 +83,15 @@ pub struct Row {
     pub coercions: Vec<String>,
 }
 
-/// A set of rows, each event id once.
+/// A set of rows, each event id once. Rows are large, and most sets have one: hence the boxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rows(BTreeMap<String, Row>);
+pub struct Rows(BTreeMap<String, Box<Row>>);
 
 impl<const N: usize> From<[Row; N]> for Rows {
     fn from(rows: [Row; N]) -> Self {
         let mut set = Self::default();
         for row in rows {
-            set.insert(row);
+            set.insert(Box::new(row));
         }
         set
     }
@@ -108,7 +108,7 @@ impl Join for Rows {
 impl Rows {
     /// Two rows of one event are equal; if they ever should not be, the greater one stays
     /// everywhere alike.
-    fn insert(&mut self, row: Row) {
+    fn insert(&mut self, row: Box<Row>) {
         match self.0.get_mut(&row.event_id) {
             Some(known) if *known >= row => {}
             Some(known) => *known = row,
@@ -125,12 +125,12 @@ impl Rows {
 
     /// All rows, by event id.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
-        self.0.values()
+        self.0.values().map(Box::as_ref)
     }
 
     /// Takes the rows out, by event id.
     pub fn into_rows(self) -> impl Iterator<Item = Row> {
-        self.0.into_values()
+        self.0.into_values().map(|row| *row)
     }
 
     /// Forgets the row of an event, if it is here.
