@@ -1,0 +1,188 @@
+//! Archived records per second and core: from the text of Lambda's events to Parquet files.
+//!
+//! Batches of TTL deletes go through the frame of the function `archive`, whose object store is a
+//! folder here, so that no network is measured; everything else is the function's own.
+//! `--write FILE` writes the batches, one in a line, so that other programs can be measured on the
+//! same ones: `docs/benchmarks.md`.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement may panic and print")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use processor::Failure;
+use processor::archive_sink::ArchiveSink;
+use processor::back_off::{Deadline, RetryPolicy};
+use processor::event::{self, Event};
+use processor::frame::Frame;
+use processor::object_store::{ObjectEntry, ObjectStore, PutOutcome};
+use processor::quarantine::Quarantine;
+use rules::archive::{Archive, parse_columns};
+
+/// Records of one batch: the most that an event source mapping hands over.
+const BATCH: u64 = 10_000;
+/// Columns that `--declared` gives types: every attribute that is no key.
+const COLUMNS: &str = "customer:string,status:string,quantity:bigint,price:decimal(38,10),paid:boolean,note:string,tags:json,address:json,address.city:string,expires_at:bigint";
+
+/// A folder as an object store.
+struct Folder {
+    root: PathBuf,
+    objects: Mutex<BTreeMap<String, ObjectEntry>>,
+}
+
+impl ObjectStore for &Folder {
+    async fn list(&self, prefix: &str) -> Result<Vec<ObjectEntry>, Failure> {
+        let objects = self.objects.lock().unwrap();
+        let behind = objects.range(prefix.to_owned()..);
+        let found = behind.take_while(|(name, _)| name.starts_with(prefix));
+        Ok(found.map(|(_, entry)| entry.clone()).collect())
+    }
+
+    async fn folders(&self, _prefix: &str) -> Result<Vec<String>, Failure> {
+        Err(Failure::Fatal("the archiver asks for no folders".to_owned()))
+    }
+
+    async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
+        Ok(fs::read(self.root.join(name)).ok().map(Bytes::from))
+    }
+
+    async fn put_if_absent(
+        &self,
+        name: &str,
+        content: Bytes,
+        _content_type: &str,
+    ) -> Result<PutOutcome, Failure> {
+        let mut objects = self.objects.lock().unwrap();
+        if objects.contains_key(name) {
+            return Ok(PutOutcome::Exists);
+        }
+        let path = self.root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, &content).unwrap();
+        let entry = ObjectEntry {
+            name: name.to_owned(),
+            entity_tag: objects.len().to_string(),
+            bytes: content.len() as u64,
+            written_seconds: 0,
+        };
+        let entity_tag = Some(entry.entity_tag.clone());
+        objects.insert(name.to_owned(), entry);
+        Ok(PutOutcome::Created { entity_tag })
+    }
+}
+
+/// Numbers that look random and are the same in each run.
+fn mixed(number: u64) -> u64 {
+    let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
+}
+
+/// A batch of TTL deletes, as one line of JSON. Each item has about 450 bytes of JSON and twelve
+/// attributes. 100,000 records are of one minute.
+fn batch(first: u64) -> String {
+    let mut text = String::from(r#"{"Records":["#);
+    for number in first..first + BATCH {
+        let random = mixed(number);
+        let comma = if number == first { "" } else { "," };
+        let key =
+            format!(r#""pk":{{"S":"CUSTOMER#{:06}"}},"sk":{{"N":"{number}"}}"#, random % 200_000);
+        let city =
+            ["Graz", "Lyon", "Porto", "Turku", "Gdańsk"][usize::try_from(random % 5).unwrap()];
+        let status = ["open", "paid", "sent", "returned"][usize::try_from(random % 4).unwrap()];
+        let second = 1_795_228_140 + number / 100_000 * 60;
+        let _ = write!(
+            text,
+            r#"{comma}{{"eventID":"{random:016x}{number:016x}","eventName":"REMOVE","eventVersion":"1.1","eventSource":"aws:dynamodb","awsRegion":"us-east-1","dynamodb":{{"ApproximateCreationDateTime":{second},"Keys":{{{key}}},"OldImage":{{{key},"customer":{{"S":"Customer {}"}},"status":{{"S":"{status}"}},"quantity":{{"N":"{}"}},"price":{{"N":"{}.{:02}"}},"paid":{{"BOOL":{}}},"note":{{"S":"left at the door of number {}"}},"tags":{{"L":[{{"S":"t{}"}},{{"S":"t{}"}}]}},"address":{{"M":{{"city":{{"S":"{city}"}},"zip":{{"S":"{:05}"}},"floor":{{"N":"{}"}}}}}},"expires_at":{{"N":"{}"}}}},"SequenceNumber":"{:021}","SizeBytes":259,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"userIdentity":{{"principalId":"dynamodb.amazonaws.com","type":"Service"}},"eventSourceARN":"arn:aws:dynamodb:us-east-1:000000000000:table/orders/stream/2026-11-21T02:30:00.000"}}"#,
+            random % 200_000,
+            random % 90 + 1,
+            random % 5_000,
+            random % 100,
+            random.is_multiple_of(2),
+            random % 900,
+            random % 40,
+            random % 37,
+            random % 99_999,
+            random % 12,
+            second - 60 - random % 600,
+            number + 7,
+        );
+    }
+    text.push_str("]}");
+    text
+}
+
+fn argument(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
+}
+
+/// Time that this thread had a core, so that a busy machine does not count.
+#[expect(clippy::cast_precision_loss, reason = "seconds for people")]
+fn busy_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    let nanoseconds: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
+    nanoseconds as f64 / 1e9
+}
+
+fn peak_memory() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("VmHWM: unknown");
+    line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(measure());
+}
+
+async fn measure() {
+    let records: u64 = argument("--records").map_or(1_000_000, |text| text.parse().unwrap());
+    let declared = std::env::args().any(|argument| argument == "--declared");
+    let columns = if declared { parse_columns(COLUMNS).unwrap() } else { Vec::new() };
+    let root =
+        argument("--folder").map_or_else(std::env::temp_dir, PathBuf::from).join("archiving");
+    let folder = &Folder { root: root.clone(), objects: Mutex::default() };
+    let function = Frame {
+        rule: Archive {
+            columns,
+            ttl_attribute: Some("expires_at".to_owned()),
+            ..Archive::default()
+        },
+        executor: ArchiveSink::new(folder, "archive/".to_owned(), RetryPolicy::CONTENDED),
+        quarantine: Quarantine::new(folder, "q/".to_owned(), "archive", RetryPolicy::CONTENDED),
+    };
+    let mut file = argument("--write").map(|path| fs::File::create(path).unwrap());
+    let (mut busy, mut applied, mut batches) = (0.0, 0, 0);
+    for first in (0..records).step_by(usize::try_from(BATCH).unwrap()) {
+        let text = batch(first);
+        if let Some(file) = &mut file {
+            writeln!(file, "{text}").unwrap();
+        }
+        let started = busy_seconds();
+        let Event::Batch(delivered) = event::decode(&text).unwrap() else { unreachable!() };
+        let deadline = Deadline::after(Duration::from_secs(600));
+        let report = function.process(&delivered, deadline).await.unwrap();
+        drop(delivered);
+        busy += busy_seconds() - started;
+        assert!(report.response.batch_item_failures.is_empty(), "{report:?}");
+        applied += report.summary.applied;
+        batches += 1;
+    }
+    assert_eq!(applied as u64, batches * BATCH, "every record gives a row");
+    let bytes: u64 = folder.objects.lock().unwrap().values().map(|entry| entry.bytes).sum();
+    #[expect(clippy::cast_precision_loss, reason = "rates for people")]
+    let (rate, size) = (applied as f64 / busy, bytes as f64 / applied as f64);
+    println!(
+        "{applied} records in {busy:.2} s: {rate:.0} records/s on one core, {size:.1} bytes per record, {} objects, peak memory {}",
+        folder.objects.lock().unwrap().len(),
+        peak_memory()
+    );
+    if !std::env::args().any(|argument| argument == "--keep") {
+        fs::remove_dir_all(root).unwrap();
+    }
+}
