@@ -5,7 +5,12 @@
 //! `--write FILE` writes the batches, one in a line, so that other programs can be measured on the
 //! same ones: `docs/benchmarks.md`.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement may panic and print")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a measurement may panic and print"
+)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
