@@ -95,6 +95,10 @@ fn peak_memory() -> String {
 }
 
 fn main() {
+    measure();
+}
+
+fn measure() {
     let records: u64 = argument("--records").map_or(1_000_000, |text| text.parse().unwrap());
     let rule =
         Counters { slot_count: 20, slot_key: "slot".to_owned(), slot_value: "votes".to_owned() };
