@@ -189,8 +189,11 @@ fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String>
     };
     let path = Path::new(RUNNING_FILE);
     let json = serde_json::to_string(&running).map_err(|error| error.to_string())?;
+    // Whoever looks meanwhile finds the whole of it or nothing.
+    let whole = path.with_extension("json.new");
     path.parent()
         .map_or(Ok(()), std::fs::create_dir_all)
-        .and_then(|()| std::fs::write(path, format!("{json}\n")))
+        .and_then(|()| std::fs::write(&whole, format!("{json}\n")))
+        .and_then(|()| std::fs::rename(&whole, path))
         .map_err(|error| format!("cannot write `{RUNNING_FILE}`: {error}"))
 }

@@ -80,6 +80,8 @@ fn readers_see_one_whole_edition() {
 
     let (stop, read) = (AtomicBool::new(false), std::sync::atomic::AtomicU32::new(0));
     std::thread::scope(|scope| {
+        // The reader ends as well when something is wrong here.
+        let _reading = Reading(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let price = editions.price();
@@ -88,9 +90,17 @@ fn readers_see_one_whole_edition() {
             }
         });
         turn(&editions);
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(read.into_inner() > 0);
+}
+
+/// Tells the reader to stop when it is dropped.
+struct Reading<'s>(&'s AtomicBool);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 fn turn(editions: &Editions<'_>) {

@@ -13,6 +13,7 @@
 mod bad_input;
 mod crash;
 mod editions;
+mod leaps;
 mod load;
 mod mentions;
 mod pipe;

@@ -30,9 +30,11 @@ class Running:
 
     def start(self):
         command = [WEIR, "up", "--template", ROOT / "template.yaml", "--port", "0", "--s3-port", "0", *self.flags]
+        # One that was killed leaves this behind.
+        running = self.path / ".weir" / "running.json"
+        running.unlink(missing_ok=True)
         self.log = open(self.path / "weir.log", "a")
         self.process = subprocess.Popen(command, cwd=self.path, stderr=self.log, stdout=self.log)
-        running = self.path / ".weir" / "running.json"
         self.wait_until(lambda: running.exists() or self.process.poll() is not None, 300, "weir up to start")
         if self.process.poll() is not None:
             raise SystemExit((self.path / "weir.log").read_text())
@@ -57,7 +59,7 @@ class Running:
     def stop(self, how=signal.SIGTERM):
         if self.process.poll() is None:
             self.process.send_signal(how)
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=180)
         self.log.close()
 
     def load(self, *arguments):

@@ -22,6 +22,9 @@ use super::{runtime_api::Mailbox, *};
 use crate::listener::Bound;
 
 /// The example's binary, which `cargo test` builds beside this program.
+/// How long anything may take that has to happen, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(90);
+
 fn binary() -> PathBuf {
     let program = env::current_exe().unwrap();
     let folder = program.parent().unwrap().parent().unwrap().join("examples");
@@ -87,7 +90,7 @@ impl Fixture {
 async fn wait(until: impl Fn() -> bool) {
     let started = Instant::now();
     while !until() {
-        assert!(started.elapsed() < Duration::from_secs(20), "it did not happen");
+        assert!(started.elapsed() < LIMIT, "it did not happen");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -174,13 +177,11 @@ async fn an_instance_that_exits_fails_its_invocation_and_is_replaced() {
 
 #[tokio::test]
 async fn an_invocation_that_runs_out_of_time_is_ended_with_its_instance() {
-    let fixture = Fixture::start(|settings| settings.timeout = Duration::from_millis(400));
+    let fixture = Fixture::start(|settings| settings.timeout = Duration::from_secs(2));
     let process = fixture.process(json!({ "do": "echo" })).await;
-    let started = Instant::now();
-    let (kind, message) = failed(fixture.invoke(json!({ "do": "sleep", "ms": 60_000 })).await);
-    assert!(started.elapsed() < Duration::from_secs(10));
+    let (kind, message) = failed(fixture.invoke(json!({ "do": "sleep", "ms": 600_000 })).await);
     assert_eq!(kind, "Sandbox.Timedout");
-    assert!(message.ends_with(" Error: Task timed out after 0.40 seconds"), "{message}");
+    assert!(message.ends_with(" Error: Task timed out after 2.00 seconds"), "{message}");
     assert_ne!(fixture.process(json!({ "do": "echo" })).await, process);
     wait(|| fixture.seen("exited: Runtime exited with error: signal: killed")).await;
     assert_eq!(fixture.function.instances().len(), 1);
@@ -247,7 +248,7 @@ async fn instances_are_started_when_all_are_busy_up_to_the_concurrency() {
     fixture.process(json!({ "do": "echo" })).await;
     fixture.process(json!({ "do": "echo" })).await;
     assert_eq!(fixture.function.instances().len(), 1, "one after the other needs one");
-    let sleeps = (0..5).map(|_| fixture.process(json!({ "do": "sleep", "ms": 200 })));
+    let sleeps = (0..5).map(|_| fixture.process(json!({ "do": "sleep", "ms": 1_000 })));
     let mut processes = join_all(sleeps).await;
     processes.sort_unstable();
     processes.dedup();
@@ -358,7 +359,7 @@ async fn an_instance_ends_by_itself_when_its_runner_is_gone() {
     let (listener, mailbox, mut child) = orphan(folder.path()).await;
     wait(|| mailbox.is_ready()).await;
     drop(listener);
-    let status = timeout(Duration::from_secs(10), child.wait()).await.unwrap().unwrap();
+    let status = timeout(LIMIT, child.wait()).await.unwrap().unwrap();
     assert!(!status.success());
 
     // Busy: the answer finds nobody.
@@ -375,7 +376,7 @@ async fn an_instance_ends_by_itself_when_its_runner_is_gone() {
     });
     was_taken.await.unwrap();
     drop(listener);
-    let status = timeout(Duration::from_secs(10), child.wait()).await.unwrap().unwrap();
+    let status = timeout(LIMIT, child.wait()).await.unwrap().unwrap();
     assert!(!status.success());
 }
 

@@ -21,6 +21,10 @@ use crate::output::{self, say, show};
 /// Partitions over which the function spreads its notes of tombstones.
 const NOTE_BUCKETS: u32 = 16;
 
+/// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours,
+/// so one from before that may have been trimmed unread, and no drain proof would know of it.
+const COMPARISON_SECONDS: i64 = 23 * 3600;
+
 /// What to switch.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SwitchArguments {
@@ -54,6 +58,15 @@ pub(super) async fn cutover(
     if phase != "ready" {
         say(&format!(
             "`{name}` is {phase}; `weir migrate verify {name}` must find no difference first"
+        ));
+        return Ok(Exit::Refused);
+    }
+    let compared = i64::try_from(number(&state, "verified_at")).unwrap_or(0);
+    let age = context.now().await.saturating_sub(compared);
+    if age > COMPARISON_SECONDS {
+        say(&format!(
+            "`{name}` was compared {} hours ago, and a stream keeps records for 24: `weir migrate verify {name}` again",
+            age / 3600
         ));
         return Ok(Exit::Refused);
     }

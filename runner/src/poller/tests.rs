@@ -293,7 +293,7 @@ impl Bench {
 impl Running {
     async fn wait_for(&mut self, what: impl FnMut(&Status) -> bool) -> Status {
         let waiting = self.status.wait_for(what);
-        let status = tokio::time::timeout(Duration::from_secs(20), waiting).await;
+        let status = tokio::time::timeout(Duration::from_secs(90), waiting).await;
         status.expect("in good time").expect("the mapping runs").clone()
     }
 

@@ -1,0 +1,114 @@
+//! A migration while the store's clock leaps over days: iterators expire, shards are trimmed, and what
+//! was compared before is no proof any more.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::process::{LocalStore, Process, binary, root, wait_for};
+
+const LIMIT: Duration = Duration::from_secs(90);
+const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * 1000;
+const PLAN: &str = "migration: leaps
+kind: restructure
+from:
+  - table: old
+    items:
+      - to: new
+        key: {pk: 'OLD#{p}'}
+gate_seconds: 1
+";
+
+struct Migration<'s> {
+    folder: &'s Path,
+    url: String,
+    store: &'s LocalStore,
+}
+
+impl Migration<'_> {
+    /// Runs a verb to its end: its exit code, and what it said.
+    fn verb(&self, arguments: &[&str]) -> (i32, String) {
+        let mut command = binary("weir");
+        command.args(["migrate", "--endpoint", &self.url]).args(arguments);
+        let ended = command.current_dir(self.folder).output().unwrap();
+        let said = [ended.stderr, ended.stdout].concat();
+        (ended.status.code().unwrap(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn ok(&self, arguments: &[&str]) {
+        let (code, said) = self.verb(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {said}");
+    }
+
+    fn start(&self) -> Process {
+        fs::write(self.folder.join("leaps.yaml"), PLAN).unwrap();
+        let package = root().join("functions/processor").display().to_string();
+        let mut start = binary("weir");
+        start.args(["migrate", "--endpoint", &self.url, "start", "leaps.yaml"]);
+        start.args(["--local-workers", "2", "--package", &package]).current_dir(self.folder);
+        Process::start(start, self.folder.join("worker.log"))
+    }
+
+    fn put(&self, item: &str) {
+        let item = json!({"p": {"S": item}, "name": {"S": "a"}});
+        self.store.endpoint.ok("PutItem", &json!({"TableName": "old", "Item": item}));
+    }
+
+    fn wait_for(&self, item: &str) {
+        let expected = format!("OLD#{item}");
+        wait_for(item, LIMIT, || {
+            let found = self.store.endpoint.scan("new");
+            found.iter().any(|item| item["pk"]["S"] == expected.as_str()).then_some(())
+        });
+    }
+}
+
+/// A store with a table to be migrated, and the one that it becomes.
+fn store(folder: &Path) -> LocalStore {
+    let store = LocalStore::start(folder);
+    let stream: Value = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
+    for (table, key) in [("old", "p"), ("new", "pk")] {
+        let mut request = json!({
+            "TableName": table, "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"}],
+            "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
+        });
+        if table == "old" {
+            request["StreamSpecification"] = stream.clone();
+        }
+        store.endpoint.ok("CreateTable", &request);
+    }
+    store
+}
+
+#[test]
+fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let url = format!("http://{}", store.endpoint.address());
+    let migration = Migration { folder: folder.path(), url, store: &store };
+    (0..8).for_each(|number| migration.put(&format!("before-{number}")));
+    let mut worker = migration.start();
+    wait_for("the migration to begin", LIMIT * 4, || {
+        assert!(!worker.has_ended(), "{}", worker.log());
+        (migration.verb(&["status", "leaps"]).0 == 0).then_some(())
+    });
+    migration.ok(&["wait", "leaps"]);
+    migration.ok(&["verify", "leaps"]);
+
+    store.endpoint.advance_clock(DAY_AND_MORE_MS);
+    let (code, said) = migration.verb(&["cutover", "leaps"]);
+    assert!(code == 4 && said.contains("`weir migrate verify leaps` again"), "{code}: {said}");
+    // The records of before are trimmed, the iterators expired; what is written now is followed.
+    (0..8).for_each(|number| migration.put(&format!("after-{number}")));
+    (0..8).for_each(|number| migration.wait_for(&format!("after-{number}")));
+    migration.ok(&["verify", "leaps"]);
+    migration.ok(&["cutover", "leaps"]);
+    let names: Vec<_> =
+        (0..8).flat_map(|n| [format!("before-{n}"), format!("after-{n}")]).collect();
+    names.iter().for_each(|name| migration.wait_for(name));
+    migration.ok(&["complete", "leaps"]);
+    wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
+}
