@@ -11,7 +11,7 @@ use model::json::item_from_str;
 use rules::migration::plan::{Direction, Kind};
 use rules::migration::{MARK, Registers};
 
-use super::control::{number, s, text};
+use super::control::{Entry, number, s, text};
 use super::start::{Work, activate, make_tasks};
 use super::{Context, LOOK_EVERY, drain, in_place, tables, verify};
 use crate::exit::Exit;
@@ -55,19 +55,7 @@ pub(super) async fn cutover(
         say(&format!("a purge has nothing to switch to; `weir migrate complete {name}`"));
         return Ok(Exit::Refused);
     }
-    if phase != "ready" {
-        say(&format!(
-            "`{name}` is {phase}; `weir migrate verify {name}` must find no difference first"
-        ));
-        return Ok(Exit::Refused);
-    }
-    let compared = i64::try_from(number(&state, "verified_at")).unwrap_or(0);
-    let age = context.now().await.saturating_sub(compared);
-    if age > COMPARISON_SECONDS {
-        say(&format!(
-            "`{name}` was compared {} hours ago, and a stream keeps records for 24: `weir migrate verify {name}` again",
-            age / 3600
-        ));
+    if !is_ready(context, name, phase, &state).await {
         return Ok(Exit::Refused);
     }
     if arguments.dry_run {
@@ -117,6 +105,26 @@ pub(super) async fn cutover(
         (&format!("weir migrate complete {name}"), "close the way back"),
     ]);
     Ok(Exit::Done)
+}
+
+/// Whether a comparison found no difference, and still stands for what was written before it; says
+/// so if not.
+async fn is_ready(context: &Context, name: &str, phase: &str, state: &Entry) -> bool {
+    if phase != "ready" {
+        say(&format!(
+            "`{name}` is {phase}; `weir migrate verify {name}` must find no difference first"
+        ));
+        return false;
+    }
+    let compared = i64::try_from(number(state, "verified_at")).unwrap_or(0);
+    let age = context.now().await.saturating_sub(compared);
+    if age > COMPARISON_SECONDS {
+        say(&format!(
+            "`{name}` was compared {} hours ago, and a stream keeps records for 24: `weir migrate verify {name}` again",
+            age / 3600
+        ));
+    }
+    age <= COMPARISON_SECONDS
 }
 
 /// Switches back to the sources.
