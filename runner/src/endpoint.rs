@@ -238,8 +238,23 @@ pub(crate) async fn store_seconds(endpoint: &str) -> i64 {
 
 /// The clock of a local store in epoch seconds; none if the store has none to ask.
 pub(crate) async fn ask_clock(endpoint: &str) -> Option<i64> {
+    read_clock(endpoint).await.map(|clock| clock.now_ms / 1000)
+}
+
+/// What the clock of a local store shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClockReading {
+    /// Milliseconds since 1970.
+    pub(crate) now_ms: i64,
+    /// Whether it stands still.
+    pub(crate) is_frozen: bool,
+}
+
+/// The clock of a local store; none if the store has none to ask.
+pub(crate) async fn read_clock(endpoint: &str) -> Option<ClockReading> {
     let json = admin(Method::GET, endpoint, "clock", &serde_json::Value::Null).await.ok()?;
-    json.get("now_ms")?.as_i64().map(|millis| millis / 1000)
+    let is_frozen = json.get("frozen").and_then(serde_json::Value::as_bool).unwrap_or(false);
+    Some(ClockReading { now_ms: json.get("now_ms")?.as_i64()?, is_frozen })
 }
 
 /// A client for an S3 endpoint. Its address has no name to put a bucket before, so path style.

@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use crate::archive::{Bucket, Rows};
 use crate::counters::Cells;
 use crate::fan_out::{Copy, Latest, Origin, Revision};
-use crate::migration::{Registers, Seen, Target};
+use crate::migration::{Document, Keys, Registers, Seen, Target};
 use crate::versions::Changes;
 
 /// Two statements about one target become one that says what both say.
@@ -78,6 +78,13 @@ pub enum Effect {
         /// How it was seen last.
         seen: Seen,
     },
+    /// A document is what its parts make together.
+    Assemble {
+        /// The document.
+        document: Document,
+        /// Keys that it had.
+        keys: Keys,
+    },
 }
 
 /// What a batch says about one target, and which of its records say so.
@@ -109,6 +116,8 @@ pub struct Folded {
     pub registers: BTreeMap<Target, Joined<Registers>>,
     /// By item that a migration changes where it stands.
     pub rewrites: BTreeMap<Target, Joined<Seen>>,
+    /// By document that is assembled of its parts.
+    pub assemblies: BTreeMap<Document, Joined<Keys>>,
 }
 
 /// Joins the effects of a batch, each given with the position of its record in the batch.
@@ -136,6 +145,9 @@ pub fn fold(effects: impl IntoIterator<Item = (usize, Effect)>) -> Folded {
             }
             Effect::Rewrite { target, seen } => {
                 insert(&mut folded.rewrites, target, seen, position);
+            }
+            Effect::Assemble { document, keys } => {
+                insert(&mut folded.assemblies, document, keys, position);
             }
         }
     }

@@ -121,6 +121,10 @@ pub(crate) mod testing {
                 let item = json::item_to_string(&seen.item);
                 let _ = write!(text, "rewrite {}: {item} as of {}", target.table, seen.stamp);
             }
+            Effect::Assemble { document, keys } => {
+                let _ = write!(text, "assemble {}:{:?}", document.parts, document.partition);
+                let _ = keys.0.iter().try_for_each(|key| write!(text, "\nkey {key:?}"));
+            }
             Effect::Registers { target, registers } => {
                 let _ = write!(text, "target {}:{:?}", target.table, target.key);
                 for (source, register) in registers.iter() {

@@ -126,7 +126,7 @@ fn plan() -> Plan {
     Plan {
         migration: NAME.to_owned(),
         kind: Kind::Restructure,
-        from: vec![Source { table: SOURCE.to_owned(), items }],
+        from: vec![Source { table: SOURCE.to_owned(), items, split: None }],
         inverse: Vec::new(),
         segments: 4,
         gate_seconds: 1,
@@ -147,6 +147,9 @@ async fn migrate_and_kill(
         let (phase, read) = migrate::phase(context, NAME).await?;
         progress.note(&format!("orders: {phase}, {read} read"));
         kills += u64::from(kills == 0 && host.kill_working_instance());
+        if let Some(problem) = host.problem() {
+            return Err(problem);
+        }
         if phase == "tailing" && kills > 0 {
             return Ok(kills);
         }

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use model::json::item_from_str;
-use rules::migration::plan::{Direction, Kind};
+use rules::migration::plan::{Direction, Kind, Plan};
 use rules::migration::{MARK, Registers};
 
 use super::control::{Entry, number, s, text};
+use super::drain::Drain;
 use super::start::{Work, activate, make_tasks};
-use super::{Context, LOOK_EVERY, drain, in_place, tables, verify};
+use super::{Context, LOOK_EVERY, assembly, in_place, tables, verify};
 use crate::exit::Exit;
 use crate::load::{error_text, to_sdk_item, to_sdk_value};
 use crate::output::{self, say, show};
@@ -24,6 +25,8 @@ const NOTE_BUCKETS: u32 = 16;
 /// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours,
 /// so one from before that may have been trimmed unread, and no drain proof would know of it.
 const COMPARISON_SECONDS: i64 = 23 * 3600;
+/// Records that may be left when writers are stopped: the function does so many in a second.
+const FEW_RECORDS: u64 = 1_000;
 
 /// What to switch.
 #[derive(Clone, Debug, Args)]
@@ -67,12 +70,16 @@ pub(super) async fn cutover(
         ));
         return Ok(Exit::Done);
     }
+    let limit = Duration::from_secs(arguments.timeout);
+    let since = number(&state, "since");
+    let mut drain = drain(context, &plan, Direction::Forward, since).await?;
+    if !caught_up(&mut drain, limit).await? {
+        return Ok(Exit::TimedOut);
+    }
     let held = Instant::now();
     context.control.route(name, "source", "none").await?;
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
-    let limit = Duration::from_secs(arguments.timeout);
-    let since = i64::try_from(number(&state, "since")).unwrap_or(0);
-    let Some(shards) = drained(context, name, Direction::Forward, since, limit).await? else {
+    let Some(shards) = drained(&mut drain, limit).await? else {
         context.control.route(name, "source", "source").await?;
         say("everything is as it was: readers and writers use the sources");
         return Ok(Exit::TimedOut);
@@ -80,7 +87,7 @@ pub(super) async fn cutover(
     // From here on what is written to the targets flows back, if there is a way back.
     let back_since = if plan.kind.is_in_place() {
         // Whoever still writes as before is followed until the migration is completed.
-        since
+        i64::try_from(since).unwrap_or(i64::MAX)
     } else if plan.inverse.is_empty() {
         context.control.set_active(name, None).await?;
         context.now().await
@@ -154,16 +161,39 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
     if plan.kind.is_in_place() {
         return in_place::revert(context, name, &plan, &fingerprint, arguments).await;
     }
+    let migration = context.compile(&plan, Direction::Reverse).await?;
+    let refused = assembly::refused(context, name, &migration).await?;
+    if !refused.is_empty() {
+        say(&format!(
+            "these documents cannot go back; nothing was changed:\n{}",
+            refused.join("\n")
+        ));
+        return Ok(Exit::Refused);
+    }
+    let limit = Duration::from_secs(arguments.timeout);
+    let since = number(&state, "back_since");
+    let mut drain = drain(context, &plan, Direction::Reverse, since).await?;
+    if !caught_up(&mut drain, limit).await? {
+        return Ok(Exit::TimedOut);
+    }
     let held = Instant::now();
     context.control.route(name, "target", "none").await?;
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
-    let limit = Duration::from_secs(arguments.timeout);
-    let since = i64::try_from(number(&state, "back_since")).unwrap_or(0);
-    let Some(shards) = drained(context, name, Direction::Reverse, since, limit).await? else {
+    let Some(shards) = drained(&mut drain, limit).await? else {
         context.control.route(name, "target", "target").await?;
         say("everything is as it was: readers and writers use the targets");
         return Ok(Exit::TimedOut);
     };
+    // What came up since the first look; all of it has been tried by now.
+    let refused = assembly::refused(context, name, &migration).await?;
+    if !refused.is_empty() {
+        context.control.route(name, "target", "target").await?;
+        say(&format!(
+            "these documents cannot go back; nothing was changed:\n{}",
+            refused.join("\n")
+        ));
+        return Ok(Exit::Refused);
+    }
     context.control.set_active(name, None).await?;
     let swept = sweep(context, name).await?;
     let epoch = context.control.route(name, "source", "source").await?;
@@ -217,21 +247,48 @@ pub(super) async fn complete(
     Ok(Exit::Done)
 }
 
-/// Looks until everything is drained; gives the number of shards, or none if it took too long.
-pub(super) async fn drained(
+/// A drain of a migration's source tables in a direction; `since` is the second after which records
+/// count.
+pub(super) async fn drain(
     context: &Context,
-    name: &str,
+    plan: &Plan,
     direction: Direction,
-    since: i64,
-    limit: Duration,
-) -> Result<Option<usize>, String> {
-    let (plan, _) = context.plan(name).await?;
-    let migration = context.compile(&plan, direction).await?;
+    since: u64,
+) -> Result<Drain, String> {
+    let migration = context.compile(plan, direction).await?;
     let tables = plan.source_tables(direction);
+    let since = i64::try_from(since).unwrap_or(i64::MAX);
+    Ok(Drain::new(&context.endpoint, &context.control.client, migration, &tables, since))
+}
+
+/// Looks until everything that was written so far is drained, or until few records are left, which
+/// others may write; answers whether that was in time. Nobody is held up meanwhile.
+async fn caught_up(drain: &mut Drain, limit: Duration) -> Result<bool, String> {
+    let started = Instant::now();
+    let mut said = Instant::now();
+    loop {
+        let look = drain.look().await?;
+        let Some(missing) = look.missing.filter(|_| look.waiting > FEW_RECORDS) else {
+            return Ok(true);
+        };
+        let what = format!("{} records are not applied yet: {missing}", look.waiting);
+        if started.elapsed() > limit {
+            say(&format!("not caught up after {} s: {what}", limit.as_secs()));
+            return Ok(false);
+        }
+        if said.elapsed() > Duration::from_secs(2) {
+            say(&what);
+            said = Instant::now();
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Looks until everything is drained; gives the number of shards, or none if it took too long.
+pub(super) async fn drained(drain: &mut Drain, limit: Duration) -> Result<Option<usize>, String> {
     let started = Instant::now();
     loop {
-        let client = &context.control.client;
-        let look = drain::look(&context.endpoint, client, &migration, &tables, since).await?;
+        let look = drain.look().await?;
         let Some(missing) = look.missing else { return Ok(Some(look.shards)) };
         if started.elapsed() > limit {
             say(&format!("not drained after {} s: {missing}", limit.as_secs()));

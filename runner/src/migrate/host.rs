@@ -4,21 +4,24 @@
 //! Nothing is decided here; stopping and starting again goes on from the checkpoints.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::store_clock::StoreClock;
 use crate::endpoint;
 use crate::function::binaries::{self, Wanted};
 use crate::function::{self, Event, Function};
 use crate::listener::Bound;
 use crate::mapping::{FilterCriteria, InvokeOutcome, Settings, Status};
 use crate::object_store::{Endpoint, ObjectStore};
-use crate::poller::{CheckpointStore, Invoke, NoDestination, Observer, Poller, run_mapping};
+use crate::poller::{
+    CheckpointStore, Invoke, NoDestination, Observer, Poller, RunEnd, run_mapping,
+};
 use crate::streams::shards;
 
 /// The bucket of what no retry can help.
@@ -53,7 +56,18 @@ pub(crate) struct Options<'o> {
 pub(crate) struct Host {
     function: Arc<Function>,
     objects: Endpoint,
-    mappings: Vec<(watch::Sender<bool>, watch::Receiver<Status>, JoinHandle<()>)>,
+    mappings: Vec<Following>,
+    clock: Arc<StoreClock>,
+}
+
+/// A mapping that runs.
+struct Following {
+    table: String,
+    shutdown: watch::Sender<bool>,
+    status: watch::Receiver<Status>,
+    /// Why it has ended by itself.
+    ended: Arc<OnceLock<String>>,
+    task: JoinHandle<()>,
 }
 
 impl Host {
@@ -92,10 +106,12 @@ impl Host {
         };
         let observer = Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"));
         let function = Function::new(settings, observer).map_err(|error| error.to_string())?;
-        let mut host = Self { function: Arc::new(function), objects, mappings: Vec::new() };
+        let clock = StoreClock::follow(options.endpoint).await;
+        let mut host = Self { function: Arc::new(function), objects, mappings: Vec::new(), clock };
         let filter = FilterCriteria::compile(&[TASKS]).map_err(|error| error.to_string())?;
         let follow = host.settings(options.control_table, &options).await?;
         host.follow(
+            options.control_table,
             Settings {
                 batch_size: 1,
                 parallelization_factor: options.workers.clamp(1, FACTOR_MAX),
@@ -106,7 +122,7 @@ impl Host {
         );
         for table in &options.tables {
             let settings = host.settings(table, &options).await?;
-            host.follow(Settings { batch_size: BATCH_SIZE, ..settings }, &options);
+            host.follow(table, Settings { batch_size: BATCH_SIZE, ..settings }, &options);
         }
         Ok(host)
     }
@@ -121,58 +137,77 @@ impl Host {
         Ok(settings)
     }
 
-    fn follow(&mut self, settings: Settings, options: &Options<'_>) {
+    fn follow(&mut self, table: &str, settings: Settings, options: &Options<'_>) {
         let (status_sender, status) = watch::channel(Status::default());
         let (shutdown, stopped) = watch::channel(false);
         let (_, accepted_gaps) = mpsc::channel(1);
-        let name = settings.mapping_id.clone();
+        let clock = Arc::clone(&self.clock);
         let poller = Poller {
             settings,
             streams: endpoint::streams_client(options.endpoint),
             invoker: Invoker(Arc::clone(&self.function)),
             checkpoints: CheckpointStore::new(options.directory.join("checkpoints")),
             failures: Arc::new(NoDestination),
-            clock: now_ms,
+            clock: move || clock.now_ms(),
             observer: Observer { status: status_sender, events: None, pages: None },
             chaos: None,
             accepted_gaps,
             shutdown: stopped,
         };
+        let ended = Arc::new(OnceLock::new());
+        let end = Arc::clone(&ended);
         let task = tokio::spawn(async move {
-            if let Err(error) = run_mapping(poller).await {
-                tracing::error!("mapping {name} cannot go on: {error}");
-            }
+            let why = match run_mapping(poller).await {
+                Ok(RunEnd::Stopped) => return,
+                Ok(RunEnd::StreamEnded) => "its stream was disabled".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            // Nobody else sets it.
+            let _ = end.set(why);
         });
-        self.mappings.push((shutdown, status, task));
+        self.mappings.push(Following { table: table.to_owned(), shutdown, status, ended, task });
+    }
+
+    /// What keeps a table from being followed, for a person; none while all of them are.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.mappings.iter().find_map(|mapping| {
+            let Following { table, ended, task, status, .. } = mapping;
+            if let Some(why) = ended.get() {
+                return Some(format!("`{table}` is no longer followed: {why}"));
+            }
+            if task.is_finished() {
+                return Some(format!("`{table}` is no longer followed: its mapping failed; report this as a defect"));
+            }
+            let status = status.borrow();
+            let gap = status.gaps().next().map(|shard| shard.id.to_string())?;
+            Some(format!(
+                "records of the shard {gap} of `{table}` are lost: they were older than the 24 hours that a stream keeps; abort the migration and begin a new one"
+            ))
+        })
     }
 
     /// Kills a function's process that is at work, as `kill -9` does. Gives whether there was one.
     pub(crate) fn kill_working_instance(&self) -> bool {
-        let is_invoking = |(_, status, _): &(_, watch::Receiver<Status>, _)| {
-            status.borrow().shards.iter().any(|shard| shard.in_flight > 0)
+        let is_invoking = |mapping: &Following| {
+            mapping.status.borrow().shards.iter().any(|shard| shard.in_flight > 0)
         };
         self.mappings.iter().any(is_invoking) && self.function.kill_instance().is_some()
     }
 
     /// Stops after what is under way; the checkpoints are on disk then.
     pub(crate) async fn stop(self) {
-        for (shutdown, _, _) in &self.mappings {
+        for mapping in &self.mappings {
             // A mapping that has ended by itself no longer listens.
-            let _ = shutdown.send(true);
+            let _ = mapping.shutdown.send(true);
         }
-        for (_, _, task) in self.mappings {
-            if task.await.is_err() {
+        for mapping in self.mappings {
+            if mapping.task.await.is_err() {
                 tracing::warn!("a mapping did not end in order");
             }
         }
         self.function.shutdown().await;
         self.objects.shutdown().await;
     }
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The function, as a mapping invokes it.

@@ -10,7 +10,7 @@ use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::json;
 
 use super::control::{Progress, n, number, s, text};
-use super::cutover::{SwitchArguments, drained};
+use super::cutover::{SwitchArguments, drain, drained};
 use super::start::{Work, activate, make_tasks};
 use super::{Context, verify};
 use crate::exit::Exit;
@@ -45,7 +45,9 @@ pub(super) async fn revert(
     };
     // Whoever read the route before has written by then, and that is changed back too.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
-    let Some(shards) = drained(context, name, Direction::Reverse, since, limit).await? else {
+    let since = u64::try_from(since).unwrap_or(0);
+    let mut drain = drain(context, plan, Direction::Reverse, since).await?;
+    let Some(shards) = drained(&mut drain, limit).await? else {
         return Ok(Exit::TimedOut);
     };
     context.control.set_active(name, None).await?;

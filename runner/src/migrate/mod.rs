@@ -3,6 +3,7 @@
 //! Its verbs only read and write the control table; the work is done by the function `migration`,
 //! on Lambda or by `--local-workers`. Saying a verb twice does nothing the second time.
 
+mod assembly;
 mod control;
 mod cutover;
 mod drain;
@@ -13,6 +14,7 @@ mod plan_file;
 mod report;
 mod server_date;
 mod start;
+mod store_clock;
 mod tables;
 mod verify;
 
@@ -121,6 +123,13 @@ enum MigrateVerb {
         /// Only say what would be done
         #[arg(long)]
         dry_run: bool,
+    },
+    /// Show a document of a split, assembled of its parts as they are now, whatever its size
+    Document {
+        /// The migration
+        name: String,
+        /// The document's key as DynamoDB JSON
+        key: String,
     },
     /// List migrations
     List,
@@ -231,6 +240,7 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
         MigrateVerb::Revert(switch) => cutover::revert(&context, &switch).await,
         MigrateVerb::Complete(switch) => cutover::complete(&context, &switch).await,
         MigrateVerb::Abort { name, dry_run } => abort(&context, &name, dry_run).await,
+        MigrateVerb::Document { name, key } => assembly::document(&context, &name, &key).await,
         MigrateVerb::List => report::list(&context).await,
         MigrateVerb::Journal { name } => report::journal(&context, &name).await,
     }

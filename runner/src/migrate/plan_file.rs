@@ -3,6 +3,8 @@
 //! Whether the tables exist and the transforms fit them is checked elsewhere; where that fails,
 //! [`PlanFile::show`] finds the place in the file.
 
+mod split;
+
 use std::collections::BTreeMap;
 
 use rules::migration::plan::{Kind, Output, Plan, SEGMENTS_MAX, Source};
@@ -87,8 +89,17 @@ impl Reader<'_, '_> {
             let help = "what is purged does not come back; leave `inverse` out";
             self.findings.error(node.at, "a purge has no way back".to_owned(), help);
         }
+        if self.kind == Kind::Split
+            && let Some(node) = root.get("inverse")
+        {
+            let help = "documents are assembled again of their parts; leave `inverse` out";
+            self.findings.error(node.at, "a split has its way back already".to_owned(), help);
+        }
         let from = self.sources(root, "from", true);
-        let inverse = self.sources(root, "inverse", false);
+        let inverse = match self.kind {
+            Kind::Split => from.as_deref().map(split::inverse),
+            _ => self.sources(root, "inverse", false),
+        };
         let segments = self.number(root, "segments", SEGMENTS, 1..=SEGMENTS_MAX);
         let gate_seconds = self.number(root, "gate_seconds", GATE_SECONDS, 0..=3600);
         Some(Plan {
@@ -148,13 +159,14 @@ impl Reader<'_, '_> {
             Some("restructure") => return Some(Kind::Restructure),
             Some("in-place") => return Some(Kind::InPlace),
             Some("purge") => return Some(Kind::Purge),
+            Some("split") => return Some(Kind::Split),
             _ => {}
         }
         let message = format!("there is no kind `{}`", node.as_text().unwrap_or_default());
         self.findings.error(
             node.at,
             message,
-            "write `restructure`: items become items of other tables; `in-place`: items get other attributes; or `purge`: items are removed",
+            "write `restructure`: items become items of other tables; `split`: documents become parts; `in-place`: items get other attributes; or `purge`: items are removed",
         );
         None
     }
@@ -205,6 +217,7 @@ impl Reader<'_, '_> {
                 Kind::Restructure => &["table", "items"],
                 Kind::InPlace => &["table", "transform"],
                 Kind::Purge => &["table", "where"],
+                Kind::Split => &["table", "to", "key", "profile", "parts"],
             };
             self.known(node, parts);
             let table = self.text(node, "table", "orders");
@@ -213,7 +226,10 @@ impl Reader<'_, '_> {
             }
             if self.kind.is_in_place() {
                 let items = vec![self.in_place(node, table, &format!("{place}.items[0]"))?];
-                return Some(Source { table: table?.as_text()?.to_owned(), items });
+                return Some(Source { table: table?.as_text()?.to_owned(), items, split: None });
+            }
+            if self.kind == Kind::Split {
+                return self.split(node, table, &place);
             }
             let items = self.list(node, "items", true)?;
             let items = items
@@ -222,7 +238,7 @@ impl Reader<'_, '_> {
                 .map(|(number, node)| self.output(node, &format!("{place}.items[{number}]")));
             let items: Vec<Option<Output>> = items.collect();
             let items = items.into_iter().collect::<Option<_>>()?;
-            Some(Source { table: table?.as_text()?.to_owned(), items })
+            Some(Source { table: table?.as_text()?.to_owned(), items, split: None })
         });
         let sources: Vec<Option<Source>> = sources.collect();
         sources.into_iter().collect()
@@ -232,7 +248,9 @@ impl Reader<'_, '_> {
     fn in_place(&mut self, node: &Node, table: Option<&Node>, place: &str) -> Option<Output> {
         let (name, example) = match self.kind {
             Kind::Purge => ("where", "'.tenant == \"acme\"'"),
-            Kind::Restructure | Kind::InPlace => ("transform", "'.state //= \"open\"'"),
+            Kind::Restructure | Kind::InPlace | Kind::Split => {
+                ("transform", "'.state //= \"open\"'")
+            }
         };
         let program = self.text(node, name, example)?;
         let transform = self.program(program, &format!("{place}.transform"))?;
@@ -253,19 +271,8 @@ impl Reader<'_, '_> {
         Some(text.to_owned())
     }
 
-    fn output(&mut self, node: &Node, place: &str) -> Option<Output> {
-        self.known(node, &["to", "transform", "key"]);
-        let to = self.text(node, "to", "shop");
-        if let Some(to) = to {
-            self.places.insert(format!("{place}.to"), to.at);
-        }
-        let transform = match node.get("transform") {
-            None => ".".to_owned(),
-            Some(_) => {
-                let program = self.text(node, "transform", "'{id, total}'")?;
-                self.program(program, &format!("{place}.transform"))?
-            }
-        };
+    /// The templates of a key, each checked by itself.
+    fn key(&mut self, node: &Node, place: &str) -> BTreeMap<String, String> {
         let mut key = BTreeMap::new();
         for entry in node.get("key").map(Node::entries).unwrap_or_default() {
             let place = format!("{place}.key.{}", entry.key);
@@ -281,6 +288,23 @@ impl Reader<'_, '_> {
                 }
             }
         }
+        key
+    }
+
+    fn output(&mut self, node: &Node, place: &str) -> Option<Output> {
+        self.known(node, &["to", "transform", "key"]);
+        let to = self.text(node, "to", "shop");
+        if let Some(to) = to {
+            self.places.insert(format!("{place}.to"), to.at);
+        }
+        let transform = match node.get("transform") {
+            None => ".".to_owned(),
+            Some(_) => {
+                let program = self.text(node, "transform", "'{id, total}'")?;
+                self.program(program, &format!("{place}.transform"))?
+            }
+        };
+        let key = self.key(node, place);
         Some(Output { to: to?.as_text()?.to_owned(), transform, key })
     }
 

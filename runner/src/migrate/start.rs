@@ -16,7 +16,7 @@ use rules::migration::{Migration, PlanError};
 use super::control::{Entry, n, s, text};
 use super::host::{Host, Options};
 use super::plan_file::PlanFile;
-use super::{Context, report, tables};
+use super::{Context, LOOK_EVERY, report, tables};
 use crate::exit::Exit;
 use crate::output::{self, say};
 
@@ -153,10 +153,24 @@ async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exi
     let watching = report::until(context, name, &["reverted", "completed", "aborted"]);
     tokio::select! {
         ended = watching => { ended?; }
+        problem = failed(&host) => {
+            host.stop().await;
+            return Err(problem);
+        }
         () = server::command_line::interrupted() => say("interrupted; `weir migrate work` goes on from here"),
     }
     host.stop().await;
     Ok(Exit::Done)
+}
+
+/// Waits until a table is no longer followed, and gives the reason.
+async fn failed(host: &Host) -> String {
+    loop {
+        if let Some(problem) = host.problem() {
+            return problem;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 pub(crate) enum Wrong {

@@ -3,15 +3,24 @@
 //! It reads only.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::DisplayErrorContext;
-use aws_sdk_dynamodb::types::{AttributeValue as Sdk, KeyType, TableDescription};
+use aws_sdk_dynamodb::types::{
+    AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::json::{item_from_str, write_string};
-use model::{Item, KeyAttribute, KeyAttributeType, KeySchema};
+use model::limits::BATCH_GET_KEYS_MAX;
+use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
 use rules::migration::plan::{Direction, Plan};
+
+/// Answers in a row that bring no item of those asked for, before a table counts as throttled.
+const THROTTLED_MAX: u32 = 8;
+/// How long is waited after the first of them; after the second one twice as long, and so on.
+const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
 
 /// A table of a plan.
 #[derive(Clone, Debug)]
@@ -107,6 +116,36 @@ pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<V
     Ok(items)
 }
 
+/// Every item of a partition, strongly consistent, in the order of the sort keys.
+pub(crate) async fn partition(
+    client: &Client,
+    table: &str,
+    attribute: &str,
+    value: &AttributeValue,
+) -> Result<Vec<Item>, String> {
+    let (mut items, mut start) = (Vec::new(), None);
+    loop {
+        let answer = client
+            .query()
+            .table_name(table)
+            .consistent_read(true)
+            .key_condition_expression("#p = :p")
+            .expression_attribute_names("#p", attribute)
+            .expression_attribute_values(":p", crate::load::to_sdk_value(value))
+            .set_exclusive_start_key(start)
+            .send()
+            .await
+            .map_err(|error| format!("Query {table}: {}", DisplayErrorContext(&error)))?;
+        for item in answer.items.unwrap_or_default() {
+            items.push(from_sdk(&item)?);
+        }
+        start = answer.last_evaluated_key;
+        if start.is_none() {
+            return Ok(items);
+        }
+    }
+}
+
 /// One item, strongly consistent.
 pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Option<Item>, String> {
     let request = client.get_item().table_name(table).consistent_read(true);
@@ -115,6 +154,43 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
     let answer =
         answer.map_err(|error| format!("GetItem {table}: {}", DisplayErrorContext(&error)))?;
     answer.item.as_ref().map(from_sdk).transpose()
+}
+
+/// Items by their keys, strongly consistent; those that are not there are left out.
+pub(crate) async fn get_all(
+    client: &Client,
+    table: &str,
+    schema: &KeySchema,
+    keys: impl IntoIterator<Item = &PrimaryKey>,
+) -> Result<BTreeMap<PrimaryKey, Item>, String> {
+    let keys = keys.into_iter().map(|key| crate::load::to_sdk_item(&key.to_item(schema)));
+    let mut missing: Vec<HashMap<String, Sdk>> = keys.collect();
+    let (mut items, mut without_progress) = (BTreeMap::new(), 0);
+    while !missing.is_empty() {
+        let some = missing.split_off(missing.len().saturating_sub(BATCH_GET_KEYS_MAX));
+        let asked = some.len();
+        let request = KeysAndAttributes::builder().set_keys(Some(some)).consistent_read(true);
+        let request = request.build().map_err(|error| error.to_string())?;
+        let answer = client.batch_get_item().request_items(table, request).send().await;
+        let answer = answer
+            .map_err(|error| format!("BatchGetItem {table}: {}", DisplayErrorContext(&error)))?;
+        for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
+            let item = from_sdk(&item)?;
+            let key = schema.key_of_item(&item).map_err(|error| error.to_string())?;
+            items.insert(key, item);
+        }
+        let left = answer.unprocessed_keys.into_iter().flatten();
+        let left: Vec<_> = left.flat_map(|(_, keys)| keys.keys).collect();
+        without_progress = if left.len() < asked { 0 } else { without_progress + 1 };
+        if without_progress > THROTTLED_MAX {
+            return Err(format!("`{table}` is throttled: its keys stay unprocessed"));
+        }
+        if !left.is_empty() {
+            tokio::time::sleep(THROTTLED_PAUSE * without_progress.max(1)).await;
+        }
+        missing.extend(left);
+    }
+    Ok(items)
 }
 
 /// From the SDK's item to ours, by way of DynamoDB JSON, which both know.

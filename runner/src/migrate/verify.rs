@@ -57,7 +57,9 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
     let (plan, _) = context.plan(&arguments.name).await?;
     let (verb, why) = match plan.kind {
         Kind::Purge => ("complete", "end with a receipt"),
-        Kind::Restructure | Kind::InPlace => ("cutover", "switch readers and writers"),
+        Kind::Restructure | Kind::InPlace | Kind::Split => {
+            ("cutover", "switch readers and writers")
+        }
     };
     output::next(&[(&format!("weir migrate {verb} {}", arguments.name), why)]);
     Ok(Exit::Done)

@@ -13,7 +13,7 @@ use model::Item;
 use model::json::item_to_string;
 use rules::Stamp;
 use rules::migration::{
-    MARK, Migration, Register, Registers, SourceItem, Target, key_of, unmarked, visible,
+    Kind, MARK, Migration, Register, Registers, SourceItem, Target, key_of, unmarked, visible,
 };
 
 use super::control::{Tally, Task, sdk};
@@ -280,6 +280,14 @@ fn is_invertible(
 ) -> Result<(), String> {
     let Some(item) = visible(item) else { return Ok(()) };
     let source = migration.source_item(table, &item)?;
+    if migration.kind() == Kind::Split {
+        let back = migration.there_and_back(table, &item)?;
+        return if back.as_ref() == Some(&item) {
+            Ok(())
+        } else {
+            Err(format!("{source} is not the document that its parts make"))
+        };
+    }
     let mut made: BTreeSet<String> = BTreeSet::new();
     for (target, output) in migration.outputs(table, &item).unwrap_or_default() {
         for (origin, original) in inverse.outputs(&target.table, &output)? {

@@ -5,6 +5,7 @@
 //! strongly consistent: a batch that is passed over was written before the migration was made
 //! active, and the backfill, which begins after that, reads what it wrote.
 
+mod assembly;
 mod check;
 pub(crate) mod control;
 mod describe;

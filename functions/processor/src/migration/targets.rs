@@ -18,7 +18,7 @@ use model::json::item_to_string;
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{Item, KeySchema};
 use rules::migration::{
-    MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Register, Registers, Target, key_of,
+    Document, MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Register, Registers, Target, key_of,
 };
 use rules::{Folded, Found, Needs, Stamp};
 
@@ -204,11 +204,11 @@ impl Targets {
         put.map(Some)
     }
 
-    fn partition_attribute(&self, target: &Target) -> &str {
+    pub(super) fn partition_attribute(&self, target: &Target) -> &str {
         self.schemas.get(&target.table).map_or("", |schema| schema.partition.name.as_str())
     }
 
-    async fn put(
+    pub(super) async fn put(
         &self,
         target: &Target,
         key: &Item,
@@ -249,7 +249,7 @@ impl Targets {
         Err(request_failure("PutItem", &target.table, CONTROL_TABLE, &error))
     }
 
-    async fn read(&self, target: &Target, key: &Item) -> Result<Option<Item>, Failure> {
+    pub(super) async fn read(&self, target: &Target, key: &Item) -> Result<Option<Item>, Failure> {
         let answer = self
             .client
             .get_item()
@@ -262,7 +262,7 @@ impl Targets {
         answer.item.map(from_sdk_item).transpose()
     }
 
-    async fn note_tombstone(
+    pub(super) async fn note_tombstone(
         &self,
         target: &Target,
         key: &Item,
@@ -270,6 +270,16 @@ impl Targets {
     ) -> Result<(), Failure> {
         let key = item_to_string(key);
         self.control.note_tombstone(&target.migration, &target.table, &key, stamp.as_str()).await
+    }
+
+    pub(super) async fn note_unassembled(
+        &self,
+        document: &Document,
+        key: &str,
+        reason: &str,
+    ) -> Result<(), Failure> {
+        let kind = "unassembled";
+        self.control.note_problem(&document.migration, kind, &document.parts, key, reason).await
     }
 
     pub(super) async fn note_problem(
@@ -308,6 +318,18 @@ impl Targets {
         let settles: Vec<_> = settles.collect();
         outcomes.extend(
             stream::iter(settles).buffer_unordered(WRITES_AT_ONCE).collect::<Vec<_>>().await,
+        );
+        let assemblies = folded.assemblies.into_iter().map(|(document, joined)| async move {
+            let written = deadline.limit(self.assemble(&document, &joined.value)).await;
+            TargetOutcome {
+                target: format!("{} {:?}", document.parts, document.partition),
+                result: written.map(|written| if written { joined.records.len() } else { 0 }),
+                records: joined.records,
+            }
+        });
+        let assemblies: Vec<_> = assemblies.collect();
+        outcomes.extend(
+            stream::iter(assemblies).buffer_unordered(WRITES_AT_ONCE).collect::<Vec<_>>().await,
         );
         outcomes
     }

@@ -57,6 +57,7 @@ fn migration() -> Migration {
                 // Two source items with one owner collide here.
                 output("select(.value < 3) | {owner, of: .id}", "owner#{owner}"),
             ],
+            split: None,
         }],
         inverse: Vec::new(),
         segments: 1,

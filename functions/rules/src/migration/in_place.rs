@@ -73,7 +73,7 @@ impl Migration {
         let Some(output) = self.sources.get(table).and_then(|outputs| outputs.first()) else {
             return Ok(Some(item.clone()));
         };
-        let mut made = output.transform.run(item)?;
+        let mut made = output.run(item)?;
         let schema = self.schema(table).ok_or_else(|| format!("there is no table `{table}`"))?;
         match (made.pop(), made.is_empty()) {
             (None, _) if self.kind.deletes() => Ok(None),

@@ -31,7 +31,7 @@ fn migration(kind: Kind, program: &str) -> Migration {
     let plan = Plan {
         migration: "m".to_owned(),
         kind,
-        from: vec![plan::Source { table: "t".to_owned(), items: vec![output] }],
+        from: vec![plan::Source { table: "t".to_owned(), items: vec![output], split: None }],
         inverse: Vec::new(),
         segments: 1,
         gate_seconds: 1,

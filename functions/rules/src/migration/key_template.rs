@@ -61,6 +61,16 @@ impl KeyTemplate {
         Ok(Self(parts))
     }
 
+    /// The attributes that it refers to, by their outermost names.
+    #[must_use]
+    pub fn references(&self) -> Vec<&str> {
+        let references = self.0.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Reference(path) => path.first().map(String::as_str),
+        });
+        references.collect()
+    }
+
     /// The key value for an item.
     ///
     /// # Errors

@@ -9,13 +9,16 @@
 //!
 //! Nothing is read or written here, and when the migration moves on is not known.
 
+mod assembly;
 mod in_place;
 mod key_template;
 pub mod plan;
 mod registers;
+mod split;
 mod transform;
 mod view;
 
+pub use assembly::{Assembled, Document, Keys};
 pub use in_place::{Rewrite, Seen};
 pub use key_template::KeyTemplate;
 pub use plan::{Direction, Kind, Plan};
@@ -23,11 +26,13 @@ pub use registers::{
     ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, Register, Registers, key_of,
     unmarked, visible,
 };
+pub use split::PARTS_MAX;
 pub use transform::{NOT_AVAILABLE, OUTPUTS_MAX, ProgramError, Transform};
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use model::json::{item_from_str, item_to_string};
 use model::limits::ITEM_BYTES_MAX;
@@ -35,6 +40,7 @@ use model::stream_record::LambdaRecord;
 use model::{Item, KeySchema, PrimaryKey};
 use thiserror::Error;
 
+use self::split::{Misfits, Split};
 use crate::effect::Effect;
 use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
@@ -102,8 +108,31 @@ pub struct PlanError {
 #[derive(Debug)]
 struct Output {
     table: String,
-    transform: Transform,
+    makes: Makes,
     key: BTreeMap<String, KeyTemplate>,
+}
+
+/// What makes items of an item.
+#[derive(Debug)]
+enum Makes {
+    Transform(Transform),
+    Split(Arc<Split>),
+}
+
+impl Output {
+    fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
+        match &self.makes {
+            Makes::Transform(transform) => transform.run(item),
+            Makes::Split(split) => split.cut(item),
+        }
+    }
+
+    fn split(&self) -> Option<&Split> {
+        match &self.makes {
+            Makes::Transform(_) => None,
+            Makes::Split(split) => Some(split),
+        }
+    }
 }
 
 /// One migration in one direction, ready to decide.
@@ -114,6 +143,8 @@ pub struct Migration {
     direction: Direction,
     fence: Option<u64>,
     sources: BTreeMap<String, Vec<Output>>,
+    /// On the way back of a split: by the table of the parts, that of the documents.
+    splits: BTreeMap<String, (String, Arc<Split>)>,
     schemas: BTreeMap<String, KeySchema>,
 }
 
@@ -129,6 +160,7 @@ impl Migration {
     ) -> Result<Self, Vec<PlanError>> {
         let mut errors = Vec::new();
         let mut sources: BTreeMap<String, Vec<Output>> = BTreeMap::new();
+        let mut splits = BTreeMap::new();
         let targets = plan.target_tables(direction);
         let part = if direction == Direction::Forward { "from" } else { "inverse" };
         for (number, source) in plan.sources(direction).iter().enumerate() {
@@ -150,6 +182,9 @@ impl Migration {
                 );
                 wrong(format!("{place}.table"), reason, None);
             }
+            if plan.kind == Kind::Split {
+                continue;
+            }
             for (number, output) in source.items.iter().enumerate() {
                 let place = format!("{place}.items[{number}]");
                 let schema = schemas.get(&output.to);
@@ -159,11 +194,31 @@ impl Migration {
                 }
             }
         }
+        for (number, source) in plan.from.iter().enumerate() {
+            let Some(parts) = source.split.as_ref().filter(|_| plan.kind == Kind::Split) else {
+                continue;
+            };
+            match compile_split(source, parts, schemas) {
+                Err(wrong) => errors.extend(wrong.into_iter().map(|(place, reason)| PlanError {
+                    place: format!("from[{number}].{place}"),
+                    reason,
+                    at: None,
+                })),
+                Ok((to, split)) if direction == Direction::Forward => {
+                    let key = BTreeMap::new();
+                    let output = Output { table: to, makes: Makes::Split(split), key };
+                    sources.insert(source.table.clone(), vec![output]);
+                }
+                Ok((to, split)) => {
+                    splits.insert(to, (source.table.clone(), split));
+                }
+            }
+        }
         if !errors.is_empty() {
             return Err(errors);
         }
         let (name, kind) = (plan.migration.clone(), plan.kind);
-        Ok(Self { name, kind, direction, fence: None, sources, schemas: schemas.clone() })
+        Ok(Self { name, kind, direction, fence: None, sources, splits, schemas: schemas.clone() })
     }
 
     /// The same migration, for which records of `second` (since 1970) and before say nothing.
@@ -209,7 +264,7 @@ impl Migration {
     /// Whether it reads a table.
     #[must_use]
     pub fn reads(&self, table: &str) -> bool {
-        self.sources.contains_key(table)
+        self.sources.contains_key(table) || self.splits.contains_key(table)
     }
 
     /// What an item of a source table becomes, by target. A tombstone becomes nothing.
@@ -222,7 +277,7 @@ impl Migration {
             return Ok(targets);
         };
         for output in self.sources.get(table).into_iter().flatten() {
-            for made in output.transform.run(&item)? {
+            for made in output.run(&item)? {
                 let (target, made) = self.place(output, made)?;
                 let key = target.key.clone();
                 if targets.insert(target, made).is_some() {
@@ -320,6 +375,9 @@ impl Rule for Migration {
         if self.kind.is_in_place() {
             return self.decide_in_place(table, record, stamp);
         }
+        if self.splits.contains_key(table) {
+            return self.decide_assembly(table, record);
+        }
         let source = self.source_item(table, &change.keys).map_err(Refusal)?.to_string();
         let outputs = |image: &Option<Item>| match image {
             Some(item) => self.outputs(table, item).map_err(Refusal),
@@ -328,9 +386,11 @@ impl Rule for Migration {
         // An item whose earlier version could not be transformed had no targets.
         let before = outputs(&change.old_image).unwrap_or_default();
         let after = outputs(&change.new_image)?;
-        let gone = before.into_keys().filter(|target| !after.contains_key(target));
-        let gone: Vec<Target> = gone.collect();
-        let live = after.into_iter().map(|(target, item)| (target, Some(item)));
+        let gone = before.keys().filter(|target| !after.contains_key(target));
+        let gone: Vec<Target> = gone.cloned().collect();
+        // What the change left as it was, an earlier record or the backfill says.
+        let changed = after.into_iter().filter(|(target, item)| before.get(target) != Some(item));
+        let live = changed.map(|(target, item)| (target, Some(item)));
         live.chain(gone.into_iter().map(|target| (target, None)))
             .map(|(target, item)| effect(target, &source, &stamp, item))
             .collect()
@@ -338,7 +398,7 @@ impl Rule for Migration {
 }
 
 /// Several migrations that read the same tables.
-impl Rule for Vec<std::sync::Arc<Migration>> {
+impl Rule for Vec<Arc<Migration>> {
     fn needs(&self, _: &[&LambdaRecord]) -> Needs {
         Needs::default()
     }
@@ -367,6 +427,29 @@ fn effect(
     }
     let registers = Registers::of(source.to_owned(), Register { stamp: stamp.clone(), item });
     Ok(Effect::Registers { target, registers })
+}
+
+/// The table of the parts and how they are made; or what is wrong, by its place below the source.
+fn compile_split(
+    source: &plan::Source,
+    parts: &plan::Parts,
+    schemas: &BTreeMap<String, KeySchema>,
+) -> Result<(String, Arc<Split>), Misfits> {
+    let wrong = |place: &str, reason: String| vec![(place.to_owned(), reason)];
+    let Some(output) = source.items.first() else {
+        return Err(wrong("to", "a split needs a table for its parts".to_owned()));
+    };
+    let schema = |table: &String, place: &str| {
+        let found = schemas.get(table);
+        found.ok_or_else(|| wrong(place, format!("there is no table `{table}`")))
+    };
+    let (documents, items) = (schema(&source.table, "table")?, schema(&output.to, "to")?);
+    let mut key = BTreeMap::new();
+    for (name, template) in &output.key {
+        let template = KeyTemplate::parse(template);
+        key.insert(name.clone(), template.map_err(|reason| wrong(&format!("key.{name}"), reason))?);
+    }
+    Split::new(parts, key, documents, items).map(|split| (output.to.clone(), Arc::new(split)))
 }
 
 fn compile_output(
@@ -398,10 +481,12 @@ fn compile_output(
         Kind::Purge => Transform::compile(&output.transform).and_then(|condition| {
             Transform::compile(&format!("select(({}) | not)", condition.program()))
         }),
-        Kind::Restructure | Kind::InPlace => Transform::compile(&output.transform),
+        Kind::Restructure | Kind::InPlace | Kind::Split => Transform::compile(&output.transform),
     };
     match compiled {
-        Ok(transform) => Some(Output { table: output.to.clone(), transform, key }),
+        Ok(transform) => {
+            Some(Output { table: output.to.clone(), makes: Makes::Transform(transform), key })
+        }
         Err(error) => {
             wrong(format!("{place}.transform"), error.reason, Some(error.at));
             None
@@ -413,5 +498,7 @@ fn compile_output(
 mod convergence_tests;
 #[cfg(test)]
 mod in_place_tests;
+#[cfg(test)]
+mod split_tests;
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,8 @@ pub enum Kind {
     InPlace,
     /// Items are removed where they stand.
     Purge,
+    /// Each source item, a document, becomes a profile and parts, and can be assembled again.
+    Split,
 }
 
 impl Kind {
@@ -62,6 +64,48 @@ pub struct Source {
     pub table: String,
     /// What each of its items becomes; each entry gives any number of items.
     pub items: Vec<Output>,
+    /// In a [`Kind::Split`]: the parts of its items. The only entry of `items` then says where they
+    /// go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Parts>,
+}
+
+/// Bytes of a piece at least: less would be more keys than content.
+pub const PIECE_BYTES_MIN: usize = 1_000;
+/// Bytes of a piece at most: an item of 400 KB, less its keys, its mark and a member's overhead.
+pub const PIECE_BYTES_MAX: usize = 390_000;
+
+/// The parts of a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parts {
+    /// The sort key of the item that holds what is in no part.
+    pub profile: String,
+    /// What is taken out of it.
+    pub list: Vec<Part>,
+}
+
+/// A part of a document: one of its values, as one item or several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The sort key of its item, or what comes before `#` and the number of each of its items.
+    pub name: String,
+    /// The path of the value, such as `info.actors`.
+    pub path: String,
+    /// How it is cut.
+    pub cut: Cut,
+}
+
+/// How a value is cut into items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cut {
+    /// One item for the whole value.
+    Whole,
+    /// One item for each member of a list.
+    Each,
+    /// Pieces of a text, of binary or of a list, of so many bytes at most; a member of a list that
+    /// is larger is a piece of its own. [`PIECE_BYTES_MIN`] to [`PIECE_BYTES_MAX`].
+    Bytes(usize),
 }
 
 /// Items that are made of one source item.

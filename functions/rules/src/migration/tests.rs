@@ -23,7 +23,7 @@ fn plan(transform: &str, key: &[(&str, &str)]) -> Plan {
     Plan {
         migration: "m".to_owned(),
         kind: Kind::Restructure,
-        from: vec![plan::Source { table: "orders".to_owned(), items: vec![output] }],
+        from: vec![plan::Source { table: "orders".to_owned(), items: vec![output], split: None }],
         inverse: Vec::new(),
         segments: 1,
         gate_seconds: 1,

@@ -1,0 +1,184 @@
+//! Documents that are assembled again of their parts: read the document, read all parts, write what
+//! they make if the document is still the one that was read.
+//!
+//! Two who assemble one document at the same time cannot mix: each write counts the revision in the
+//! document's mark up, also when nothing else changes and when nothing is there any more. So whoever
+//! read the parts earlier writes earlier or not at all, and the last one who was told of a change
+//! has read it. What a document is, is the rule's.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use model::json::item_to_string;
+use model::{Item, PrimaryKey};
+use rules::migration::{Document, Keys, MARK, Migration, Registers, Target};
+
+use super::targets::{Put, Targets};
+use crate::failure::Failure;
+use crate::settings::CONTROL_TABLE;
+use crate::tables::attribute_value::{from_sdk_item, to_sdk};
+use crate::tables::dynamodb::request_failure;
+
+/// Pages of one partition at most: 1,000 times a megabyte is more than any document.
+const PAGES_MAX: usize = 1_000;
+
+impl Targets {
+    /// Makes a document what its parts make together; `keys` are those that it had. Answers whether
+    /// anything had to be written.
+    pub(super) async fn assemble(&self, document: &Document, keys: &Keys) -> Result<bool, Failure> {
+        let migration = self.migration(&document.migration)?;
+        let mut keys = keys.clone();
+        let mut failure = "others assemble this document all the time".to_owned();
+        let mut attempts = self.retry.attempts();
+        while attempts.next().await {
+            let known = keys.0.len();
+            match self.assemble_once(migration, document, &mut keys).await {
+                Ok(Some(written)) => return Ok(written),
+                // The document's key became known: that is no failed attempt.
+                Ok(None) if keys.0.len() > known => attempts.restart(),
+                Ok(None) => {}
+                Err(Failure::Retry(reason)) => failure = reason,
+                Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+            }
+        }
+        Err(Failure::Retry(failure))
+    }
+
+    /// Answers whether anything was written; none if it has to be done again.
+    async fn assemble_once(
+        &self,
+        migration: &Migration,
+        document: &Document,
+        keys: &mut Keys,
+    ) -> Result<Option<bool>, Failure> {
+        let table = migration.documents_of(&document.parts);
+        let table = table
+            .ok_or_else(|| Failure::Fatal(format!("`{}` has no documents", document.parts)))?;
+        // The documents are read before the parts: see above.
+        let mut standing: BTreeMap<PrimaryKey, Option<Item>> = BTreeMap::new();
+        for key in &keys.0 {
+            let target = Target {
+                migration: document.migration.clone(),
+                table: table.to_owned(),
+                key: key.clone(),
+                adopts: true,
+            };
+            standing.insert(key.clone(), self.read(&target, &self.key(&target)?).await?);
+        }
+        let items = self.partition(migration, document).await?;
+        let assembled = migration.assembled(document, &items, keys).map_err(Failure::Fatal)?;
+        if let Some(key) = assembled
+            .targets
+            .keys()
+            .map(|target| &target.key)
+            .find(|key| !standing.contains_key(key))
+        {
+            keys.0.insert(key.clone());
+            return Ok(None);
+        }
+        if let Some(reason) = &assembled.refused {
+            let text = self.partition_text(migration, document);
+            self.note_unassembled(document, &text, reason).await?;
+        }
+        let source = self.source(migration, document);
+        let mut written = false;
+        for (target, item) in assembled.targets {
+            let stands = standing.get(&target.key).and_then(Option::as_ref);
+            match self.put_assembled(&target, &source, stands, item).await? {
+                Put::Written => written = true,
+                Put::Refused(reason) => {
+                    self.note_problem("refused", &target, &self.key(&target)?, &reason).await?;
+                }
+                Put::Stands(_) => return Ok(None),
+            }
+        }
+        Ok(Some(written))
+    }
+
+    async fn put_assembled(
+        &self,
+        target: &Target,
+        source: &str,
+        stands: Option<&Item>,
+        item: Option<Item>,
+    ) -> Result<Put, Failure> {
+        let key = self.key(target)?;
+        let mark = stands.and_then(|item| item.get(MARK));
+        let known = match (stands, mark) {
+            (Some(item), Some(_)) => match Registers::from_item(item) {
+                Ok(registers) => Some(registers),
+                Err(error) => return Ok(Put::Refused(error.to_string())),
+            },
+            _ => None,
+        };
+        let said = Document::restated(known.as_ref(), source, item);
+        if said.is_tombstone()
+            && let Some((_, register)) = said.only()
+        {
+            self.note_tombstone(target, &key, &register.stamp).await?;
+        }
+        let names = [("#key", self.partition_attribute(target)), ("#mark", MARK)];
+        match (stands, mark) {
+            (_, Some(mark)) => {
+                let values = [(":mark", to_sdk(mark))];
+                self.put(target, &key, &said, "#mark = :mark", &names[1..], &values).await
+            }
+            (Some(_), None) => {
+                let condition = "attribute_exists(#key) AND attribute_not_exists(#mark)";
+                self.put(target, &key, &said, condition, &names, &[]).await
+            }
+            (None, None) => {
+                self.put(target, &key, &said, "attribute_not_exists(#key)", &names[..1], &[]).await
+            }
+        }
+    }
+
+    /// Every item of a partition, strongly consistent, in the order of the sort keys.
+    async fn partition(
+        &self,
+        migration: &Migration,
+        document: &Document,
+    ) -> Result<Vec<Item>, Failure> {
+        let name = migration.schema(&document.parts).map(|schema| schema.partition.name.as_str());
+        let value = to_sdk(&document.partition.to_attribute_value());
+        let (mut items, mut start) = (Vec::new(), None);
+        for _ in 0..PAGES_MAX {
+            let answer = self
+                .client
+                .query()
+                .table_name(&document.parts)
+                .consistent_read(true)
+                .key_condition_expression("#p = :p")
+                .expression_attribute_names("#p", name.unwrap_or_default())
+                .expression_attribute_values(":p", value.clone())
+                .set_exclusive_start_key(start)
+                .send()
+                .await
+                .map_err(|error| {
+                    request_failure("Query", &document.parts, CONTROL_TABLE, &error)
+                })?;
+            let page: Vec<_> = answer.items.unwrap_or_default();
+            for item in page {
+                items.push(from_sdk_item(item)?);
+            }
+            start = answer
+                .last_evaluated_key
+                .filter(|key: &std::collections::HashMap<String, SdkValue>| !key.is_empty());
+            if start.is_none() {
+                return Ok(items);
+            }
+        }
+        Err(Failure::Fatal(format!("a partition of `{}` does not end", document.parts)))
+    }
+
+    fn source(&self, migration: &Migration, document: &Document) -> String {
+        let schema = migration.schema(&document.parts);
+        document.source(schema.map_or("", |schema| schema.partition.name.as_str()))
+    }
+
+    fn partition_text(&self, migration: &Migration, document: &Document) -> String {
+        let schema = migration.schema(&document.parts);
+        let name = schema.map_or("", |schema| schema.partition.name.as_str());
+        item_to_string(&Item::new().with(name, document.partition.to_attribute_value()))
+    }
+}

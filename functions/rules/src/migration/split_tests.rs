@@ -1,0 +1,485 @@
+//! Documents and their parts: every document goes there and back, parts follow a document that
+//! grows and shrinks, and assemblies that overlap, repeat and are late end at the parts as they are.
+//!
+//! Tables are maps here; how they are written on the wire is tested against the store.
+
+use std::cell::RefCell;
+
+use model::json::item_from_str;
+use model::{
+    AttributeValue, EventName, KeyAttribute, KeyAttributeType, KeyValue, StreamRecord,
+    StreamViewType,
+};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::plan::{Cut, Part, Parts};
+use super::*;
+
+thread_local! {
+    // Compiling takes longer than many cases.
+    static BOTH: RefCell<(Migration, Migration)> = RefCell::new((
+        compile(&plan(PARTS), Direction::Forward).unwrap(),
+        compile(&plan(PARTS), Direction::Reverse).unwrap(),
+    ));
+}
+
+const PARTS: [(&str, &str, Cut); 6] = [
+    ("director", "info.director", Cut::Whole),
+    ("actor", "info.actors", Cut::Each),
+    ("actors", "info.also.actors", Cut::Each),
+    ("text", "text", Cut::Bytes(1_000)),
+    ("picture", "info.picture", Cut::Bytes(1_000)),
+    ("notes", "notes", Cut::Bytes(1_000)),
+];
+
+fn schema(partition: &str, sort: Option<&str>) -> KeySchema {
+    let attribute =
+        |name: &str| KeyAttribute { name: name.to_owned(), attribute_type: KeyAttributeType::S };
+    KeySchema { partition: attribute(partition), sort: sort.map(attribute) }
+}
+
+fn plan<const N: usize>(parts: [(&str, &str, Cut); N]) -> Plan {
+    let list =
+        parts.map(|(name, path, cut)| Part { name: name.to_owned(), path: path.to_owned(), cut });
+    let output = |to: &str, key: &[(&str, &str)]| plan::Output {
+        to: to.to_owned(),
+        transform: ".".to_owned(),
+        key: key.iter().map(|(name, template)| ((*name).into(), (*template).into())).collect(),
+    };
+    Plan {
+        migration: "m".to_owned(),
+        kind: Kind::Split,
+        from: vec![plan::Source {
+            table: "documents".to_owned(),
+            items: vec![output("parts", &[("pk", "D#{id}")])],
+            split: Some(Parts { profile: "PROFILE".to_owned(), list: list.into() }),
+        }],
+        inverse: vec![plan::Source {
+            table: "parts".to_owned(),
+            items: vec![output("documents", &[])],
+            split: None,
+        }],
+        segments: 1,
+        gate_seconds: 1,
+    }
+}
+
+fn compile(plan: &Plan, direction: Direction) -> Result<Migration, Vec<PlanError>> {
+    let tables = [("documents", schema("id", None)), ("parts", schema("pk", Some("sk")))];
+    let schemas = tables.map(|(name, schema)| (name.to_owned(), schema)).into();
+    Migration::compile(plan, direction, &schemas)
+}
+
+fn value() -> impl Strategy<Value = AttributeValue> {
+    let leaf = prop_oneof![
+        4 => "[a-zäß€😀]{0,8}".prop_map(AttributeValue::S),
+        1 => "[aß😀]{300,1200}".prop_map(AttributeValue::S),
+        2 => any::<i64>().prop_map(|n| AttributeValue::N(n.into())),
+        1 => Just(AttributeValue::N("0.1234567890123456789012345678901234567".parse().unwrap())),
+        2 => prop::collection::vec(any::<u8>(), 0..20).prop_map(AttributeValue::B),
+        1 => prop::collection::vec(any::<u8>(), 900..3000).prop_map(AttributeValue::B),
+        1 => any::<bool>().prop_map(AttributeValue::Bool),
+        1 => Just(AttributeValue::Null),
+        1 => prop::collection::btree_set("[a-z]{1,3}", 1..4).prop_map(AttributeValue::Ss),
+    ];
+    leaf.prop_recursive(2, 24, 6, |inner| {
+        prop_oneof![
+            3 => prop::collection::vec(inner.clone(), 0..6).prop_map(AttributeValue::L),
+            1 => prop::collection::btree_map("[a-z]{0,4}", inner, 0..4)
+                .prop_map(AttributeValue::M),
+        ]
+    })
+}
+
+fn map(names: &'static [&'static str]) -> impl Strategy<Value = BTreeMap<String, AttributeValue>> {
+    let member = (prop::sample::select(names), value());
+    prop::collection::vec(member, 0..5).prop_map(|members| {
+        members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    })
+}
+
+/// The attributes of a document without its key: those that are parts, of any type, and others.
+fn content() -> impl Strategy<Value = Item> {
+    let info = map(&["director", "actors", "picture", "also", "year"]);
+    let also = prop::option::of(map(&["actors", "of"]));
+    let rest = map(&["text", "notes", "info", "title", "director", "actors"]);
+    (rest, prop::option::weighted(0.8, (info, also))).prop_map(|(rest, info)| {
+        let mut item = Item(rest);
+        if let Some((mut info, also)) = info {
+            if let Some(also) = also {
+                info.insert("also".to_owned(), AttributeValue::M(also));
+            }
+            item.insert("info".to_owned(), AttributeValue::M(info));
+        }
+        item
+    })
+}
+
+fn document(id: u8, content: &Item) -> Item {
+    content.clone().with("id", AttributeValue::S(format!("d{id}")))
+}
+
+fn record(id: u8, before: Option<&Item>, after: Option<&Item>, place: usize) -> LambdaRecord {
+    LambdaRecord {
+        record: StreamRecord {
+            event_id: format!("{place:032}"),
+            event_name: match (before, after) {
+                (None, _) => EventName::Insert,
+                (_, None) => EventName::Remove,
+                _ => EventName::Modify,
+            },
+            user_identity: None,
+            approximate_creation_seconds: Some(1),
+            keys: Item::new().with("id", AttributeValue::S(format!("d{id}"))),
+            old_image: before.map(|content| document(id, content)),
+            new_image: after.map(|content| document(id, content)),
+            sequence_number: (place + 7).to_string().parse().unwrap(),
+            size_bytes: 1,
+            view_type: StreamViewType::NewAndOldImages,
+        },
+        event_source_arn: "arn:aws:dynamodb:us-east-1:000000000000:table/documents/stream/l"
+            .to_owned(),
+    }
+}
+
+/// The table of parts, by target.
+type Table = BTreeMap<Target, Item>;
+
+fn state(table: &mut Table, effects: Vec<Effect>) {
+    for effect in effects {
+        let Effect::Registers { target, registers } = effect else { panic!("{effect:?}") };
+        let known = table.get(&target).map(|item| Registers::from_item(item).unwrap());
+        if let Some(joined) = known.unwrap_or_default().joined(&registers) {
+            let key = target.key.to_item(&schema("pk", Some("sk")));
+            table.insert(target, joined.to_item(&key));
+        }
+    }
+}
+
+/// The items of a document's partition, in the order of their sort keys.
+fn partition(table: &Table, id: u8) -> (Document, Vec<Item>) {
+    let partition = KeyValue::from_attribute_value(&AttributeValue::S(format!("D#d{id}"))).unwrap();
+    let mut items: Vec<Item> = table
+        .iter()
+        .filter(|(target, _)| target.key.partition == partition)
+        .map(|(_, item)| item.clone())
+        .collect();
+    items.sort_by_key(|item| item["sk"].as_str().unwrap().to_owned());
+    (Document { migration: "m".to_owned(), parts: "parts".to_owned(), partition }, items)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn every_document_goes_there_and_back(content in content()) {
+        let document = document(1, &content);
+        BOTH.with_borrow(|(forward, back)| {
+            let outputs = forward.outputs("documents", &document).unwrap();
+            let mut table = Table::new();
+            state(&mut table, forward.backfill("documents", &document).unwrap());
+            prop_assert_eq!(outputs.len(), table.len());
+            for (target, item) in &outputs {
+                // Large values are in pieces; only the profile may hold what no part takes.
+                let sort = item["sk"].as_str().unwrap();
+                if sort.contains('#') && sort != "PROFILE" && !sort.starts_with("actor") {
+                    let rest = item.iter().filter(|(name, _)| !["pk", "sk"].contains(&name.as_str()));
+                    let [(_, value)] = rest.collect::<Vec<_>>()[..] else { panic!("{item:?}") };
+                    let single = matches!(value, AttributeValue::L(members) if members.len() == 1);
+                    prop_assert!(single || value.size() <= 1_003, "{}", value.size());
+                }
+                prop_assert_eq!(&target.key.to_item(&schema("pk", Some("sk")))["pk"], &AttributeValue::from("D#d1"));
+            }
+            let (of, items) = partition(&table, 1);
+            prop_assert_eq!(back.document("parts", &items), Ok(Some(document.clone())));
+            let assembled = back.assembled(&of, &items, &Keys::default()).unwrap();
+            prop_assert_eq!(assembled.refused, None);
+            prop_assert_eq!(assembled.targets.into_values().collect::<Vec<_>>(), [Some(document.clone())]);
+            prop_assert_eq!(forward.there_and_back("documents", &document), Ok(Some(document)));
+            Ok(())
+        })?;
+    }
+
+    /// Parts follow a document that grows, shrinks, goes and comes again, whenever it is read.
+    #[test]
+    fn parts_follow_their_document(
+        versions in prop::collection::vec(prop::option::weighted(0.85, content()), 1..6),
+        read in any::<Index>(),
+        order in prop::collection::vec(any::<Index>(), 16),
+        again in prop::collection::vec(any::<Index>(), 0..4),
+    ) {
+        BOTH.with_borrow(|(forward, back)| {
+            let mut statements = Vec::new();
+            let mut before = None;
+            for (place, after) in versions.iter().enumerate() {
+                if before != after.as_ref() {
+                    let record = record(1, before, after.as_ref(), place);
+                    statements.push(forward.decide(&record, &Found::default()).unwrap());
+                }
+                before = after.as_ref();
+            }
+            if let Some(content) = &versions[read.index(versions.len())] {
+                statements.push(forward.backfill("documents", &document(1, content)).unwrap());
+            }
+            if statements.is_empty() {
+                return Ok(());
+            }
+            let repeated: Vec<_> = again.iter().map(|i| i.get(&statements).clone()).collect();
+            statements.extend(repeated);
+            for (place, index) in order.iter().enumerate().take(statements.len()) {
+                let other = index.index(statements.len());
+                statements.swap(place, other);
+            }
+            let mut table = Table::new();
+            statements.into_iter().for_each(|effects| state(&mut table, effects));
+            let (_, items) = partition(&table, 1);
+            let last = versions.last().unwrap().as_ref().map(|content| document(1, content));
+            prop_assert_eq!(back.document("parts", &items), Ok(last));
+            // What is left of earlier versions are tombstones alone.
+            let stands = items.iter().filter_map(visible).count();
+            let expected = versions.last().unwrap().as_ref().map_or(0, |content| {
+                forward.outputs("documents", &document(1, content)).unwrap().len()
+            });
+            prop_assert_eq!(stands, expected);
+            Ok(())
+        })?;
+    }
+}
+
+/// Someone who assembles a document, as the executor does it: the document is read, then the parts,
+/// then it is written if it is still the one that was read.
+#[derive(Clone, Debug, Default)]
+struct Assembler {
+    stands: Option<Option<Item>>,
+    parts: Option<Vec<Item>>,
+    is_done: bool,
+}
+
+impl Assembler {
+    fn step(
+        &mut self,
+        back: &Migration,
+        parts: &BTreeMap<String, Item>,
+        stands: &mut Option<Item>,
+    ) {
+        let id = schema("id", None).key_of_item(&document(1, &Item::new())).unwrap();
+        match (&self.stands, &self.parts) {
+            _ if self.is_done => {}
+            (None, _) => self.stands = Some(stands.clone()),
+            (Some(_), None) => self.parts = Some(parts.values().cloned().collect()),
+            (Some(known), Some(items)) => {
+                let (of, _) = partition(&Table::new(), 1);
+                let keys = Keys([id.clone()].into());
+                let assembled = back.assembled(&of, items, &keys).unwrap();
+                let Some(item) = assembled.targets.into_values().next() else {
+                    assert!(assembled.refused.is_some());
+                    self.is_done = true;
+                    return;
+                };
+                if known != stands {
+                    *self = Self::default();
+                    return;
+                }
+                let registers = known.as_ref().and_then(|item| Registers::from_item(item).ok());
+                let said = Document::restated(registers.as_ref(), &of.source("pk"), item);
+                *stands = Some(said.to_item(&id.to_item(&schema("id", None))));
+                self.is_done = true;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Each change of a part is told to someone who assembles; whoever is how far when, the document
+    /// ends as its parts make it.
+    #[test]
+    fn assemblies_that_overlap_end_at_the_parts(
+        was_there in any::<bool>(),
+        // A part that is put or deleted (the profile is number 0), and who goes on after that.
+        events in prop::collection::vec(
+            (0..4_usize, prop::option::weighted(0.7, 0..4_u8), prop::collection::vec(any::<Index>(), 0..6)),
+            1..10,
+        ),
+        order in prop::collection::vec(any::<Index>(), 100),
+    ) {
+        BOTH.with_borrow(|(_, back)| {
+            let mut stands = was_there.then(|| document(1, &Item::new()));
+            let mut parts = BTreeMap::new();
+            let mut assemblers: Vec<Assembler> = Vec::new();
+            for (part, value, steps) in &events {
+                let sort = ["PROFILE", "actor#000001", "actor#000002", "director"][*part];
+                let name = ["title", "actors", "actors", "director"][*part];
+                match value {
+                    None => {
+                        parts.remove(sort);
+                    }
+                    Some(value) => {
+                        let mut item = item_from_str(&format!(
+                            r#"{{"pk":{{"S":"D#d1"}},"sk":{{"S":"{sort}"}},"{name}":{{"N":"{value}"}}}}"#
+                        )).unwrap();
+                        if *part == 0 {
+                            item.insert("id".to_owned(), AttributeValue::from("d1"));
+                        }
+                        parts.insert(sort.to_owned(), item);
+                    }
+                }
+                assemblers.push(Assembler::default());
+                for step in steps {
+                    let who = step.index(assemblers.len());
+                    assemblers[who].step(back, &parts, &mut stands);
+                }
+            }
+            for index in &order {
+                let who = index.index(assemblers.len());
+                assemblers[who].step(back, &parts, &mut stands);
+            }
+            while let Some(assembler) = assemblers.iter_mut().find(|a| !a.is_done) {
+                assembler.step(back, &parts, &mut stands);
+            }
+            let items: Vec<Item> = parts.values().cloned().collect();
+            let expected = back.document("parts", &items).unwrap();
+            prop_assert_eq!(stands.as_ref().and_then(visible), expected);
+            Ok(())
+        })?;
+    }
+}
+
+#[test]
+fn splits_that_do_not_fit_say_where_and_why() {
+    type Change = fn(&mut Plan);
+    let cases: [(&str, &str, Change); 13] = [
+        (
+            "key",
+            "a split needs a template for `pk`, and for nothing else: sort keys are the names of parts",
+            |plan| {
+                plan.from[0].items[0].key.insert("sk".to_owned(), "x".to_owned());
+            },
+        ),
+        ("key.pk", "`owner` is no key of the document; its parts stay in one partition", |plan| {
+            plan.from[0].items[0].key.insert("pk".to_owned(), "{id}{owner}".to_owned());
+        }),
+        ("key.pk", "`id` is a key of the document and has to be part of this one", |plan| {
+            plan.from[0].items[0].key.insert("pk".to_owned(), "one".to_owned());
+        }),
+        ("to", "there is no table `elsewhere`", |plan| {
+            plan.from[0].items[0].to = "elsewhere".to_owned();
+        }),
+        ("profile", NAMES, |plan| parts(plan).profile = "actor#000001".to_owned()),
+        ("parts[0].name", NAMES, |plan| parts(plan).list[0].name = "a b".to_owned()),
+        ("parts[1].name", "`director` is there twice", |plan| {
+            parts(plan).list[1].name = "director".to_owned();
+        }),
+        ("parts[0].name", "`PROFILE` is there twice", |plan| {
+            parts(plan).list[0].name = "PROFILE".to_owned();
+        }),
+        ("parts[0].path", "`info.` names no attribute", |plan| {
+            parts(plan).list[0].path = "info.".to_owned();
+        }),
+        ("parts[0].path", "`id` is a key of the document; it stays in the profile", |plan| {
+            parts(plan).list[0].path = "id".to_owned();
+        }),
+        ("parts[0].path", "`sk` is a key of the parts; a part cannot hold it", |plan| {
+            parts(plan).list[0].path = "info.sk".to_owned();
+        }),
+        ("parts[1].path", "`info` lies in or around `info.director`", |plan| {
+            parts(plan).list[1].path = "info".to_owned();
+        }),
+        ("parts[3].cut", "pieces have 1000 to 390000 bytes", |plan| {
+            parts(plan).list[3].cut = Cut::Bytes(999);
+        }),
+    ];
+    for (place, reason, change) in cases {
+        let mut plan = plan(PARTS);
+        change(&mut plan);
+        let errors = compile(&plan, Direction::Forward).unwrap_err();
+        assert_eq!(
+            (errors[0].place.as_str(), errors[0].reason.as_str()),
+            (format!("from[0].{place}").as_str(), reason)
+        );
+    }
+}
+
+const NAMES: &str = "write 1 to 64 of A-Z, a-z, 0-9, `_`, `-`, `.` and `:`";
+
+fn parts(plan: &mut Plan) -> &mut Parts {
+    plan.from[0].split.as_mut().unwrap()
+}
+
+#[test]
+fn what_is_no_document_says_why() {
+    let items = |text: &str| -> Vec<Item> {
+        let items = text.split('\n').map(|line| {
+            let (sort, rest) = line.split_once(' ').unwrap();
+            item_from_str(&format!(r#"{{"pk":{{"S":"D#d1"}},"sk":{{"S":"{sort}"}}{rest}}}"#))
+                .unwrap()
+        });
+        items.collect()
+    };
+    let profile = r#"PROFILE ,"id":{"S":"d1"},"text":{"S":"x"},"info":{"M":{}}"#;
+    for (text, expected) in [
+        (String::from("director "), Some("parts without a profile")),
+        (profile.to_owned(), None),
+        (
+            r#"PROFILE ,"id":{"S":"d2"}"#.to_owned(),
+            Some("the profile is of a document that belongs into another partition"),
+        ),
+        (r#"PROFILE ,"x":{"S":"d2"}"#.to_owned(), Some("the profile has no key of `documents`")),
+        (format!("{profile}\nmusic#1 "), Some("`music#1` is no part that the plan knows")),
+        (format!("{profile}\ndirector "), Some("`director` has no `director`")),
+        (
+            format!("{profile}\ndirector ,\"director\":{{\"S\":\"x\"}},\"born\":{{\"S\":\"y\"}}"),
+            Some("`director` has `born`, which has no place in the document"),
+        ),
+        (
+            format!("{profile}\ntext#000000 ,\"text\":{{\"S\":\"y\"}}"),
+            Some("`text` has parts, but the profile has a `text` as well"),
+        ),
+        (
+            format!(
+                "{profile}\nnotes#0 ,\"notes\":{{\"S\":\"y\"}}\nnotes#1 ,\"notes\":{{\"L\":[]}}"
+            ),
+            Some("the pieces of `notes` are not all texts, all binary or all lists"),
+        ),
+        (
+            format!(
+                "{profile}\nactor#0 ,\"actors\":{{\"S\":\"{}\"}}\nactor#1 ,\"actors\":{{\"S\":\"{}\"}}",
+                "x".repeat(300_000),
+                "y".repeat(150_000)
+            ),
+            Some("the document has 451,"),
+        ),
+    ] {
+        let refused = BOTH.with_borrow(|(_, back)| {
+            let (of, _) = partition(&Table::new(), 1);
+            back.assembled(&of, &items(&text), &Keys::default()).unwrap().refused
+        });
+        match (refused, expected) {
+            (Some(refused), Some("the document has 451,")) => {
+                assert!(
+                    refused.ends_with("bytes with its mark, more than the 409600 of one item"),
+                    "{refused}"
+                );
+            }
+            (refused, expected) => assert_eq!(refused.as_deref(), expected, "{text}"),
+        }
+    }
+}
+
+#[test]
+fn a_document_with_too_many_parts_is_refused() {
+    let members = vec![AttributeValue::Null; PARTS_MAX];
+    let info = BTreeMap::from([("actors".to_owned(), AttributeValue::L(members))]);
+    let document = document(1, &Item::new().with("info", AttributeValue::M(info)));
+    let refused = BOTH.with_borrow(|(forward, _)| forward.outputs("documents", &document));
+    assert_eq!(
+        refused,
+        Err("it becomes more than 1000 items; cut `info.actors` into pieces of some bytes"
+            .to_owned())
+    );
+    let named = document.with("sk", AttributeValue::Null);
+    let refused = BOTH.with_borrow(|(forward, _)| forward.outputs("documents", &named));
+    assert_eq!(refused, Err("it has the attribute `sk`, which is a key of its parts".to_owned()));
+}
