@@ -16,7 +16,7 @@ use aws_sdk_dynamodb::types::{
 use futures::{StreamExt, TryStreamExt, stream};
 use model::json::item_to_string;
 use model::{AttributeValue, Item, Number};
-use rules::migration::plan::{Kind, Output as PlanOutput, Plan, Source};
+use rules::migration::plan::{FUNCTION_SECONDS, Kind, Output as PlanOutput, Plan, Source};
 use rules::migration::visible;
 
 use super::Progress;
@@ -83,6 +83,7 @@ pub(crate) async fn run(
         workers: 2,
         directory: &directory.join("migrate"),
         package_folder: package_folder.join("functions/processor"),
+        timeout: Duration::from_secs(plan.function_seconds.into()),
         duplicate_deliveries: true,
     };
     let host = Host::start(options).await?;
@@ -130,6 +131,7 @@ fn plan() -> Plan {
         inverse: Vec::new(),
         segments: 4,
         gate_seconds: 1,
+        function_seconds: FUNCTION_SECONDS,
     }
 }
 

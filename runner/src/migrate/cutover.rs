@@ -7,20 +7,14 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use model::json::item_from_str;
 use rules::migration::plan::{Direction, Kind, Plan};
-use rules::migration::{MARK, Registers};
 
-use super::control::{Entry, number, s, text};
+use super::control::{Entry, flag, n, number, text};
 use super::drain::Drain;
-use super::start::{Work, activate, make_tasks};
-use super::{Context, LOOK_EVERY, assembly, in_place, tables, verify};
+use super::start::{Work, activate, begin_run, make_tasks};
+use super::{Context, LOOK_EVERY, assembly, in_place, sweep, true_value, verify};
 use crate::exit::Exit;
-use crate::load::{error_text, to_sdk_item, to_sdk_value};
 use crate::output::{self, say, show};
-
-/// Partitions over which the function spreads its notes of tombstones.
-const NOTE_BUCKETS: u32 = 16;
 
 /// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours,
 /// so one from before that may have been trimmed unread, and no drain proof would know of it.
@@ -94,16 +88,16 @@ pub(super) async fn cutover(
     } else {
         activate(context, name, "reverse", &fingerprint).await?
     };
-    let swept = sweep(context, name).await?;
     let epoch = context.control.route(name, "target", "target").await?;
     let held = held.elapsed();
-    let why = format!("{shards} shards drained, {swept} tombstones removed, epoch {epoch}");
+    let why = format!("{shards} shards drained, epoch {epoch}");
     let now = context.now().await;
     context
         .control
         .to_phase(name, "cut-over", &why, now, |state| {
             let since = u64::try_from(back_since).unwrap_or(0);
-            state.insert("back_since".to_owned(), super::control::n(since));
+            state.insert("back_since".to_owned(), n(since));
+            sweep::switched(state);
         })
         .await?;
     show(&format!("{name} is cut over: {why}; writers were held up {:.1} s\n", held.as_secs_f64()));
@@ -139,11 +133,16 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
     let name = arguments.name.as_str();
     let state = context.state(name).await?;
     let phase = text(&state, "phase").unwrap_or_default();
+    let (plan, fingerprint) = context.plan(name).await?;
+    let limit = Duration::from_secs(arguments.timeout);
+    if phase == "reverted" && flag(&state, "unswept") {
+        // Whoever reverted it did not come to the end.
+        return clean(context, &plan, &fingerprint, limit).await;
+    }
     if phase == "reverted" {
         say(&format!("`{name}` is reverted already"));
         return Ok(Exit::Done);
     }
-    let (plan, fingerprint) = context.plan(name).await?;
     if phase != "cut-over" {
         say(&format!("`{name}` is {phase}; only what is cut over can be reverted"));
         return Ok(Exit::Refused);
@@ -170,7 +169,6 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
         ));
         return Ok(Exit::Refused);
     }
-    let limit = Duration::from_secs(arguments.timeout);
     let since = number(&state, "back_since");
     let mut drain = drain(context, &plan, Direction::Reverse, since).await?;
     if !caught_up(&mut drain, limit).await? {
@@ -195,16 +193,37 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
         return Ok(Exit::Refused);
     }
     context.control.set_active(name, None).await?;
-    let swept = sweep(context, name).await?;
     let epoch = context.control.route(name, "source", "source").await?;
     let held = held.elapsed();
-    for table in plan.source_tables(Direction::Forward) {
-        unmark(context, name, &fingerprint, table, limit).await?;
-    }
-    let why = format!("{shards} shards drained, {swept} tombstones removed, epoch {epoch}");
+    let why = format!("{shards} shards drained, epoch {epoch}");
     let now = context.now().await;
-    context.control.to_phase(name, "reverted", &why, now, |_| {}).await?;
+    context
+        .control
+        .to_phase(name, "reverted", &why, now, |state| {
+            state.insert("unswept".to_owned(), true_value());
+            sweep::switched(state);
+        })
+        .await?;
     show(&format!("{name} is reverted: {why}; writers were held up {:.1} s\n", held.as_secs_f64()));
+    clean(context, &plan, &fingerprint, limit).await
+}
+
+/// Takes tombstones and marks off the sources after the way back; they are in use again meanwhile.
+async fn clean(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    limit: Duration,
+) -> Result<Exit, String> {
+    let name = plan.migration.as_str();
+    let swept = sweep::after_invocations(context, name, plan).await?;
+    for table in plan.source_tables(Direction::Forward) {
+        if !unmark(context, name, fingerprint, table, limit).await? {
+            return Ok(Exit::TimedOut);
+        }
+    }
+    context.control.change(name, "STATE", |state| state.remove("unswept").is_some()).await?;
+    say(&format!("{swept} tombstones and all marks are removed from the sources"));
     Ok(Exit::Done)
 }
 
@@ -234,7 +253,7 @@ pub(super) async fn complete(
         return in_place::complete(context, name, &plan, &fingerprint).await;
     }
     context.control.set_active(name, None).await?;
-    sweep(context, name).await?;
+    sweep::after_invocations(context, name, &plan).await?;
     let limit = Duration::from_secs(arguments.timeout);
     for table in plan.target_tables(Direction::Forward) {
         if !unmark(context, name, &fingerprint, table, limit).await? {
@@ -298,59 +317,6 @@ pub(super) async fn drained(drain: &mut Drain, limit: Duration) -> Result<Option
     }
 }
 
-/// Removes every tombstone that was noted, unless it lives again; gives how many.
-async fn sweep(context: &Context, name: &str) -> Result<u64, String> {
-    let client = &context.control.client;
-    let mut swept = 0;
-    for bucket in 0..NOTE_BUCKETS {
-        let partition = format!("{name}/tombstones/{bucket:02}");
-        for note in context.control.entries(&partition, "TOMBSTONE#").await? {
-            let (Some(table), Some(key), Some(entry), Some(at)) =
-                (text(&note, "table"), text(&note, "key"), text(&note, "entry"), text(&note, "at"))
-            else {
-                continue;
-            };
-            let key =
-                item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
-            let stands = tables::get(client, table, &key).await?;
-            let is_tombstone = stands
-                .as_ref()
-                .and_then(|item| Registers::from_item(item).ok())
-                .is_some_and(|registers| registers.is_tombstone());
-            if let Some(mark) = stands.as_ref().filter(|_| is_tombstone).and_then(|i| i.get(MARK)) {
-                let request = client.delete_item().table_name(table);
-                let request = request
-                    .set_key(Some(to_sdk_item(&key)))
-                    .condition_expression("#mark = :mark")
-                    .expression_attribute_names("#mark", MARK)
-                    .expression_attribute_values(":mark", to_sdk_value(mark));
-                match request.send().await {
-                    Ok(_) => swept += 1,
-                    // It was written meanwhile, so there is a newer note.
-                    Err(error)
-                        if error
-                            .as_service_error()
-                            .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-                    {
-                        continue;
-                    }
-                    Err(error) => return Err(format!("a tombstone: {}", error_text(&error))),
-                }
-            }
-            let request = client.delete_item().table_name(&context.control.table);
-            let request = request
-                .key("migration", s(&partition))
-                .key("entry", s(entry))
-                .condition_expression("#at = :at")
-                .expression_attribute_names("#at", "at")
-                .expression_attribute_values(":at", s(at));
-            // A note that is newer by now is left for the next sweep.
-            let _ = request.send().await;
-        }
-    }
-    Ok(swept)
-}
-
 /// Takes the marks off a table; gives whether that was done in time.
 async fn unmark(
     context: &Context,
@@ -360,14 +326,7 @@ async fn unmark(
     limit: Duration,
 ) -> Result<bool, String> {
     let (plan, _) = context.plan(name).await?;
-    let state = context
-        .control
-        .change(name, "STATE", |state| {
-            state.insert("run".to_owned(), super::control::n(number(state, "run") + 1));
-            true
-        })
-        .await?;
-    let run = number(&state, "run");
+    let run = begin_run(context, name).await?;
     let work = Work { run, work: "unmark", repairs: false, direction: "forward" };
     make_tasks(context, &plan, fingerprint, work, table).await?;
     Ok(verify::finished(context, name, run, limit).await?.is_some())

@@ -29,8 +29,6 @@ const BUCKET: &str = "migration-failures";
 /// Records of a batch of a source table. A batch has one invocation, and what it says about one
 /// target is one write.
 const BATCH_SIZE: usize = 1_000;
-/// As Lambda's longest-running functions here: a page of a task takes seconds.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// Lambda's largest parallelization factor.
 const FACTOR_MAX: usize = 10;
 /// Tasks and nothing else: leases, notes, states and routes are no work.
@@ -48,6 +46,8 @@ pub(crate) struct Options<'o> {
     pub(crate) directory: &'o Path,
     /// The folder of the function's package.
     pub(crate) package_folder: PathBuf,
+    /// When an invocation is ended.
+    pub(crate) timeout: Duration,
     /// Deliver each batch that succeeded once more.
     pub(crate) duplicate_deliveries: bool,
 }
@@ -97,7 +97,7 @@ impl Host {
             ]
             .into(),
             memory_mb: 256,
-            timeout: TIMEOUT,
+            timeout: options.timeout,
             // Tasks, and a shard of each source table at the same time.
             concurrency: options.workers + options.tables.len() * 4,
             dynamodb_endpoint: Some(options.endpoint.to_owned()),

@@ -9,9 +9,9 @@ use std::time::Duration;
 use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::json;
 
-use super::control::{Progress, n, number, s, text};
+use super::control::{Progress, number, s, text};
 use super::cutover::{SwitchArguments, drain, drained};
-use super::start::{Work, activate, make_tasks};
+use super::start::{Work, activate, begin_run, make_tasks};
 use super::{Context, verify};
 use crate::exit::Exit;
 use crate::output::{say, show};
@@ -28,14 +28,7 @@ pub(super) async fn revert(
     let limit = Duration::from_secs(arguments.timeout);
     let since = activate(context, name, "reverse", fingerprint).await?;
     let epoch = context.control.route(name, "source", "source").await?;
-    let state = context
-        .control
-        .change(name, "STATE", |state| {
-            state.insert("run".to_owned(), n(number(state, "run") + 1));
-            true
-        })
-        .await?;
-    let run = number(&state, "run");
+    let run = begin_run(context, name).await?;
     let work = Work { run, work: "backfill", repairs: false, direction: "reverse" };
     for table in plan.source_tables(Direction::Reverse) {
         make_tasks(context, plan, fingerprint, work, table).await?;

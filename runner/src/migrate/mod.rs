@@ -8,6 +8,7 @@ mod control;
 mod cutover;
 mod drain;
 mod estimate;
+mod following;
 mod host;
 mod in_place;
 mod plan_file;
@@ -15,6 +16,7 @@ mod report;
 mod server_date;
 mod start;
 mod store_clock;
+mod sweep;
 mod tables;
 mod verify;
 
@@ -204,7 +206,13 @@ impl Context {
         if text(&state, "phase") == Some("copying") && progress.is_done() && progress.tasks > 0 {
             let now = self.now().await;
             let why = "every segment was read";
-            let state = self.control.to_phase(name, "tailing", why, now, |_| {}).await?;
+            let copied_at = || control::n(u64::try_from(now).unwrap_or(0));
+            let state = self
+                .control
+                .to_phase(name, "tailing", why, now, |state| {
+                    state.insert("copied_at".to_owned(), copied_at());
+                })
+                .await?;
             return Ok((state, progress));
         }
         Ok((state, progress))

@@ -7,7 +7,7 @@ mod split;
 
 use std::collections::BTreeMap;
 
-use rules::migration::plan::{Kind, Output, Plan, SEGMENTS_MAX, Source};
+use rules::migration::plan::{FUNCTION_SECONDS, Kind, Output, Plan, SEGMENTS_MAX, Source};
 use rules::migration::{KeyTemplate, PlanError, Transform};
 
 use crate::template::Span;
@@ -78,7 +78,15 @@ impl PlanFile {
 
 impl Reader<'_, '_> {
     fn plan(&mut self, root: &Node) -> Option<Plan> {
-        let known = ["migration", "kind", "from", "inverse", "segments", "gate_seconds"];
+        let known = [
+            "migration",
+            "kind",
+            "from",
+            "inverse",
+            "segments",
+            "gate_seconds",
+            "function_seconds",
+        ];
         self.known(root, &known);
         let migration = self.name(root);
         let kind = self.kind(root);
@@ -102,6 +110,8 @@ impl Reader<'_, '_> {
         };
         let segments = self.number(root, "segments", SEGMENTS, 1..=SEGMENTS_MAX);
         let gate_seconds = self.number(root, "gate_seconds", GATE_SECONDS, 0..=3600);
+        let seconds = FUNCTION_SECONDS;
+        let function_seconds = self.number(root, "function_seconds", seconds, 1..=900);
         Some(Plan {
             migration: migration?,
             kind: kind?,
@@ -109,6 +119,7 @@ impl Reader<'_, '_> {
             inverse: inverse.unwrap_or_default(),
             segments,
             gate_seconds,
+            function_seconds,
         })
     }
 

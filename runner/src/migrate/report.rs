@@ -9,17 +9,22 @@ use rules::migration::plan::Kind;
 use serde_json::{Value, json};
 
 use super::control::{Entry, Progress, flag, number, text};
+use super::following::Watcher;
 use super::{Context, LOOK_EVERY};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 
-/// A stream keeps its records for 24 hours; what was not followed by then is lost.
-const RETENTION_SECONDS: i64 = 24 * 3600;
 /// Phases in which nothing more happens by itself.
 const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];
 
 /// The status of a migration as JSON, `weir.migration.status/v1`.
-pub(crate) async fn describe(context: &Context, name: &str) -> Result<Value, String> {
+///
+/// With a watcher it says also how far the streams are.
+async fn describe(
+    context: &Context,
+    name: &str,
+    watcher: Option<&mut Watcher>,
+) -> Result<Value, String> {
     let (state, backfill) = context.advance(name).await?;
     let problems = context.control.entries(name, "PROBLEM#").await?;
     let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
@@ -30,10 +35,15 @@ pub(crate) async fn describe(context: &Context, name: &str) -> Result<Value, Str
         *by_kind.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
     }
     let copied = percent(&backfill);
-    let kind = context.plan(name).await.ok().map(|(plan, _)| plan.kind);
+    let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
+    let kind = plan.as_ref().map(|plan| plan.kind);
     let now = context.now().await;
-    let begun = number(&state, "since");
-    let seconds = u64::try_from(now).unwrap_or(0).saturating_sub(begun);
+    let stream = match (watcher, &plan) {
+        (Some(watcher), Some(plan)) => watcher.look(context, &state, plan, now).await?,
+        _ => Value::Null,
+    };
+    let seconds = seconds_of_copying(&state, u64::try_from(now).unwrap_or(0));
+    let left = (copied > 0 && copied < 100).then(|| seconds * (100 - copied) / copied);
     let next: Vec<Value> = next_steps(name, &phase, flag(&state, "paused"), kind)
         .into_iter()
         .map(|(command, why)| json!({ "command": command, "why": why }))
@@ -48,9 +58,11 @@ pub(crate) async fn describe(context: &Context, name: &str) -> Result<Value, Str
         "migration": name,
         "phase": phase,
         "paused": flag(&state, "paused"),
+        "unswept": flag(&state, "unswept"),
         "copied_percent": copied,
         "backfill": backfill.json(),
         "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
+        "copying_seconds_left": left,
         "throttled": throttled,
         "problems": by_kind,
         "verified": verified(&state),
@@ -59,9 +71,19 @@ pub(crate) async fn describe(context: &Context, name: &str) -> Result<Value, Str
             "read": text(&route, "read"),
             "write": text(&route, "write"),
         },
-        "stream_horizon_seconds": RETENTION_SECONDS,
+        "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
+        "stream": stream,
         "next_steps": next,
     }))
+}
+
+/// Seconds since the backfill began, until it ended.
+fn seconds_of_copying(state: &Entry, now: u64) -> u64 {
+    let until = match number(state, "copied_at") {
+        0 => now,
+        copied_at => copied_at,
+    };
+    until.saturating_sub(number(state, "since"))
 }
 
 fn verified(state: &Entry) -> Value {
@@ -104,7 +126,7 @@ fn next_steps(
 
 /// Shows the status once.
 pub(super) async fn status(context: &Context, name: &str, exit_code: bool) -> Result<Exit, String> {
-    let status = describe(context, name).await?;
+    let status = describe(context, name, Some(&mut Watcher::default())).await?;
     show_status(context.output, &status);
     if !exit_code {
         return Ok(Exit::Done);
@@ -148,6 +170,17 @@ fn line(status: &Value) -> String {
         count("written"),
         count("refused"),
     );
+    if at(status, "/stream").is_object() {
+        let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
+        line.push_str(&format!(
+            "  converged {} % ({} of {} changes wait, {} s behind, lost in {:.1} h)",
+            of("converged_percent"),
+            of("waiting"),
+            of("records"),
+            of("lag_seconds"),
+            Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0,
+        ));
+    }
     if let Some(reason) = at(status, "/throttled").as_str() {
         line.push_str(&format!("  throttled: {reason}"));
     }
@@ -162,9 +195,9 @@ fn line(status: &Value) -> String {
 
 /// Shows the status whenever it has changed, until nothing more happens by itself.
 pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit, String> {
-    let mut shown = Value::Null;
+    let (mut shown, mut watcher) = (Value::Null, Watcher::default());
     loop {
-        let mut status = describe(context, name).await?;
+        let mut status = describe(context, name, Some(&mut watcher)).await?;
         let phase = at(&status, "/phase").as_str().unwrap_or_default().to_owned();
         // The rate changes all the time; it is no change of the migration.
         let rate = status.get_mut("items_per_second").map(Value::take);
@@ -189,13 +222,16 @@ pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit, String>
 pub(super) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<(), String> {
     let mut said = String::new();
     loop {
-        let status = describe(context, name).await?;
+        // Workers have better things to do than to prove what they did.
+        let status = describe(context, name, None).await?;
         let line = line(&status);
         if line != said {
             say(&line);
             said = line;
         }
-        if at(&status, "/phase").as_str().is_some_and(|phase| phases.contains(&phase)) {
+        // What is still to be swept needs its workers.
+        let is_swept = at(&status, "/unswept") != &json!(true);
+        if is_swept && at(&status, "/phase").as_str().is_some_and(|phase| phases.contains(&phase)) {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_secs(2)).await;

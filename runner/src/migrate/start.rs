@@ -13,7 +13,7 @@ use clap::Args;
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, PlanError};
 
-use super::control::{Entry, n, s, text};
+use super::control::{Entry, n, number, s, text};
 use super::host::{Host, Options};
 use super::plan_file::PlanFile;
 use super::{Context, LOOK_EVERY, report, tables};
@@ -123,9 +123,25 @@ async fn local(context: &Context, plan: &Plan, workers: &Workers) -> Result<Opti
         workers: workers.local_workers,
         directory,
         package_folder: workers.package.clone(),
+        timeout: Duration::from_secs(plan.function_seconds.into()),
         duplicate_deliveries: workers.duplicate_deliveries,
     };
     Host::start(options).await.map(Some)
+}
+
+/// Begins a run of tasks; gives its number.
+///
+/// # Errors
+/// When the control table cannot be written.
+pub(super) async fn begin_run(context: &Context, name: &str) -> Result<u64, String> {
+    let state = context
+        .control
+        .change(name, "STATE", |state| {
+            state.insert("run".to_owned(), n(number(state, "run") + 1));
+            true
+        })
+        .await?;
+    Ok(number(&state, "run"))
 }
 
 /// The tables whose streams a migration follows: the sources, and for the way back the targets.

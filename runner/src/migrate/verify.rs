@@ -7,8 +7,8 @@ use clap::Args;
 use rules::migration::plan::{Direction, Kind};
 use serde_json::json;
 
-use super::control::{Progress, n, number, text};
-use super::start::{Work, make_tasks};
+use super::control::{Progress, n, text};
+use super::start::{Work, begin_run, make_tasks};
 use super::{Context, LOOK_EVERY};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
@@ -100,14 +100,7 @@ pub(crate) async fn compare(
     limit: Duration,
 ) -> Result<Option<Progress>, String> {
     let (plan, fingerprint) = context.plan(name).await?;
-    let state = context
-        .control
-        .change(name, "STATE", |state| {
-            state.insert("run".to_owned(), n(number(state, "run") + 1));
-            true
-        })
-        .await?;
-    let run = number(&state, "run");
+    let run = begin_run(context, name).await?;
     let work = Work { run, work: "check-source", repairs, direction: "forward" };
     for table in plan.source_tables(Direction::Forward) {
         make_tasks(context, &plan, &fingerprint, work, table).await?;

@@ -62,6 +62,7 @@ fn migration() -> Migration {
         inverse: Vec::new(),
         segments: 1,
         gate_seconds: 1,
+        function_seconds: plan::FUNCTION_SECONDS,
     };
     let schemas = [("source".to_owned(), schema("id")), ("target".to_owned(), schema("pk"))].into();
     Migration::compile(&plan, Direction::Forward, &schemas).unwrap()

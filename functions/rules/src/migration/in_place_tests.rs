@@ -35,6 +35,7 @@ fn migration(kind: Kind, program: &str) -> Migration {
         inverse: Vec::new(),
         segments: 1,
         gate_seconds: 1,
+        function_seconds: plan::FUNCTION_SECONDS,
     };
     let schemas = [("t".to_owned(), schema())].into();
     Migration::compile(&plan, Direction::Forward, &schemas).unwrap()

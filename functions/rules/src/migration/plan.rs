@@ -55,6 +55,23 @@ pub struct Plan {
     pub segments: u32,
     /// Seconds for which a writer may act on a route that it has read; a cut-over waits so long.
     pub gate_seconds: u32,
+    /// Seconds after which an invocation of the function has ended, its time-out, 1 to 900. A
+    /// tombstone and a mark are there for so long after the last switch at least.
+    #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
+    pub function_seconds: u32,
+}
+
+/// Seconds of an invocation unless a plan says otherwise: the time-out in the project's
+/// `template.yaml`, and of local workers.
+pub const FUNCTION_SECONDS: u32 = 60;
+
+fn function_seconds() -> u32 {
+    FUNCTION_SECONDS
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_function_seconds(seconds: &u32) -> bool {
+    *seconds == FUNCTION_SECONDS
 }
 
 /// A table that is read, and what its items become.

@@ -62,6 +62,7 @@ fn plan<const N: usize>(parts: [(&str, &str, Cut); N]) -> Plan {
         }],
         segments: 1,
         gate_seconds: 1,
+        function_seconds: plan::FUNCTION_SECONDS,
     }
 }
 

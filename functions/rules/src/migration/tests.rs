@@ -27,6 +27,7 @@ fn plan(transform: &str, key: &[(&str, &str)]) -> Plan {
         inverse: Vec::new(),
         segments: 1,
         gate_seconds: 1,
+        function_seconds: plan::FUNCTION_SECONDS,
     }
 }
 

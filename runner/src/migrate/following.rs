@@ -1,0 +1,105 @@
+//! How far a migration is with the streams that it follows: which of their records have reached the
+//! targets, and for how long the oldest that has not is still there.
+//!
+//! It only reads, and proves as a cut-over does; a watcher reads each record once.
+
+use std::time::Duration;
+
+use rules::migration::plan::{Direction, Plan};
+use serde_json::{Value, json};
+
+use super::Context;
+use super::control::{Entry, number, text};
+use super::cutover::drain;
+use super::drain::{Drain, Drained};
+
+/// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
+/// developer guide, "Change data capture for DynamoDB Streams".
+const RETENTION_SECONDS: i64 = 24 * 3600;
+/// How long a look may take. What is not known by then is not said.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Who looks again and again.
+#[derive(Default)]
+pub(super) struct Watcher {
+    direction: Option<Direction>,
+    drain: Option<Drain>,
+}
+
+/// Which way a migration follows streams in a phase, and since which second; none if it does not.
+fn followed(state: &Entry, plan: &Plan) -> Option<(Direction, u64)> {
+    match text(state, "phase")? {
+        "copying" | "tailing" | "ready" => Some((Direction::Forward, number(state, "since"))),
+        "cut-over" if plan.kind.is_in_place() => Some((Direction::Forward, number(state, "since"))),
+        "cut-over" if !plan.inverse.is_empty() => {
+            Some((Direction::Reverse, number(state, "back_since")))
+        }
+        _ => None,
+    }
+}
+
+impl Watcher {
+    /// What is known of the streams, as JSON; null if the migration follows none now, or it could
+    /// not be found out in time.
+    ///
+    /// # Errors
+    /// When the streams or the targets cannot be read.
+    pub(super) async fn look(
+        &mut self,
+        context: &Context,
+        state: &Entry,
+        plan: &Plan,
+        now: i64,
+    ) -> Result<Value, String> {
+        let Some((direction, since)) = followed(state, plan) else { return Ok(Value::Null) };
+        if self.direction != Some(direction) {
+            (self.direction, self.drain) = (Some(direction), None);
+        }
+        let mut proof = match self.drain.take() {
+            Some(proof) => proof,
+            None => drain(context, plan, direction, since).await?,
+        };
+        // A look that is stopped half-way has lost its place: the next one begins anew.
+        let Ok(looked) = tokio::time::timeout(LOOK_LIMIT, proof.look()).await else {
+            return Ok(Value::Null);
+        };
+        let looked = looked?;
+        self.drain = Some(proof);
+        Ok(describe(&looked, now))
+    }
+}
+
+fn describe(looked: &Drained, now: i64) -> Value {
+    let lag = looked.oldest.map_or(0, |oldest| now.saturating_sub(oldest).max(0));
+    let applied = looked.records.saturating_sub(looked.waiting);
+    json!({
+        "shards": looked.shards,
+        "records": looked.records,
+        "waiting": looked.waiting,
+        "converged_percent": (applied * 100).checked_div(looked.records).unwrap_or(100),
+        "lag_seconds": lag,
+        "horizon_seconds": RETENTION_SECONDS - lag,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_horizon_is_that_of_the_oldest_record_that_waits() {
+        let looked = |records, waiting, oldest| {
+            let looked = Drained { shards: 4, records, waiting, oldest, missing: None };
+            let known = describe(&looked, 100_000);
+            let number = |name: &str| known[name].as_i64().unwrap();
+            (number("converged_percent"), number("lag_seconds"), number("horizon_seconds"))
+        };
+        assert_eq!(looked(0, 0, None), (100, 0, 86_400));
+        assert_eq!(looked(1_000, 0, None), (100, 0, 86_400));
+        // 100 only when all are applied.
+        assert_eq!(looked(1_000, 1, Some(99_990)), (99, 10, 86_390));
+        assert_eq!(looked(8, 8, Some(20_000)), (0, 80_000, 6_400));
+        // The store's clock was set back.
+        assert_eq!(looked(8, 2, Some(100_001)), (75, 0, 86_400));
+    }
+}
