@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use rules::migration::Migration;
 use rules::migration::plan::{Direction, Kind, Plan};
 
 use super::control::{Entry, flag, n, number, text};
@@ -78,16 +79,7 @@ pub(super) async fn cutover(
         say("everything is as it was: readers and writers use the sources");
         return Ok(Exit::TimedOut);
     };
-    // From here on what is written to the targets flows back, if there is a way back.
-    let back_since = if plan.kind.is_in_place() {
-        // Whoever still writes as before is followed until the migration is completed.
-        i64::try_from(since).unwrap_or(i64::MAX)
-    } else if plan.inverse.is_empty() {
-        context.control.set_active(name, None).await?;
-        context.now().await
-    } else {
-        activate(context, name, "reverse", &fingerprint).await?
-    };
+    let back_since = turn(context, &plan, &fingerprint, since).await?;
     let epoch = context.control.route(name, "target", "target").await?;
     let held = held.elapsed();
     let why = format!("{shards} shards drained, epoch {epoch}");
@@ -161,12 +153,7 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
         return in_place::revert(context, name, &plan, &fingerprint, arguments).await;
     }
     let migration = context.compile(&plan, Direction::Reverse).await?;
-    let refused = assembly::refused(context, name, &migration).await?;
-    if !refused.is_empty() {
-        say(&format!(
-            "these documents cannot go back; nothing was changed:\n{}",
-            refused.join("\n")
-        ));
+    if cannot_go_back(context, name, &migration).await? {
         return Ok(Exit::Refused);
     }
     let since = number(&state, "back_since");
@@ -183,13 +170,8 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
         return Ok(Exit::TimedOut);
     };
     // What came up since the first look; all of it has been tried by now.
-    let refused = assembly::refused(context, name, &migration).await?;
-    if !refused.is_empty() {
+    if cannot_go_back(context, name, &migration).await? {
         context.control.route(name, "target", "target").await?;
-        say(&format!(
-            "these documents cannot go back; nothing was changed:\n{}",
-            refused.join("\n")
-        ));
         return Ok(Exit::Refused);
     }
     context.control.set_active(name, None).await?;
@@ -206,6 +188,40 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
         .await?;
     show(&format!("{name} is reverted: {why}; writers were held up {:.1} s\n", held.as_secs_f64()));
     clean(context, &plan, &fingerprint, limit).await
+}
+
+/// From here on what is written to the targets flows back, if there is a way back. Gives the second
+/// after which records count for it.
+async fn turn(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    since: u64,
+) -> Result<i64, String> {
+    let name = plan.migration.as_str();
+    if plan.kind.is_in_place() {
+        // Whoever still writes as before is followed until the migration is completed.
+        return Ok(i64::try_from(since).unwrap_or(i64::MAX));
+    }
+    if plan.inverse.is_empty() {
+        context.control.set_active(name, None).await?;
+        return Ok(context.now().await);
+    }
+    activate(context, name, "reverse", fingerprint).await
+}
+
+/// Whether there are documents that cannot stand in their own table, and says which.
+async fn cannot_go_back(
+    context: &Context,
+    name: &str,
+    migration: &Migration,
+) -> Result<bool, String> {
+    let refused = assembly::refused(context, name, migration).await?;
+    if !refused.is_empty() {
+        let lines = refused.join("\n");
+        say(&format!("these documents cannot go back; nothing was changed:\n{lines}"));
+    }
+    Ok(!refused.is_empty())
 }
 
 /// Takes tombstones and marks off the sources after the way back; they are in use again meanwhile.
