@@ -63,7 +63,7 @@ fn every_command_and_flag_that_a_document_names_is_there() {
 fn look_up<'a>(program: &str, words: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let mut path = Vec::new();
     let mut help = help_of(program, &path).ok_or("no help")?;
-    let mut is_verb = true;
+    let (mut is_verb, mut after_flag) = (true, false);
     for word in words {
         if ["|", "&&", "#", ">"].contains(&word) {
             break;
@@ -71,7 +71,12 @@ fn look_up<'a>(program: &str, words: impl Iterator<Item = &'a str>) -> Result<()
         let has_verbs = help.contains("\nCommands:\n");
         if is_verb && has_verbs && word.starts_with(|c: char| c.is_ascii_lowercase()) {
             path.push(word.trim_end_matches([',', ';']).to_owned());
-            help = help_of(program, &path).ok_or_else(|| format!("there is no `{word}`"))?;
+            match help_of(program, &path) {
+                Some(of_verb) => help = of_verb,
+                // It is the value of the flag before it.
+                None if after_flag => drop(path.pop()),
+                None => return Err(format!("there is no `{word}`")),
+            }
         } else if word.starts_with("--") {
             let flag = word.split('=').next().unwrap_or(word).trim_end_matches(']');
             if !names(&help, flag) {
@@ -80,6 +85,7 @@ fn look_up<'a>(program: &str, words: impl Iterator<Item = &'a str>) -> Result<()
         } else {
             is_verb = false;
         }
+        after_flag = word.starts_with("--") && !word.contains('=');
     }
     Ok(())
 }
