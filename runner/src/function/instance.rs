@@ -332,7 +332,7 @@ impl Process {
     }
 
     fn take(&self, stream: Stream, line: &str) {
-        let request_id = self.mailbox.current();
+        let request_id = self.mailbox.writes_for();
         let request_id = request_id.as_deref();
         if stream == Stream::Error {
             self.tail.push(line);

@@ -56,6 +56,8 @@ struct State {
     ready: bool,
     pending: Option<Delivery>,
     current: Option<Current>,
+    /// The invocation that was answered last.
+    answered: Option<String>,
     init_error: Option<InvokeOutcome>,
 }
 
@@ -86,9 +88,13 @@ impl Mailbox {
         self.state().ready
     }
 
-    /// The invocation that the instance works on.
-    pub(super) fn current(&self) -> Option<String> {
-        self.state().current.as_ref().map(|current| current.request_id.clone())
+    /// The invocation that a line of the instance belongs to: the one that it works on, or else the
+    /// last one. A line comes through a pipe of its own, and may arrive later than the answer that
+    /// was sent after it.
+    pub(super) fn writes_for(&self) -> Option<String> {
+        let state = self.state();
+        let current = state.current.as_ref().map(|current| &current.request_id);
+        current.or(state.answered.as_ref()).cloned()
     }
 
     /// What the instance said about why it could not start.
@@ -121,8 +127,13 @@ impl Mailbox {
 
     /// Hands the answer to who waits for it; false if it is not the invocation that runs.
     fn reply(&self, request_id: &str, outcome: InvokeOutcome) -> bool {
-        let current = self.state().current.take_if(|current| current.request_id == request_id);
-        let Some(current) = current else { return false };
+        let current = {
+            let mut state = self.state();
+            let current = state.current.take_if(|current| current.request_id == request_id);
+            let Some(current) = current else { return false };
+            state.answered = Some(request_id.to_owned());
+            current
+        };
         let lose = |left: u32| left.checked_sub(1);
         if self.losses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
             // The channel has room for one signal, and one is enough.

@@ -395,6 +395,19 @@ async fn an_invocation_that_nobody_waits_for_any_more_is_ended() {
 }
 
 #[tokio::test]
+async fn every_line_is_told_with_its_invocation() {
+    let fixture = Fixture::start(|_| {});
+    // Some lines arrive before the answer of their invocation, and some after it.
+    for number in 0..30 {
+        let line = format!("line {number}");
+        fixture.invoke(json!({ "do": "print", "line": line })).await;
+        let told = |within: bool| fixture.seen(&format!("line, in invocation {within}: {line}"));
+        wait(|| told(true) || told(false)).await;
+        assert!(told(true), "{}", fixture.log());
+    }
+}
+
+#[tokio::test]
 async fn people_invoke_functions_by_name() {
     let fixture = Fixture::start(|_| {});
     let bound = Bound::new("Lambda Invoke API", "127.0.0.1:0".parse().unwrap()).await.unwrap();
