@@ -88,6 +88,11 @@ impl Mailbox {
         self.state().ready
     }
 
+    /// The invocation that the instance works on.
+    pub(super) fn current(&self) -> Option<String> {
+        self.state().current.as_ref().map(|current| current.request_id.clone())
+    }
+
     /// The invocation that a line of the instance belongs to: the one that it works on, or else the
     /// last one. A line comes through a pipe of its own, and may arrive later than the answer that
     /// was sent after it.
