@@ -10,12 +10,15 @@
     reason = "a test ends by a panic, also in the functions that its cases share"
 )]
 
+mod archive;
 mod bad_input;
 mod crash;
 mod editions;
+mod gateway;
 mod leaps;
 mod load;
 mod mentions;
+mod migrations;
 mod pipe;
 mod process;
 mod streams;

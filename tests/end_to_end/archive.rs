@@ -1,0 +1,270 @@
+//! The archive in use: read, restored from, compacted, erased from, and its records delivered again
+//! from the beginning of the stream. After each of it the same rows stand there, once each.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::process::{Up, wait_for, weir};
+
+const LIMIT: Duration = Duration::from_secs(90);
+/// Films that expire, beside those of the cases below.
+const FILMS: usize = 30;
+
+/// Runs a verb of `weir archive` and gives the objects on its lines.
+fn archive(up: &Up, arguments: &[&str]) -> Vec<Value> {
+    let all = [&["archive"], arguments].concat();
+    let output = weir(up.folder.path(), &all);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{all:?}: {} {error}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// All rows; none while there is no archive yet.
+fn rows(up: &Up) -> Vec<Value> {
+    let output = weir(up.folder.path(), &["archive", "cat", "movies"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn ids(rows: &[Value]) -> BTreeSet<String> {
+    let ids: Vec<_> = rows.iter().map(|r| r["_event_id"].as_str().unwrap().to_owned()).collect();
+    let distinct: BTreeSet<_> = ids.iter().cloned().collect();
+    assert_eq!(distinct.len(), ids.len(), "an event stands twice");
+    distinct
+}
+
+fn wait_for_rows(up: &Up, count: usize) -> Vec<Value> {
+    wait_for(&format!("{count} rows"), LIMIT, || Some(rows(up)).filter(|r| r.len() == count))
+}
+
+/// The comparison of stream and archive, which has to find them equal.
+fn check(up: &Up) -> Value {
+    archive(up, &["check", "--table", "movies"]).remove(0)
+}
+
+fn seconds(up: &Up) -> u64 {
+    let body = up.store.request("GET", "/_weir/clock", "", b"").unwrap().body;
+    body["now_ms"].as_u64().unwrap() / 1000
+}
+
+/// A time to live.
+fn in_seconds(up: &Up, more: u64) -> Value {
+    json!({"N": (seconds(up) + more).to_string()})
+}
+
+fn put(up: &Up, title: &str, more: &Value) {
+    let mut item = json!({"year": {"N": "2026"}, "title": {"S": title}});
+    item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
+}
+
+fn key(title: &str) -> Value {
+    json!({"year": {"N": "2026"}, "title": {"S": title}})
+}
+
+fn get(up: &Up, title: &str) -> Value {
+    let request = json!({"TableName": "movies", "Key": key(title), "ConsistentRead": true});
+    up.store.ok("GetItem", &request)["Item"].clone()
+}
+
+/// Lets everything expire that has an hour left at most, and waits until it is gone.
+fn expire(up: &Up, left: usize) {
+    expire_within(up, 2 * 3600, left);
+}
+
+/// Lets a time pass, and waits until so many items are left.
+fn expire_within(up: &Up, seconds: u64, left: usize) {
+    up.store.advance_clock(seconds * 1000);
+    wait_for("the items to expire", LIMIT, || {
+        (up.store.scan("movies").len() == left).then_some(())
+    });
+}
+
+#[test]
+fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once() {
+    let mut up = Up::start(&["--duplicate-deliveries"]);
+    // Everything below is done in the first minutes of an hour, as parts belong to hours.
+    up.store.advance_clock((3600 - seconds(&up) % 3600) * 1000);
+    let soon = in_seconds(&up, 3600);
+    for film in 0..FILMS {
+        put(
+            &up,
+            &format!("Film {film}"),
+            &json!({"expires_at": soon, "n": {"N": film.to_string()}}),
+        );
+    }
+    odd_films(&up, &soon);
+    let by_hand = json!({"TableName": "movies", "Key": key("By hand")});
+    put(&up, "By hand", &json!({"expires_at": soon}));
+    up.store.ok("DeleteItem", &by_hand);
+    expire(&up, 0);
+    let archived = wait_for_rows(&up, FILMS + 3);
+    check_odd_films(&archived);
+    // In the same hour, in a part of its own.
+    put(&up, "Later", &json!({"expires_at": in_seconds(&up, 60)}));
+    expire_within(&up, 120, 0);
+    let archived = wait_for_rows(&up, FILMS + 4);
+    assert_eq!(check(&up)["archived"], FILMS + 4);
+
+    restore(&up, &archived);
+    let archived = wait_for_rows(&up, FILMS + 5);
+    let equal = check(&up);
+    assert_eq!((&equal["restored"], &equal["archived"]), (&json!(1), &json!(FILMS + 5)));
+
+    compact(&up, &archived);
+    let left = erase(&up, &archived);
+
+    // From the beginning of the stream again, as when a mapping was deleted and made anew.
+    assert!(up.process.interrupt());
+    drop(up.process);
+    fs::remove_dir_all(up.folder.path().join(".weir/up/checkpoints")).unwrap();
+    up = Up::start_in(up.folder, &[]);
+    put(&up, "Last", &json!({"expires_at": in_seconds(&up, 3600)}));
+    expire(&up, 11);
+    let again = wait_for("the last film", LIMIT, || {
+        Some(rows(&up)).filter(|rows| rows.iter().any(|row| row["title"] == "Last"))
+    });
+    wait_for("everything to be worked off", LIMIT, || {
+        let status = weir(up.folder.path(), &["status", "--exit-code"]);
+        (status.status.code() == Some(0)).then_some(())
+    });
+    assert_eq!(ids(&rows(&up)).len(), left.len() + 1);
+    assert!(ids(&again).is_superset(&left));
+    assert_eq!(check(&up)["erased"], 2);
+}
+
+/// A declared column whose value has another type, attributes whose names differ in case only, and
+/// every type of value.
+fn odd_films(up: &Up, soon: &Value) {
+    put(up, "Rated", &json!({"expires_at": soon, "info": {"M": {"rating": {"N": "8.30"}}}}));
+    put(
+        up,
+        "Rated with words",
+        &json!({"expires_at": soon, "info": {"M": {"rating": {"S": "good"}}}}),
+    );
+    let all = json!({
+        "expires_at": soon, "Title": {"S": "other"}, "TITLE": {"N": "1"},
+        "n": {"N": "12345678901234567890.123456789"}, "b": {"B": "AAEC"}, "f": {"BOOL": false},
+        "z": {"NULL": true}, "ns": {"NS": ["1", "2.5"]}, "ss": {"SS": ["a", "b"]}, "l": {"L": [{"N": "0"}]},
+    });
+    put(up, "All types", &all);
+}
+
+fn check_odd_films(rows: &[Value]) {
+    let row = |title: &str| rows.iter().find(|row| row["title"] == title).unwrap();
+    let rated = row("Rated");
+    assert_eq!(rated["info_rating"].to_string().trim_matches('"'), "8.3");
+    assert_eq!(rated["_coercions"], json!([]));
+    let words = row("Rated with words");
+    assert!(words.get("info_rating").is_none_or(Value::is_null), "{words}");
+    assert_eq!(words["_coercions"].as_array().unwrap().len(), 1, "{words}");
+    assert_eq!(words["_item"]["info"]["M"]["rating"]["S"], "good");
+    let all = row("All types");
+    assert_eq!(all["_deleted_by"], "ttl");
+    let item = &all["_item"];
+    assert_eq!((&item["Title"]["S"], &item["TITLE"]["N"]), (&json!("other"), &json!("1")));
+    assert_eq!(item["n"]["N"], "12345678901234567890.123456789");
+    assert_eq!((&item["b"]["B"], &item["z"]["NULL"]), (&json!("AAEC"), &json!(true)));
+    assert_eq!((&item["ns"]["NS"], &item["l"]["L"][0]["N"]), (&json!(["1", "2.5"]), &json!("0")));
+}
+
+/// By key, by condition and by the beginning of a text; put where nothing stands, marked, and not
+/// archived again because of it.
+fn restore(up: &Up, archived: &[Value]) {
+    put(up, "Film 2", &json!({"n": {"N": "-2"}}));
+    let titles = ["--begins-with", "title=Film 2"];
+    // Film 2 and 20 to 29.
+    let dry = archive(up, &[&["restore"], &titles[..], &["--dry-run"]].concat()).remove(0);
+    assert_eq!((&dry["rows"], &dry["restored"]), (&json!(11), &json!(0)), "{dry}");
+    let done = archive(up, &[&["restore"], &titles[..]].concat()).remove(0);
+    assert_eq!((&done["restored"], &done["keptAsTheyAre"]), (&json!(10), &json!(1)), "{done}");
+    assert_eq!(get(up, "Film 2")["n"]["N"], "-2", "what was written meanwhile stays");
+    let restored = get(up, "Film 21");
+    assert!(restored.get("expires_at").is_none(), "the time to live is stripped: {restored}");
+    assert!(restored["_restored"]["M"].is_object(), "{restored}");
+    assert_eq!(restored["n"]["N"], "21");
+    let again = archive(up, &[&["restore"], &titles[..]].concat()).remove(0);
+    assert_eq!(again["restored"], 0, "{again}");
+
+    let ttl = ["--ttl", "3600"];
+    for title in ["Film 5", "Film 6"] {
+        let key = format!(r#"{{"year":2026,"title":"{title}"}}"#);
+        let done = archive(up, &[&["restore", "--key", &key], &ttl[..]].concat()).remove(0);
+        assert_eq!(done["restored"], 1, "{done}");
+    }
+    // Changed after it was restored: it is archived like any other item.
+    let change = json!({
+        "TableName": "movies", "Key": key("Film 6"), "UpdateExpression": "SET n = :n",
+        "ExpressionAttributeValues": {":n": {"N": "66"}},
+    });
+    up.store.ok("UpdateItem", &change);
+    expire(up, 11);
+    let rows = wait_for_rows(up, archived.len() + 1);
+    let sixes: Vec<_> = rows.iter().filter(|row| row["title"] == "Film 6").collect();
+    assert_eq!(sixes.len(), 2);
+    let sixth = r#"{"year":2026,"title":"Film 6"}"#;
+    let versions = archive(up, &["get", "--key", sixth]);
+    let numbers: Vec<_> = versions.iter().map(|row| row["_item"]["n"]["N"].clone()).collect();
+    assert_eq!(numbers, ["6", "66"]);
+    let as_of = versions[0]["_deleted_at"].as_str().unwrap();
+    let before = archive(up, &["get", "--key", sixth, "--as-of", as_of]);
+    assert_eq!(before, versions[..1]);
+}
+
+/// The two parts of the first hour become one object with the same rows and their lineage, and the
+/// second time there is nothing to do.
+fn compact(up: &Up, archived: &[Value]) {
+    let arguments = ["compact", "--table", "movies", "--nothing-is-archiving"];
+    let done = archive(up, &arguments).remove(0)["compacted"].clone();
+    assert_eq!((&done["rows"], &done["complete"]), (&json!(FILMS + 4), &json!(true)), "{done}");
+    assert_eq!(done["objectsWritten"], 1, "{done}");
+    assert!(done["partsReplaced"].as_u64() >= Some(2), "{done}");
+    let again = archive(up, &arguments).remove(0)["compacted"].clone();
+    assert_eq!((&again["objectsWritten"], &again["rows"]), (&json!(0), &json!(0)), "{again}");
+    let by_id = |rows: &[Value]| {
+        let mut rows: Vec<_> = rows.iter().map(Value::to_string).collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(by_id(&rows(up)), by_id(archived));
+    check(up);
+}
+
+/// Both versions of one film, gone with a receipt that names no key. Gives what is left.
+fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
+    let subject = key("Film 6").to_string();
+    let arguments = ["erase", "--table", "movies", "--equals", &subject];
+    let done = archive(up, &arguments).remove(0)["erased"].clone();
+    let gone: BTreeSet<String> = serde_json::from_value(done["eventIds"].clone()).unwrap();
+    assert_eq!(gone.len(), 2, "{done}");
+    let again = archive(up, &arguments).remove(0)["erased"].clone();
+    assert_eq!(again["eventIds"], json!([]), "{again}");
+    let left = ids(&rows(up));
+    assert_eq!(left, ids(archived).difference(&gone).cloned().collect());
+    let receipts = receipts(up);
+    assert!(!receipts.is_empty());
+    assert!(receipts.iter().all(|text| !text.contains("Film 6")), "{receipts:?}");
+    assert_eq!(check(up)["erased"], 2);
+    left
+}
+
+fn receipts(up: &Up) -> Vec<String> {
+    fn files(folder: &Path, found: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => files(&path, found),
+                path => found.push(fs::read_to_string(path).unwrap()),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for bucket in fs::read_dir(up.path("s3")).unwrap().flatten() {
+        files(&bucket.path().join("erasures"), &mut found);
+    }
+    found
+}
