@@ -47,6 +47,7 @@ inverse:
       - to: orders
         transform: del(.kind, .pk)
 gate_seconds: 1
+function_seconds: 20
 ";
 
 /// Commands that are not run here; what is in the home of who runs this is not touched.

@@ -11,6 +11,8 @@ use crate::process::{LocalStore, Process, binary, root, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(90);
 const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * 1000;
+/// So many items are in every shard of a new table, wherever their keys lie.
+const ITEMS_IN_ALL_SHARDS: usize = 32;
 const PLAN: &str = "migration: leaps
 kind: restructure
 from:
@@ -19,6 +21,7 @@ from:
       - to: new
         key: {pk: 'OLD#{p}'}
 gate_seconds: 1
+function_seconds: 20
 ";
 
 struct Migration<'s> {
@@ -96,6 +99,10 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
         (migration.verb(&["status", "leaps"]).0 == 0).then_some(())
     });
     migration.ok(&["wait", "leaps"]);
+    // One in every shard at least: once they are there, the shards are read up to them.
+    let read = |n: usize| format!("read-{n}");
+    (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.put(&read(n)));
+    (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.wait_for(&read(n)));
     migration.ok(&["verify", "leaps"]);
 
     store.endpoint.advance_clock(DAY_AND_MORE_MS);

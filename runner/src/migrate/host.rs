@@ -17,7 +17,7 @@ use crate::endpoint;
 use crate::function::binaries::{self, Wanted};
 use crate::function::{self, Event, Function};
 use crate::listener::Bound;
-use crate::mapping::{FilterCriteria, InvokeOutcome, Settings, Status};
+use crate::mapping::{FilterCriteria, InvokeOutcome, Settings, ShardId, Status};
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{
     CheckpointStore, Invoke, NoDestination, Observer, Poller, RunEnd, run_mapping,
@@ -57,6 +57,7 @@ pub(crate) struct Host {
     function: Arc<Function>,
     objects: Endpoint,
     mappings: Vec<Following>,
+    control_table: String,
     clock: Arc<StoreClock>,
 }
 
@@ -65,6 +66,8 @@ struct Following {
     table: String,
     shutdown: watch::Sender<bool>,
     status: watch::Receiver<Status>,
+    /// Takes shards that may go on after a gap.
+    accept: mpsc::Sender<ShardId>,
     /// Why it has ended by itself.
     ended: Arc<OnceLock<String>>,
     task: JoinHandle<()>,
@@ -107,7 +110,13 @@ impl Host {
         let observer = Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"));
         let function = Function::new(settings, observer).map_err(|error| error.to_string())?;
         let clock = StoreClock::follow(options.endpoint).await;
-        let mut host = Self { function: Arc::new(function), objects, mappings: Vec::new(), clock };
+        let mut host = Self {
+            function: Arc::new(function),
+            objects,
+            mappings: Vec::new(),
+            control_table: options.control_table.to_owned(),
+            clock,
+        };
         let filter = FilterCriteria::compile(&[TASKS]).map_err(|error| error.to_string())?;
         let follow = host.settings(options.control_table, &options).await?;
         host.follow(
@@ -140,7 +149,7 @@ impl Host {
     fn follow(&mut self, table: &str, settings: Settings, options: &Options<'_>) {
         let (status_sender, status) = watch::channel(Status::default());
         let (shutdown, stopped) = watch::channel(false);
-        let (_, accepted_gaps) = mpsc::channel(1);
+        let (accept, accepted_gaps) = mpsc::channel(1);
         let clock = Arc::clone(&self.clock);
         let poller = Poller {
             settings,
@@ -165,7 +174,8 @@ impl Host {
             // Nobody else sets it.
             let _ = end.set(why);
         });
-        self.mappings.push(Following { table: table.to_owned(), shutdown, status, ended, task });
+        let table = table.to_owned();
+        self.mappings.push(Following { table, shutdown, status, accept, ended, task });
     }
 
     /// What keeps a table from being followed, for a person; none while all of them are.
@@ -178,12 +188,34 @@ impl Host {
             if task.is_finished() {
                 return Some(format!("`{table}` is no longer followed: its mapping failed; report this as a defect"));
             }
+            if *table == self.control_table {
+                return None;
+            }
             let status = status.borrow();
             let gap = status.gaps().next().map(|shard| shard.id.to_string())?;
             Some(format!(
                 "records of the shard {gap} of `{table}` are lost: they were older than the 24 hours that a stream keeps; abort the migration and begin a new one"
             ))
         })
+    }
+
+    /// A shard of the control table whose records were trimmed unread. Nothing is lost by it once
+    /// each task that is open has a new record: what the records said is in the table.
+    pub(crate) fn trimmed_tasks(&self) -> Option<ShardId> {
+        let of_tasks = self.mappings.iter().filter(|mapping| mapping.table == self.control_table);
+        of_tasks.into_iter().find_map(|mapping| {
+            let status = mapping.status.borrow();
+            status.gaps().next().map(|shard| shard.id.clone())
+        })
+    }
+
+    /// Has such a shard go on from the oldest record that there is. One that goes on already is left
+    /// alone.
+    pub(crate) fn go_on_after_trim(&self, shard: &ShardId) {
+        for mapping in self.mappings.iter().filter(|mapping| mapping.table == self.control_table) {
+            // If the channel is full, the shard is found again at the next look.
+            let _sent = mapping.accept.try_send(shard.clone());
+        }
     }
 
     /// Kills a function's process that is at work, as `kill -9` does. Gives whether there was one.

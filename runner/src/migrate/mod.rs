@@ -287,14 +287,23 @@ async fn resume(context: &Context, name: &str) -> Result<Exit, String> {
             state.remove("paused");
         })
         .await?;
-    // A record of each task wakes its worker. A task that changed meanwhile has one already.
+    wake_tasks(context, name).await?;
+    say(&format!("`{name}` goes on"));
+    Ok(Exit::Done)
+}
+
+/// Makes a record of each task that is open and that nobody works on, which wakes a worker. A task
+/// that changed meanwhile has one already.
+///
+/// # Errors
+/// When the control table cannot be read or written.
+async fn wake_tasks(context: &Context, name: &str) -> Result<(), String> {
     for task in context.control.entries(name, "TASK#").await? {
         if !flag(&task, "done") && !task.contains_key("owner") {
             context.control.replace(task).await?;
         }
     }
-    say(&format!("`{name}` goes on"));
-    Ok(Exit::Done)
+    Ok(())
 }
 
 async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, String> {

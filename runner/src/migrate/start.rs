@@ -169,7 +169,7 @@ async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exi
     let watching = report::until(context, name, &["reverted", "completed", "aborted"]);
     tokio::select! {
         ended = watching => { ended?; }
-        problem = failed(&host) => {
+        problem = failed(context, name, &host) => {
             host.stop().await;
             return Err(problem);
         }
@@ -179,11 +179,19 @@ async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exi
     Ok(Exit::Done)
 }
 
-/// Waits until a table is no longer followed, and gives the reason.
-async fn failed(host: &Host) -> String {
+/// Waits until a table is no longer followed, and gives the reason. Records of tasks that were
+/// trimmed are made again before their shard goes on, so that a process that dies in between finds
+/// the same gap again.
+async fn failed(context: &Context, name: &str, host: &Host) -> String {
     loop {
         if let Some(problem) = host.problem() {
             return problem;
+        }
+        if let Some(shard) = host.trimmed_tasks() {
+            if let Err(problem) = super::wake_tasks(context, name).await {
+                return problem;
+            }
+            host.go_on_after_trim(&shard);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
