@@ -9,8 +9,11 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::print_stdout,
+    clippy::print_stderr,
     reason = "a measurement may panic and print"
 )]
+
+mod measurement;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -122,35 +125,18 @@ fn batch(first: u64) -> String {
     text
 }
 
-fn argument(name: &str) -> Option<String> {
-    std::env::args().skip_while(|argument| argument != name).nth(1)
-}
-
-/// Time that this thread had a core, so that a busy machine does not count.
-#[expect(clippy::cast_precision_loss, reason = "seconds for people")]
-fn busy_seconds() -> f64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    let nanoseconds: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
-    nanoseconds as f64 / 1e9
-}
-
-fn peak_memory() -> String {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("VmHWM: unknown");
-    line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
-}
-
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(measure());
 }
 
 async fn measure() {
-    let records: u64 = argument("--records").map_or(1_000_000, |text| text.parse().unwrap());
+    let records = measurement::records();
     let declared = std::env::args().any(|argument| argument == "--declared");
     let columns = if declared { parse_columns(COLUMNS).unwrap() } else { Vec::new() };
-    let root =
-        argument("--folder").map_or_else(std::env::temp_dir, PathBuf::from).join("archiving");
+    let root = measurement::argument("--folder")
+        .map_or_else(std::env::temp_dir, PathBuf::from)
+        .join("archiving");
     let folder = &Folder { root: root.clone(), objects: Mutex::default() };
     let function = Frame {
         rule: Archive {
@@ -161,19 +147,19 @@ async fn measure() {
         executor: ArchiveSink::new(folder, "archive/".to_owned(), RetryPolicy::CONTENDED),
         quarantine: Quarantine::new(folder, "q/".to_owned(), "archive", RetryPolicy::CONTENDED),
     };
-    let mut file = argument("--write").map(|path| fs::File::create(path).unwrap());
+    let mut file = measurement::argument("--write").map(|path| fs::File::create(path).unwrap());
     let (mut busy, mut applied, mut batches) = (0.0, 0, 0);
     for first in (0..records).step_by(usize::try_from(BATCH).unwrap()) {
         let text = batch(first);
         if let Some(file) = &mut file {
             writeln!(file, "{text}").unwrap();
         }
-        let started = busy_seconds();
+        let started = measurement::busy_seconds();
         let Event::Batch(delivered) = event::decode(&text).unwrap() else { unreachable!() };
         let deadline = Deadline::after(Duration::from_secs(600));
         let report = function.process(&delivered, deadline).await.unwrap();
         drop(delivered);
-        busy += busy_seconds() - started;
+        busy += measurement::busy_seconds() - started;
         assert!(report.response.batch_item_failures.is_empty(), "{report:?}");
         applied += report.summary.applied;
         batches += 1;
@@ -185,7 +171,7 @@ async fn measure() {
     println!(
         "{applied} records in {busy:.2} s: {rate:.0} records/s on one core, {size:.1} bytes per record, {} objects, peak memory {}",
         folder.objects.lock().unwrap().len(),
-        peak_memory()
+        measurement::peak_memory()
     );
     if !std::env::args().any(|argument| argument == "--keep") {
         fs::remove_dir_all(root).unwrap();

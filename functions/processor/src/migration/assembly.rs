@@ -103,13 +103,12 @@ impl Targets {
         item: Option<Item>,
     ) -> Result<Put, Failure> {
         let key = self.key(target)?;
-        let mark = stands.and_then(|item| item.get(MARK));
-        let known = match (stands, mark) {
-            (Some(item), Some(_)) => match Registers::from_item(item) {
+        let known = match stands.filter(|item| item.contains_key(MARK)) {
+            Some(item) => match Registers::from_item(item) {
                 Ok(registers) => Some(registers),
                 Err(error) => return Ok(Put::Refused(error.to_string())),
             },
-            _ => None,
+            None => None,
         };
         let said = Document::restated(known.as_ref(), source, item);
         if said.is_tombstone()
@@ -117,20 +116,7 @@ impl Targets {
         {
             self.note_tombstone(target, &key, &register.stamp).await?;
         }
-        let names = [("#key", self.partition_attribute(target)), ("#mark", MARK)];
-        match (stands, mark) {
-            (_, Some(mark)) => {
-                let values = [(":mark", to_sdk(mark))];
-                self.put(target, &key, &said, "#mark = :mark", &names[1..], &values).await
-            }
-            (Some(_), None) => {
-                let condition = "attribute_exists(#key) AND attribute_not_exists(#mark)";
-                self.put(target, &key, &said, condition, &names, &[]).await
-            }
-            (None, None) => {
-                self.put(target, &key, &said, "attribute_not_exists(#key)", &names[..1], &[]).await
-            }
-        }
+        self.put_over(target, &key, &said, stands).await
     }
 
     /// Every item of a partition, strongly consistent, in the order of the sort keys.

@@ -5,6 +5,7 @@
 //! written; collisions and items that stood there before are noted for people, and left alone.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::Client;
@@ -185,23 +186,26 @@ impl Targets {
         {
             self.note_tombstone(target, key, stamp).await?;
         }
-        let mark = found.and_then(|item| item.get(MARK));
-        let put = match (found, mark) {
-            (_, Some(mark)) => {
-                let values = [(":mark", to_sdk(mark))];
-                self.put(target, key, &joined, "#mark = :mark", &[("#mark", MARK)], &values).await
-            }
+        self.put_over(target, key, &joined, found).await.map(Some)
+    }
+
+    /// Puts an item if what was found still stands there.
+    pub(super) async fn put_over(
+        &self,
+        target: &Target,
+        key: &Item,
+        registers: &Registers,
+        found: Option<&Item>,
+    ) -> Result<Put, Failure> {
+        let names = [("#key", self.partition_attribute(target)), ("#mark", MARK)];
+        let (condition, names, values) = match (found, found.and_then(|item| item.get(MARK))) {
+            (_, Some(mark)) => ("#mark = :mark", &names[1..], vec![(":mark", to_sdk(mark))]),
             (Some(_), None) => {
-                let names = [("#key", self.partition_attribute(target)), ("#mark", MARK)];
-                let condition = "attribute_exists(#key) AND attribute_not_exists(#mark)";
-                self.put(target, key, &joined, condition, &names, &[]).await
+                ("attribute_exists(#key) AND attribute_not_exists(#mark)", &names[..], Vec::new())
             }
-            (None, None) => {
-                let names = [("#key", self.partition_attribute(target))];
-                self.put(target, key, &joined, "attribute_not_exists(#key)", &names, &[]).await
-            }
+            (None, None) => ("attribute_not_exists(#key)", &names[..1], Vec::new()),
         };
-        put.map(Some)
+        self.put(target, key, registers, condition, names, &values).await
     }
 
     pub(super) fn partition_attribute(&self, target: &Target) -> &str {
@@ -297,42 +301,40 @@ impl Targets {
     pub(crate) async fn join_all(&self, folded: Folded, deadline: Deadline) -> Vec<TargetOutcome> {
         let joins = folded.registers.into_iter().map(|(target, joined)| async move {
             let written = deadline.limit(self.join(&target, &joined.value)).await;
-            let result = written.map(|written| if written { joined.records.len() } else { 0 });
-            TargetOutcome {
-                target: format!("{} {:?}", target.table, target.key),
-                records: joined.records,
-                result,
-            }
+            outcome(&target.table, &target.key, joined.records, written)
         });
-        let joins: Vec<_> = joins.collect();
-        let mut outcomes: Vec<_> =
-            stream::iter(joins).buffer_unordered(WRITES_AT_ONCE).collect().await;
+        let mut outcomes = some_at_once(joins).await;
         let settles = folded.rewrites.into_iter().map(|(target, joined)| async move {
             let written = deadline.limit(self.settle(&target, &joined.value.item)).await;
-            TargetOutcome {
-                target: format!("{} {:?}", target.table, target.key),
-                result: written.map(|written| if written { joined.records.len() } else { 0 }),
-                records: joined.records,
-            }
+            outcome(&target.table, &target.key, joined.records, written)
         });
-        let settles: Vec<_> = settles.collect();
-        outcomes.extend(
-            stream::iter(settles).buffer_unordered(WRITES_AT_ONCE).collect::<Vec<_>>().await,
-        );
+        outcomes.extend(some_at_once(settles).await);
         let assemblies = folded.assemblies.into_iter().map(|(document, joined)| async move {
             let written = deadline.limit(self.assemble(&document, &joined.value)).await;
-            TargetOutcome {
-                target: format!("{} {:?}", document.parts, document.partition),
-                result: written.map(|written| if written { joined.records.len() } else { 0 }),
-                records: joined.records,
-            }
+            outcome(&document.parts, &document.partition, joined.records, written)
         });
-        let assemblies: Vec<_> = assemblies.collect();
-        outcomes.extend(
-            stream::iter(assemblies).buffer_unordered(WRITES_AT_ONCE).collect::<Vec<_>>().await,
-        );
+        outcomes.extend(some_at_once(assemblies).await);
         outcomes
     }
+}
+
+/// Runs them, some at the same time.
+async fn some_at_once<F: Future<Output = TargetOutcome>>(
+    work: impl Iterator<Item = F>,
+) -> Vec<TargetOutcome> {
+    let work: Vec<_> = work.collect();
+    stream::iter(work).buffer_unordered(WRITES_AT_ONCE).collect().await
+}
+
+/// What became of one target: its records count as applied if anything had to be written.
+fn outcome(
+    table: &str,
+    key: &impl Debug,
+    records: Vec<usize>,
+    written: Result<bool, Failure>,
+) -> TargetOutcome {
+    let result = written.map(|written| if written { records.len() } else { 0 });
+    TargetOutcome { target: format!("{table} {key:?}"), records, result }
 }
 
 /// On the way back: an item without a mark is what the source said before all else.

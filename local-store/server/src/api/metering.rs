@@ -6,8 +6,8 @@
 
 use model::{Item, KeyValue, PrimaryKey, Token};
 use partition::{
-    IndexKind, ItemRange, SecondaryIndex, Table, Write, WriteAction, Written, global_index_tokens,
-    read_item,
+    CancellationReason, IndexKind, ItemRange, SecondaryIndex, Table, Write, WriteAction, Written,
+    global_index_tokens, read_item,
 };
 
 use super::capacity::Capacity;
@@ -106,6 +106,29 @@ pub(crate) fn admit_write(
     }
     admit(store, table, &demands)?;
     Ok(Admitted { halves })
+}
+
+/// What the operations of a transaction were admitted with; one that was not cancels all.
+///
+/// # Errors
+/// `TransactionCanceledException` with a reason for each operation.
+pub(crate) fn all_or_cancelled(
+    operations: impl Iterator<Item = Result<Admitted, ApiError>>,
+) -> Result<Vec<Admitted>, ApiError> {
+    let (mut admitted, mut reasons) = (Vec::new(), Vec::new());
+    for operation in operations {
+        match operation {
+            Ok(taken) => {
+                admitted.push(taken);
+                reasons.push(CancellationReason::None);
+            }
+            Err(error) => reasons.push(error.into_reason()),
+        }
+    }
+    if admitted.len() < reasons.len() {
+        return Err(ApiError::transaction_cancelled(reasons));
+    }
+    Ok(admitted)
 }
 
 /// Counts a write of one item, with the entries of indexes that it changed.

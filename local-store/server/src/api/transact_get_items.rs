@@ -108,21 +108,8 @@ pub(crate) fn admit_together(
     store: &Store,
     wanted: &[Wanted<'_>],
 ) -> Result<Vec<Admitted>, ApiError> {
-    let mut admitted = Vec::with_capacity(wanted.len());
-    let mut reasons = Vec::with_capacity(wanted.len());
-    for (table, key) in wanted {
-        match metering::admit_read(store, table, key, true, 2) {
-            Ok(taken) => {
-                admitted.push(taken);
-                reasons.push(CancellationReason::None);
-            }
-            Err(error) => reasons.push(error.into_reason()),
-        }
-    }
-    if admitted.len() < reasons.len() {
-        return Err(ApiError::transaction_cancelled(reasons));
-    }
-    Ok(admitted)
+    let reads = wanted.iter().map(|(table, key)| metering::admit_read(store, table, key, true, 2));
+    metering::all_or_cancelled(reads)
 }
 
 /// The items as they were at one moment.

@@ -154,20 +154,8 @@ pub(crate) fn admit<'w>(
     store: &Store,
     writes: impl Iterator<Item = (&'w Write, &'w Table)>,
 ) -> Result<Vec<Admitted>, ApiError> {
-    let (mut admitted, mut reasons) = (Vec::new(), Vec::new());
-    for (write, table) in writes {
-        match metering::admit_write(store, table, write, 2) {
-            Ok(taken) => {
-                admitted.push(taken);
-                reasons.push(CancellationReason::None);
-            }
-            Err(error) => reasons.push(error.into_reason()),
-        }
-    }
-    if admitted.len() < reasons.len() {
-        return Err(ApiError::transaction_cancelled(reasons));
-    }
-    Ok(admitted)
+    let writes = writes.map(|(write, table)| metering::admit_write(store, table, write, 2));
+    metering::all_or_cancelled(writes)
 }
 
 /// A list of 1 to 100 operations.

@@ -5,7 +5,14 @@
 //! request is made. `--write FILE` writes the batches, so that other programs can be measured on
 //! the same ones: `docs/benchmarks.md`.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement may panic and print")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a measurement may panic and print"
+)]
+
+mod measurement;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -76,42 +83,24 @@ fn apply(rule: &Counters, totals: &mut BTreeMap<String, Item>, text: &str) -> us
     writes
 }
 
-fn argument(name: &str) -> Option<String> {
-    std::env::args().skip_while(|argument| argument != name).nth(1)
-}
-
-/// Time that this thread had a core, so that a busy machine does not count.
-#[expect(clippy::cast_precision_loss, reason = "seconds for people")]
-fn busy_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    let nanoseconds: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
-    nanoseconds as f64 / 1e9
-}
-
-fn peak_memory() -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("VmHWM: unknown");
-    line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
-}
-
 fn main() {
-    measure();
+    measure(measurement::records());
 }
 
-fn measure() {
-    let records: u64 = argument("--records").map_or(1_000_000, |text| text.parse().unwrap());
+fn measure(records: u64) {
     let rule =
         Counters { slot_count: 20, slot_key: "slot".to_owned(), slot_value: "votes".to_owned() };
-    let mut file = argument("--write").map(|path| std::fs::File::create(path).unwrap());
+    let mut file =
+        measurement::argument("--write").map(|path| std::fs::File::create(path).unwrap());
     let (mut totals, mut writes, mut busy, mut batches) = (BTreeMap::new(), 0, 0.0, 0);
     for first in (0..records).step_by(usize::try_from(BATCH).unwrap()) {
         let text = batch(first);
         if let Some(file) = &mut file {
             writeln!(file, "{text}").unwrap();
         }
-        let started = busy_seconds();
+        let started = measurement::busy_seconds();
         writes += apply(&rule, &mut totals, &text);
-        busy += busy_seconds() - started;
+        busy += measurement::busy_seconds() - started;
         batches += 1;
     }
     let votes = batches * BATCH;
@@ -119,6 +108,6 @@ fn measure() {
     let rate = votes as f64 / busy;
     println!(
         "{votes} votes in {busy:.2} s: {rate:.0} votes/s on one core, {writes} writes of totals for {batches} batches, peak memory {}",
-        peak_memory()
+        measurement::peak_memory()
     );
 }
