@@ -264,6 +264,10 @@ pub async fn run_counters() -> ExitCode {
         slots,
         totals: totals.clone(),
         retry: RetryPolicy::CONTENDED,
+        now: || {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            since.unwrap_or_default().as_secs()
+        },
     };
     let function: &CountersFunction = &Frame {
         rule: settings.rule,

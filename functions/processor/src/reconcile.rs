@@ -61,6 +61,8 @@ pub struct Reconciler<S, T> {
     pub totals: Totals<T>,
     /// For reads that are throttled.
     pub retry: RetryPolicy,
+    /// The time now, in seconds since 1970.
+    pub now: fn() -> u64,
 }
 
 /// What a look at one counter saw.
@@ -155,7 +157,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             counters = BTreeSet::new();
             for (counter, total) in totals {
                 let seen = looks.get(&counter);
-                let cells = seen.map(|seen| decide(&total, &seen.values, &seen.unreadable));
+                let cells =
+                    seen.map(|seen| decide(&total, &seen.values, &seen.unreadable, (self.now)()));
                 let Some(joined) = cells.as_ref().and_then(|cells| total.joined(cells)) else {
                     continue;
                 };
@@ -278,6 +281,7 @@ mod tests {
             slots: table("slot", seed),
             totals: Totals::new(table("counter", seed + 1), "counter".to_owned(), AT_ONCE),
             retry: AT_ONCE,
+            now: || 1_795_228_199,
         }
     }
 
@@ -305,7 +309,8 @@ mod tests {
         }
         reconciler.slots.insert([("slot", AttributeValue::from("B#0"))]);
         // A counter whose slots are all gone, one of them beyond the slot count.
-        let cell = |value: i64| Cell { stamp: Stamp::lowest(), value: Number::from(value) };
+        let cell =
+            |value: i64| Cell { stamp: Stamp::lowest(), value: Number::from(value), gone_at: None };
         let gone = Total { cells: Cells::from([(0, cell(3)), (30, cell(4))]), revision: 8 };
         reconciler.totals.replace("C", 0, &gone).await.unwrap();
         reconciler.totals.table().insert([("counter", AttributeValue::from("D"))]);

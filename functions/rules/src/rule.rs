@@ -91,12 +91,7 @@ pub(crate) mod testing {
     fn describe(effect: &Effect) -> String {
         let mut text = String::new();
         match effect {
-            Effect::Cells { counter, cells } => {
-                let _ = write!(text, "total {counter}:");
-                for (slot, cell) in cells.iter() {
-                    let _ = write!(text, " {slot}={} as of {}", cell.value, cell.stamp);
-                }
-            }
+            Effect::Cells { counter, cells } => describe_total(&mut text, counter, cells),
             Effect::Origin { origin, state } => {
                 let _ = write!(text, "origin {}", origin.job_key());
                 if let Some(state) = &state.0 {
@@ -156,6 +151,16 @@ pub(crate) mod testing {
             }
         }
         text
+    }
+
+    fn describe_total(text: &mut String, counter: &str, cells: &crate::counters::Cells) {
+        let _ = write!(text, "total {counter}:");
+        for (slot, cell) in cells.iter() {
+            let _ = write!(text, " {slot}={} as of {}", cell.value, cell.stamp);
+            if let Some(seconds) = cell.gone_at {
+                let _ = write!(text, " gone at {seconds}");
+            }
+        }
     }
 
     fn describe_history(text: &mut String, item: &str, changes: &crate::versions::Changes) {

@@ -52,7 +52,8 @@ pub(super) async fn read(place: &Place, counter: &str, how: How) -> Result<Readi
             let total = total_of(place, counter).await?;
             let slots = slots_needed(&total, place.rule.slot_count);
             let values = each(place, counter, slots).await?;
-            let cells = decide(&total, &values, &BTreeSet::new());
+            // Only the values are asked for, not since when a slot is gone.
+            let cells = decide(&total, &values, &BTreeSet::new(), 0);
             let total = total.joined(&cells).unwrap_or(total);
             Ok(Reading { total: total.cells.sum(), slots: values.len(), as_of: None })
         }

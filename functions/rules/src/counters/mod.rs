@@ -135,6 +135,9 @@ impl Rule for Counters {
         let stream = stream_of(record)?;
         let (counter, slot) = self.slot_of(record)?;
         let change = &record.record;
+        // A time of 0 is an absent one in the words of some senders.
+        let seconds = change.approximate_creation_seconds.filter(|seconds| *seconds > 0);
+        let gone_at = seconds.filter(|_| change.event_name == EventName::Remove);
         let value = match (change.event_name, &change.new_image) {
             (EventName::Remove, _) => Number::ZERO,
             (_, Some(image)) => self.value_of_slot(image)?,
@@ -149,7 +152,7 @@ impl Rule for Counters {
             return Err(Refusal(damaged.to_string()));
         }
         let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
-        let cells = Cells::from([(slot, Cell { stamp, value })]);
+        let cells = Cells::from([(slot, Cell { stamp, value, gone_at })]);
         Ok(vec![Effect::Cells { counter: counter.to_owned(), cells }])
     }
 }

@@ -31,10 +31,15 @@ pub fn slots_needed(total: &Total, slot_count: u32) -> BTreeSet<u32> {
 }
 
 /// What `total` must learn. `slots` holds the value of every slot of [`slots_needed`] whose item
-/// exists, read after the total; a slot that is not there counts 0. Slots in `unreadable` are left
-/// as they are. Empty when nothing differs.
+/// exists, read after the total; a slot that is not there counts 0 and is gone as of `now`, in
+/// seconds since 1970. Slots in `unreadable` are left as they are. Empty when nothing differs.
 #[must_use]
-pub fn decide(total: &Total, slots: &BTreeMap<u32, Number>, unreadable: &BTreeSet<u32>) -> Cells {
+pub fn decide(
+    total: &Total,
+    slots: &BTreeMap<u32, Number>,
+    unreadable: &BTreeSet<u32>,
+    now: u64,
+) -> Cells {
     let known = total.cells.iter().map(|(slot, _)| slot);
     let every: BTreeSet<u32> = known.chain(slots.keys().copied()).collect();
     every
@@ -45,14 +50,15 @@ pub fn decide(total: &Total, slots: &BTreeMap<u32, Number>, unreadable: &BTreeSe
             let cell = total.cells.get(*slot);
             // A slot that holds 0 and is not known yet still makes its counter have a total.
             let is_known = match cell {
-                Some(cell) => cell.value == value,
+                Some(cell) => cell.value == value && cell.gone_at.is_some() == found.is_none(),
                 None => found.is_none(),
             };
             if is_known {
                 return None;
             }
+            let gone_at = found.is_none().then_some(now);
             let base = cell.map_or_else(Stamp::lowest, |cell| cell.stamp.clone());
-            Some((*slot, Cell { stamp: base.reconciled(total.revision), value }))
+            Some((*slot, Cell { stamp: base.reconciled(total.revision), value, gone_at }))
         })
         .collect()
 }
@@ -65,7 +71,12 @@ mod tests {
         Cell {
             stamp: Stamp::of_record("l", &sequence.parse().unwrap()),
             value: Number::from(value),
+            gone_at: None,
         }
+    }
+
+    fn looked_at(sequence: &str, value: i64) -> Cell {
+        Cell { stamp: cell(sequence, 0).stamp.reconciled(6), ..cell(sequence, value) }
     }
 
     #[test]
@@ -86,15 +97,15 @@ mod tests {
             (3, Number::from(2i64)),
             (40, Number::from(1i64)),
         ]);
-        let cells = decide(&total, &slots, &BTreeSet::new());
+        let cells = decide(&total, &slots, &BTreeSet::new(), 99);
         let expected = Cells::from([
-            (1, Cell { stamp: cell("2", 0).stamp.reconciled(6), value: Number::from(8i64) }),
-            (2, Cell { stamp: cell("3", 0).stamp.reconciled(6), value: Number::ZERO }),
-            (3, Cell { stamp: Stamp::lowest().reconciled(6), value: Number::from(2i64) }),
+            (1, looked_at("2", 8)),
+            (2, Cell { gone_at: Some(99), ..looked_at("3", 0) }),
+            (3, Cell { stamp: Stamp::lowest().reconciled(6), ..cell("1", 2) }),
         ]);
         assert_eq!(cells, expected);
         let repaired = total.joined(&cells).unwrap();
-        assert!(decide(&repaired, &slots, &BTreeSet::new()).is_empty());
+        assert!(decide(&repaired, &slots, &BTreeSet::new(), 100).is_empty());
         // A later record wins over the repair, an earlier one does not.
         assert!(repaired.joined(&Cells::from([(1, cell("2", 7))])).is_none());
         assert_eq!(
@@ -106,15 +117,15 @@ mod tests {
     #[test]
     fn a_slot_of_zero_has_a_total_too() {
         let slots = BTreeMap::from([(0, Number::ZERO)]);
-        let cells = decide(&Total::default(), &slots, &BTreeSet::new());
+        let cells = decide(&Total::default(), &slots, &BTreeSet::new(), 99);
         assert_eq!(cells.get(0).map(|cell| cell.value), Some(Number::ZERO));
         let total = Total::default().joined(&cells).unwrap();
-        assert!(decide(&total, &slots, &BTreeSet::new()).is_empty());
+        assert!(decide(&total, &slots, &BTreeSet::new(), 99).is_empty());
     }
 
     #[test]
     fn unreadable_slots_are_left_alone() {
         let total = Total { cells: Cells::from([(0, cell("1", 5))]), revision: 1 };
-        assert!(decide(&total, &BTreeMap::new(), &BTreeSet::from([0])).is_empty());
+        assert!(decide(&total, &BTreeMap::new(), &BTreeSet::from([0]), 99).is_empty());
     }
 }

@@ -14,12 +14,17 @@ use crate::stamp::Stamp;
 /// The attribute that guards the writes of a total item: a number that every write raises by 1.
 pub const REVISION_ATTRIBUTE: &str = "revision";
 /// The attributes of a total item beside its key.
-pub const TOTAL_ATTRIBUTES: [&str; 4] = [TOTAL, SLOTS, REVISION_ATTRIBUTE, AS_OF];
+pub const TOTAL_ATTRIBUTES: [&str; 5] = [TOTAL, SLOTS, REVISION_ATTRIBUTE, AS_OF, EXPIRES_AT];
 const TOTAL: &str = "total";
 const SLOTS: &str = "slots";
 const AS_OF: &str = "as_of";
 const VALUE: &str = "value";
 const STAMP: &str = "stamp";
+const GONE_AT: &str = "gone_at";
+const EXPIRES_AT: &str = "expires_at";
+/// How long a total stays after its last slot is gone: longer than any record of a slot can still
+/// come. A stream keeps records for a day, and what was given up is driven again within days.
+const KEPT_SECONDS: u64 = 7 * 24 * 3600;
 
 /// The last known value of one slot. Later stamps win; equal stamps come with equal values, and if
 /// they ever should not, the greater value wins everywhere alike.
@@ -29,6 +34,8 @@ pub struct Cell {
     pub stamp: Stamp,
     /// The slot's absolute value.
     pub value: Number,
+    /// When the slot was deleted, in seconds since 1970; `None` while it is there.
+    pub gone_at: Option<u64>,
 }
 
 /// Cells by slot. The join keeps the later cell of each slot.
@@ -106,6 +113,14 @@ impl Cells {
         self.0.values().fold(Number::ZERO, |sum, cell| sum.checked_add(cell.value).unwrap_or(sum))
     }
 
+    /// When the counter is over and may be forgotten, in seconds since 1970: some time after its
+    /// last slot was deleted. `None` while it has a slot.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        let gone: Option<Vec<u64>> = self.0.values().map(|cell| cell.gone_at).collect();
+        Some(gone?.into_iter().max()?.saturating_add(KEPT_SECONDS))
+    }
+
     /// The greatest stamp.
     #[must_use]
     pub fn as_of(&self) -> Option<&Stamp> {
@@ -123,24 +138,31 @@ impl Total {
     }
 
     /// The item: the key, `total` (the sum), `slots` (a map from slot to `value` and `stamp`),
-    /// `revision`, and `as_of` (the greatest stamp).
+    /// `revision`, `as_of` (the greatest stamp), and `expires_at` once all slots are gone.
     #[must_use]
     pub fn to_item(&self, key_attribute: &str, counter: &str) -> Item {
         let slots = self.cells.iter().map(|(slot, cell)| {
-            let members = BTreeMap::from([
+            let mut members = BTreeMap::from([
                 (VALUE.to_owned(), AttributeValue::N(cell.value)),
                 (STAMP.to_owned(), AttributeValue::from(cell.stamp.as_str())),
             ]);
+            if let Some(seconds) = cell.gone_at {
+                members.insert(GONE_AT.to_owned(), AttributeValue::N(Number::from(seconds)));
+            }
             (slot.to_string(), AttributeValue::M(members))
         });
         let as_of = self.cells.as_of().cloned().unwrap_or_else(Stamp::lowest);
-        Item(BTreeMap::from([
+        let mut item = Item(BTreeMap::from([
             (key_attribute.to_owned(), AttributeValue::from(counter)),
             (TOTAL.to_owned(), AttributeValue::N(self.cells.sum())),
             (SLOTS.to_owned(), AttributeValue::M(slots.collect())),
             (REVISION_ATTRIBUTE.to_owned(), AttributeValue::N(Number::from(self.revision))),
             (AS_OF.to_owned(), AttributeValue::from(as_of.as_str())),
-        ]))
+        ]));
+        if let Some(seconds) = self.cells.expires_at() {
+            item.insert(EXPIRES_AT.to_owned(), AttributeValue::N(Number::from(seconds)));
+        }
+        item
     }
 
     /// Reads what [`Total::to_item`] wrote.
@@ -165,7 +187,11 @@ impl Total {
                 let members = cell.as_map()?;
                 let value = members.get(VALUE)?.as_number().filter(is_summable)?;
                 let stamp = members.get(STAMP)?.as_str()?.parse().ok()?;
-                Some((number, Cell { stamp, value }))
+                let gone_at = match members.get(GONE_AT) {
+                    Some(seconds) => Some(seconds.as_number()?.to_u64()?),
+                    None => None,
+                };
+                Some((number, Cell { stamp, value, gone_at }))
             };
             read().ok_or_else(|| damaged(&format!("`slots.{slot}` is not a value with a stamp")))
         });
@@ -183,7 +209,27 @@ mod tests {
         Cell {
             stamp: Stamp::of_record(label, &sequence.parse().unwrap()),
             value: value.parse().unwrap(),
+            gone_at: None,
         }
+    }
+
+    fn gone(sequence: &str, seconds: u64) -> Cell {
+        Cell { gone_at: Some(seconds), ..cell("l", sequence, "0") }
+    }
+
+    #[test]
+    fn a_counter_expires_when_its_last_slot_is_gone_and_lives_again_with_a_new_vote() {
+        let mut cells = Cells::from([(0, gone("5", 1000)), (1, cell("l", "6", "3"))]);
+        assert_eq!(cells.expires_at(), None);
+        cells.join(Cells::from([(1, gone("7", 4000))]));
+        assert_eq!(cells.expires_at(), Some(4000 + KEPT_SECONDS));
+        let total = Total { cells, revision: 2 };
+        let item = total.to_item("counter", "C1");
+        assert_eq!(item.get(EXPIRES_AT), Some(&AttributeValue::N("608800".parse().unwrap())));
+        assert_eq!(Total::from_item(&item), Ok(total.clone()));
+        let again = total.joined(&Cells::from([(0, cell("l", "8", "1"))])).unwrap();
+        assert_eq!(again.to_item("counter", "C1").get(EXPIRES_AT), None);
+        assert_eq!(Cells::default().expires_at(), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod copies;
+mod expiry;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -377,7 +378,7 @@ fn reconcile_all(tables: &mut Tables, table: &BTreeMap<u8, i8>) {
                 Some((slot, Number::from(i64::from(*table.get(&key)?))))
             })
             .collect();
-        let cells = reconcile::decide(&total, &slots, &BTreeSet::new());
+        let cells = reconcile::decide(&total, &slots, &BTreeSet::new(), 1_795_228_199);
         tables.join_cells(counter, &cells);
     }
 }

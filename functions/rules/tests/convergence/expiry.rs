@@ -1,0 +1,92 @@
+//! Counters that expire: however often totals are forgotten, no reader ever sees another sum than
+//! the slots make together.
+//!
+//! A total that is not there reads as 0.
+
+use super::*;
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Step {
+    /// The slots change, and the record of it comes.
+    Change,
+    /// So much time passes that TTL deletes each total that says when it may go.
+    TimePasses,
+    /// A record that was applied comes again.
+    Again(Index),
+    /// The reconciler looks at every slot.
+    Look,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => Just(Step::Change),
+        2 => Just(Step::TimePasses),
+        2 => any::<Index>().prop_map(Step::Again),
+        1 => Just(Step::Look),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+/// Slots of two counters that are mostly deleted again, so that many counters are over.
+fn votes() -> impl Strategy<Value = Vec<Change>> {
+    let key = prop_oneof![0..2_u8, 4..6_u8];
+    let change = prop_oneof![
+        2 => (key.clone(), any::<i8>()).prop_map(|(key, value)| Change::Put { key, value }),
+        1 => key.clone().prop_map(|key| Change::Delete { key }),
+        1 => key.prop_map(|key| Change::Expire { key }),
+    ];
+    prop::collection::vec(change, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn expiry_changes_no_sum(changes in votes(), steps in steps()) {
+        let rule = counters();
+        let mut tables = Tables::default();
+        let (mut done, mut forgotten) = (0, false);
+        for step in &steps {
+            match step {
+                Step::Change => {
+                    let (_, before) = history_of_first(&changes, done);
+                    done = (done + 1).min(changes.len());
+                    let (_, records) = history_of_first(&changes, done);
+                    for record in &records[before.len()..] {
+                        tables.apply(&rule, &[record]);
+                    }
+                }
+                Step::TimePasses => {
+                    let totals = tables.totals.len();
+                    tables.totals.retain(|_, item| item.get("expires_at").is_none());
+                    forgotten |= tables.totals.len() < totals;
+                }
+                Step::Again(index) => {
+                    let (table, records) = history_of_first(&changes, done);
+                    if records.is_empty() {
+                        continue;
+                    }
+                    tables.apply(&rule, &[index.get(&records)]);
+                    // What is older than anything a stream or a failure destination keeps may
+                    // bring back a slot that is gone. The next look takes it away.
+                    if forgotten {
+                        reconcile_all(&mut tables, &table);
+                    }
+                }
+                Step::Look => {
+                    let (table, _) = history_of_first(&changes, done);
+                    reconcile_all(&mut tables, &table);
+                }
+            }
+            let (table, _) = history_of_first(&changes, done);
+            check_totals(&tables, &table);
+        }
+        // A counter without slots goes in the end, and one with slots never.
+        let (table, _) = history_of_first(&changes, done);
+        reconcile_all(&mut tables, &table);
+        tables.totals.retain(|_, item| item.get("expires_at").is_none());
+        let (expected, left) = (sums(&table), tables.totals.keys());
+        prop_assert!(left.eq(expected.keys()), "{:?}, {:?}", tables.totals.keys(), expected.keys());
+    }
+}
