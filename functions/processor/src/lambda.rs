@@ -307,7 +307,7 @@ pub async fn run_migration() -> ExitCode {
     let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
         let deadline = deadline_of(event.context.deadline());
         match event::decode(event.payload.get())? {
-            Event::Batch(batch) => match function.begin(&batch, deadline).await? {
+            Event::Batch(batch) => match Box::pin(function.begin(&batch, deadline)).await? {
                 Begun::Frame(frame) => process(&frame, "migration", &batch, deadline).await,
                 Begun::Done(response) => Ok(response),
             },

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
-use rules::migration::plan::Kind;
+use rules::migration::plan::{Direction, Kind, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan};
 use serde_json::{Value, json};
 
 use super::control::{Entry, Progress, flag, number, text};
@@ -48,10 +48,15 @@ async fn describe(
         .into_iter()
         .map(|(command, why)| json!({ "command": command, "why": why }))
         .collect();
-    let throttled = match (flag(&state, "paused"), number(&state, "rate")) {
-        (true, _) => json!("paused by a person"),
-        (false, 0) => Value::Null,
-        (false, rate) => json!(format!("{rate} items per second of each table, by a person")),
+    let behind = match &plan {
+        Some(plan) if phase == "copying" => behind(context, plan, now).await?,
+        _ => None,
+    };
+    let throttled = match (flag(&state, "paused"), behind, number(&state, "rate")) {
+        (true, ..) => json!("paused by a person"),
+        (false, Some(behind), _) => json!(behind),
+        (false, None, 0) => Value::Null,
+        (false, None, rate) => json!(format!("{rate} items per second of each table, by a person")),
     };
     Ok(json!({
         "schema": "weir.migration.status/v1",
@@ -84,6 +89,19 @@ fn seconds_of_copying(state: &Entry, now: u64) -> u64 {
         copied_at => copied_at,
     };
     until.saturating_sub(number(state, "since"))
+}
+
+/// Which stream is so far behind that the backfill waits for it, in words.
+async fn behind(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>, String> {
+    for table in plan.source_tables(Direction::Forward) {
+        let Some(lag) = context.control.get("*", &format!("LAG#{table}")).await? else { continue };
+        let (seconds, at) = (number(&lag, "seconds"), number(&lag, "at"));
+        let is_fresh = at + LAG_FRESH_SECONDS >= u64::try_from(now).unwrap_or(0);
+        if is_fresh && seconds > LAG_SECONDS_MAX {
+            return Ok(Some(format!("the stream of `{table}` is {seconds} s behind")));
+        }
+    }
+    Ok(None)
 }
 
 fn verified(state: &Entry) -> Value {

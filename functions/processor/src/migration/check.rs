@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use model::Item;
 use model::json::item_to_string;
 use rules::Stamp;
@@ -27,8 +29,8 @@ use crate::tables::dynamodb::request_failure;
 
 /// How often a suspect is looked at again, and how long is waited in between: a stream function
 /// that keeps up is done with a record within a second or two.
-pub(super) const LOOKS: u32 = 5;
-pub(super) const PAUSE: Duration = Duration::from_millis(600);
+const LOOKS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(600);
 
 /// What is wrong with a target.
 struct Difference {
@@ -63,20 +65,33 @@ pub(super) async fn sources(
             tally.sample("not_invertible", &reason);
         }
     }
-    let mut found = Vec::new();
-    for look in 0..LOOKS {
-        if look > 0 {
-            tokio::time::sleep(PAUSE).await;
-            suspects = reread(worker, &task.table, &suspects).await?;
-        }
-        found = differences(worker, task, &suspects).await?;
-        suspects = found.iter().map(|(source, _)| source.clone()).collect();
-        if suspects.is_empty() || deadline.is_over() {
-            break;
-        }
-    }
+    let look = |items: Vec<Item>| async move { differences(worker, task, &items).await }.boxed();
+    let found = look_again(worker, &task.table, suspects, deadline, look).await?;
     let found = found.into_iter().map(|(_, difference)| difference).collect();
     report(worker, task, found, tally).await
+}
+
+/// Looks at items, and again at those that differ, which may be on their way: gives what differs at
+/// the last look. A look is a future in a box: how deep futures of types may lie in one another is
+/// limited.
+pub(super) async fn look_again<'l, D>(
+    worker: &Worker<'_>,
+    table: &str,
+    mut suspects: Vec<Item>,
+    deadline: Deadline,
+    look: impl Fn(Vec<Item>) -> BoxFuture<'l, Result<Vec<(Item, D)>, Failure>>,
+) -> Result<Vec<(Item, D)>, Failure> {
+    let mut looks = 0;
+    loop {
+        let found = look(suspects).await?;
+        looks += 1;
+        if found.is_empty() || looks >= LOOKS || deadline.is_over() {
+            return Ok(found);
+        }
+        tokio::time::sleep(PAUSE).await;
+        suspects = found.into_iter().map(|(item, _)| item).collect();
+        suspects = reread(worker, table, &suspects).await?;
+    }
 }
 
 /// Reads source items again; those that are gone have no targets to compare, the check of the
@@ -171,18 +186,8 @@ pub(super) async fn targets(
             }
         }
     }
-    let mut found = Vec::new();
-    for look in 0..LOOKS {
-        if look > 0 {
-            tokio::time::sleep(PAUSE).await;
-            suspects = reread(worker, &task.table, &suspects).await?;
-        }
-        found = extras(worker, task, &suspects).await?;
-        suspects = found.iter().map(|(target, _)| target.clone()).collect();
-        if suspects.is_empty() || deadline.is_over() {
-            break;
-        }
-    }
+    let look = |items: Vec<Item>| async move { extras(worker, task, &items).await }.boxed();
+    let found = look_again(worker, &task.table, suspects, deadline, look).await?;
     let found = found.into_iter().map(|(_, difference)| difference).collect();
     report(worker, task, found, tally).await
 }

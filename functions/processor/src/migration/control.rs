@@ -9,7 +9,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item, Number};
 use rules::migration::Direction;
+use rules::migration::plan::{LAG_FRESH_SECONDS, LAG_SECONDS_MAX};
 
+use super::server_date::ServerDate;
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
@@ -27,6 +29,22 @@ const NOTE_BUCKETS: u64 = 16;
 pub(crate) struct Control {
     pub(crate) client: Client,
     table: String,
+    date: ServerDate,
+}
+
+/// How far a stream is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lag {
+    pub(crate) seconds: u64,
+    /// The second, since 1970, in which that was so.
+    pub(crate) at: u64,
+}
+
+impl Lag {
+    /// Whether a backfill has to wait for it.
+    pub(crate) fn is_too_long(self, now: u64) -> bool {
+        self.seconds > LAG_SECONDS_MAX && self.at + LAG_FRESH_SECONDS >= now
+    }
 }
 
 /// A migration that is to be carried out.
@@ -49,7 +67,12 @@ fn direction_of(text: &str) -> Option<Direction> {
 
 impl Control {
     pub(crate) fn new(client: Client, table: String) -> Self {
-        Self { client, table }
+        Self { client, table, date: ServerDate::default() }
+    }
+
+    /// DynamoDB's time in seconds since 1970, as of the last entry that was read.
+    pub(crate) fn now(&self) -> Option<u64> {
+        self.date.seconds()
     }
 
     /// The table's name.
@@ -59,13 +82,15 @@ impl Control {
 
     /// Reads an entry, strongly consistent.
     pub(crate) async fn get(&self, migration: &str, entry: &str) -> Result<Option<Item>, Failure> {
-        let answer = self
+        let request = self
             .client
             .get_item()
             .table_name(&self.table)
             .set_key(Some(key(migration, entry)))
-            .consistent_read(true)
-            .send()
+            .consistent_read(true);
+        // In a box: futures that lie in one another become too deep for the compiler.
+        let sending = Box::pin(request.customize().interceptor(self.date.clone()).send());
+        let answer = sending
             .await
             .map_err(|error| request_failure("GetItem", &self.table, CONTROL_TABLE, &error))?;
         answer.item.map(from_sdk_item).transpose()
@@ -151,6 +176,24 @@ impl Control {
             &[("table", table), ("key", key_text), ("reason", reason)],
         )
         .await
+    }
+
+    /// Notes how many seconds the stream of a table is behind, as of a second since 1970.
+    pub(crate) async fn note_lag(&self, table: &str, lag: Lag) -> Result<(), Failure> {
+        let mut item = key(ALL, &format!("LAG#{table}"));
+        item.insert("seconds".to_owned(), SdkValue::N(lag.seconds.to_string()));
+        item.insert("at".to_owned(), SdkValue::N(lag.at.to_string()));
+        let request = self.client.put_item().table_name(&self.table).set_item(Some(item));
+        let sent = request.send().await;
+        sent.map(drop)
+            .map_err(|error| request_failure("PutItem", &self.table, CONTROL_TABLE, &error))
+    }
+
+    /// What was noted last of how far the stream of a table is behind.
+    pub(crate) async fn lag(&self, table: &str) -> Result<Option<Lag>, Failure> {
+        let Some(item) = self.get(ALL, &format!("LAG#{table}")).await? else { return Ok(None) };
+        let number = |name: &str| item.get(name)?.as_number()?.to_u64();
+        Ok(number("seconds").zip(number("at")).map(|(seconds, at)| Lag { seconds, at }))
     }
 
     async fn note(
@@ -314,4 +357,18 @@ impl Tally {
 /// A value for the SDK.
 pub(crate) fn sdk(value: &AttributeValue) -> SdkValue {
     to_sdk(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backfill_waits_for_a_stream_that_is_behind_now() {
+        for (seconds, at, waits) in
+            [(60, 1_000, false), (61, 1_000, true), (61, 970, true), (3_600, 969, false)]
+        {
+            assert_eq!(Lag { seconds, at }.is_too_long(1_000), waits, "{seconds} {at}");
+        }
+    }
 }

@@ -12,14 +12,15 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ReturnValuesOnConditionCheckFailure as Return,
 };
+use futures::{FutureExt as _, future};
 use model::Item;
-use rules::migration::{Migration, Rewrite, Target, key_of};
+use rules::migration::{Migration, Rewrite, Target};
 
+use super::check;
 use super::control::{Tally, Task};
 use super::targets::{Put, Targets};
 use super::task::Worker;
-use super::{check, targets};
-use crate::back_off::{Deadline, RetryPolicy};
+use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
@@ -221,18 +222,12 @@ pub(super) async fn check(
         }
     }
     let schema = migration.schema(&task.table).ok_or_else(|| check::unknown(&task.table))?;
-    for _ in 1..check::LOOKS {
-        if suspects.is_empty() || deadline.is_over() {
-            break;
-        }
-        tokio::time::sleep(check::PAUSE).await;
-        let keys: Vec<Item> = suspects.iter().map(|item| key_of(item, schema)).collect();
-        let client = &worker.control.client;
-        let found = targets::load_items(client, &task.table, schema, keys, RetryPolicy::CONTENDED);
-        suspects = found.await?.into_values().collect();
-        suspects.retain(|item| migration.rewrite(&task.table, item) != Ok(Rewrite::Keep));
-    }
-    for item in suspects {
+    let look = |mut items: Vec<Item>| {
+        items.retain(|item| migration.rewrite(&task.table, item) != Ok(Rewrite::Keep));
+        future::ready(Ok(items.into_iter().map(|item| (item, ())).collect())).boxed()
+    };
+    let suspects = check::look_again(worker, &task.table, suspects, deadline, look).await?;
+    for (item, ()) in suspects {
         let key = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?;
         tally.sample("different", &key.to_string());
         let target = Target {

@@ -10,6 +10,7 @@ mod check;
 pub(crate) mod control;
 mod describe;
 mod in_place;
+mod server_date;
 mod targets;
 mod task;
 
@@ -28,10 +29,13 @@ use crate::failure::Failure;
 use crate::frame::Frame;
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
-use control::{Active, Control, TASK_PREFIX};
+use control::{Active, Control, Lag, TASK_PREFIX};
 use targets::Targets;
 use task::{Idle, Pace, Worker};
 
+/// Seconds between two notes of one table's lag by one process: well within those for which a note
+/// counts.
+const LAG_NOTED_EVERY: u64 = 10;
 /// Plans that are kept compiled at most; beyond that all are compiled anew.
 const COMPILED_MAX: usize = 64;
 
@@ -43,6 +47,8 @@ pub(crate) struct Migrations<O> {
     /// This process, as an owner of leases.
     name: String,
     compiled: Mutex<BTreeMap<Active, Arc<Migration>>>,
+    /// By table: the second in which its lag was noted last.
+    noted: Mutex<BTreeMap<String, u64>>,
 }
 
 /// A batch, told apart by what its records are from.
@@ -65,7 +71,8 @@ pub(crate) enum Begun<O> {
 impl<O: ObjectStore + Clone> Migrations<O> {
     pub(crate) fn new(control: Control, quarantine: Quarantine<O>, retry: RetryPolicy) -> Self {
         let name = format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(0_u8));
-        Self { control, quarantine, retry, name, compiled: Mutex::default() }
+        let (compiled, noted) = (Mutex::default(), Mutex::default());
+        Self { control, quarantine, retry, name, compiled, noted }
     }
 
     /// Does a batch of the control table; makes the frame for a batch of a source table.
@@ -81,6 +88,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 for active in self.control.active().await? {
                     migrations.push(self.migration(&active).await?);
                 }
+                self.note_lag(&migrations, batch).await?;
                 Ok(Begun::Frame(Box::new(Frame {
                     executor: Targets::new(self.control.clone(), &migrations, self.retry),
                     rule: migrations,
@@ -88,6 +96,46 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 })))
             }
         }
+    }
+
+    /// Notes when a stream that migrations read is far behind, for the backfills that may be why.
+    async fn note_lag(
+        &self,
+        migrations: &[Arc<Migration>],
+        batch: &[Delivered<'_>],
+    ) -> Result<(), Failure> {
+        let first = batch.iter().find_map(|delivered| delivered.record.as_ref().ok());
+        let Some((record, now)) = first.zip(self.control.now()) else { return Ok(()) };
+        let Ok(arn) = record.event_source_arn.parse::<model::arn::StreamArn>() else {
+            return Ok(());
+        };
+        let table = arn.table.table.as_str();
+        let made = record.record.approximate_creation_seconds.unwrap_or(now);
+        let lag = Lag { seconds: now.saturating_sub(made), at: now };
+        if !lag.is_too_long(now) || !migrations.iter().any(|migration| migration.reads(table)) {
+            return Ok(());
+        }
+        {
+            let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+            if noted.get(table).is_some_and(|at| at + LAG_NOTED_EVERY > now) {
+                return Ok(());
+            }
+            noted.insert(table.to_owned(), now);
+        }
+        self.control.note_lag(table, lag).await
+    }
+
+    /// Why a backfill waits, if it has to: the stream of one of its source tables is far behind.
+    async fn behind(&self, migration: &Migration) -> Result<Option<String>, Failure> {
+        for table in migration.schemas().keys().filter(|table| migration.reads(table)) {
+            let lag = self.control.lag(table).await?;
+            if let Some((lag, now)) = lag.zip(self.control.now())
+                && lag.is_too_long(now)
+            {
+                return Ok(Some(format!("the stream of `{table}` is {} s behind", lag.seconds)));
+            }
+        }
+        Ok(None)
     }
 
     /// A mapping has one stream, so all records of a batch are from one table.
@@ -186,6 +234,19 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         response
     }
 
+    /// Why the backfill of a migration waits. It is not leased meanwhile.
+    async fn must_wait(&self, name: &str, entry: &str) -> Result<Option<String>, Failure> {
+        if !entry.contains("#backfill#") {
+            return Ok(None);
+        }
+        let Some(active) = self.control.active().await?.into_iter().find(|a| a.migration == name)
+        else {
+            return Ok(None);
+        };
+        let migration = self.migration(&active).await?;
+        self.behind(&migration).await
+    }
+
     /// Answers why the record must be delivered again, if it must.
     async fn work_on(
         &self,
@@ -199,6 +260,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         // Resuming touches every task, which makes a record of each.
         if flag("paused") || flag("stopped") {
             return Ok(None);
+        }
+        if let Some(reason) = self.must_wait(migration, entry).await? {
+            return Ok(Some(reason));
         }
         let task = task::lease(&self.control, migration, entry, revision, &self.name).await?;
         let task = match task {

@@ -12,6 +12,12 @@ use xxhash_rust::xxh3::xxh3_128;
 /// than a few hundred workers do not pay for themselves.
 pub const SEGMENTS_MAX: u32 = 256;
 
+/// Seconds that a stream may be behind before the backfill waits for it: far less than the 24 hours
+/// after which records are lost, and more than a function needs that was just killed.
+pub const LAG_SECONDS_MAX: u64 = 60;
+/// Seconds after which it no longer counts that a stream was said to be behind.
+pub const LAG_FRESH_SECONDS: u64 = 30;
+
 /// What a migration does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -1,0 +1,41 @@
+//! The time of a DynamoDB endpoint: the `Date` header of its answers.
+//!
+//! DynamoDB times stream records by its own clock; how old one is hangs on nothing else.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_sdk_dynamodb::config::interceptors::BeforeDeserializationInterceptorContextRef;
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
+
+/// Keeps the header of the last answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ServerDate(Arc<Mutex<Option<u64>>>);
+
+impl ServerDate {
+    /// Seconds since 1970; none before the first answer that told them.
+    pub(super) fn seconds(&self) -> Option<u64> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Intercept for ServerDate {
+    fn name(&self) -> &'static str {
+        "ServerDate"
+    }
+
+    fn read_before_deserialization(
+        &self,
+        context: &BeforeDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let date = context.response().headers().get("date");
+        let date = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
+        if let Some(seconds) = date.and_then(|date| u64::try_from(date.secs()).ok()) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seconds);
+        }
+        Ok(())
+    }
+}
