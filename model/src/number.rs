@@ -72,13 +72,7 @@ impl Number {
         if digits > NUMBER_DIGITS_MAX {
             return Err(NumberError::TooPrecise);
         }
-        let first = exponent + i32::try_from(digits).unwrap_or(i32::MAX) - 1;
-        if first > NUMBER_EXPONENT_MAX {
-            return Err(NumberError::Overflow);
-        }
-        if first < NUMBER_EXPONENT_MIN {
-            return Err(NumberError::Underflow);
-        }
+        check_exponent(exponent + i32::try_from(digits).unwrap_or(i32::MAX) - 1)?;
         let exponent = i16::try_from(exponent).map_err(|_| NumberError::Overflow)?;
         Ok(Self { negative, exponent, coefficient })
     }
@@ -135,14 +129,23 @@ impl Number {
         Some(if self.negative { -magnitude } else { magnitude })
     }
 
-    /// Size in an item, in bytes: one byte for two significant digits, one more, and one for a
-    /// minus sign (AWS, "DynamoDB item sizes and formats").
+    /// Size in an item, in bytes: one, one for two significant digits on each side of the decimal
+    /// point, and one for a minus sign. AWS's page ("DynamoDB item sizes and formats") does not
+    /// tell the sides apart; the service does, as items at the limit of 400 KB show: `15` has two
+    /// bytes and `1.5` has three.
     #[must_use]
     pub fn size(&self) -> usize {
         if self.is_zero() {
             return 1;
         }
-        digit_count(self.coefficient).div_ceil(2) + 1 + usize::from(self.negative)
+        let digits = digit_count(self.coefficient);
+        let places = usize::from(self.exponent.min(0).unsigned_abs());
+        let halves = match digits.checked_sub(places) {
+            // Zeros between the point and the first digit are not significant.
+            None => digits.div_ceil(2),
+            Some(whole) => whole.div_ceil(2) + places.div_ceil(2),
+        };
+        halves + 1 + usize::from(self.negative)
     }
 
     /// The number with the other sign.
@@ -283,6 +286,17 @@ impl Number {
     }
 }
 
+/// Checks the decimal exponent of a first digit, or the one that zero is written with.
+fn check_exponent(first: i32) -> Result<(), NumberError> {
+    if first > NUMBER_EXPONENT_MAX {
+        return Err(NumberError::Overflow);
+    }
+    if first < NUMBER_EXPONENT_MIN {
+        return Err(NumberError::Underflow);
+    }
+    Ok(())
+}
+
 /// Decimal digits of `value`, 1 for 0.
 fn digit_count(value: u128) -> usize {
     value.checked_ilog10().map_or(1, |log| log as usize + 1)
@@ -311,9 +325,10 @@ impl FromStr for Number {
                 if plain.is_empty() || !plain.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err(not_numeric());
                 }
-                // An exponent beyond the range of i32 is beyond every limit as well.
-                let limit = if digits.starts_with('-') { -1_000_000 } else { 1_000_000 };
-                let value = digits.parse::<i32>().unwrap_or(limit).clamp(-1_000_000, 1_000_000);
+                // What is far beyond the range is beyond it with any mantissa; what no 64 bits hold
+                // is no number to the service.
+                let value = digits.parse::<i64>().map_err(|_| not_numeric())?;
+                let value = i32::try_from(value.clamp(-1_000_000, 1_000_000)).unwrap_or(0);
                 (unsigned.get(..at).unwrap_or(""), value)
             }
             None => (unsigned, 0),
@@ -324,8 +339,13 @@ impl FromStr for Number {
         {
             return Err(not_numeric());
         }
+        let written = exponent;
         let exponent = exponent - i32::try_from(fraction.len()).unwrap_or(i32::MAX);
-        parse_digits(negative, whole.bytes().chain(fraction.bytes()), exponent)
+        let number = parse_digits(negative, whole.bytes().chain(fraction.bytes()), exponent)?;
+        if number.is_zero() {
+            check_exponent(written)?;
+        }
+        Ok(number)
     }
 }
 
@@ -456,7 +476,8 @@ mod tests {
                 "1234567890123456789012345678901234567800",
                 "1234567890123456789012345678901234567800",
             ),
-            ("0e999999999999", "0"),
+            ("0e125", "0"),
+            ("0e-130", "0"),
         ] {
             assert_eq!(number(text).to_string(), canonical, "{text}");
         }
@@ -486,10 +507,48 @@ mod tests {
             ("1e99999999999", NumberError::Overflow),
             ("1e-131", NumberError::Underflow),
             ("1e-99999999999", NumberError::Underflow),
+            ("1e2147483648", NumberError::Overflow),
+            ("1e9223372036854775807", NumberError::Overflow),
+            ("1e9223372036854775808", not("1e9223372036854775808")),
+            ("1e-9223372036854775809", not("1e-9223372036854775809")),
+            ("0e126", NumberError::Overflow),
+            ("0e-131", NumberError::Underflow),
             ("123456789012345678901234567890123456789", NumberError::TooPrecise),
             ("1.00000000000000000000000000000000000001", NumberError::TooPrecise),
         ] {
             assert_eq!(text.parse::<Number>(), Err(error), "{text}");
+        }
+    }
+
+    /// Sizes that the service was seen to count, an item of 400 KB at a time.
+    #[test]
+    fn sizes_are_those_of_the_service() {
+        for (text, size) in [
+            ("0", 1),
+            ("-0", 1),
+            ("1", 2),
+            ("12", 2),
+            ("123", 3),
+            ("1234", 3),
+            ("12345678901234567890123456789012345678", 20),
+            ("0042", 2),
+            ("100", 2),
+            ("1010", 3),
+            ("0.0000001", 2),
+            ("1E125", 2),
+            ("1E-100", 2),
+            ("15", 2),
+            ("1.5", 3),
+            ("1.200", 3),
+            ("1.234", 4),
+            ("3.14159", 5),
+            ("123456", 4),
+            ("100.5", 4),
+            ("0.15", 2),
+            ("-42", 3),
+            ("-1.5", 4),
+        ] {
+            assert_eq!(number(text).size(), size, "{text}");
         }
     }
 

@@ -88,6 +88,9 @@ impl Parser<'_> {
                 }
                 _ => self.name()?,
             };
+            if name.is_empty() {
+                return Err(PartiqlError::new("Empty attribute name"));
+            }
             self.expect_symbol(":")?;
             let value = self.literal()?;
             if members.insert(name.clone(), value).is_some() {

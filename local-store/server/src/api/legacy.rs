@@ -9,7 +9,7 @@ use expression::{
     Condition, KeyExpression, LEGACY_VALUES_MAX, LegacyAction, LegacyCondition, LegacyOperator,
     Projection, Update,
 };
-use model::json::{self, DecodeError, Json};
+use model::json::Json;
 use model::{AttributeType, AttributeValue};
 
 use super::constraints::Constraints;
@@ -201,23 +201,17 @@ fn read_condition<'j>(
     let parameters = parameters::structure(json)?;
     let values = match parameters.list("AttributeValueList")? {
         None => None,
-        Some(values) => Some(values.iter().map(read_value).collect::<Result<_, _>>()?),
+        Some(values) => {
+            Some(values.iter().map(parameters::attribute_value).collect::<Result<_, _>>()?)
+        }
     };
     Ok(ConditionParameters {
         attribute,
         operator: parameters.string("ComparisonOperator")?,
         values,
-        value: parameters.value("Value").map(read_value).transpose()?,
+        value: parameters.value("Value").map(parameters::attribute_value).transpose()?,
         exists: parameters.boolean("Exists")?,
     })
-}
-
-fn read_value(json: &Json<'_>) -> Result<Checked<AttributeValue>, ApiError> {
-    match json::decode_attribute_value(json) {
-        Ok(value) => Ok(Ok(value)),
-        Err(DecodeError::Shape(text)) => Err(ApiError::serialization(text)),
-        Err(DecodeError::Value(text)) => Ok(Err(text)),
-    }
 }
 
 impl ConditionParameters<'_> {
@@ -316,7 +310,7 @@ impl<'j> AttributeUpdates<'j> {
         };
         let read = |(attribute, json): (&'j str, &'j Json<'j>)| {
             let update = parameters::structure(json)?;
-            let value = update.value("Value").map(read_value).transpose()?;
+            let value = update.value("Value").map(parameters::attribute_value).transpose()?;
             Ok((attribute, update.string("Action")?, value))
         };
         map.map().map(read).collect::<Result<_, _>>().map(|updates| Some(Self(updates)))

@@ -6,6 +6,7 @@
 //! see the module `http`.
 
 mod answer;
+mod attribute_names;
 mod batch;
 mod batch_execute_statement;
 mod batch_get_item;

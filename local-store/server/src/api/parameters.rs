@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use model::json::{self, DecodeError, Json};
 use model::{AttributeValue, Item};
 
+use super::attribute_names;
 use super::error::ApiError;
 
 /// A value, or the text of the `ValidationException` to answer with when its turn has come.
@@ -97,12 +98,7 @@ impl<'j> Parameters<'j> {
         let Some(members) = self.list(name)? else {
             return Ok(None);
         };
-        let value = |member: &Json<'_>| match json::decode_attribute_value(member) {
-            Ok(value) => Ok(Ok(value)),
-            Err(DecodeError::Shape(text)) => Err(ApiError::serialization(text)),
-            Err(DecodeError::Value(text)) => Ok(Err(text)),
-        };
-        members.iter().map(value).collect::<Result<_, _>>().map(Some)
+        members.iter().map(attribute_value).collect::<Result<_, _>>().map(Some)
     }
 
     /// A member as it is.
@@ -148,10 +144,9 @@ impl<'j> Parameters<'j> {
         };
         let mut values = BTreeMap::new();
         for (key, value) in map.map() {
-            match json::decode_attribute_value(value) {
+            match attribute_value(value)? {
                 Ok(value) => values.insert(key.to_owned(), value),
-                Err(DecodeError::Shape(text)) => return Err(ApiError::serialization(text)),
-                Err(DecodeError::Value(text)) => {
+                Err(text) => {
                     return Ok(Some(Err(format!(
                         "{name} contains invalid value: {text} for key {key}"
                     ))));
@@ -173,8 +168,20 @@ pub(crate) fn structure<'j>(json: &'j Json<'j>) -> Result<Parameters<'j>, ApiErr
 
 /// Reads an item or a key.
 pub(crate) fn item(json: &Json<'_>) -> Result<Checked<Item>, ApiError> {
-    match json::decode_item(json) {
-        Ok(item) => Ok(Ok(item)),
+    let decoded = checked(json::decode_item(json))?;
+    let item = attribute_names::check_attributes(json).and(decoded);
+    Ok(item.and_then(|item| attribute_names::check_members(&item).map(|()| item)))
+}
+
+/// Reads an attribute value.
+pub(crate) fn attribute_value(json: &Json<'_>) -> Result<Checked<AttributeValue>, ApiError> {
+    let value = checked(json::decode_attribute_value(json))?;
+    Ok(value.and_then(|value| attribute_names::check_value(&value).map(|()| value)))
+}
+
+fn checked<T>(decoded: Result<T, DecodeError>) -> Result<Checked<T>, ApiError> {
+    match decoded {
+        Ok(value) => Ok(Ok(value)),
         Err(DecodeError::Shape(text)) => Err(ApiError::serialization(text)),
         Err(DecodeError::Value(text)) => Ok(Err(text)),
     }

@@ -203,6 +203,16 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
 
     let too_large = outcome(&store, "TransactWriteItems", &puts(12, 350_000)).await;
     assert!(too_large.contains("4 MB"), "{too_large}");
+    // 16 items: `pk`, `t0` or `t10`, `sk`, `b`, `g`, a byte, `v`, and the content.
+    let overhead = 10 * (2 + 2 + 2 + 1 + 1 + 1 + 1) + 6 * (2 + 3 + 2 + 1 + 1 + 1 + 1);
+    let content = (4 * 1024 * 1024 - overhead) / 16;
+    let left = 4 * 1024 * 1024 - overhead - 16 * content;
+    let exact = |bytes: usize| puts(16, content).replacen("xxx", &"x".repeat(3 + left + bytes), 1);
+    assert_eq!(outcome(&store, "TransactWriteItems", &exact(0)).await, "ok");
+    let too_large = outcome(&store, "TransactWriteItems", &exact(1)).await;
+    assert!(too_large.contains("4 MB"), "{too_large}");
+    let got = outcome(&store, "TransactGetItems", &gets(16)).await;
+    assert_eq!(got, "ok");
     let global = r#"{"TableName":"parts","IndexName":"global","Select":"COUNT"}"#;
     assert_eq!(succeed(&store, "Scan", global).await["Count"], 100);
     succeed(&store, "TransactWriteItems", &puts(11, 350_000)).await;
@@ -285,4 +295,87 @@ async fn hostile_bodies_are_answered() {
     );
     assert_eq!(call(&store, "Scan", &scan).await.status, 400);
     succeed(&store, "Scan", r#"{"TableName":"parts"}"#).await;
+}
+
+/// Goal: names and values inside of maps and lists count, with what a map or list costs itself: three
+/// bytes, and one for each member.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nested_values_count_to_the_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    // `pk`, `a`, `sk`, `b` and `v`, and what stands around the string.
+    let key = 7;
+    for (around, cost) in [
+        ((r#"{"L":["#, r"]}"), 3 + 1),
+        ((r#"{"L":[{"NULL":true},"#, r"]}"), 3 + 1 + 1 + 1),
+        ((r#"{"M":{"né":"#, r"}}"), 3 + 1 + 3),
+        ((r#"{"M":{"n":{"L":["#, r"]}}}"), 3 + 1 + 1 + 3 + 1),
+        ((r#"{"M":{"n":{"N":"-1.5"},"s":"#, r"}}"), 3 + 1 + 1 + 4 + 1 + 1),
+        ((r#"{"M":{"n":{"SS":["a","bc"]},"s":"#, r"}}"), 3 + 1 + 1 + 3 + 1 + 1),
+    ] {
+        for (bytes, expected) in [(409_600, "ok"), (409_601, PUT_TOO_LARGE)] {
+            let (before, behind) = around;
+            let v = "x".repeat(bytes - key - cost);
+            let body = format!(
+                r#"{{"TableName":"parts","Item":{{"pk":{{"S":"a"}},"sk":{{"S":"b"}},"v":{before}{{"S":"{v}"}}{behind}}}}}"#
+            );
+            assert_eq!(outcome(&store, "PutItem", &body).await, expected, "{before} {bytes}");
+        }
+    }
+}
+
+/// Puts items of 400 KB into collection `a`, the last of which brings them to so many bytes together.
+async fn put_together(store: &Store, count: usize, bytes: usize) {
+    // `pk`, `a`, `sk`, one digit and `v`.
+    let overhead = |sk: usize| 2 + 1 + 2 + if sk == 0 { 1 } else { 2 } + 1;
+    let mut left = bytes;
+    for sk in 0..count {
+        let size = if sk + 1 == count { left } else { 409_600 };
+        left -= size;
+        put(store, "a", sk, size - overhead(sk)).await;
+    }
+}
+
+/// Goal: a page of a Query or Scan goes on while it has less than 1 MB, to the byte.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_end_at_their_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_parts(directory.path(), "").await;
+    put(&store, "a", 9, 0).await;
+    let megabyte = 1024 * 1024;
+    for (bytes, expected) in [(megabyte, vec![3, 1]), (megabyte - 1, vec![4])] {
+        put_together(&store, 3, bytes).await;
+        let query = r#""TableName":"parts","KeyConditionExpression":"pk = :p","ExpressionAttributeValues":{":p":{"S":"a"}}"#;
+        let counted = |found: Vec<Vec<String>>| found.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(counted(pages(&store, "Query", query).await), expected, "{bytes}");
+        let scan = r#""TableName":"parts""#;
+        assert_eq!(counted(pages(&store, "Scan", scan).await), expected, "{bytes}");
+        // What is shown of it does not matter.
+        let shown = format!(r#"{scan},"ProjectionExpression":"sk""#);
+        assert_eq!(counted(pages(&store, "Scan", &shown).await), expected, "{bytes}");
+    }
+}
+
+/// Goal: a batch read gives up to 16 MB, to the byte, and hands the rest back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batch_reads_end_at_their_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_parts(directory.path(), "").await;
+    let keys: Vec<String> =
+        (1..=42).map(|sk| format!(r#"{{"pk":{{"S":"a"}},"sk":{{"N":"{sk}"}}}}"#)).collect();
+    let body = format!(r#"{{"RequestItems":{{"parts":{{"Keys":[{}]}}}}}}"#, keys.join(","));
+    // `pk`, `a`, `sk`, a number of two digits at most, and `v`.
+    let overhead = 2 + 1 + 2 + 2 + 1;
+    for sk in 1..=41 {
+        put(&store, "a", sk, 409_200 - overhead).await;
+    }
+    let left = 16 * 1024 * 1024 - 41 * 409_200;
+    for (bytes, unprocessed) in [(left, 0), (left + 1, 1)] {
+        put(&store, "a", 42, bytes - overhead).await;
+        let found = succeed(&store, "BatchGetItem", &body).await;
+        let got = found["Responses"]["parts"].as_array().unwrap().len();
+        assert_eq!(got, 42 - unprocessed, "{bytes}");
+        let keys = found["UnprocessedKeys"]["parts"]["Keys"].as_array().map_or(0, Vec::len);
+        assert_eq!(keys, unprocessed, "{bytes}");
+    }
 }

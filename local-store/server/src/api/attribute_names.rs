@@ -1,0 +1,40 @@
+//! The names of attributes, and of the members of maps: 1 to 65,535 bytes.
+//!
+//! Source: AWS, "Quotas in Amazon DynamoDB", attribute names. A name at the top of an item is looked
+//! at before any value, one inside of a value after all of them. Names that expressions substitute
+//! are checked with the placeholders, in the crate `expression`.
+
+use model::json::Json;
+use model::limits::ATTRIBUTE_NAME_BYTES_MAX;
+use model::{AttributeValue, Item};
+
+use super::parameters::Checked;
+
+/// Checks the names of an item's attributes.
+pub(crate) fn check_attributes(json: &Json<'_>) -> Checked<()> {
+    json.as_object().into_iter().flatten().try_for_each(|(name, _)| check(name))
+}
+
+/// Checks the names inside of an item's values.
+pub(crate) fn check_members(item: &Item) -> Checked<()> {
+    item.iter().try_for_each(|(_, value)| check_value(value))
+}
+
+/// Checks the names inside of a value, which is nested at most 32 levels deep.
+pub(crate) fn check_value(value: &AttributeValue) -> Checked<()> {
+    match value {
+        AttributeValue::M(members) => members
+            .iter()
+            .try_for_each(|(name, member)| check(name).and_then(|()| check_value(member))),
+        AttributeValue::L(members) => members.iter().try_for_each(check_value),
+        _ => Ok(()),
+    }
+}
+
+fn check(name: &str) -> Checked<()> {
+    match name.len() {
+        0 => Err("Empty attribute name".to_owned()),
+        1..=ATTRIBUTE_NAME_BYTES_MAX => Ok(()),
+        _ => Err("Attribute name is too large, must be less than 65536 bytes".to_owned()),
+    }
+}
