@@ -203,6 +203,8 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
 
     let too_large = outcome(&store, "TransactWriteItems", &puts(12, 350_000)).await;
     assert!(too_large.contains("4 MB"), "{too_large}");
+    let global = r#"{"TableName":"parts","IndexName":"global","Select":"COUNT"}"#;
+    assert_eq!(succeed(&store, "Scan", global).await["Count"], 100);
     // 16 items: `pk`, `t0` or `t10`, `sk`, `b`, `g`, a byte, `v`, and the content.
     let overhead = 10 * (2 + 2 + 2 + 1 + 1 + 1 + 1) + 6 * (2 + 3 + 2 + 1 + 1 + 1 + 1);
     let content = (4 * 1024 * 1024 - overhead) / 16;
@@ -213,8 +215,6 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
     assert!(too_large.contains("4 MB"), "{too_large}");
     let got = outcome(&store, "TransactGetItems", &gets(16)).await;
     assert_eq!(got, "ok");
-    let global = r#"{"TableName":"parts","IndexName":"global","Select":"COUNT"}"#;
-    assert_eq!(succeed(&store, "Scan", global).await["Count"], 100);
     succeed(&store, "TransactWriteItems", &puts(11, 350_000)).await;
     assert_eq!(
         succeed(&store, "TransactGetItems", &gets(11)).await["Responses"][10]["Item"]["pk"]["S"],
