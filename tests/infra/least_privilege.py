@@ -122,6 +122,9 @@ def dynamodb_calls(_method, _path, headers, body):
     for operations in request.get("TransactItems", []):
         for kind, operation in operations.items():
             yield f"dynamodb:{TRANSACTED[kind]}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{operation['TableName']}", None
+    for statement in request.get("Statements", []):
+        verb, table = re.match(r'(UPDATE|DELETE) (?:FROM )?"([^"]+)"', statement["Statement"]).groups()
+        yield f"dynamodb:PartiQL{verb.title()}", f"arn:aws:dynamodb:us-east-1:000000000000:table/{table}", None
     items = request.get("RequestItems", {})
     tables = [request["TableName"]] if "TableName" in request else list(items)
     for table in tables:
@@ -183,7 +186,7 @@ def exercise(url, used):
         advance(url, 61)
         time.sleep(4)
     wanted = [("CountersFunction", "s3:PutObject"), ("CountersFunction", "dynamodb:Scan"), ("ArchiveFunction", "s3:PutObject"), ("VersionsFunction", "dynamodb:PutItem"), ("VersionsFunction", "s3:PutObject"),
-              ("FanOutFunction", "dynamodb:UpdateItem"), ("FanOutFunction", "dynamodb:Scan"), ("FanOutFunction", "s3:PutObject")]
+              ("FanOutFunction", "dynamodb:UpdateItem"), ("FanOutFunction", "dynamodb:PartiQLUpdate"), ("FanOutFunction", "dynamodb:Scan"), ("FanOutFunction", "s3:PutObject")]
     deadline = time.monotonic() + 60
     while any(all(key[:2] != want for key in used) for want in wanted):
         if time.monotonic() > deadline:

@@ -2,6 +2,7 @@
 //!
 //! Batches of TTL deletes go through the frame of the function `archive`, whose object store is a
 //! folder here, so that no network is measured; everything else is the function's own.
+//! `--declared` gives every attribute a declared column, `--discover` one as it is found.
 //! `--write FILE` writes the batches, one in a line, so that other programs can be measured on the
 //! same ones: `docs/benchmarks.md`.
 
@@ -132,8 +133,8 @@ fn main() {
 
 async fn measure() {
     let records = measurement::records();
-    let declared = std::env::args().any(|argument| argument == "--declared");
-    let columns = if declared { parse_columns(COLUMNS).unwrap() } else { Vec::new() };
+    let is_given = |name: &str| std::env::args().any(|argument| argument == name);
+    let columns = if is_given("--declared") { parse_columns(COLUMNS).unwrap() } else { Vec::new() };
     let root = measurement::argument("--folder")
         .map_or_else(std::env::temp_dir, PathBuf::from)
         .join("archiving");
@@ -141,6 +142,7 @@ async fn measure() {
     let function = Frame {
         rule: Archive {
             columns,
+            discover: is_given("--discover"),
             ttl_attribute: Some("expires_at".to_owned()),
             ..Archive::default()
         },
@@ -173,7 +175,7 @@ async fn measure() {
         folder.objects.lock().unwrap().len(),
         measurement::peak_memory()
     );
-    if !std::env::args().any(|argument| argument == "--keep") {
+    if !is_given("--keep") {
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
-use rules::archive::{Archive, Deletes, parse_columns};
+use rules::archive::{Archive, Declaration, Deletes};
 use rules::counters::{Counters, SLOT_COUNT_MAX, TOTAL_ATTRIBUTES};
 use rules::fan_out::{FanOut, parse_and_check};
 use rules::versions::{Retention, VERSION_NUMBER_MAX, Versions};
@@ -146,13 +146,14 @@ impl ArchiveSettings {
     pub fn read(lookup: Lookup<'_>) -> Result<Self, SettingsError> {
         let mut reader = Reader { lookup, problems: Vec::new() };
         let declaration = reader.optional("ARCHIVE_COLUMNS").unwrap_or_default();
-        let columns = parse_columns(&declaration).unwrap_or_else(|error| {
+        let declared = Declaration::parse(&declaration).unwrap_or_else(|error| {
             reader.problems.push(format!("ARCHIVE_COLUMNS: {error}"));
-            Vec::new()
+            Declaration::default()
         });
         let settings = Self {
             rule: Archive {
-                columns,
+                columns: declared.columns,
+                discover: declared.discover,
                 ttl_attribute: reader.optional("ARCHIVE_TTL_ATTRIBUTE"),
                 deletes: reader.deletes(),
                 ..Archive::default()

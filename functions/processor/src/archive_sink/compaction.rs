@@ -22,6 +22,7 @@ use tracing::warn;
 
 use super::part_content::{EVENT_ID, PartContent, Replaced};
 use super::rewrite::{Lineage, ObjectReader, ObjectWriter, event_ids, keep};
+use super::united_columns::{UnitedColumns, with_columns};
 use super::{PARQUET, not_of_the_archive};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
@@ -268,8 +269,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(compacted)
     }
 
-    /// Reads parts, in order, until there are enough bytes or one has other columns. `None` if a
-    /// part is gone.
+    /// Reads parts, in order, until there are enough bytes or one has columns that do not go with
+    /// those before. `None` if a part is gone.
     async fn gather(
         &self,
         parts: Vec<Part>,
@@ -277,6 +278,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
     ) -> Result<Option<Chunk>, Failure> {
         let mut readers: Vec<(ObjectReader, Part)> = Vec::new();
         let mut lineage = Lineage::default();
+        let mut columns = UnitedColumns::default();
         let mut bytes = 0;
         for part in parts {
             bytes += part.entry.bytes;
@@ -286,16 +288,20 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let Some(object) = self.store.get(&part.entry.name).await? else { return Ok(None) };
             let failed = |error: ParquetError| not_of_the_archive(&part.entry.name, &error);
             let reader = ObjectReader::open(object).map_err(failed)?;
-            if readers.first().is_some_and(|(first, _)| !reader.has_columns_of(first)) {
+            if !columns.add(&reader).map_err(failed)? {
                 break;
             }
             lineage.add(&reader).map_err(failed)?;
             lineage.replaced.insert(part.bucket.minute().compact_text(), part.number);
             readers.push((reader, part));
         }
-        let Some((first, part)) = readers.first() else { return Ok(None) };
-        let mut writer = ObjectWriter::begin(&first.schema, &lineage)
-            .map_err(|error| not_of_the_archive(&part.entry.name, &error))?;
+        let Some((_, part)) = readers.first() else { return Ok(None) };
+        let schema = columns.schema();
+        let mut begin = || {
+            lineage.tell_columns(columns.told()?);
+            ObjectWriter::begin(&schema, &lineage)
+        };
+        let mut writer = begin().map_err(|error| not_of_the_archive(&part.entry.name, &error))?;
         let mut taken = Vec::new();
         for (mut reader, part) in readers {
             let failed = |error: ParquetError| not_of_the_archive(&part.entry.name, &error);
@@ -303,7 +309,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
                 let batch = batch.map_err(failed)?;
                 let ids = event_ids(&batch).map_err(failed)?;
                 let fresh = |row| known.event_ids.insert(ids.value(row).to_owned());
-                writer.add(&keep(&batch, fresh).map_err(failed)?).map_err(failed)?;
+                let kept = keep(&batch, fresh).map_err(failed)?;
+                let kept = with_columns(&kept, &schema).map_err(failed)?;
+                writer.add(&kept).map_err(failed)?;
             }
             taken.push(part.entry);
         }

@@ -17,17 +17,20 @@ pub mod erasure;
 mod known_parts;
 mod part_content;
 mod part_format;
+mod part_rows;
 mod rewrite;
+mod united_columns;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{StreamExt, stream};
-use rules::archive::{Bucket, PART_NUMBER_MAX, Row, Rows};
+use rules::archive::{Bucket, PART_NUMBER_MAX, Rows};
 use rules::{Folded, Found, Needs};
 
 use self::known_parts::KnownParts;
 use self::part_content::PartContent;
 use self::part_format::write_part;
+use self::part_rows::rows_of_parts;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
@@ -81,7 +84,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
     ) -> Result<(), Failure> {
         let mut number = self.leave_out_known(bucket, missing).await? + 1;
         let mut stands = Vec::new();
-        for rows in by_schema(missing) {
+        for rows in rows_of_parts(missing) {
             if number > PART_NUMBER_MAX {
                 return Err(Failure::Fatal(format!(
                     "bucket `{bucket}` of the archive has {PART_NUMBER_MAX} parts; raise BatchSize or MaximumBatchingWindowInSeconds of the event source mapping"
@@ -94,7 +97,7 @@ impl<O: ObjectStore> ArchiveSink<O> {
             match self.store.put_if_absent(&name, part, PARQUET).await? {
                 PutOutcome::Created { entity_tag } => {
                     let event_ids: Arc<[String]> =
-                        rows.iter().map(|row| row.event_id.clone()).collect();
+                        rows.rows.iter().map(|row| row.event_id.clone()).collect();
                     *written += event_ids.len();
                     stands.push(Arc::clone(&event_ids));
                     if let Some(entity_tag) = entity_tag {
@@ -180,27 +183,6 @@ fn not_of_the_archive(name: &str, error: &dyn std::fmt::Display) -> Failure {
     Failure::Fatal(format!(
         "archive object `{name}` is not a part of the archive: {error}; move it away from the archive's prefix"
     ))
-}
-
-/// Rows that go into one part: they have the same columns. All rows of a stream do, as long as the
-/// function's configuration stays.
-fn by_schema(rows: &Rows) -> Vec<Vec<&Row>> {
-    let mut groups: Vec<Vec<&Row>> = Vec::new();
-    for row in rows.iter() {
-        let is_of = |group: &&mut Vec<&Row>| {
-            // Rows of one batch share their schema, so it is seldom compared.
-            group.first().is_some_and(|first| {
-                Arc::ptr_eq(&first.schema, &row.schema) || first.schema == row.schema
-            })
-        };
-        match groups.iter_mut().find(is_of) {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
-    }
-    groups.iter_mut().for_each(|rows| rows.sort_unstable());
-    groups.sort_by(|a, b| a.first().map(|row| &row.schema).cmp(&b.first().map(|row| &row.schema)));
-    groups
 }
 
 impl<O: ObjectStore> Executor for ArchiveSink<O> {

@@ -22,25 +22,29 @@ use parquet::schema::types::ColumnPath;
 use rules::archive::{ColumnType, ColumnValue, Row, SCHEMA_VERSION, Schema};
 
 use super::part_content::EVENT_ID;
+use super::part_rows::PartRows;
 
 const UTC: &str = "UTC";
 /// zstd's fastest regular level: on archive rows higher ones cost time and save nothing.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Writes a part. `rows` are in the order in which they shall stand there, and all have the columns
-/// of the first one.
+/// Writes a part. A column that a row does not have is NULL there.
 ///
 /// # Errors
-/// When there is no row, or the rows do not have the same columns.
-pub(super) fn write_part(rows: &[&Row]) -> Result<Bytes, ParquetError> {
-    let Some(first) = rows.first() else {
+/// When there is no row.
+pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
+    let (schema, rows) = (part.schema.as_ref(), part.rows.as_slice());
+    if rows.is_empty() {
         return Err(ParquetError::General("a part without rows".to_owned()));
-    };
-    let schema = first.schema.as_ref();
+    }
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();
+    let places = places_by_schema(schema, rows);
     for (position, column) in schema.columns().enumerate() {
-        let values = rows.iter().map(|row| row.values.get(position));
+        let values = rows.iter().zip(&places.of_row).map(|(row, known)| {
+            let place = places.known.get(*known)?.get(position).copied().flatten()?;
+            row.values.get(place)
+        });
         let array = typed_array(column.column_type, values)?;
         fields.push(Field::new(&column.name, array.data_type().clone(), true));
         columns.push(array);
@@ -55,6 +59,28 @@ pub(super) fn write_part(rows: &[&Row]) -> Result<Bytes, ParquetError> {
     let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties))?;
     writer.write(&batch)?;
     Ok(writer.into_inner()?.into())
+}
+
+/// Where rows have the values of a part's columns.
+struct Places {
+    /// For each set of columns that rows have: the place of each of the part's columns in it.
+    known: Vec<Vec<Option<usize>>>,
+    /// For each row, which of those it has.
+    of_row: Vec<usize>,
+}
+
+fn places_by_schema(schema: &Schema, rows: &[&Row]) -> Places {
+    let mut schemas: Vec<&Arc<Schema>> = Vec::new();
+    let mut places = Places { known: Vec::new(), of_row: Vec::with_capacity(rows.len()) };
+    for row in rows {
+        let known = schemas.iter().position(|known| Arc::ptr_eq(known, &row.schema));
+        places.of_row.push(known.unwrap_or(schemas.len()));
+        if known.is_none() {
+            schemas.push(&row.schema);
+            places.known.push(schema.places_in(&row.schema));
+        }
+    }
+    places
 }
 
 fn typed_array<'v>(
@@ -200,7 +226,7 @@ fn metadata(schema: &Schema, rows: &[&Row]) -> Vec<KeyValue> {
         columns.push('}');
     }
     columns.push('}');
-    let stream_arn = rows.first().map_or(String::new(), |row| row.stream_arn.clone());
+    let stream_arn = rows.first().map_or(String::new(), |row| row.stream_arn.to_string());
     [
         ("weir.schema_version", SCHEMA_VERSION.to_string()),
         ("weir.stream_arn", stream_arn),
@@ -220,17 +246,20 @@ mod tests {
     use model::stream_record::LambdaRecord;
     use model::{EventName, StreamRecord, StreamViewType, UserIdentity};
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-    use rules::archive::{Archive, SYSTEM_COLUMNS, parse_columns};
-    use rules::{Effect, Found, Rule};
+    use rules::archive::{Archive, Declaration, Rows, SYSTEM_COLUMNS};
+    use rules::{Effect, Found, Join, Rule};
 
     use super::*;
     use crate::archive_sink::part_content::PartContent;
+    use crate::archive_sink::part_rows::{PART_COLUMNS_MAX, rows_of_parts};
 
     const NINES: &str = "99999999999999999999999999999999999999";
 
     fn rows(items: &[String], columns: &str) -> Vec<Row> {
+        let Declaration { columns, discover } = Declaration::parse(columns).unwrap();
         let rule = Archive {
-            columns: parse_columns(columns).unwrap(),
+            columns,
+            discover,
             ttl_attribute: Some("expires".to_owned()),
             ..Archive::default()
         };
@@ -263,7 +292,10 @@ mod tests {
     }
 
     fn write(rows: &[Row]) -> Bytes {
-        write_part(&rows.iter().collect::<Vec<_>>()).unwrap()
+        let mut set = Rows::default();
+        rows.iter().for_each(|row| set.join(Rows::from([row.clone()])));
+        let [part] = rows_of_parts(&set).try_into().ok().expect("one part");
+        write_part(&part).unwrap()
     }
 
     fn read(part: Bytes) -> RecordBatch {
@@ -351,6 +383,57 @@ mod tests {
         assert_eq!(chunk.column_path().string(), "_item");
         assert!(matches!(chunk.compression(), Compression::ZSTD(_)));
         assert_eq!(chunk.dictionary_page_offset(), None);
+    }
+
+    #[test]
+    fn columns_are_found_in_the_rows_of_the_part() {
+        let items = [
+            r#"{"id":{"S":"1"},"price":{"N":"7.5"},"sets":{"SS":["a","b"]}}"#.to_owned(),
+            r#"{"Price":{"N":"2"},"id":{"S":"2"},"price":{"S":"free"}}"#.to_owned(),
+            r#"{"Price":{"N":"3"},"id":{"S":"3"},"price":{"N":"1"}}"#.to_owned(),
+            r#"{"id":{"S":"4"},"price":{"N":"0.00000000001"}}"#.to_owned(),
+        ];
+        let rows = rows(&items, "*");
+        let part = write(&rows);
+        let reversed: Vec<Row> = rows.iter().rev().cloned().collect();
+        assert_eq!(part, write(&reversed));
+        let batch = read(part);
+        let schema = batch.schema();
+        let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        assert_eq!(names[..4], ["id", "price_n", "price_s", "sets_ss"]);
+        let numbers = batch.column(1).as_primitive::<Decimal128Type>();
+        let unscaled = 10_i128.pow(10);
+        assert_eq!(
+            numbers.iter().collect::<Vec<_>>(),
+            [Some(unscaled * 15 / 2), Some(unscaled * 2), Some(unscaled * 3), None]
+        );
+        let text = |at: usize| batch.column(at).as_string::<i32>().iter().collect::<Vec<_>>();
+        assert_eq!(text(2), [None, Some("free"), None, None]);
+        assert_eq!(text(3), [Some(r#"["a","b"]"#), None, None, None]);
+        let coercions = batch.column_by_name("_coercions").unwrap().as_list::<i32>();
+        let said = |row: usize| {
+            let texts = coercions.value(row);
+            texts.as_string::<i32>().iter().flatten().collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(said(0) + &said(1), "");
+        assert_eq!(said(2), "price_n: price has no column, the name is taken");
+        assert_eq!(said(3), "price_n: N does not fit decimal(38,10)");
+    }
+
+    #[test]
+    fn a_part_has_a_bounded_number_of_columns() {
+        let items: Vec<String> = (0..40)
+            .map(|item| {
+                let names = (0..30).map(|name| format!(r#""a{item}x{name}":{{"BOOL":true}}"#));
+                format!(r#"{{{},"id":{{"S":"{item}"}}}}"#, names.collect::<Vec<_>>().join(","))
+            })
+            .collect();
+        let mut set = Rows::default();
+        rows(&items, "*").into_iter().for_each(|row| set.join(Rows::from([row])));
+        let parts = rows_of_parts(&set);
+        assert_eq!(parts.iter().map(|part| part.rows.len()).sum::<usize>(), 40);
+        assert!(parts.iter().all(|part| part.schema.len() <= PART_COLUMNS_MAX));
+        assert_eq!(parts.len(), 3);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Which rows go where is decided by compaction and erasure; nothing is fetched or put here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
@@ -13,25 +14,19 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use rules::archive::ColumnType;
-use serde::Deserialize;
 
 use super::part_content::{ERASED, EVENT_ID, REPLACED, Replaced, read_json, text_of};
 use super::part_format::writer_properties;
+use super::united_columns::ToldColumn;
 
 /// The typed columns, as JSON, in an object's metadata.
-const COLUMNS: &str = "weir.columns";
+pub(super) const COLUMNS: &str = "weir.columns";
 const SEQUENCE_FIRST: &str = "weir.sequence_first";
 const SEQUENCE_LAST: &str = "weir.sequence_last";
 /// Rows that are decoded at a time: items have at most 400 KB, so at most some 50 MB.
 const BATCH_ROWS: usize = 128;
 /// A row group is closed when it holds this much: what a writer keeps in memory at most.
 const ROW_GROUP_BYTES: usize = 16 << 20;
-
-#[derive(Deserialize)]
-struct DeclaredColumn {
-    #[serde(rename = "type")]
-    column_type: String,
-}
 
 /// An archive object that is read.
 pub(super) struct ObjectReader {
@@ -53,12 +48,6 @@ impl ObjectReader {
         let schema = Arc::clone(builder.schema());
         let batches = builder.with_batch_size(BATCH_ROWS).build()?;
         Ok(Self { schema, metadata: metadata.unwrap_or_default(), batches })
-    }
-
-    /// Whether rows of both can stand in one object.
-    pub(super) fn has_columns_of(&self, other: &Self) -> bool {
-        self.schema.fields() == other.schema.fields()
-            && text_of(&self.metadata, COLUMNS) == text_of(&other.metadata, COLUMNS)
     }
 
     /// The rows, some at a time.
@@ -142,6 +131,12 @@ impl Lineage {
         Ok(())
     }
 
+    /// Says which typed columns there are, instead of what the first object said.
+    pub(super) fn tell_columns(&mut self, columns: String) {
+        self.metadata.retain(|entry| entry.key != COLUMNS);
+        self.metadata.push(KeyValue::new(COLUMNS.to_owned(), columns));
+    }
+
     fn into_metadata(self) -> Result<Vec<KeyValue>, ParquetError> {
         let json = |error: serde_json::Error| ParquetError::General(error.to_string());
         let mut own = vec![
@@ -172,9 +167,9 @@ impl ObjectWriter {
     /// # Errors
     /// When the other's columns cannot be read.
     pub(super) fn begin(schema: &SchemaRef, lineage: &Lineage) -> Result<Self, ParquetError> {
-        let declared: std::collections::BTreeMap<String, DeclaredColumn> =
+        let told: BTreeMap<String, ToldColumn> =
             read_json(&lineage.metadata, COLUMNS)?.unwrap_or_default();
-        let columns = declared.iter().filter_map(|(name, column)| {
+        let columns = told.iter().filter_map(|(name, column)| {
             Some((name.as_str(), ColumnType::from_text(&column.column_type)?))
         });
         let properties = writer_properties(columns, lineage.clone().into_metadata()?)?;

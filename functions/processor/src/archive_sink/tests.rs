@@ -13,7 +13,7 @@ use model::stream_record::LambdaRecord;
 use model::{EventName, StreamRecord, StreamViewType, UserIdentity};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
-use rules::archive::{Archive, parse_columns};
+use rules::archive::{Archive, Declaration};
 use rules::{Effect, Folded, Rule, fold};
 
 use super::*;
@@ -22,7 +22,11 @@ use crate::tables::in_memory::AT_ONCE;
 
 /// A TTL delete in one of three minutes; some of their buckets are shared by many records.
 pub(super) fn effect(number: usize) -> Effect {
-    let item = item_from_str(&format!(r#"{{"id":{{"S":"k{number}"}},"n":{{"N":"1"}}}}"#)).unwrap();
+    let item = item_from_str(&format!(
+        r#"{{"id":{{"S":"k{number}"}},"n":{{"N":"1"}},"x{}":{{"S":"{number}"}}}}"#,
+        number % 3
+    ))
+    .unwrap();
     let record = LambdaRecord {
         record: StreamRecord {
             event_id: format!("{number:032x}"),
@@ -38,9 +42,11 @@ pub(super) fn effect(number: usize) -> Effect {
         },
         event_source_arn: "arn:aws:dynamodb:r:a:table/things/stream/2026-11-21".to_owned(),
     };
-    // Every fourth record was decided by a function with other columns.
-    let declared = if number.is_multiple_of(4) { "n:bigint" } else { "" };
-    let rule = Archive { columns: parse_columns(declared).unwrap(), ..Archive::default() };
+    // Some records were decided by functions with other columns, two of which do not go together.
+    let declared =
+        ["n:bigint", "", "*", "n:string"].get(number % 9).copied().unwrap_or("n:bigint,*");
+    let Declaration { columns, discover } = Declaration::parse(declared).unwrap();
+    let rule = Archive { columns, discover, ..Archive::default() };
     rule.decide(&record, &Found::default()).unwrap().remove(0)
 }
 

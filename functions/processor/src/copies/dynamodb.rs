@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{
-    AttributeValue as SdkValue, KeySchemaElement, KeyType, KeysAndAttributes, StreamViewType,
-    TableDescription,
+    AttributeValue as SdkValue, BatchStatementErrorCodeEnum, BatchStatementResponse,
+    KeySchemaElement, KeyType, KeysAndAttributes, StreamViewType, TableDescription,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use model::limits::BATCH_GET_KEYS_MAX;
@@ -18,6 +18,7 @@ use rules::fan_out::{
     mark_attribute,
 };
 
+use super::statements::write_of_older;
 use super::{CopyGuard, CopyPage, CopyTables};
 use crate::failure::Failure;
 use crate::settings::{FAN_OUT_RULES, JOBS_TABLE};
@@ -370,6 +371,28 @@ impl CopyTables for DynamoDbCopies {
             Err((true, _)) => Ok(WriteOutcome::GuardFailed),
             Err((false, failure)) => Err(failure),
         }
+    }
+
+    async fn write_older(
+        &self,
+        rule: &CopyRule,
+        keys: &[Item],
+        update: &Update,
+    ) -> Vec<Option<WriteOutcome>> {
+        let open = || vec![None; keys.len()];
+        let statements: Option<Vec<_>> =
+            keys.iter().map(|key| write_of_older(rule, key, update)).collect();
+        let Some(statements) = statements else { return open() };
+        let request = self.client.batch_execute_statement().set_statements(Some(statements));
+        // Whatever is wrong, a write by itself says it.
+        let Ok(answer) = request.send().await else { return open() };
+        let failed = &BatchStatementErrorCodeEnum::ConditionalCheckFailed;
+        let outcome = |answer: &BatchStatementResponse| match answer.error() {
+            None => Some(WriteOutcome::Written),
+            Some(error) if error.code() == Some(failed) => Some(WriteOutcome::GuardFailed),
+            Some(_) => None,
+        };
+        answer.responses().iter().map(outcome).collect()
     }
 
     async fn all(&self, rule: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {

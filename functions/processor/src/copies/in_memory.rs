@@ -255,6 +255,19 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         self.answer(fate, outcome)
     }
 
+    async fn write_older(
+        &self,
+        rule: &CopyRule,
+        keys: &[Item],
+        update: &Update,
+    ) -> Vec<Option<WriteOutcome>> {
+        let mut outcomes = Vec::new();
+        for key in keys {
+            outcomes.push(self.write(rule, key, update, &CopyGuard::Older).await.ok());
+        }
+        outcomes
+    }
+
     async fn all(&self, _: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {
         self.request().await?;
         let after = after.map_or("", |after| after["line"].as_str().unwrap());

@@ -12,6 +12,7 @@ mod dynamodb;
 mod in_memory;
 mod looks;
 mod self_check;
+mod statements;
 #[cfg(test)]
 mod tests;
 
@@ -30,8 +31,10 @@ use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
 use crate::tables::WriteOutcome;
 
-/// Copies of one origin that are written at the same time: enough to hide the latency of one write.
+/// Requests that write copies of one origin at the same time: enough to hide the latency of one.
 const WRITES_AT_ONCE: usize = 8;
+/// Copies that are written in one request at most: what `BatchExecuteStatement` takes.
+const COPIES_OF_REQUEST: usize = 25;
 /// Origins or jobs of a batch that are worked on at the same time. Each of their writes may need a
 /// connection of its own, and all shards have an instance: ten instances with a thousand each are
 /// more than an endpoint serves.
@@ -105,6 +108,15 @@ pub trait CopyTables: Send + Sync {
         update: &Update,
         guard: &CopyGuard,
     ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
+
+    /// Writes up to 25 copies, each if its mark is older. What became of each, in their order;
+    /// `None` for one that must be written by itself to be sure.
+    fn write_older(
+        &self,
+        rule: &CopyRule,
+        keys: &[Item],
+        update: &Update,
+    ) -> impl Future<Output = Vec<Option<WriteOutcome>>> + Send;
 
     /// Reads a page of the keys of all items of the rule's target table.
     fn all(
@@ -315,20 +327,43 @@ impl<T: CopyTables> Copies<T> {
         Err(trying.give_up())
     }
 
-    async fn write_older(
+    async fn write_one(
         &self,
         rule: &CopyRule,
-        key: Item,
+        key: &Item,
         update: &Update,
     ) -> Result<WriteOutcome, Failure> {
         let mut trying = self.trying("copy");
         while trying.next().await {
-            let written = self.tables.write(rule, &key, update, &CopyGuard::Older).await;
+            let written = self.tables.write(rule, key, update, &CopyGuard::Older).await;
             if let Some(outcome) = trying.note(written.map(Some))? {
                 return Ok(outcome);
             }
         }
         Err(trying.give_up())
+    }
+
+    /// Writes some copies in one request, and what that left open by itself; gives how many were
+    /// older. All of them are tried: what is written needs not be written again.
+    async fn write_some(
+        &self,
+        rule: &CopyRule,
+        keys: &[Item],
+        update: &Update,
+    ) -> Result<u64, Failure> {
+        let outcomes = self.tables.write_older(rule, keys, update).await;
+        let (mut written, mut failed) = (0, None);
+        for (position, key) in keys.iter().enumerate() {
+            let outcome = match outcomes.get(position).copied().flatten() {
+                Some(outcome) => Ok(outcome),
+                None => self.write_one(rule, key, update).await,
+            };
+            match outcome {
+                Ok(outcome) => written += u64::from(outcome == WriteOutcome::Written),
+                Err(failure) => failed = Some(failure),
+            }
+        }
+        failed.map_or(Ok(written), Err)
     }
 
     /// Writes copies; gives how many were older.
@@ -338,14 +373,15 @@ impl<T: CopyTables> Copies<T> {
         keys: Vec<Item>,
         update: &Update,
     ) -> Result<u64, Failure> {
-        let writes: Vec<_> =
-            keys.into_iter().map(|key| self.write_older(rule, key, update)).collect();
+        let writes: Vec<_> = keys
+            .chunks(COPIES_OF_REQUEST)
+            .map(|keys| self.write_some(rule, keys, update))
+            .collect();
         let mut writes = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
         let (mut written, mut failed) = (0, None);
-        // All of them are tried: what is written needs not be written again.
         while let Some(outcome) = writes.next().await {
             match outcome {
-                Ok(outcome) => written += u64::from(outcome == WriteOutcome::Written),
+                Ok(some) => written += some,
                 Err(failure) => failed = Some(failure),
             }
         }

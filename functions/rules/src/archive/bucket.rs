@@ -5,6 +5,7 @@
 //! known here.
 
 use std::fmt;
+use std::sync::Arc;
 
 use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
 
@@ -25,8 +26,8 @@ pub struct UtcMinute(u64);
 /// A place in the archive: all rows of one stream from one minute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
-    pub(super) table: String,
-    pub(super) label: String,
+    pub(super) table: Arc<str>,
+    pub(super) label: Arc<str>,
     pub(super) minute: UtcMinute,
 }
 
@@ -117,13 +118,18 @@ impl Bucket {
         if compact.is_empty() || compact.len() > 64 {
             return Err(Refusal(format!("`eventSourceARN`: invalid stream label `{label}`")));
         }
-        Ok(Self { table: table.to_owned(), label: compact, minute })
+        Ok(Self { table: table.into(), label: compact.into(), minute })
     }
 
     /// The table.
     #[must_use]
     pub fn table(&self) -> &str {
         &self.table
+    }
+
+    /// The bucket of the same stream at another minute.
+    pub(super) fn at(&self, minute: UtcMinute) -> Self {
+        Self { table: Arc::clone(&self.table), label: Arc::clone(&self.label), minute }
     }
 
     /// The minute.

@@ -3,7 +3,7 @@
 //! Exact or NULL: a value that a column cannot hold exactly is left out of the column and named;
 //! the column `_item` has it in any case. A number never becomes a binary fraction.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use model::{AttributeType, AttributeValue, Item};
@@ -70,10 +70,14 @@ pub struct Column {
     pub column_type: ColumnType,
 }
 
-/// The typed columns of a table's rows: key attributes first, in the order of their names, then
-/// the declared ones in the order of declaration.
+/// The typed columns of rows: key attributes first, in the order of their names, then the declared
+/// ones in the order of declaration, then those that were discovered, by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Schema(Vec<Column>);
+pub struct Schema {
+    columns: Vec<Column>,
+    /// How many columns were not discovered.
+    base: usize,
+}
 
 /// A declaration of columns that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -98,6 +102,30 @@ pub enum ColumnsError {
         /// What has the name already.
         taken_by: String,
     },
+}
+
+/// What a declaration says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Declaration {
+    /// The columns that have a type.
+    pub columns: Vec<Column>,
+    /// Whether every other attribute gets a column as it is found.
+    pub discover: bool,
+}
+
+impl Declaration {
+    /// Reads a declaration: [`parse_columns`], where the entry `*` stands for every attribute that
+    /// is not declared.
+    ///
+    /// # Errors
+    /// The first entry that cannot be used, and why.
+    pub fn parse(declaration: &str) -> Result<Self, ColumnsError> {
+        let mut entries: Vec<&str> = split_entries(declaration).collect();
+        let declared = entries.len();
+        entries.retain(|entry| *entry != "*");
+        let discover = entries.len() < declared;
+        Ok(Self { columns: parse_columns(&entries.join(","))?, discover })
+    }
 }
 
 /// Reads a declaration of columns: `path:type`, separated by commas. Empty text declares none.
@@ -131,7 +159,7 @@ pub fn parse_columns(declaration: &str) -> Result<Vec<Column>, ColumnsError> {
     Ok(columns)
 }
 
-fn is_reserved(name: &str) -> bool {
+pub(super) fn is_reserved(name: &str) -> bool {
     PATH_COLUMNS.contains(&name) || SYSTEM_COLUMNS.iter().any(|(taken, _)| *taken == name)
 }
 
@@ -242,13 +270,13 @@ impl Path {
     }
 
     /// The path of a top-level attribute.
-    fn top_level(name: &str) -> Self {
+    pub(super) fn top_level(name: &str) -> Self {
         Self(vec![name.to_owned()])
     }
 
     /// The names, folded to lower snake case and joined: Athena and Glue fold case, so two names
     /// that differ only in case must not stand side by side.
-    fn column_name(&self) -> String {
+    pub(super) fn column_name(&self) -> String {
         let mut name = String::new();
         for part in &self.0 {
             if !name.is_empty() {
@@ -319,12 +347,57 @@ impl Schema {
         let rest: Vec<Column> =
             declared.iter().filter(|column| !columns.contains(column)).cloned().collect();
         columns.extend(rest);
-        Self(columns)
+        Self { base: columns.len(), columns }
+    }
+
+    /// These columns and some that were discovered, sorted by name, behind them.
+    pub(super) fn with_discovered(&self, discovered: Vec<Column>) -> Self {
+        let mut columns = self.columns.clone();
+        columns.extend(discovered);
+        Self { columns, base: self.base }
     }
 
     /// The columns, in order.
     pub fn columns(&self) -> impl Iterator<Item = &Column> {
-        self.0.iter()
+        self.columns.iter()
+    }
+
+    /// Number of columns.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether there is no column.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// The columns of rows that stand together. Same names have the same type; of two attributes
+    /// whose columns have one name, the lesser path is told. `None` if the columns that were not
+    /// discovered differ, or if there would be more than `max` columns.
+    #[must_use]
+    pub fn union(&self, other: &Self, max: usize) -> Option<Self> {
+        let (base, found) = self.columns.split_at_checked(self.base)?;
+        let (other_base, other_found) = other.columns.split_at_checked(other.base)?;
+        if base != other_base {
+            return None;
+        }
+        let mut all: BTreeMap<&str, &Column> = BTreeMap::new();
+        for column in found.iter().chain(other_found) {
+            let known = all.entry(&column.name).or_insert(column);
+            *known = (*known).min(column);
+        }
+        let columns = base.iter().chain(all.into_values()).cloned().collect::<Vec<_>>();
+        (columns.len() <= max).then_some(Self { columns, base: self.base })
+    }
+
+    /// For each of these columns, where `row` has it.
+    #[must_use]
+    pub fn places_in(&self, row: &Self) -> Vec<Option<usize>> {
+        let place = |column: &Column| row.columns.iter().position(|c| c.name == column.name);
+        self.columns.iter().map(place).collect()
     }
 }
 
@@ -345,6 +418,13 @@ mod tests {
             ["info_rating=info.rating:decimal(4,1)", "title=title:string", "user_id=userID:json"]
         );
         assert_eq!(parse_columns(""), Ok(Vec::new()));
+        for (text, discover, columns) in
+            [("*", true, 0), ("", false, 0), ("a:json, *", true, 1), ("*,a:decimal(4,1),", true, 1)]
+        {
+            let declaration = Declaration::parse(text).unwrap();
+            assert_eq!((declaration.discover, declaration.columns.len()), (discover, columns));
+        }
+        assert!(Declaration::parse("*,b").is_err() && Declaration::parse("*.a").is_err());
         for (wrong, expected) in [
             ("title", "column `title` is not of the form PATH:TYPE"),
             ("title:text", "column `title:text` is not of the form PATH:TYPE"),

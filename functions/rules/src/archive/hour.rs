@@ -4,14 +4,15 @@
 //! numbered as the parts of a bucket are. What is in them is not known here.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::bucket::{Bucket, EXTENSION, PART_NUMBER_MAX, UtcMinute};
 
 /// All buckets of one stream from one hour.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hour {
-    table: String,
-    label: String,
+    table: Arc<str>,
+    label: Arc<str>,
     minute: UtcMinute,
 }
 
@@ -20,8 +21,8 @@ impl Bucket {
     #[must_use]
     pub fn hour(&self) -> Hour {
         Hour {
-            table: self.table.clone(),
-            label: self.label.clone(),
+            table: Arc::clone(&self.table),
+            label: Arc::clone(&self.label),
             minute: self.minute.start_of_hour(),
         }
     }

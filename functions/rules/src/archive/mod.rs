@@ -8,37 +8,49 @@
 
 mod bucket;
 mod column;
+mod discovered;
 mod hour;
 mod known_schema;
+mod known_stream;
 mod plain_json;
 pub mod restored;
 mod row;
 
 pub use bucket::{Bucket, PART_NUMBER_MAX, UtcMinute};
 pub use column::{
-    Column, ColumnType, ColumnsError, PATH_COLUMNS, Path, SYSTEM_COLUMNS, Schema, parse_columns,
+    Column, ColumnType, ColumnsError, Declaration, PATH_COLUMNS, Path, SYSTEM_COLUMNS, Schema,
+    parse_columns,
 };
+pub use discovered::DISCOVERED_MAX;
 pub use hour::Hour;
+use known_schema::Columns;
 pub use known_schema::KnownSchema;
+pub use known_stream::KnownStream;
 pub use row::{ColumnValue, DeletedBy, Row, Rows, SCHEMA_VERSION};
+
+use std::sync::Arc;
 
 use model::stream_record::LambdaRecord;
 use model::{EventName, Item, json};
 
 use crate::effect::Effect;
-use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
+use crate::rule::{Found, Needs, Refusal, Rule};
 
 /// The archive rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Archive {
     /// Attributes that get a typed column of their own, beside the key attributes.
     pub columns: Vec<Column>,
+    /// Whether every other attribute gets a column too, as it is found.
+    pub discover: bool,
     /// The attribute that holds the time of expiry in seconds, if rows shall tell it.
     pub ttl_attribute: Option<String>,
     /// Whose deletes are kept.
     pub deletes: Deletes,
-    /// The columns of the last record.
+    /// The columns of the last records.
     pub schema: KnownSchema,
+    /// The stream of the last record.
+    pub stream: KnownStream,
 }
 
 /// Whose deletes the archive keeps.
@@ -101,7 +113,6 @@ impl Archive {
         record: &LambdaRecord,
         deleted_by: DeletedBy,
     ) -> Result<(Bucket, Row), Refusal> {
-        let stream = stream_of(record)?;
         let change = &record.record;
         let item = change.old_image.as_ref().ok_or_else(|| {
             Refusal(format!(
@@ -118,10 +129,11 @@ impl Archive {
         let minute = UtcMinute::of_seconds(seconds).ok_or_else(|| {
             Refusal(format!("ApproximateCreationDateTime=`{seconds}` is after the year 9999"))
         })?;
-        let bucket = Bucket::new(&stream.table.table, &stream.label, minute)?;
+        let (stream_arn, bucket) = self.stream.of(record, minute)?;
 
-        let schema = self.schema.of(&change.keys, &self.columns);
-        let mut coercions = Vec::new();
+        let found = self.discover.then_some(item);
+        let Columns { schema, notes } = self.schema.of(&change.keys, &self.columns, found);
+        let mut coercions = notes.to_vec();
         let values = schema.columns().map(|column| column.value_in(item, &mut coercions)).collect();
         let ttl_raw = self.ttl_of(item);
         let row = Row {
@@ -132,8 +144,8 @@ impl Archive {
             deleted_at_ms: minute.millis_of_second(seconds),
             expires_at_ms: ttl_raw.and_then(|seconds| seconds.checked_mul(1000)),
             ttl_raw,
-            table: stream.table.table,
-            stream_arn: record.event_source_arn.clone(),
+            table: Arc::clone(&bucket.table),
+            stream_arn,
             item: json::item_to_string(item),
             schema,
             values,

@@ -70,9 +70,9 @@ pub struct Row {
     /// The TTL attribute as it stood in the item, if it was an integer.
     pub ttl_raw: Option<i64>,
     /// The item's table.
-    pub table: String,
+    pub table: Arc<str>,
     /// The stream that told of the delete.
-    pub stream_arn: String,
+    pub stream_arn: Arc<str>,
     /// The whole item as DynamoDB JSON, lossless.
     pub item: String,
     /// The typed columns.

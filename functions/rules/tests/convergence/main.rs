@@ -233,7 +233,8 @@ fn counters() -> Counters {
 }
 
 fn archive() -> Archive {
-    Archive { columns: parse_columns("votes:bigint").unwrap(), ..Archive::default() }
+    let columns = parse_columns("votes:bigint").unwrap();
+    Archive { columns, discover: true, ..Archive::default() }
 }
 
 fn versions() -> Versions {

@@ -9,6 +9,8 @@ use model::json::item_from_str;
 use proptest::prelude::*;
 
 use super::super::erasure::{Eraser, Subject};
+use super::super::part_content::text_of;
+use super::super::rewrite::{COLUMNS, texts};
 use super::super::tests::{block_on, contents, effect, folded, hour, poll, sink};
 use super::*;
 use crate::frame::Executor;
@@ -80,6 +82,44 @@ fn parts_become_one_object_for_each_set_of_columns_and_a_second_run_finds_nothin
         // A mapping that was made anew delivers everything once more, to a new process.
         sink(&store, 5).apply(folded(0..26), &Found::default(), hour()).await;
         check_each_once(&store, 0..26);
+    });
+}
+
+/// The values of a text column by event id, over all objects that have it.
+fn texts_of(store: &Store, name: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let objects = store.objects().into_iter().filter(|(name, _)| name.ends_with(".parquet"));
+    for (_, object) in objects {
+        for batch in ObjectReader::open(object).unwrap().batches() {
+            let batch = batch.unwrap();
+            let Ok(column) = texts(&batch, name) else { continue };
+            let pairs = event_ids(&batch).unwrap().iter().flatten().zip(column);
+            let some = pairs.filter_map(|(id, text)| Some((id.to_owned(), text?.to_owned())));
+            found.extend(some);
+        }
+    }
+    found
+}
+
+#[test]
+fn columns_that_were_discovered_keep_their_values_in_one_object() {
+    block_on(async {
+        let store = Store::default();
+        for number in 4..9 {
+            sink(&store, 5).apply(folded(number..number + 1), &Found::default(), hour()).await;
+        }
+        let names = ["x0_s", "x1_s", "x2_s"];
+        let before = names.map(|name| texts_of(&store, name));
+        assert_eq!(before.each_ref().map(BTreeMap::len), [1, 2, 2]);
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let report = compact(&store).await.unwrap();
+        assert_eq!((report.parts_replaced, report.objects_written), (5, 1));
+        assert_eq!(names.map(|name| texts_of(&store, name)), before);
+        check_each_once(&store, 4..9);
+        let (_, object) = store.objects().into_iter().next().unwrap();
+        let object = ObjectReader::open(object).unwrap();
+        let told = text_of(&object.metadata, COLUMNS).unwrap();
+        assert!(names.iter().all(|name| told.contains(name)), "{told}");
     });
 }
 

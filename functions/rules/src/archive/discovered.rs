@@ -1,0 +1,129 @@
+//! Columns that nobody declared: what an item's own attributes give.
+//!
+//! A column's name says the attribute and its type: `price_n` holds the numbers of `price`,
+//! `price_s` its texts. So a name has one type in all files, whatever a table holds and in whatever
+//! batch it comes: no engine ever meets a column that changes its type, and nothing has to be
+//! remembered from one batch to the next. Which columns stand in one file is not decided here.
+
+use std::collections::BTreeSet;
+
+use model::{AttributeType, Item};
+
+use super::column::{Column, ColumnType, Path, Schema, is_reserved};
+
+/// Attributes of one item that get a column at most, inclusive. An item that uses names as data
+/// must not make a table of thousands of columns.
+pub const DISCOVERED_MAX: usize = 200;
+/// Every discovered number: 28 digits before the point and 10 behind it, so that a column never has
+/// to change its type because a later number has a fraction.
+const NUMBER: ColumnType = ColumnType::Decimal { precision: 38, scale: 10 };
+
+/// What is behind an attribute's name in the name of its column, and the column's type. `None` for
+/// NULL, which is no value.
+fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)> {
+    Some(match attribute_type {
+        AttributeType::S => ("_s", ColumnType::String),
+        AttributeType::N => ("_n", NUMBER),
+        AttributeType::Bool => ("_bool", ColumnType::Boolean),
+        AttributeType::B => ("_b", ColumnType::Binary),
+        AttributeType::M => ("_m", ColumnType::Json),
+        AttributeType::L => ("_l", ColumnType::Json),
+        AttributeType::Ss => ("_ss", ColumnType::Json),
+        AttributeType::Ns => ("_ns", ColumnType::Json),
+        AttributeType::Bs => ("_bs", ColumnType::Json),
+        AttributeType::Null => return None,
+    })
+}
+
+/// The columns of `base`, then one for each other attribute of the item, by their names; and what
+/// must be said of attributes that get none.
+pub(super) fn discover(base: &Schema, item: &Item) -> (Schema, Vec<String>) {
+    let known: BTreeSet<&Path> = base.columns().map(|column| &column.path).collect();
+    let mut taken: BTreeSet<String> = base.columns().map(|column| column.name.clone()).collect();
+    let (mut found, mut notes, mut over) = (Vec::new(), Vec::new(), 0_usize);
+    for (attribute, value) in item.iter() {
+        let path = Path::top_level(attribute);
+        let Some((suffix, column_type)) = column_of(value.attribute_type()) else { continue };
+        if known.contains(&path) {
+            continue;
+        }
+        if found.len() == DISCOVERED_MAX {
+            over += 1;
+            continue;
+        }
+        let name = path.column_name() + suffix;
+        if is_reserved(&name) || !taken.insert(name.clone()) {
+            notes.push(format!("{name}: {attribute} has no column, the name is taken"));
+            continue;
+        }
+        found.push(Column { name, path, column_type });
+    }
+    if over > 0 {
+        notes.push(format!("{over} attributes beyond {DISCOVERED_MAX} have no column"));
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    (base.with_discovered(found), notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::item_from_str;
+
+    use super::super::column::parse_columns;
+    use super::*;
+
+    fn discovered(declared: &str, item: &str) -> String {
+        let keys = item_from_str(r#"{"id":{"S":"1"}}"#).unwrap();
+        let base = Schema::of(&keys, &parse_columns(declared).unwrap());
+        let (schema, notes) = discover(&base, &item_from_str(item).unwrap());
+        let columns = schema.columns().map(|c| format!("{}={}:{}", c.name, c.path, c.column_type));
+        columns.chain(notes).collect::<Vec<_>>().join(" | ")
+    }
+
+    #[test]
+    fn a_name_says_its_attribute_and_its_type() {
+        for (declared, item, expected) in [
+            (
+                "",
+                r#"{"id":{"S":"1"},"price":{"N":"1"},"Paid":{"BOOL":true},"raw":{"B":"AA=="}}"#,
+                "id=id:string | paid_bool=Paid:boolean | price_n=price:decimal(38,10) | raw_b=raw:binary",
+            ),
+            ("", r#"{"price":{"S":"1"}}"#, "id=id:string | price_s=price:string"),
+            (
+                "",
+                r#"{"a":{"M":{}},"b":{"L":[]},"c":{"SS":["x"]},"d":{"NS":["1"]},"e":{"BS":["AA=="]},"f":{"NULL":true}}"#,
+                "id=id:string | a_m=a:json | b_l=b:json | c_ss=c:json | d_ns=d:json | e_bs=e:json",
+            ),
+            // Names that differ only in case, or in what folds away.
+            (
+                "",
+                r#"{"name":{"S":"a"},"Name":{"S":"b"},"NAME":{"N":"1"}}"#,
+                "id=id:string | name_n=NAME:decimal(38,10) | name_s=Name:string | name_s: name has no column, the name is taken",
+            ),
+            // A declared attribute has its declared column alone; its map keeps one of its own.
+            (
+                "price:bigint,info.x:json",
+                r#"{"price":{"N":"1"},"info":{"M":{}}}"#,
+                "id=id:string | price=price:bigint | info_x=info.x:json | info_m=info:json",
+            ),
+            (
+                "price_n:string",
+                r#"{"price":{"N":"1"},"dt":{"S":"x"}}"#,
+                "id=id:string | price_n=price_n:string | dt_s=dt:string | price_n: price has no column, the name is taken",
+            ),
+        ] {
+            assert_eq!(discovered(declared, item), expected, "{declared} {item}");
+        }
+    }
+
+    #[test]
+    fn names_as_data_do_not_become_thousands_of_columns() {
+        let keys = item_from_str(r#"{"id":{"S":"1"}}"#).unwrap();
+        let names = (0..DISCOVERED_MAX + 3)
+            .map(|number| (format!("a{number:05}"), model::AttributeValue::Bool(true)));
+        let item: Item = names.collect();
+        let (schema, notes) = discover(&Schema::of(&keys, &[]), &item);
+        assert_eq!(schema.columns().count(), 1 + DISCOVERED_MAX);
+        assert_eq!(notes, ["3 attributes beyond 200 have no column"]);
+    }
+}

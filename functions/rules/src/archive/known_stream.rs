@@ -1,0 +1,53 @@
+//! The stream of the record that came last: the records of a batch are all of one stream, so what
+//! its ARN says is read once and shared.
+//!
+//! Nothing that is decided depends on what is known here; therefore all of them are equal.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::stream_record::LambdaRecord;
+
+use super::bucket::{Bucket, UtcMinute};
+use crate::rule::{Refusal, stream_of};
+
+/// The stream that was read last.
+#[derive(Debug, Default)]
+pub struct KnownStream(Mutex<Option<(Arc<str>, Bucket)>>);
+
+impl KnownStream {
+    /// The ARN of the record's stream, and the bucket of the stream's table, label and `minute`.
+    ///
+    /// # Errors
+    /// When the record names no stream, or one whose name must not become a path.
+    pub(super) fn of(
+        &self,
+        record: &LambdaRecord,
+        minute: UtcMinute,
+    ) -> Result<(Arc<str>, Bucket), Refusal> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((arn, bucket)) = known.as_ref()
+            && **arn == *record.event_source_arn
+        {
+            return Ok((Arc::clone(arn), bucket.at(minute)));
+        }
+        let stream = stream_of(record)?;
+        let bucket = Bucket::new(&stream.table.table, &stream.label, minute)?;
+        let arn: Arc<str> = record.event_source_arn.as_str().into();
+        *known = Some((Arc::clone(&arn), bucket.clone()));
+        Ok((arn, bucket))
+    }
+}
+
+impl Clone for KnownStream {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for KnownStream {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for KnownStream {}
