@@ -299,22 +299,18 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Takes the bytes of an encoded value out of a serde format.
-pub(crate) struct BytesVisitor;
+/// Decodes what a serde format holds as bytes, where they are.
+pub(crate) struct Decoding<T>(pub(crate) fn(&[u8]) -> Result<T, EncodingError>);
 
-impl de::Visitor<'_> for BytesVisitor {
-    type Value = Vec<u8>;
+impl<T> de::Visitor<'_> for Decoding<T> {
+    type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an encoded attribute value")
+        f.write_str("an encoded item or attribute value")
     }
 
-    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
-        Ok(bytes.to_vec())
-    }
-
-    fn visit_byte_buf<E: de::Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
-        Ok(bytes)
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<T, E> {
+        (self.0)(bytes).map_err(E::custom)
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::attribute_value::AttributeValue;
 use crate::encoding;
@@ -82,8 +82,7 @@ impl Serialize for Item {
 
 impl<'de> Deserialize<'de> for Item {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let bytes = deserializer.deserialize_byte_buf(encoding::BytesVisitor)?;
-        encoding::decode_item(&bytes).map_err(de::Error::custom)
+        deserializer.deserialize_bytes(encoding::Decoding(encoding::decode_item))
     }
 }
 
@@ -95,7 +94,6 @@ impl Serialize for AttributeValue {
 
 impl<'de> Deserialize<'de> for AttributeValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let bytes = deserializer.deserialize_byte_buf(encoding::BytesVisitor)?;
-        encoding::decode_value(&bytes).map_err(de::Error::custom)
+        deserializer.deserialize_bytes(encoding::Decoding(encoding::decode_value))
     }
 }

@@ -352,10 +352,10 @@ impl Token {
 
 /// Numbers in logged keys are stored as their ordered bytes.
 mod number_text {
-    use serde::{Deserializer, Serializer, de};
+    use serde::{Deserializer, Serializer};
 
     use super::Number;
-    use crate::encoding::BytesVisitor;
+    use crate::encoding::{Decoding, EncodingError};
 
     pub(super) fn serialize<S: Serializer>(
         number: &Number,
@@ -369,10 +369,10 @@ mod number_text {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Number, D::Error> {
-        let bytes = deserializer.deserialize_byte_buf(BytesVisitor)?;
-        Number::decode_ordered(&bytes)
-            .map(|(number, _)| number)
-            .ok_or_else(|| de::Error::custom("damaged number in a key"))
+        deserializer.deserialize_bytes(Decoding(|bytes| {
+            let damaged = EncodingError { offset: 0, problem: "not a number of a key" };
+            Number::decode_ordered(bytes).map(|(number, _)| number).ok_or(damaged)
+        }))
     }
 }
 

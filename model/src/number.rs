@@ -63,8 +63,8 @@ impl Number {
             return Ok(Self::ZERO);
         }
         let (mut coefficient, mut exponent) = (coefficient, exponent);
-        while coefficient % 10 == 0 {
-            coefficient /= 10;
+        while let (shorter, 0) = divide(coefficient, 10) {
+            coefficient = shorter;
             exponent += 1;
         }
         let digits = digit_count(coefficient);
@@ -235,17 +235,16 @@ impl Number {
         out.push(if self.negative { CLASS_NEGATIVE } else { CLASS_POSITIVE });
         let exponent = u16::try_from(self.first_exponent() + EXPONENT_BIAS).unwrap_or(0);
         out.extend_from_slice(&exponent.to_be_bytes());
-        let mut pairs = [0u8; NUMBER_DIGITS_MAX / 2];
-        let mut rest = self.coefficient;
-        // Left-aligned to 38 digits, so that pairs of digits compare as the digits do.
-        let missing = NUMBER_DIGITS_MAX.saturating_sub(digit_count(rest));
-        rest *= 10u128.pow(u32::try_from(missing).unwrap_or(0));
-        for pair in pairs.iter_mut().rev() {
-            *pair = u8::try_from(rest % 100).unwrap_or(0);
-            rest /= 100;
+        // Left-aligned, so that pairs of digits compare as the digits do; the last one is not 0.
+        let digits = digit_count(self.coefficient);
+        let mut rest = if digits % 2 == 1 { self.coefficient * 10 } else { self.coefficient };
+        let pairs = out.len();
+        out.resize(pairs + digits.div_ceil(2), 0);
+        for place in out.iter_mut().skip(pairs).rev() {
+            let pair;
+            (rest, pair) = divide(rest, 100);
+            *place = pair + 1;
         }
-        let used = pairs.iter().rposition(|pair| *pair != 0).map_or(0, |last| last + 1);
-        out.extend(pairs.iter().take(used).map(|pair| pair + 1));
         out.push(0);
         if self.negative {
             out.iter_mut().skip(start).for_each(|byte| *byte = !*byte);
@@ -296,9 +295,26 @@ fn check_exponent(first: i32) -> Result<(), NumberError> {
     Ok(())
 }
 
+/// The quotient and the remainder. Nearly all numbers fit in 64 bits, whose division is an
+/// instruction.
+fn divide(value: u128, divisor: u8) -> (u128, u8) {
+    let (quotient, remainder) = match u64::try_from(value) {
+        Ok(small) => {
+            let divisor = u64::from(divisor);
+            (u128::from(small / divisor), u128::from(small % divisor))
+        }
+        Err(_) => (value / u128::from(divisor), value % u128::from(divisor)),
+    };
+    (quotient, u8::try_from(remainder).unwrap_or(0))
+}
+
 /// Decimal digits of `value`, 1 for 0.
 fn digit_count(value: u128) -> usize {
-    value.checked_ilog10().map_or(1, |log| log as usize + 1)
+    let log = match u64::try_from(value) {
+        Ok(small) => small.checked_ilog10(),
+        Err(_) => value.checked_ilog10(),
+    };
+    log.map_or(1, |log| log as usize + 1)
 }
 
 impl fmt::Debug for Number {
