@@ -75,8 +75,8 @@ pub struct Settings {
     /// Time between two heartbeats of a leader.
     pub heartbeat: Duration,
     /// A follower that hears nothing for the sum of the second and a value in between stands for
-    /// election: with the default after 1.2 to 1.6 s, which a busy machine rarely reaches and a
-    /// killed leader is still replaced in two.
+    /// election: with the default after 0.9 to 1.2 s, which a busy machine rarely reaches, and a
+    /// killed leader is replaced within two although two may stand at the same time once.
     pub election: (Duration, Duration),
     /// Entries after which the state is made durable and the log shortened.
     pub snapshot_entries: u64,
@@ -96,7 +96,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             heartbeat: Duration::from_millis(100),
-            election: (Duration::from_millis(400), Duration::from_millis(800)),
+            election: (Duration::from_millis(300), Duration::from_millis(600)),
             snapshot_entries: 10_000,
             entries_kept: 1_000,
             snapshot_part: Duration::from_secs(30),
