@@ -20,10 +20,10 @@ fn open_memory() -> Opened {
     Opened { storage: Box::new(MemoryStorage::new()), _directory: None }
 }
 
-fn open_fjall() -> Opened {
+fn open_fjall(recent_bytes: u64) -> Opened {
     let directory = tempfile::tempdir().unwrap();
     // The smallest tables, so that flushes happen under the tests.
-    let options = FjallOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 16 };
+    let options = FjallOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 16, recent_bytes };
     let storage = FjallStorage::open_with(&directory.path().join("state"), &options).unwrap();
     Opened { storage: Box::new(storage), _directory: Some(directory) }
 }
@@ -31,7 +31,10 @@ fn open_fjall() -> Opened {
 macro_rules! for_each_engine {
     ($($case:ident)*) => {
         mod memory { $(#[test] fn $case() { super::$case(&*super::open_memory().storage); })* }
-        mod fjall { $(#[test] fn $case() { super::$case(&*super::open_fjall().storage); })* }
+        mod fjall { $(#[test] fn $case() {
+            // Without, with little, and with much memory of recent writes.
+            for bytes in [0, 1 << 12, 1 << 23] { super::$case(&*super::open_fjall(bytes).storage); }
+        })* }
     };
 }
 
@@ -310,7 +313,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn fjall_is_a_map(steps in steps()) {
-        run(&*open_fjall().storage, steps)?;
+        for recent_bytes in [1 << 12, 1 << 23] {
+            run(&*open_fjall(recent_bytes).storage, steps.clone())?;
+        }
     }
 }
 

@@ -13,17 +13,20 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable};
+use ::fjall::{
+    Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, Readable, Slice,
+};
 use partition::{Batch, Op, ReadError, View, Visit};
 
+use super::recent::RecentWrites;
 use super::{Error, KEY_BYTES_MAX, Storage, check, journal};
 
 /// The name of the one keyspace.
 const KEYSPACE: &str = "state";
 
-/// Two threads: fjall keeps one free for flushes while the other compacts, so that writes need not
-/// wait for a compaction. More would only compete with the replicas of the same process.
-const WORKER_THREADS: usize = 2;
+/// One thread for flushes and compactions: with two, fjall 3.1 keeps the first one free for flushes,
+/// and that one asks without a pause whether there is one while the other compacts.
+const WORKER_THREADS: usize = 1;
 
 /// Old journals beyond this size make fjall flush what they still hold. It is the smallest that
 /// leaves room for one full journal beside the one in use.
@@ -36,6 +39,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// For one table of recent writes. Up to five of them exist while the disk cannot keep up.
     pub memtable_bytes: u64,
+    /// For the last writes by their keys.
+    pub recent_bytes: u64,
 }
 
 impl Default for Options {
@@ -43,7 +48,12 @@ impl Default for Options {
     /// written as fast as one thread can, left 50 to 90 MB resident, most of it for the tables that
     /// wait to be flushed. Data that does not fit is read through the page cache.
     fn default() -> Self {
-        Options { cache_bytes: 16 * 1024 * 1024, memtable_bytes: 4 * 1024 * 1024 }
+        let mebibyte = 1024 * 1024;
+        Options {
+            cache_bytes: 12 * mebibyte,
+            memtable_bytes: 4 * mebibyte,
+            recent_bytes: 8 * mebibyte,
+        }
     }
 }
 
@@ -54,6 +64,7 @@ pub struct FjallStorage {
     // Dropped in this order: the database waits for its threads.
     keyspace: Keyspace,
     database: Database,
+    recent: Arc<RecentWrites>,
     path: Arc<Path>,
 }
 
@@ -91,7 +102,8 @@ impl FjallStorage {
         }
         journal::cut_torn_end(path)?;
         let (database, keyspace) = open_database(path, options).map_err(fail)?;
-        Ok(FjallStorage { keyspace, database, path: Arc::from(path) })
+        let recent = Arc::new(RecentWrites::new(options.recent_bytes));
+        Ok(FjallStorage { keyspace, database, recent, path: Arc::from(path) })
     }
 }
 
@@ -178,13 +190,24 @@ impl Storage for FjallStorage {
         check(&batch)?;
         // Without a durability: the journal is written when its buffer is full, or by `persist`.
         let mut writes = OwnedWriteBatch::with_capacity(self.database.clone(), batch.ops.len());
+        let next = self.recent.begin();
         for op in batch.ops {
             match op {
-                Op::Put(key, value) => writes.insert(&self.keyspace, key, value),
-                Op::Delete(key) => writes.remove(&self.keyspace, key),
+                Op::Put(key, value) => {
+                    let (key, value) = (Slice::from(key), Slice::from(value));
+                    next.enter(&key, Some(&value));
+                    writes.insert(&self.keyspace, key, value);
+                }
+                Op::Delete(key) => {
+                    let key = Slice::from(key);
+                    next.enter(&key, None);
+                    writes.remove(&self.keyspace, key);
+                }
             }
         }
-        writes.commit().map_err(|error| sort_later_error("write to", &self.path, error))
+        writes.commit().map_err(|error| sort_later_error("write to", &self.path, error))?;
+        next.applied();
+        Ok(())
     }
 
     fn persist(&self) -> Result<(), Error> {
@@ -194,14 +217,20 @@ impl Storage for FjallStorage {
     }
 
     fn view(&self) -> Box<dyn View + Send + Sync> {
+        // In this order: the snapshot has at least the batches that are counted before it.
+        let seen = self.recent.applied();
         let snapshot = self.database.snapshot();
-        Box::new(FjallView { snapshot, keyspace: self.keyspace.clone(), path: self.path.clone() })
+        let (keyspace, recent) = (self.keyspace.clone(), Arc::clone(&self.recent));
+        Box::new(FjallView { snapshot, keyspace, recent, seen, path: self.path.clone() })
     }
 }
 
 struct FjallView {
     snapshot: ::fjall::Snapshot,
     keyspace: Keyspace,
+    recent: Arc<RecentWrites>,
+    /// The last batch that is certainly in the snapshot.
+    seen: u64,
     path: Arc<Path>,
 }
 
@@ -238,6 +267,9 @@ impl View for FjallView {
         // No key is empty, and fjall does not expect to be asked for one.
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
+        }
+        if let Some(value) = self.recent.get(key, self.seen) {
+            return Ok(value.map(|value| value.to_vec()));
         }
         let value = self.snapshot.get(&self.keyspace, key).map_err(|error| self.fail(error))?;
         Ok(value.map(|value| value.to_vec()))

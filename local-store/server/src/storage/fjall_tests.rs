@@ -66,7 +66,8 @@ fn everything_is_there_after_a_clean_end() {
 fn many_flushes_and_compactions_keep_everything() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let options = FjallOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18 };
+    let options =
+        FjallOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18, recent_bytes: 1 << 16 };
     for round in 0..3 {
         let storage = FjallStorage::open_with(&path, &options).unwrap();
         assert_eq!(applied(&storage, round * 1_000, 1_000), round * 1_000);
@@ -117,9 +118,11 @@ fn damage_is_an_error_not_an_empty_storage() {
 fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    let storage =
-        FjallStorage::open_with(&path, &Options { cache_bytes: 0, memtable_bytes: 64 * 1024 })
-            .unwrap();
+    let storage = FjallStorage::open_with(
+        &path,
+        &Options { cache_bytes: 0, memtable_bytes: 64 * 1024, recent_bytes: 0 },
+    )
+    .unwrap();
     apply_batches(&storage, 1, 200, 2000);
     storage.persist().unwrap();
     // Blocks of tables are read, and verified, only when something in them is looked for.

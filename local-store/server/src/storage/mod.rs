@@ -17,6 +17,7 @@ mod fjall;
 mod fjall_tests;
 mod journal;
 mod memory;
+mod recent;
 
 use std::collections::BTreeSet;
 
