@@ -180,6 +180,7 @@ def main():
         report(
             [
                 ("archive, columns of the keys", keys_only),
+                ("archive, columns discovered", run_ours(archiving, *inside, "--discover")),
                 ("archive, ten declared columns", run_ours(archiving, *inside, "--declared")),
                 ("boto3 + pyarrow, the same columns", run_peer("archive_boto3", batches)),
                 ("DuckDB, the same columns", run_peer("archive_duckdb", batches)),

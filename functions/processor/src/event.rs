@@ -1,7 +1,10 @@
 //! What Lambda hands to a function and what it gets back, as texts.
 //!
-//! Records are decoded one by one: one that cannot be read does not spoil the others. What they
+//! Records are decoded one by one, when they are looked at: one that cannot be read does not spoil
+//! the others. What they
 //! mean is not known here. Source: AWS Lambda guide, `with-ddb`, `services-ddb-batchfailurereporting`.
+
+use std::sync::OnceLock;
 
 use model::stream_record::{LambdaRecord, RecordError, lambda_record_from_str};
 use serde::{Deserialize, Serialize};
@@ -23,8 +26,7 @@ pub enum Event<'p> {
 pub struct Delivered<'p> {
     /// Its JSON, as it came.
     pub raw: &'p str,
-    /// What it says, or why it cannot be read.
-    pub record: Result<LambdaRecord, RecordError>,
+    kept: OnceLock<Result<LambdaRecord, RecordError>>,
 }
 
 #[derive(Deserialize)]
@@ -46,21 +48,32 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     })?;
     Ok(match envelope.records {
         None => Event::Other,
-        Some(records) => Event::Batch(records.into_iter().map(decode_record).collect()),
+        Some(records) => Event::Batch(records.into_iter().map(Delivered::of).collect()),
     })
 }
 
-fn decode_record(raw: &RawValue) -> Delivered<'_> {
-    let raw = raw.get();
-    let record = lambda_record_from_str(raw);
-    Delivered { raw, record }
-}
+impl<'p> Delivered<'p> {
+    fn of(raw: &'p RawValue) -> Self {
+        Self { raw: raw.get(), kept: OnceLock::new() }
+    }
 
-impl Delivered<'_> {
+    /// What it says, or why it cannot be read; decoded once and kept as long as the batch is.
+    pub fn record(&self) -> &Result<LambdaRecord, RecordError> {
+        self.kept.get_or_init(|| lambda_record_from_str(self.raw))
+    }
+
+    /// The same for one look. What nobody asked to keep takes memory for this look only: a batch of
+    /// 10,000 decoded records takes several times its text.
+    pub fn look<T>(&self, look: impl FnOnce(&Result<LambdaRecord, RecordError>) -> T) -> T {
+        match self.kept.get() {
+            Some(kept) => look(kept),
+            None => look(&lambda_record_from_str(self.raw)),
+        }
+    }
     /// The sequence number, as it came.
     #[must_use]
     pub fn sequence_number(&self) -> Option<&str> {
-        match &self.record {
+        match self.record() {
             Ok(record) => Some(record.record.sequence_number.as_str()),
             Err(error) => error.sequence_number.as_ref().map(|number| number.as_str()),
         }
@@ -106,7 +119,7 @@ mod tests {
         let Ok(Event::Batch(records)) = decode(payload) else { panic!("a batch") };
         let numbers: Vec<_> = records.iter().map(Delivered::sequence_number).collect();
         assert_eq!(numbers, [None, Some("12"), None, Some("13")]);
-        let readable: Vec<_> = records.iter().map(|record| record.record.is_ok()).collect();
+        let readable: Vec<_> = records.iter().map(|record| record.record().is_ok()).collect();
         assert_eq!(readable, [false, false, false, true]);
         assert_eq!(records[0].raw, "7");
     }

@@ -124,13 +124,14 @@ impl Metrics {
     }
 }
 
-/// The age of the oldest record of a batch; 0 when it is from a clock that is ahead of this one.
+/// The age of a batch: of its first record that can be read, as a shard's records come in order. 0
+/// when it is from a clock that is ahead of this one.
 #[must_use]
 pub fn lag(batch: &[Delivered<'_>], now: SystemTime) -> Option<Duration> {
-    let seconds = batch.iter().filter_map(|delivered| {
-        delivered.record.as_ref().ok()?.record.approximate_creation_seconds
+    let seconds = batch.iter().find_map(|delivered| {
+        delivered.look(|record| record.as_ref().ok()?.record.approximate_creation_seconds)
     });
-    let written = Duration::from_secs(seconds.min()?);
+    let written = Duration::from_secs(seconds?);
     Some(now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(written))
 }
 
@@ -217,8 +218,8 @@ mod tests {
             [r#""ApproximateCreationDateTime":100,"#, r#""ApproximateCreationDateTime":160,"#, ""]
                 .map(record);
         for (records, expected) in [
-            (format!("{late},{early},7,{silent}"), Some(900)),
-            (late, Some(840)),
+            (format!("{early},{late},7,{silent}"), Some(900)),
+            (format!("7,{silent},{late},{early}"), Some(840)),
             (format!("{silent},7"), None),
             (record(r#""ApproximateCreationDateTime":5000,"#), Some(0)),
             (String::new(), None),

@@ -38,6 +38,12 @@ pub struct Refusal(pub String);
 
 /// A stream function's decision. The same record always gives the same effects.
 pub trait Rule {
+    /// Whether anything must be loaded before the first record of a batch is decided about. If
+    /// not, [`Rule::needs`] is not asked, and no record is held longer than its decision takes.
+    fn looks_ahead(&self) -> bool {
+        true
+    }
+
     /// What must be loaded to decide about `records`.
     fn needs(&self, records: &[&LambdaRecord]) -> Needs;
 

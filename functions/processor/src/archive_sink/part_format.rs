@@ -27,16 +27,35 @@ use super::part_rows::PartRows;
 const UTC: &str = "UTC";
 /// zstd's fastest regular level: on archive rows higher ones cost time and save nothing.
 const ZSTD_LEVEL: i32 = 1;
+/// Rows whose columns are in memory beside the rows themselves: a part is written some at a time.
+const ROWS_AT_ONCE: usize = 1_024;
 
 /// Writes a part. A column that a row does not have is NULL there.
 ///
 /// # Errors
 /// When there is no row.
 pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
-    let (schema, rows) = (part.schema.as_ref(), part.rows.as_slice());
-    if rows.is_empty() {
-        return Err(ParquetError::General("a part without rows".to_owned()));
+    let schema = part.schema.as_ref();
+    let mut writer = None;
+    for rows in part.rows.chunks(ROWS_AT_ONCE) {
+        let batch = record_batch(schema, rows)?;
+        let writer = match &mut writer {
+            Some(writer) => writer,
+            none => {
+                let typed =
+                    schema.columns().map(|column| (column.name.as_str(), column.column_type));
+                let properties = writer_properties(typed, metadata(schema, &part.rows))?;
+                none.insert(ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties))?)
+            }
+        };
+        writer.write(&batch)?;
     }
+    let writer = writer.ok_or_else(|| ParquetError::General("a part without rows".to_owned()))?;
+    Ok(writer.into_inner()?.into())
+}
+
+/// Some rows of a part, with all of its columns.
+fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetError> {
     let mut fields = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();
     let places = places_by_schema(schema, rows);
@@ -53,12 +72,7 @@ pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
         fields.push(Field::new(name, array.data_type().clone(), nullable));
         columns.push(array);
     }
-    let batch = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?;
-    let columns = schema.columns().map(|column| (column.name.as_str(), column.column_type));
-    let properties = writer_properties(columns, metadata(schema, rows))?;
-    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties))?;
-    writer.write(&batch)?;
-    Ok(writer.into_inner()?.into())
+    Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?)
 }
 
 /// Where rows have the values of a part's columns.

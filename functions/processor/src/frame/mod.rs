@@ -10,8 +10,7 @@ mod executor;
 pub use executor::{Executor, TargetOutcome};
 
 use futures::{StreamExt, stream};
-use model::stream_record::LambdaRecord;
-use rules::{Rule, fold};
+use rules::{Needs, Rule, fold};
 use tracing::{error, warn};
 
 use crate::back_off::Deadline;
@@ -75,12 +74,12 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let mut outcome = Outcome::default();
         outcome.summary.records = batch.len();
 
-        let records: Vec<(usize, &LambdaRecord)> = batch
-            .iter()
-            .enumerate()
-            .filter_map(|(position, delivered)| Some((position, delivered.record.as_ref().ok()?)))
-            .collect();
-        let needs = self.rule.needs(&records.iter().map(|(_, record)| *record).collect::<Vec<_>>());
+        let needs = if self.rule.looks_ahead() {
+            let readable = batch.iter().filter_map(|delivered| delivered.record().as_ref().ok());
+            self.rule.needs(&readable.collect::<Vec<_>>())
+        } else {
+            Needs::default()
+        };
         let found = match deadline.limit(self.executor.load(needs)).await {
             Ok(found) => found,
             Err(failure) => {
@@ -92,10 +91,10 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let mut refused: Vec<(usize, String)> = Vec::new();
         let mut effects = Vec::new();
         for (position, delivered) in batch.iter().enumerate() {
-            let decided = match &delivered.record {
+            let decided = delivered.look(|record| match record {
                 Ok(record) => self.rule.decide(record, &found).map_err(|refusal| refusal.0),
                 Err(error) => Err(error.to_string()),
-            };
+            });
             match decided {
                 Ok(decided) if decided.is_empty() => outcome.summary.ignored += 1,
                 Ok(decided) => effects.extend(decided.into_iter().map(|effect| (position, effect))),

@@ -104,7 +104,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         migrations: &[Arc<Migration>],
         batch: &[Delivered<'_>],
     ) -> Result<(), Failure> {
-        let first = batch.iter().find_map(|delivered| delivered.record.as_ref().ok());
+        let first = batch.iter().find_map(|delivered| delivered.record().as_ref().ok());
         let Some((record, now)) = first.zip(self.control.now()) else { return Ok(()) };
         let Ok(arn) = record.event_source_arn.parse::<model::arn::StreamArn>() else {
             return Ok(());
@@ -140,7 +140,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// A mapping has one stream, so all records of a batch are from one table.
     fn kind(&self, batch: &[Delivered<'_>]) -> Result<Batch, Failure> {
-        let first = batch.iter().find_map(|delivered| delivered.record.as_ref().ok());
+        let first = batch.iter().find_map(|delivered| delivered.record().as_ref().ok());
         let Some(record) = first else {
             // Nothing can be read: the frame puts it aside.
             return Ok(Batch::Sources);
@@ -213,7 +213,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let mut response = BatchResponse::default();
         for delivered in batch {
             // Whatever else is in the control table is no work, and unreadable records are not ours.
-            let Ok(record) = &delivered.record else { continue };
+            let Ok(record) = delivered.record() else { continue };
             let done = match self.work_on(record, deadline).await {
                 Ok(None) => true,
                 Ok(Some(reason)) => {

@@ -66,6 +66,10 @@ pub enum Deletes {
 }
 
 impl Rule for Archive {
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
     fn needs(&self, _records: &[&LambdaRecord]) -> Needs {
         Needs::default()
     }

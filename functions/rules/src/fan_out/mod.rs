@@ -201,6 +201,10 @@ fn hops_of(old: Option<&Item>, new: Option<&Item>) -> u32 {
 }
 
 impl Rule for FanOut {
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
     fn needs(&self, _records: &[&LambdaRecord]) -> Needs {
         Needs::default()
     }
