@@ -21,6 +21,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
@@ -123,7 +124,7 @@ impl Room {
 /// Answers the requests of a connection until the client or the shutdown ends it, or its place is
 /// wanted; then the request under way is still answered.
 async fn serve_connection(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     routes: Arc<Routes>,
     room: &Room,
     mut stopped: watch::Receiver<bool>,

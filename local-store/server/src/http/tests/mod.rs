@@ -7,6 +7,7 @@ mod access;
 mod connections;
 mod owners;
 mod partitions;
+mod slow_clients;
 
 use std::time::Duration;
 

@@ -1,0 +1,74 @@
+//! Tests of clients that take their time.
+//!
+//! Goal: a client that sends too slowly is let go, at the times that docs/differences-from-dynamodb.md
+//! states, and holds nobody up. Method: a connection in memory, and a clock that jumps to whatever is
+//! due next, so that no time really passes.
+
+use std::sync::Arc;
+
+use tokio::io::{DuplexStream, duplex};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::http::{Room, Routes, serve_connection};
+
+/// The beginning of a request that has a body of 100 bytes.
+const HEAD: &str = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 100\r\n\r\n";
+
+/// Sends the pieces, each after so many seconds, and gives the first line of the answer (empty when
+/// the connection ends without one) and the seconds after which it came.
+async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, u64) {
+    let begun = Instant::now();
+    let (mut reader, mut writer) = tokio::io::split(&mut client);
+    let send = async {
+        for (seconds, piece) in pieces {
+            sleep(Duration::from_secs(*seconds)).await;
+            if writer.write_all(piece.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+        std::future::pending().await
+    };
+    let receive = async {
+        let mut answer = [0; 1024];
+        let count = reader.read(&mut answer).await.unwrap_or(0);
+        let text = String::from_utf8_lossy(&answer[..count]).into_owned();
+        (text.lines().next().unwrap_or("").to_owned(), begun.elapsed().as_secs())
+    };
+    tokio::select! {
+        answer = receive => answer,
+        () = send => panic!("the server is gone and nothing was answered"),
+    }
+}
+
+#[tokio::test]
+async fn slow_clients_are_let_go() {
+    let server = Server::start().await;
+    let routes = Arc::new(Routes::new(server.store.clone(), Access::default()));
+    let room = Room { places: Arc::new(Semaphore::new(1)), wanted: Notify::new() };
+    let (_stop, stopped) = watch::channel(false);
+    tokio::time::pause();
+    let trickle = [(0, HEAD), (20, "{"), (20, " "), (20, " "), (20, " ")];
+    let late = "HTTP/1.1 408 Request Timeout";
+    for (what, pieces, expected) in [
+        ("silence", &[][..], ("", 60)),
+        ("half a head", &[(0, "GET / HTTP/1.1\r\nHos")], ("", 60)),
+        ("a head in pieces", &[(20, "GET / HT"), (20, "TP/1.1\r\n"), (25, "Host: x")], ("", 60)),
+        ("no body", &[(10, HEAD)], (late, 40)),
+        ("half a body", &[(0, HEAD), (25, "{}")], (late, 55)),
+        ("a body in pieces", &trickle, (late, 60)),
+        (
+            "a request in time",
+            &[(50, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")],
+            ("HTTP/1.1 200 OK", 50),
+        ),
+    ] {
+        let (client, stream) = duplex(64 * 1024);
+        let (answer, ()) = tokio::join!(
+            converse(client, pieces),
+            serve_connection(stream, Arc::clone(&routes), &room, stopped.clone()),
+        );
+        assert_eq!((answer.0.as_str(), answer.1), expected, "{what}");
+    }
+}
