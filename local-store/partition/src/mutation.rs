@@ -57,6 +57,8 @@ pub enum Mutation {
     SkipOutbox,
     /// What was left for another arc is let go of before it was received there.
     TrimUnreceived,
+    /// What comes from another arc once more is taken in once more.
+    UnguardedDelivery,
     /// The decision about a transaction over several arcs is told, and not kept.
     ForgetDecision,
     /// A transaction over several arcs is answered before its decision is durable.
@@ -65,7 +67,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::ReplyBeforeSync,
         Self::IgnoreSyncError,
         Self::SkipDirectorySync,
@@ -91,6 +93,7 @@ impl Mutation {
         Self::ShortenTooFar,
         Self::SkipOutbox,
         Self::TrimUnreceived,
+        Self::UnguardedDelivery,
         Self::ForgetDecision,
         Self::AnswerBeforeDecision,
     ];

@@ -18,9 +18,12 @@ pub const WRITE_ID: &str = "w";
 /// The attribute that expires items, in epoch seconds.
 pub const EXPIRES_AT: &str = "expires";
 /// The partition key of the table's global index.
-pub const OWNER: &str = "owner";
+pub const OWNER: &str = "holder";
 /// The table's global index over [`OWNER`], which holds whole items.
 pub const INDEX: &str = "by-owner";
+
+/// A second index of the same kind, which is made while the table is in use.
+pub const LATE_INDEX: &str = "by-owner-late";
 
 /// An expression and what its placeholders stand for. There are no `#names`.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use model::Item;
 use partition::{
-    Catalogue, ItemRange, Machine, Seat, TokenRange, read_index_entries, read_items, read_prepared,
-    read_shard_records, read_unsettled, under_way,
+    Catalogue, ItemRange, Machine, Seat, SecondaryIndex, TokenRange, find_index_work,
+    read_index_entries, read_items, read_prepared, read_shard_records, read_unsettled, under_way,
 };
 use partition::{Command, Position, Reply, TimeToLiveChange};
 use server::storage::Storage;
@@ -22,7 +22,7 @@ use crate::checkers::stream::ShardRecords;
 use crate::checkers::{End, Violation, judge};
 use crate::history::History;
 use crate::power_loss::dump;
-use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, Request, TABLE};
+use crate::request::{Answer, EXPIRES_AT, Endpoint, INDEX, KEY, LATE_INDEX, Request, TABLE};
 use crate::workload::{
     Client, Signals, bank, counters, expiring, readers, registers, transactions,
 };
@@ -323,7 +323,7 @@ async fn settle(cluster: &Cluster) -> Vec<Violation> {
 }
 
 /// What must not be there when everything is at rest: items that are locked, decisions that were not
-/// carried out, index entries on their way.
+/// carried out, index entries on their way, indexes that are being built.
 fn leftovers(cluster: &Cluster) -> Vec<String> {
     let mut found = Vec::new();
     for machinery in cluster.nodes().filter_map(|node| cluster.machinery(node)) {
@@ -336,6 +336,12 @@ fn leftovers(cluster: &Cluster) -> Vec<String> {
                 (
                     "outboxes with entries",
                     under_way(&*view, machinery.arcs).map(|found| found.len()),
+                ),
+                (
+                    "tables whose index is not built",
+                    Machine::open_in(Seat { arc, arcs: machinery.arcs }, &*view).map(|machine| {
+                        find_index_work(machine.catalogue().tables().map(AsRef::as_ref)).len()
+                    }),
                 ),
             ];
             for (what, count) in counts {
@@ -361,7 +367,9 @@ async fn pass_a_day(cluster: &Cluster, before: &End) -> Option<Violation> {
                 let then = (&before.table, before.shards.as_slice());
                 let now = (&after.table, after.shards.as_slice());
                 let mut found = retention::check(then, now);
-                found.extend(check_index(&after.table, &after.index));
+                for index in [Some(&after.index), after.late_index.as_ref()].into_iter().flatten() {
+                    found.extend(check_index(&after.table, index));
+                }
                 found.extend(after.replicas.iter().flat_map(|all| check_equal(all)));
                 found
             }
@@ -432,13 +440,17 @@ fn read_table(snapshot: &Snapshot) -> Result<End, String> {
         ControlFlow::Continue(())
     })
     .map_err(|error| error.to_string())?;
-    let mut index = Vec::new();
-    let number = table.index(INDEX).ok_or("the index is gone")?.number;
-    read_index_entries(view, table, number, &all, None, true, &mut |entry| {
-        index.push(entry);
-        ControlFlow::Continue(())
-    })
-    .map_err(|error| error.to_string())?;
+    let read_index = |index: &SecondaryIndex| {
+        let mut entries = Vec::new();
+        read_index_entries(view, table, index.number, &all, None, true, &mut |entry| {
+            entries.push(entry);
+            ControlFlow::Continue(())
+        })
+        .map_err(|error| error.to_string())?;
+        Ok::<_, String>(entries)
+    };
+    let index = read_index(table.index(INDEX).ok_or("the index is gone")?)?;
+    let late_index = table.index(LATE_INDEX).map(read_index).transpose()?;
     let stream = table.streams.first().ok_or("the stream is gone")?;
     let mut found = Vec::new();
     for (shard, shown) in stream.shards.iter().zip(shards(table)) {
@@ -451,5 +463,5 @@ fn read_table(snapshot: &Snapshot) -> Result<End, String> {
         .map_err(|error| error.to_string())?;
         found.push(ShardRecords { shard: shown, records });
     }
-    Ok(End { table: items, shards: found, index, ..End::default() })
+    Ok(End { table: items, shards: found, index, late_index, ..End::default() })
 }

@@ -51,6 +51,8 @@ pub struct End {
     pub shards: Vec<ShardRecords>,
     /// What the index over the owner holds.
     pub index: Vec<Item>,
+    /// What the index holds that was made during the run, if one was.
+    pub late_index: Option<Vec<Item>>,
     /// For each arc, every replica's state.
     pub replicas: Vec<Vec<(String, Dump)>>,
     /// How many logs the table's items are in: sequence numbers are of one log each.
@@ -105,7 +107,9 @@ pub fn judge(records: &Records, end: &End) -> Vec<Violation> {
     for replicas in &end.replicas {
         say("replicas", replicas::check_equal(replicas));
     }
-    say("index", replicas::check_index(&end.table, &end.index));
+    for index in [Some(&end.index), end.late_index.as_ref()].into_iter().flatten() {
+        say("index", replicas::check_index(&end.table, index));
+    }
     found
 }
 

@@ -363,6 +363,7 @@ async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
         table,
         shards: found,
         index,
+        late_index: None,
         replicas: Vec::new(),
         logs: arcs,
         expired_before: now.saturating_sub(4),

@@ -1,10 +1,13 @@
 //! Items that expire soon, whose time is sometimes extended at the last moment. Each key has one
 //! client, which therefore knows when it expires. A write without an answer may be made at any later
 //! time, so its client leaves the key to it and takes another one.
+//!
+//! Every write gives the item an owner that nothing had before, so what comes late to the index would
+//! stay there for good.
 
 use super::{Client, item, number, update, write};
 use crate::history::Fate;
-use crate::request::{Answer, Change, EXPIRES_AT, Endpoint, Expression, KEY, Request};
+use crate::request::{Answer, Change, EXPIRES_AT, Endpoint, Expression, KEY, OWNER, Request};
 
 /// Keys of one client.
 const KEYS: usize = 4;
@@ -37,13 +40,14 @@ pub async fn run<E: Endpoint>(mut client: Client<E>, name: &str) {
 /// Puts the item, or extends it if it is there, with this time.
 async fn store<E: Endpoint>(client: &Client<E>, key: &str, time: u64, extend: bool) -> Fate {
     let id = client.history.write_id();
+    let owner = format!("life-{id}");
     let request = if extend {
-        let text = format!(", {EXPIRES_AT} = :t");
-        let change = Expression::new(&text).with(":t", number(time));
+        let text = format!(", {EXPIRES_AT} = :t, {OWNER} = :o");
+        let change = Expression::new(&text).with(":t", number(time)).with(":o", owner);
         let exists = Expression::new(&format!("attribute_exists({KEY})"));
         update(key, id, &change, Some(exists))
     } else {
-        write(key, Change::Put(item(key, id).with(EXPIRES_AT, number(time))))
+        write(key, Change::Put(item(key, id).with(EXPIRES_AT, number(time)).with(OWNER, owner)))
     };
     let fate = match client.ask(Request::Write(request)).await {
         Ok(Answer::Written { .. }) => Fate::Acknowledged,

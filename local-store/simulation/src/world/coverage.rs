@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 pub type Counts = BTreeMap<&'static str, u64>;
 
 /// What has to happen in every batch of runs with one node.
-pub const ONE_NODE: [&str; 18] = [
+pub const ONE_NODE: [&str; 19] = [
     "kill one",
     "power cut",
     "power cut in recovery",
@@ -25,6 +25,7 @@ pub const ONE_NODE: [&str; 18] = [
     "clock skew",
     "clock advance",
     "partition split",
+    "index made in use",
     "records trimmed",
 ];
 /// What has to happen besides in every batch of runs with several nodes.
@@ -39,12 +40,13 @@ pub const SEVERAL_NODES: [&str; 7] = [
 ];
 
 /// What has to happen besides in every batch of runs with several arcs.
-pub const SEVERAL_ARCS: [&str; 5] = [
+pub const SEVERAL_ARCS: [&str; 6] = [
     "several arcs",
     "coordinator lost",
     "left over undecided",
     "left over decided",
     "split beside an outbox",
+    "sender cut off",
 ];
 
 /// The counters of one run.

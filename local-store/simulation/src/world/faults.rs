@@ -14,6 +14,7 @@ use super::cluster::Cluster;
 use super::machinery::Machinery;
 use super::network::CLIENTS;
 use super::plan::{Fault, Planned};
+use super::translation;
 use crate::request::TABLE;
 use crate::workload::Signals;
 
@@ -26,6 +27,10 @@ const WRITE_WAIT: Duration = Duration::from_micros(100);
 /// How often, and how long each time, a fault waits for a coordinator or for index entries.
 const COORDINATION_WAIT_MAX: usize = 1_000;
 const COORDINATION_WAIT: Duration = Duration::from_micros(500);
+
+/// How often it is tried to make an index, and the time between two attempts.
+const MAKE_ATTEMPTS_MAX: usize = 100;
+const MAKE_AGAIN: Duration = Duration::from_millis(100);
 
 /// Runs all faults of a plan, each at its time, and returns when the last one is over.
 pub async fn run(
@@ -109,7 +114,14 @@ async fn happen(cluster: &Cluster, fault: Fault, lasting: Duration) {
         Fault::Wipe { node } | Fault::Rot { node } => {
             lose_data(cluster, node, matches!(fault, Fault::Wipe { .. }), lasting).await;
         }
+        Fault::CutSender { node } => {
+            if wait_for_sender(cluster, node).await {
+                coverage.hit(fault.class());
+            }
+            disturb(cluster, Fault::Partition { node }, lasting).await;
+        }
         Fault::Split { place } => split(cluster, place).await,
+        Fault::MakeIndex => make_index(cluster).await,
         Fault::Advance { .. } => {}
         network => disturb(cluster, network, lasting).await,
     }
@@ -155,6 +167,29 @@ async fn split(cluster: &Cluster, place: usize) {
             cluster.environment.coverage.hit("partition split");
             return;
         }
+    }
+}
+
+/// Makes the second index, through any node that will.
+async fn make_index(cluster: &Cluster) {
+    for attempt in 0..MAKE_ATTEMPTS_MAX {
+        let node = 1 + attempt % cluster.nodes().count();
+        if let Some(replica) = cluster.replica(node)
+            && let Ok(snapshot) = replica.read(false).await
+            && let Some(table) = snapshot.catalogue.find(TABLE)
+        {
+            match replica.submit(vec![translation::make_index(table.id)]).await.as_deref() {
+                Ok([Reply::Table(_)]) => cluster.environment.coverage.hit("index made in use"),
+                // An earlier attempt, whose answer did not come, has made it.
+                Ok(_) => {}
+                Err(_) => {
+                    tokio::time::sleep(MAKE_AGAIN).await;
+                    continue;
+                }
+            }
+            return;
+        }
+        tokio::time::sleep(MAKE_AGAIN).await;
     }
 }
 
@@ -224,6 +259,28 @@ async fn wait_for_outbox(cluster: &Cluster) -> bool {
     }
     for _ in 0..WRITE_WAIT_MAX {
         if cluster.nodes().filter_map(|node| cluster.machinery(node)).any(has_any) {
+            return true;
+        }
+        tokio::time::sleep(COORDINATION_WAIT).await;
+    }
+    false
+}
+
+/// Waits a moment until a node leads an arc whose index entries are on their way to another. Gives
+/// whether it does.
+async fn wait_for_sender(cluster: &Cluster, node: usize) -> bool {
+    let sends = || {
+        let (Some(replica), Some(machinery)) = (cluster.replica(node), cluster.machinery(node))
+        else {
+            return false;
+        };
+        machinery.arcs().any(|arc| {
+            let waiting = under_way(&*machinery.storage(arc).view(), machinery.arcs);
+            replica.leads(arc) && waiting.is_ok_and(|found| !found.is_empty())
+        })
+    };
+    for _ in 0..COORDINATION_WAIT_MAX {
+        if sends() {
             return true;
         }
         tokio::time::sleep(COORDINATION_WAIT).await;

@@ -59,6 +59,11 @@ pub enum Fault {
         /// Which node.
         node: usize,
     },
+    /// The same of a node that leads an arc whose index entries are on their way to another.
+    CutSender {
+        /// Which node.
+        node: usize,
+    },
     /// Messages from one place to another do not arrive; the other way they do. Place 0 are the
     /// clients.
     OneWay {
@@ -104,6 +109,8 @@ pub enum Fault {
         /// Which: the remainder by the number of partitions.
         place: usize,
     },
+    /// A global index is made over the table, which is in use.
+    MakeIndex,
     /// Store time jumps ahead everywhere, as after a suspended machine.
     Advance {
         /// Minutes.
@@ -126,6 +133,7 @@ impl Fault {
             Self::FullDisk { .. } => "full disk",
             Self::SlowDisk { .. } => "slow disk",
             Self::Partition { .. } => "partition",
+            Self::CutSender { .. } => "sender cut off",
             Self::OneWay { .. } => "one-way partition",
             Self::Loss { .. } => "loss",
             Self::Delay { .. } => "delay",
@@ -134,6 +142,7 @@ impl Fault {
             Self::Wipe { .. } => "wiped disk",
             Self::Rot { .. } => "damaged disk",
             Self::Split { .. } => "partition split",
+            Self::MakeIndex => "index made in use",
             Self::Advance { .. } => "clock advance",
         }
     }
@@ -208,6 +217,8 @@ pub const SKEW_MS_MAX: i64 = 5_000;
 const ARCS: u32 = 3;
 /// A transaction over several arcs takes about this long, in microseconds.
 const COORDINATION_US: u64 = 12_000;
+/// After so many milliseconds a node that is cut off is no leader to the others any more.
+const ELECTION_MS: u64 = 2_000;
 /// Faults begin after this: the table has to be made first.
 const QUIET_MS: u64 = 1_000;
 /// One fault begins per this many milliseconds, on average.
@@ -234,9 +245,10 @@ impl Plan {
                 Planned { at_ms, for_ms, fault }
             })
             .collect();
+        faults.push(Planned { at_ms: draw_index(seed, end), for_ms: 0, fault: Fault::MakeIndex });
         let arcs = draw_arcs(seed, nodes);
         if arcs > 1 {
-            faults.iter_mut().for_each(|planned| planned.fault = aim(planned.fault, planned.at_ms));
+            faults.iter_mut().for_each(aim);
         }
         faults.sort_by_key(|planned| planned.at_ms);
         let log_spares = random.up_to(2);
@@ -253,13 +265,25 @@ fn draw_arcs(seed: u64, nodes: usize) -> u32 {
     if several { ARCS } else { 1 }
 }
 
-/// Where there are transactions over several arcs, what kills a node kills a coordinator, mostly.
-fn aim(fault: Fault, at_ms: u64) -> Fault {
-    match fault {
+/// When the second index is made, in milliseconds: in the first two thirds of a run. Chosen apart from
+/// the faults, too.
+fn draw_index(seed: u64, end: u64) -> u64 {
+    QUIET_MS + SplitMix64::new(seed ^ 0x696e_6478).next_u64() % ((end - QUIET_MS) * 2 / 3).max(1)
+}
+
+/// Where there are several arcs, what kills a node kills a coordinator, mostly; and what cuts one off
+/// cuts off one that sends to another arc, until after others have been elected.
+fn aim(planned: &mut Planned) {
+    let at_ms = planned.at_ms;
+    match planned.fault {
         Fault::Kill { node } if !at_ms.is_multiple_of(4) => {
-            Fault::KillCoordinator { node, after_us: at_ms % COORDINATION_US }
+            planned.fault = Fault::KillCoordinator { node, after_us: at_ms % COORDINATION_US };
         }
-        other => other,
+        Fault::Partition { node } if !at_ms.is_multiple_of(4) => {
+            planned.fault = Fault::CutSender { node };
+            planned.for_ms += ELECTION_MS;
+        }
+        _ => {}
     }
 }
 
@@ -325,7 +349,7 @@ mod tests {
             assert!(minutes <= ADVANCE_MINUTES_MAX);
             classes.extend(plan.faults.iter().map(|planned| planned.fault.class()));
         }
-        assert_eq!(classes.len(), 19, "{classes:?}");
+        assert_eq!(classes.len(), 21, "{classes:?}");
         assert_ne!(Plan::of(1, 3, 30).faults, Plan::of(2, 3, 30).faults);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use partition::{
-    Command, find_due_rotations, find_due_trims, find_expired, find_split_work,
+    Command, find_due_rotations, find_due_trims, find_expired, find_index_work, find_split_work,
     find_time_to_live_work, has_expired_tokens,
 };
 
@@ -47,6 +47,8 @@ async fn tick(replica: &dyn Replica) -> Result<(), Failure> {
     let tables = || snapshot.catalogue.by_name().map(AsRef::as_ref);
     let steps = find_time_to_live_work(tables()).into_iter();
     commands.extend(steps.map(|table| Command::StepTimeToLive { table }));
+    let builds = find_index_work(tables()).into_iter();
+    commands.extend(builds.map(|table| Command::StepIndexes { table }));
     let splits = find_split_work(tables()).into_iter();
     commands.extend(splits.map(|table| Command::StepSplits { table }));
     let rotations = find_due_rotations(tables(), now).into_iter();

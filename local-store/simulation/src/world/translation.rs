@@ -9,35 +9,48 @@ use model::{
     Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey, StreamViewType,
 };
 use partition::{
-    Billing, CancellationReason, Command, CreateTable, IndexDefinition, IndexKind, IndexProjection,
-    Position, Reply, Sequence, Table, TableId, Transaction, WriteAction, read_item,
-    read_last_sequence, read_shard_records,
+    Billing, CancellationReason, Command, CreateTable, IndexChange, IndexDefinition, IndexKind,
+    IndexProjection, Position, Reply, Sequence, Table, TableId, Transaction, UpdateTable,
+    WriteAction, read_item, read_last_sequence, read_shard_records,
 };
 
 use super::replica::{Replica, Snapshot};
 use crate::request::{
-    Answer, Change, Expression, Failure, INDEX, KEY, OWNER, Request, Shard, Start, TABLE, Write,
+    Answer, Change, Expression, Failure, INDEX, KEY, LATE_INDEX, OWNER, Request, Shard, Start,
+    TABLE, Write,
 };
 
-/// Makes the table, with its stream and its index.
-#[must_use]
-pub fn create_table() -> Command {
-    let attribute =
-        |name: &str| KeyAttribute { name: name.to_owned(), attribute_type: KeyAttributeType::S };
-    let index = IndexDefinition {
-        name: INDEX.to_owned(),
+fn attribute(name: &str) -> KeyAttribute {
+    KeyAttribute { name: name.to_owned(), attribute_type: KeyAttributeType::S }
+}
+
+fn index(name: &str) -> IndexDefinition {
+    IndexDefinition {
+        name: name.to_owned(),
         kind: IndexKind::Global,
         key_schema: KeySchema { partition: attribute(OWNER), sort: None }.into(),
         projection: IndexProjection::All,
         throughput: None,
-    };
+    }
+}
+
+/// Makes the second index of the table.
+#[must_use]
+pub fn make_index(table: TableId) -> Command {
+    let indexes = vec![IndexChange::Create(index(LATE_INDEX))];
+    Command::UpdateTable(UpdateTable { indexes, ..UpdateTable::of_options(table, Vec::new()) })
+}
+
+/// Makes the table, with its stream and its index.
+#[must_use]
+pub fn create_table() -> Command {
     Command::CreateTable(CreateTable {
         name: TABLE.into(),
         key_schema: KeySchema { partition: attribute(KEY), sort: None },
         billing: Billing::OnDemand,
         deletion_protection: false,
         stream: Some((StreamViewType::NewAndOldImages, "stream".to_owned())),
-        indexes: vec![index],
+        indexes: vec![index(INDEX)],
         options: Vec::new(),
     })
 }
