@@ -28,7 +28,7 @@ async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, 
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     let receive = async {
         let mut answer = [0; 1024];
