@@ -83,10 +83,7 @@ pub fn read_parcel(view: &dyn View, from: ArcId, to: ArcId) -> Result<Option<Par
 }
 
 /// The arcs that this one has changes for.
-///
-/// # Errors
-/// When the storage cannot be read.
-pub fn find_recipients(view: &dyn View, arcs: u32) -> Result<Vec<ArcId>, ReadError> {
+pub(crate) fn find_recipients(view: &dyn View, arcs: u32) -> Result<Vec<ArcId>, ReadError> {
     let mut found = Vec::new();
     for to in (0..arcs.min(ARCS_MAX)).map(ArcId) {
         let progress = outbox::read_progress(view, to)?;

@@ -122,7 +122,7 @@ impl Ring {
         for _ in 0..200 {
             let mut quiet = true;
             for from in (0..ARCS).map(ArcId) {
-                for to in find_recipients(&self.arc(from).storage, ARCS).unwrap() {
+                for to in outbox::find_recipients(&self.arc(from).storage, ARCS).unwrap() {
                     quiet = false;
                     self.deliver(from, to, true);
                 }

@@ -76,7 +76,9 @@ impl Store {
     pub(super) fn start_couriers(&self) {
         if self.arc_count() > 1 {
             for replica in self.shared.nodes.iter().flatten() {
-                tokio::spawn(courier::run(replica.downgrade(), self.downgrade()));
+                for to in self.arcs().filter(|to| *to != replica.arc()) {
+                    tokio::spawn(courier::run(replica.downgrade(), self.downgrade(), to));
+                }
             }
         }
     }

@@ -1,13 +1,14 @@
-//! Takes the changes of index entries that an arc has for others to their arcs, in order.
+//! Takes the changes of index entries that an arc has for another one there, in order.
 //!
-//! It runs beside every replica and has work at the leader only. What was brought is trimmed after
-//! it was acknowledged; when anything is lost in between, the next round brings it again, and the
-//! receiving machine knows it.
+//! One for each other arc runs beside every replica, so that an arc that is away holds up nothing but
+//! its own, and has work at the leader only. What was brought is trimmed after it was acknowledged;
+//! when anything is lost in between, the next round brings it again, and the receiving machine knows
+//! it.
 
 use std::time::Duration;
 
 use partition::mutation::{self, Mutation};
-use partition::{Command, Reply, find_recipients, has_arrived, read_parcel, under_way};
+use partition::{Command, Reply, has_arrived, read_parcel, under_way};
 
 use super::{Store, Unavailable, WeakStore};
 use crate::node::{Node, WeakNode};
@@ -19,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(20);
 
 /// Runs for as long as the replica and the store are there.
-pub(super) async fn run(replica: WeakNode, store: WeakStore) {
+pub(super) async fn run(replica: WeakNode, store: WeakStore, to: ArcId) {
     let Some(mut applied) = replica.upgrade().map(|replica| replica.applied_entries()) else {
         return;
     };
@@ -32,7 +33,7 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore) {
         if !replica.leads() {
             continue;
         }
-        match deliver(&store, &replica).await {
+        match deliver(&store, &replica, to).await {
             Ok(true) => {}
             Ok(false) => tokio::time::sleep(RETRY).await,
             Err(error) => {
@@ -43,16 +44,8 @@ pub(super) async fn run(replica: WeakNode, store: WeakStore) {
     }
 }
 
-/// Brings the next changes to every arc that there are any for. Gives whether all of it was taken.
-async fn deliver(store: &Store, replica: &Node) -> Result<bool, Unavailable> {
-    let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
-    let recipients = find_recipients(&*replica.view(), store.arc_count()).map_err(read)?;
-    let deliveries = recipients.into_iter().map(|to| deliver_to(store, replica, to));
-    let taken = futures::future::try_join_all(deliveries).await?;
-    Ok(taken.into_iter().all(|taken| taken))
-}
-
-async fn deliver_to(store: &Store, replica: &Node, to: ArcId) -> Result<bool, Unavailable> {
+/// Brings the next changes. Gives whether all of them were taken.
+async fn deliver(store: &Store, replica: &Node, to: ArcId) -> Result<bool, Unavailable> {
     let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
     let Some(parcel) = read_parcel(&*replica.view(), replica.arc(), to).map_err(read)? else {
         return Ok(true);

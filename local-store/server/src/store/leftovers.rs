@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use partition::{
     Command, Decide, Decision, Finish, Prepared, Reply, TransactionId, read_prepared,
     read_unsettled,
@@ -20,6 +20,9 @@ use crate::ring::ArcId;
 /// Time after which a transaction that is still there was left over: longer than an election.
 const LEFT_OVER_AFTER: Duration = Duration::from_secs(3);
 
+/// What is finished at the same time: each waits for answers, and not for the others.
+const AT_ONCE: usize = 100;
+
 /// What a node has seen of transactions that are not over, and since when.
 #[derive(Default)]
 pub(crate) struct Leftovers {
@@ -27,7 +30,8 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Finishes what was left over in an arc that this node leads.
+    /// Finishes what was left over in an arc that this node leads. What has to do with an arc that is
+    /// away is left over once more, and holds up nothing else.
     pub(crate) async fn finish(&mut self, store: &Store, arc: ArcId) -> Result<(), Unavailable> {
         if store.arc_count() == 1 {
             return Ok(());
@@ -47,13 +51,18 @@ impl Leftovers {
             let since = self.seen.get(&(arc, id));
             since.is_some_and(|since| now.duration_since(*since) >= LEFT_OVER_AFTER)
         };
-        for (id, prepared) in prepared.iter().filter(|(id, _)| is_old(*id)) {
-            finish_prepared(store, arc, *id, prepared).await?;
+        let mut outcome = Ok(());
+        let old: Vec<_> = prepared.iter().filter(|(id, _)| is_old(*id)).collect();
+        for some in old.chunks(AT_ONCE) {
+            let all = some.iter().map(|(id, prepared)| finish_prepared(store, arc, *id, prepared));
+            outcome = join_all(all).await.into_iter().fold(outcome, Result::and);
         }
-        for (id, decision) in unsettled.iter().filter(|(id, _)| is_old(*id)) {
-            carry_out(store, arc, *id, decision).await?;
+        let old: Vec<_> = unsettled.iter().filter(|(id, _)| is_old(*id)).collect();
+        for some in old.chunks(AT_ONCE) {
+            let all = some.iter().map(|(id, decision)| carry_out(store, arc, *id, decision));
+            outcome = join_all(all).await.into_iter().fold(outcome, Result::and);
         }
-        Ok(())
+        outcome
     }
 }
 
