@@ -60,7 +60,7 @@ fn describe(system: &System) -> Value {
             "totals": {
                 "read": totals.read, "filtered": totals.filtered, "done": totals.done,
                 "invocations": totals.invocations, "failures": totals.failures,
-                "given_up": totals.given_up,
+                "given_up": totals.given_up, "gaps": totals.gaps,
             },
             "shards": status.shards.iter().map(shard).collect::<Vec<_>>(),
         })
@@ -127,6 +127,15 @@ pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> 
                 of("failed_attempts"),
                 of("checkpoint"),
             ]);
+        }
+    }
+    for mapping in list(&status, "mappings") {
+        let gaps = mapping.pointer("/totals/gaps").and_then(Value::as_u64).unwrap_or(0);
+        if gaps > 0 {
+            let name = mapping.get("mapping").and_then(Value::as_str).unwrap_or_default();
+            output::say(&format!(
+                "{name}: records were LOST {gaps} times since it began; the stream had trimmed them unread"
+            ));
         }
     }
     let headings =

@@ -31,7 +31,7 @@ use crate::histories::{DynamoDbHistories, Histories};
 use crate::maintenance;
 use crate::metrics::{self, Metrics};
 use crate::migration::control::Control;
-use crate::migration::{Begun, Migrations};
+use crate::migration::{Begun, Migrations, Throttling};
 use crate::object_store::ObjectStore;
 use crate::object_store::s3::S3ObjectStore;
 use crate::quarantine::Quarantine;
@@ -301,7 +301,10 @@ pub async fn run_migration() -> ExitCode {
         Err(error) => return refuse_to_start(&error),
     };
     let config = sdk_config().await;
-    let control = Control::new(aws_sdk_dynamodb::Client::new(&config), settings.control_table);
+    let throttling = Throttling::default();
+    let watched = aws_sdk_dynamodb::config::Builder::from(&config).interceptor(throttling.clone());
+    let client = aws_sdk_dynamodb::Client::from_conf(watched.build());
+    let control = Control::new(client, settings.control_table, throttling);
     let aside = quarantine(aws_sdk_s3::Client::new(&config), settings.quarantine, "migration");
     let function = &Migrations::new(control, aside, RetryPolicy::CONTENDED);
     let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {

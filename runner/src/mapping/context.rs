@@ -22,6 +22,8 @@ pub struct Totals {
     pub done: u64,
     /// Records that were given up.
     pub given_up: u64,
+    /// How often a shard had lost records: they were trimmed before they were read.
+    pub gaps: u64,
 }
 
 /// The surroundings of one step.

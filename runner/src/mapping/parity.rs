@@ -75,7 +75,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "5",
-        text: "An expired iterator goes on after the last record; trimmed records are a gap that is told, never skipped",
+        text: "An expired iterator goes on after the last record; trimmed records are a gap that is told, never skipped in silence",
         cases: &[
             ("machine/reading", "An expired iterator"),
             ("machine/reading", "Nothing was read yet"),

@@ -287,6 +287,7 @@ impl Shard {
             ReadFailure::Trimmed { .. } if self.restart => self.ended = true,
             ReadFailure::Trimmed { reason } => {
                 self.phase = Phase::Gap;
+                context.totals.gaps += 1;
                 let after = self.last_read.as_ref().or(self.work.checkpoint()).cloned();
                 context.report(Event::Gap { shard: self.id.clone(), after, reason });
             }

@@ -36,6 +36,21 @@ pub(crate) struct SwitchArguments {
     dry_run: bool,
 }
 
+impl SwitchArguments {
+    /// Runs the hook after a verb, but not after one that only said what it would do.
+    pub(super) async fn with_hooks(
+        &self,
+        context: &Context,
+        verb: &str,
+        ended: Result<Exit, String>,
+    ) -> Result<Exit, String> {
+        if self.dry_run {
+            return ended;
+        }
+        context.hooks.after(context, verb, &self.name, ended).await
+    }
+}
+
 /// Switches to the targets.
 pub(super) async fn cutover(
     context: &Context,
@@ -64,6 +79,9 @@ pub(super) async fn cutover(
             plan.target_tables(Direction::Forward).join(", ")
         ));
         return Ok(Exit::Done);
+    }
+    if !context.hooks.before(context, "cutover", name).await? {
+        return Ok(Exit::Refused);
     }
     let limit = Duration::from_secs(arguments.timeout);
     let since = number(&state, "since");
@@ -148,6 +166,9 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
     if arguments.dry_run {
         say("writers would stop until all is drained, then use the sources; nothing was written");
         return Ok(Exit::Done);
+    }
+    if !context.hooks.before(context, "revert", name).await? {
+        return Ok(Exit::Refused);
     }
     if plan.kind.is_in_place() {
         return in_place::revert(context, name, &plan, &fingerprint, arguments).await;
@@ -264,6 +285,9 @@ pub(super) async fn complete(
     if arguments.dry_run {
         say("the way back would be closed, and the marks be taken off; nothing was written");
         return Ok(Exit::Done);
+    }
+    if !context.hooks.before(context, "complete", name).await? {
+        return Ok(Exit::Refused);
     }
     if plan.kind.is_in_place() {
         return in_place::complete(context, name, &plan, &fingerprint).await;

@@ -9,6 +9,7 @@ mod cutover;
 mod drain;
 mod estimate;
 mod following;
+mod hooks;
 mod host;
 mod in_place;
 mod plan_file;
@@ -28,6 +29,7 @@ use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, PlanError};
 
 use self::control::{Control, Entry, Progress, flag, number, text};
+use self::hooks::{HookArguments, Hooks};
 pub(crate) use self::host::{Host, Options};
 use crate::endpoint;
 use crate::exit::Exit;
@@ -52,6 +54,8 @@ pub struct MigrateArguments {
     /// The control table
     #[arg(long, global = true, default_value = "weir-migrations", env = "WEIR_CONTROL_TABLE")]
     control_table: String,
+    #[command(flatten)]
+    hooks: HookArguments,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -97,7 +101,7 @@ enum MigrateVerb {
         /// The migration
         name: String,
     },
-    /// Go on with the backfill
+    /// Go on with the backfill, also after its workers were away for more than a day
     Resume {
         /// The migration
         name: String,
@@ -147,6 +151,7 @@ pub(crate) struct Context {
     pub(crate) endpoint: String,
     pub(crate) control: Control,
     pub(crate) output: Output,
+    hooks: Hooks,
 }
 
 impl Context {
@@ -154,7 +159,7 @@ impl Context {
     pub(crate) fn new(endpoint: &str, control_table: &str, output: Output) -> Self {
         let control =
             Control { client: endpoint::client(endpoint), table: control_table.to_owned() };
-        Self { endpoint: endpoint.to_owned(), control, output }
+        Self { endpoint: endpoint.to_owned(), control, output, hooks: Hooks::default() }
     }
 
     /// The time by which stream records are made, in seconds since 1970: the local store's clock, or
@@ -230,7 +235,8 @@ fn lines(errors: &[PlanError]) -> String {
 /// What went wrong, for a person.
 pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
-    let context = Context::new(&endpoint, &arguments.control_table, output);
+    let mut context = Context::new(&endpoint, &arguments.control_table, output);
+    context.hooks = Hooks::open(&arguments.hooks)?;
     match arguments.verb {
         MigrateVerb::Plan { file, samples } => estimate::run(&context, &file, samples).await,
         MigrateVerb::Start(start) => start::run(&context, &start).await,
@@ -244,10 +250,23 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
         MigrateVerb::Resume { name } => resume(&context, &name).await,
         MigrateVerb::Throttle { name, rate } => throttle(&context, &name, rate).await,
         MigrateVerb::Verify(verify) => verify::run(&context, &verify).await,
-        MigrateVerb::Cutover(switch) => cutover::cutover(&context, &switch).await,
-        MigrateVerb::Revert(switch) => cutover::revert(&context, &switch).await,
-        MigrateVerb::Complete(switch) => cutover::complete(&context, &switch).await,
-        MigrateVerb::Abort { name, dry_run } => abort(&context, &name, dry_run).await,
+        MigrateVerb::Cutover(switch) => {
+            let ended = cutover::cutover(&context, &switch).await;
+            switch.with_hooks(&context, "cutover", ended).await
+        }
+        MigrateVerb::Revert(switch) => {
+            let ended = cutover::revert(&context, &switch).await;
+            switch.with_hooks(&context, "revert", ended).await
+        }
+        MigrateVerb::Complete(switch) => {
+            let ended = cutover::complete(&context, &switch).await;
+            switch.with_hooks(&context, "complete", ended).await
+        }
+        MigrateVerb::Abort { name, dry_run: true } => abort(&context, &name, true).await,
+        MigrateVerb::Abort { name, dry_run: false } => {
+            let ended = abort(&context, &name, false).await;
+            context.hooks.after(&context, "abort", &name, ended).await
+        }
         MigrateVerb::Document { name, key } => assembly::document(&context, &name, &key).await,
         MigrateVerb::List => report::list(&context).await,
         MigrateVerb::Journal { name } => report::journal(&context, &name).await,
@@ -276,7 +295,8 @@ async fn pause(context: &Context, name: &str) -> Result<Exit, String> {
 async fn resume(context: &Context, name: &str) -> Result<Exit, String> {
     let state = context.state(name).await?;
     if !flag(&state, "paused") {
-        say(&format!("`{name}` is not paused"));
+        wake_tasks(context, name).await?;
+        say(&format!("`{name}` is not paused; workers were told of its open segments again"));
         return Ok(Exit::Done);
     }
     let phase = text(&state, "phase").unwrap_or_default().to_owned();
@@ -292,14 +312,17 @@ async fn resume(context: &Context, name: &str) -> Result<Exit, String> {
     Ok(Exit::Done)
 }
 
-/// Makes a record of each task that is open and that nobody works on, which wakes a worker. A task
-/// that changed meanwhile has one already.
+/// Makes a record of each open task, which wakes a worker. A task that changed meanwhile has one
+/// already. Who works on one does so in vain: only one revision is written, and what is done twice
+/// changes nothing. A worker that is gone left its task held, and no record may tell of it any more.
 ///
 /// # Errors
 /// When the control table cannot be read or written.
 async fn wake_tasks(context: &Context, name: &str) -> Result<(), String> {
-    for task in context.control.entries(name, "TASK#").await? {
-        if !flag(&task, "done") && !task.contains_key("owner") {
+    for mut task in context.control.entries(name, "TASK#").await? {
+        if !flag(&task, "done") {
+            task.remove("owner");
+            task.remove("leased_until");
             context.control.replace(task).await?;
         }
     }
@@ -337,6 +360,9 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
     if dry_run {
         say(&format!("`{name}` would no longer follow the stream, and no longer copy"));
         return Ok(Exit::Done);
+    }
+    if !context.hooks.before(context, "abort", name).await? {
+        return Ok(Exit::Refused);
     }
     context.control.set_active(name, None).await?;
     let now = context.now().await;

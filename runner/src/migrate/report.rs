@@ -20,7 +20,7 @@ const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed
 /// The status of a migration as JSON, `weir.migration.status/v1`.
 ///
 /// With a watcher it says also how far the streams are.
-async fn describe(
+pub(super) async fn describe(
     context: &Context,
     name: &str,
     watcher: Option<&mut Watcher>,
@@ -48,15 +48,9 @@ async fn describe(
         .into_iter()
         .map(|(command, why)| json!({ "command": command, "why": why }))
         .collect();
-    let behind = match &plan {
-        Some(plan) if phase == "copying" => behind(context, plan, now).await?,
-        _ => None,
-    };
-    let throttled = match (flag(&state, "paused"), behind, number(&state, "rate")) {
-        (true, ..) => json!("paused by a person"),
-        (false, Some(behind), _) => json!(behind),
-        (false, None, 0) => Value::Null,
-        (false, None, rate) => json!(format!("{rate} items per second of each table, by a person")),
+    let throttled = match &plan {
+        Some(plan) => throttled(context, &state, plan, now).await?,
+        None => None,
     };
     Ok(json!({
         "schema": "weir.migration.status/v1",
@@ -91,13 +85,64 @@ fn seconds_of_copying(state: &Entry, now: u64) -> u64 {
     until.saturating_sub(number(state, "since"))
 }
 
+/// What slows a migration down, in words.
+async fn throttled(
+    context: &Context,
+    state: &Entry,
+    plan: &Plan,
+    now: i64,
+) -> Result<Option<String>, String> {
+    if flag(state, "paused") {
+        return Ok(Some("paused by a person".to_owned()));
+    }
+    if text(state, "phase") == Some("copying")
+        && let Some(behind) = behind(context, plan, now).await?
+    {
+        return Ok(Some(behind));
+    }
+    if let Some(reason) = throttled_by_dynamodb(context, plan, now).await? {
+        return Ok(Some(reason));
+    }
+    let rate = number(state, "rate");
+    Ok((rate > 0).then(|| format!("{rate} items per second of each table, by a person")))
+}
+
+/// Why DynamoDB throttles requests on tables of a migration, as its workers noted.
+async fn throttled_by_dynamodb(
+    context: &Context,
+    plan: &Plan,
+    now: i64,
+) -> Result<Option<String>, String> {
+    let notes = context.control.entries("*", "THROTTLE#").await?;
+    let concerns = |table: &str| {
+        table == context.control.table
+            || [Direction::Forward, Direction::Reverse].into_iter().any(|direction| {
+                let tables = plan.source_tables(direction).into_iter();
+                tables.chain(plan.target_tables(direction)).any(|known| known == table)
+            })
+    };
+    let newest = notes
+        .iter()
+        .filter(|note| {
+            let table = text(note, "entry").and_then(|entry| entry.strip_prefix("THROTTLE#"));
+            // A batch of requests names no table.
+            table.is_some_and(|table| table.is_empty() || concerns(table)) && is_fresh(note, now)
+        })
+        .max_by_key(|note| number(note, "at"));
+    Ok(newest.and_then(|note| text(note, "reason")).map(str::to_owned))
+}
+
+/// Whether what a worker noted still counts.
+fn is_fresh(note: &Entry, now: i64) -> bool {
+    number(note, "at") + LAG_FRESH_SECONDS >= u64::try_from(now).unwrap_or(0)
+}
+
 /// Which stream is so far behind that the backfill waits for it, in words.
 async fn behind(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>, String> {
     for table in plan.source_tables(Direction::Forward) {
         let Some(lag) = context.control.get("*", &format!("LAG#{table}")).await? else { continue };
-        let (seconds, at) = (number(&lag, "seconds"), number(&lag, "at"));
-        let is_fresh = at + LAG_FRESH_SECONDS >= u64::try_from(now).unwrap_or(0);
-        if is_fresh && seconds > LAG_SECONDS_MAX {
+        let seconds = number(&lag, "seconds");
+        if is_fresh(&lag, now) && seconds > LAG_SECONDS_MAX {
             return Ok(Some(format!("the stream of `{table}` is {seconds} s behind")));
         }
     }

@@ -16,7 +16,7 @@ use crate::endpoint;
 use crate::function::Function;
 use crate::journal::{Entry, Journal, MappingJournal};
 use crate::mapping::{
-    Command, Event, FilterCriteria, InvokeOutcome, Settings, StartingPosition, Status,
+    Command, Event, FilterCriteria, InvokeOutcome, Settings, ShardId, StartingPosition, Status,
 };
 use crate::poller::{
     Chaos, CheckpointStore, FailureDestination, FileDestination, Invoke, NoDestination, Observed,
@@ -24,6 +24,8 @@ use crate::poller::{
 };
 use crate::template::{self, Destination, EventSourceMapping, Stack, StreamSource};
 
+/// Shards that wait to go on after a gap at most; others are found again.
+const GAPS_MAX: usize = 16;
 /// Reports of a mapping that wait to be shown at most; more are counted and left out.
 const EVENTS_MAX: usize = 256;
 
@@ -176,8 +178,8 @@ fn run(
     let (status_sender, status) = watch::channel(Status::default());
     let (events, observed) = mpsc::channel(EVENTS_MAX);
     let (shutdown, stopped) = watch::channel(false);
-    // Nobody accepts gaps yet: a gap stops its shard, and the log says so.
-    let (_, accepted_gaps) = mpsc::channel(1);
+    let (accept, accepted_gaps) = mpsc::channel(GAPS_MAX);
+    tokio::spawn(go_on_after_gaps(described.logical_id.clone(), status.clone(), accept));
     let failures: Arc<dyn FailureDestination> = match &described.on_failure {
         Some(Destination::Bucket(bucket)) => Arc::new(S3Destination {
             client: endpoint::s3_client(surroundings.s3_url),
@@ -212,6 +214,27 @@ fn run(
         }
     });
     RunningMapping { name, function: described.function.clone(), status, shutdown, task }
+}
+
+/// Has shards whose records were trimmed unread go on with the oldest record that there is, as Lambda
+/// does: an iterator from before the horizon becomes one from it, and the records are lost.
+async fn go_on_after_gaps(
+    name: String,
+    mut status: watch::Receiver<Status>,
+    accept: mpsc::Sender<ShardId>,
+) {
+    while status.changed().await.is_ok() {
+        let gaps: Vec<ShardId> =
+            status.borrow_and_update().gaps().map(|shard| shard.id.clone()).collect();
+        for shard in gaps {
+            tracing::error!(
+                "mapping {name}: records of {shard} are LOST: the stream trimmed them unread, after 24 hours; it goes on with the oldest that there is"
+            );
+            if accept.send(shard).await.is_err() {
+                return;
+            }
+        }
+    }
 }
 
 /// The journal of a mapping, which says first what the mapping is.

@@ -12,6 +12,7 @@ use rules::migration::Direction;
 use rules::migration::plan::{LAG_FRESH_SECONDS, LAG_SECONDS_MAX};
 
 use super::server_date::ServerDate;
+use super::throttling::Throttling;
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
@@ -30,6 +31,7 @@ pub(crate) struct Control {
     pub(crate) client: Client,
     table: String,
     date: ServerDate,
+    pub(super) throttling: Throttling,
 }
 
 /// How far a stream is behind.
@@ -66,8 +68,9 @@ fn direction_of(text: &str) -> Option<Direction> {
 }
 
 impl Control {
-    pub(crate) fn new(client: Client, table: String) -> Self {
-        Self { client, table, date: ServerDate::default() }
+    /// The control table; `throttling` is what `client` tells of its attempts.
+    pub(crate) fn new(client: Client, table: String, throttling: Throttling) -> Self {
+        Self { client, table, date: ServerDate::default(), throttling }
     }
 
     /// DynamoDB's time in seconds since 1970, as of the last entry that was read.
@@ -183,6 +186,22 @@ impl Control {
         let mut item = key(ALL, &format!("LAG#{table}"));
         item.insert("seconds".to_owned(), SdkValue::N(lag.seconds.to_string()));
         item.insert("at".to_owned(), SdkValue::N(lag.at.to_string()));
+        let request = self.client.put_item().table_name(&self.table).set_item(Some(item));
+        let sent = request.send().await;
+        sent.map(drop)
+            .map_err(|error| request_failure("PutItem", &self.table, CONTROL_TABLE, &error))
+    }
+
+    /// Notes why requests on a table are throttled, as of a second since 1970.
+    pub(crate) async fn note_throttling(
+        &self,
+        entry: &str,
+        why: &str,
+        at: u64,
+    ) -> Result<(), Failure> {
+        let mut item = key(ALL, entry);
+        item.insert("reason".to_owned(), SdkValue::S(why.to_owned()));
+        item.insert("at".to_owned(), SdkValue::N(at.to_string()));
         let request = self.client.put_item().table_name(&self.table).set_item(Some(item));
         let sent = request.send().await;
         sent.map(drop)

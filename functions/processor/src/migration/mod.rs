@@ -13,6 +13,7 @@ mod in_place;
 mod server_date;
 mod targets;
 mod task;
+mod throttling;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -32,10 +33,11 @@ use crate::quarantine::Quarantine;
 use control::{Active, Control, Lag, TASK_PREFIX};
 use targets::Targets;
 use task::{Idle, Pace, Worker};
+pub(crate) use throttling::Throttling;
 
-/// Seconds between two notes of one table's lag by one process: well within those for which a note
-/// counts.
-const LAG_NOTED_EVERY: u64 = 10;
+/// Seconds between two notes of one table's lag or throttling by one process: well within those for
+/// which a note counts.
+const NOTED_EVERY: u64 = 10;
 /// Plans that are kept compiled at most; beyond that all are compiled anew.
 const COMPILED_MAX: usize = 64;
 
@@ -47,7 +49,7 @@ pub(crate) struct Migrations<O> {
     /// This process, as an owner of leases.
     name: String,
     compiled: Mutex<BTreeMap<Active, Arc<Migration>>>,
-    /// By table: the second in which its lag was noted last.
+    /// By the entry of a note: the second in which it was written last.
     noted: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -82,13 +84,19 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         deadline: Deadline,
     ) -> Result<Begun<O>, Failure> {
         match self.kind(batch)? {
-            Batch::Control => Ok(Begun::Done(self.work(batch, deadline).await)),
+            Batch::Control => {
+                let response = self.work(batch, deadline).await;
+                self.note_throttling().await;
+                Ok(Begun::Done(response))
+            }
             Batch::Sources => {
                 let mut migrations = Vec::new();
                 for active in self.control.active().await? {
                     migrations.push(self.migration(&active).await?);
                 }
                 self.note_lag(&migrations, batch).await?;
+                // What the invocation before this one met with.
+                self.note_throttling().await;
                 Ok(Begun::Frame(Box::new(Frame {
                     executor: Targets::new(self.control.clone(), &migrations, self.retry),
                     rule: migrations,
@@ -115,14 +123,34 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         if !lag.is_too_long(now) || !migrations.iter().any(|migration| migration.reads(table)) {
             return Ok(());
         }
-        {
-            let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-            if noted.get(table).is_some_and(|at| at + LAG_NOTED_EVERY > now) {
-                return Ok(());
-            }
-            noted.insert(table.to_owned(), now);
+        if !self.is_to_be_noted(&format!("LAG#{table}"), now) {
+            return Ok(());
         }
         self.control.note_lag(table, lag).await
+    }
+
+    /// Notes what DynamoDB throttled, for people. A note that cannot be written holds nothing up.
+    async fn note_throttling(&self) {
+        let untold = self.control.throttling.take_untold();
+        let Some(now) = self.control.now() else { return };
+        for (table, why) in untold {
+            let entry = format!("THROTTLE#{table}");
+            if self.is_to_be_noted(&entry, now)
+                && let Err(failure) = self.control.note_throttling(&entry, &why, now).await
+            {
+                tracing::warn!(function = "migration", why, %failure, "throttled, which could not be noted");
+            }
+        }
+    }
+
+    /// Whether a note that is written all the time is to be written now.
+    fn is_to_be_noted(&self, entry: &str, now: u64) -> bool {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = noted.get(entry).is_some_and(|at| at + NOTED_EVERY > now);
+        if !is_fresh {
+            noted.insert(entry.to_owned(), now);
+        }
+        !is_fresh
     }
 
     /// Why a backfill waits, if it has to: the stream of one of its source tables is far behind.

@@ -33,7 +33,7 @@ use crate::tables::dynamodb::request_failure;
 
 /// Targets that are written at the same time: enough to fill a group commit of the local store and
 /// to hide the latency of one write on AWS, few enough for the memory of 400 KB items.
-const WRITES_AT_ONCE: usize = 64;
+pub(super) const WRITES_AT_ONCE: usize = 64;
 /// The condition of a first write: nobody else was here, and this is newer.
 const NEWER: &str = "attribute_not_exists(#key) OR (#mark.#from = :source AND #mark.#at < :stamp AND attribute_not_exists(#mark.#more))";
 
@@ -297,23 +297,29 @@ impl Targets {
         self.control.note_problem(&target.migration, kind, &target.table, &key, reason).await
     }
 
-    /// Makes every target know what is said about it, and answers for each whether it changed.
-    pub(crate) async fn join_all(&self, folded: Folded, deadline: Deadline) -> Vec<TargetOutcome> {
+    /// Makes every target know what is said about it, so many `at_once`, and answers for each whether
+    /// it changed.
+    pub(crate) async fn join_all(
+        &self,
+        folded: Folded,
+        at_once: usize,
+        deadline: Deadline,
+    ) -> Vec<TargetOutcome> {
         let joins = folded.registers.into_iter().map(|(target, joined)| async move {
             let written = deadline.limit(self.join(&target, &joined.value)).await;
             outcome(&target.table, &target.key, joined.records, written)
         });
-        let mut outcomes = some_at_once(joins).await;
+        let mut outcomes = some_at_once(joins, at_once).await;
         let settles = folded.rewrites.into_iter().map(|(target, joined)| async move {
             let written = deadline.limit(self.settle(&target, &joined.value.item)).await;
             outcome(&target.table, &target.key, joined.records, written)
         });
-        outcomes.extend(some_at_once(settles).await);
+        outcomes.extend(some_at_once(settles, at_once).await);
         let assemblies = folded.assemblies.into_iter().map(|(document, joined)| async move {
             let written = deadline.limit(self.assemble(&document, &joined.value)).await;
             outcome(&document.parts, &document.partition, joined.records, written)
         });
-        outcomes.extend(some_at_once(assemblies).await);
+        outcomes.extend(some_at_once(assemblies, at_once).await);
         outcomes
     }
 }
@@ -321,9 +327,10 @@ impl Targets {
 /// Runs them, some at the same time.
 async fn some_at_once<F: Future<Output = TargetOutcome>>(
     work: impl Iterator<Item = F>,
+    at_once: usize,
 ) -> Vec<TargetOutcome> {
     let work: Vec<_> = work.collect();
-    stream::iter(work).buffer_unordered(WRITES_AT_ONCE).collect().await
+    stream::iter(work).buffer_unordered(at_once).collect().await
 }
 
 /// What became of one target: its records count as applied if anything had to be written.
@@ -351,7 +358,7 @@ impl Executor for Targets {
     }
 
     async fn apply(&self, folded: Folded, _: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
-        self.join_all(folded, deadline).await
+        self.join_all(folded, WRITES_AT_ONCE, deadline).await
     }
 }
 

@@ -104,10 +104,13 @@ impl Worker<'_> {
         let mut cursor = task.cursor.clone();
         let mut read = 0u64;
         let done = loop {
+            let throttled = self.control.throttling.attempts();
             let (items, next) = self.page(task, cursor.as_ref()).await?;
             read += items.len() as u64;
             tally.count("read", items.len());
-            deadline.limit(self.do_page(task, &items, &mut tally, deadline)).await?;
+            let done = deadline.limit(self.do_page(task, &items, &mut tally, deadline)).await;
+            self.control.throttling.adapt(throttled);
+            done?;
             let is_last = next.is_none();
             cursor = next;
             if is_last {
@@ -190,7 +193,8 @@ impl Worker<'_> {
         }
         let folded = rules::fold(effects);
         tally.count("stated", folded.registers.len() + folded.rewrites.len());
-        for outcome in self.targets.join_all(folded, deadline).await {
+        let at_once = self.control.throttling.width();
+        for outcome in self.targets.join_all(folded, at_once, deadline).await {
             if outcome.result? > 0 {
                 tally.count("written", 1);
             }
