@@ -15,6 +15,7 @@ mod bad_input;
 mod crash;
 mod editions;
 mod gateway;
+mod hindered;
 mod leaps;
 mod load;
 mod mentions;

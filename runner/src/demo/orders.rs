@@ -129,6 +129,7 @@ fn plan() -> Plan {
         kind: Kind::Restructure,
         from: vec![Source { table: SOURCE.to_owned(), items, split: None }],
         inverse: Vec::new(),
+        backfill: rules::migration::plan::Backfill::Scan,
         segments: 4,
         gate_seconds: 1,
         function_seconds: FUNCTION_SECONDS,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use model::json::item_to_string;
-use rules::migration::plan::Direction;
+use rules::migration::plan::{Backfill, Direction};
 use rules::migration::{Migration, Rewrite};
 use serde_json::{Value, json};
 
@@ -70,6 +70,11 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         let tried = (all.sources - before.0).max(1);
         items += count;
         writes += ratio(all.write_units - before.2, tried) * float(count);
+        if file.plan.backfill == Backfill::Touch {
+            // Each item is written twice where it stands: its mark is put on and taken off.
+            let units: u64 = sample.iter().map(write_units).sum();
+            writes += 2.0 * ratio(units, tried) * float(count);
+        }
         reads += float(facts.map_or(0, |facts| facts.bytes)) / 4096.0;
     }
     let report = report(&file, &all, &found, (items, writes, reads));

@@ -233,7 +233,7 @@ mod tests {
     fn a_file_that_is_no_hook_is_told() {
         assert!(open(&folder(&[("before-cutover", "/bin/true"), ("README.md", "x")])).is_ok());
         for (name, program, part) in [
-            ("before-cutoff", "/bin/true", "did you mean `before-cutover`?"),
+            ("before-cut-over", "/bin/true", "did you mean `before-cutover`?"),
             ("after-", "/bin/true", "is no hook"),
             ("on-failure", "/etc/passwd", "cannot be executed"),
             ("after-abort", "/nowhere", "cannot be executed"),

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use rules::migration::plan::{Direction, Plan};
+use rules::migration::plan::{Backfill, Direction, Plan};
 use rules::migration::{Migration, PlanError};
 
 use self::control::{Control, Entry, Progress, flag, number, text};
@@ -220,6 +220,11 @@ impl Context {
                 .await?;
             return Ok((state, progress));
         }
+        if text(&state, "phase") == Some("aborted") && flag(&state, "unswept") && progress.is_done()
+        {
+            let change = |state: &mut Entry| state.remove("unswept").is_some();
+            return Ok((self.control.change(name, "STATE", change).await?, progress));
+        }
         Ok((state, progress))
     }
 }
@@ -364,14 +369,23 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
     if !context.hooks.before(context, "abort", name).await? {
         return Ok(Exit::Refused);
     }
+    let touches = context.plan(name).await?.0.backfill == Backfill::Touch;
     context.control.set_active(name, None).await?;
     let now = context.now().await;
     context
         .control
         .to_phase(name, "aborted", "aborted by a person", now, |state| {
             state.insert("stopped".to_owned(), true_value());
+            if touches {
+                state.insert("unswept".to_owned(), true_value());
+            }
         })
         .await?;
+    if touches {
+        // Each segment is read to its end once more, for marks that a worker left that died.
+        wake_tasks(context, name).await?;
+        say(&format!("workers take the last marks off; `weir migrate work {name}` if none run"));
+    }
     say(&format!("`{name}` is aborted; the sources are as they were, the targets are left to you"));
     Ok(Exit::Done)
 }

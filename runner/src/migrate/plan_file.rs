@@ -7,7 +7,9 @@ mod split;
 
 use std::collections::BTreeMap;
 
-use rules::migration::plan::{FUNCTION_SECONDS, Kind, Output, Plan, SEGMENTS_MAX, Source};
+use rules::migration::plan::{
+    Backfill, FUNCTION_SECONDS, Kind, Output, Plan, SEGMENTS_MAX, Source,
+};
 use rules::migration::{KeyTemplate, PlanError, Transform};
 
 use crate::template::Span;
@@ -83,6 +85,7 @@ impl Reader<'_, '_> {
             "kind",
             "from",
             "inverse",
+            "backfill",
             "segments",
             "gate_seconds",
             "function_seconds",
@@ -108,6 +111,7 @@ impl Reader<'_, '_> {
             Kind::Split => from.as_deref().map(split::inverse),
             _ => self.sources(root, "inverse", false),
         };
+        let backfill = self.backfill(root);
         let segments = self.number(root, "segments", SEGMENTS, 1..=SEGMENTS_MAX);
         let gate_seconds = self.number(root, "gate_seconds", GATE_SECONDS, 0..=3600);
         let seconds = FUNCTION_SECONDS;
@@ -117,6 +121,7 @@ impl Reader<'_, '_> {
             kind: kind?,
             from: from?,
             inverse: inverse.unwrap_or_default(),
+            backfill,
             segments,
             gate_seconds,
             function_seconds,
@@ -180,6 +185,26 @@ impl Reader<'_, '_> {
             "write `restructure`: items become items of other tables; `split`: documents become parts; `in-place`: items get other attributes; or `purge`: items are removed",
         );
         None
+    }
+
+    fn backfill(&self, root: &Node) -> Backfill {
+        let Some(node) = root.get("backfill") else { return Backfill::Scan };
+        match node.as_text() {
+            Some("scan") => Backfill::Scan,
+            Some("touch") if self.kind.is_in_place() => {
+                let help = "what is changed in place comes through the stream anyway; leave `backfill` out";
+                let message = "items that are changed in place are not touched".to_owned();
+                self.findings.error(node.at, message, help);
+                Backfill::Scan
+            }
+            Some("touch") => Backfill::Touch,
+            _ => {
+                let help = "write `scan`: items are read and copied; or `touch`: items come through the stream";
+                let message = "there is no such backfill".to_owned();
+                self.findings.error(node.at, message, help);
+                Backfill::Scan
+            }
+        }
     }
 
     fn number(

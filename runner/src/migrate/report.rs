@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::control::{Entry, Progress, flag, number, text};
 use super::following::Watcher;
-use super::{Context, LOOK_EVERY};
+use super::{Context, LOOK_EVERY, server_date};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 
@@ -95,6 +95,8 @@ async fn throttled(
     if flag(state, "paused") {
         return Ok(Some("paused by a person".to_owned()));
     }
+    // Workers note by the clock of the answers that they get, a local store's clock may be another.
+    let now = server_date::seconds(&context.control.client).await.unwrap_or(now);
     if text(state, "phase") == Some("copying")
         && let Some(behind) = behind(context, plan, now).await?
     {

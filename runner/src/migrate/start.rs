@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use clap::Args;
-use rules::migration::plan::{Direction, Plan};
+use rules::migration::plan::{Backfill, Direction, Plan};
 use rules::migration::{Migration, PlanError};
 
 use super::control::{Entry, n, number, s, text};
@@ -262,7 +262,11 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
     control.route(name, "source", "source").await?;
     let since = activate(context, name, "forward", &fingerprint).await?;
     for table in plan.source_tables(Direction::Forward) {
-        let work = Work { run: 0, work: "backfill", repairs: false, direction: "forward" };
+        let work = match plan.backfill {
+            Backfill::Scan => "backfill",
+            Backfill::Touch => "touch",
+        };
+        let work = Work { run: 0, work, repairs: false, direction: "forward" };
         make_tasks(context, plan, &fingerprint, work, table).await?;
     }
     let now = context.now().await;

@@ -296,3 +296,41 @@ impl Invoke for Invoker {
         self.0.invoke(payload).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Phase, ShardStatus};
+
+    #[tokio::test]
+    async fn a_shard_with_a_gap_goes_on_and_others_are_left_alone() {
+        let shard = |id: &str, phase| ShardStatus {
+            id: ShardId::new(id),
+            parent: None,
+            phase,
+            last_read: None,
+            checkpoint: None,
+            at_tip: false,
+            tip_tick_ms: None,
+            in_flight: 0,
+            waiting: 0,
+            failed_attempts: 0,
+            unreachable: false,
+            lag_ms: 0,
+            lacks_child: false,
+        };
+        let (statuses, status) = watch::channel(Status::default());
+        let (accept, mut accepted) = mpsc::channel(GAPS_MAX);
+        let going = tokio::spawn(go_on_after_gaps("m".to_owned(), status, accept));
+        let shards = vec![
+            shard("shardId-1", Phase::Reading),
+            shard("shardId-2", Phase::Gap),
+            shard("shardId-3", Phase::Waiting),
+        ];
+        statuses.send(Status { shards, ..Status::default() }).unwrap();
+        assert_eq!(accepted.recv().await, Some(ShardId::new("shardId-2")));
+        drop(statuses);
+        going.await.unwrap();
+        assert_eq!(accepted.recv().await, None);
+    }
+}

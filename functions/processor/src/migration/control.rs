@@ -246,6 +246,8 @@ fn key(migration: &str, entry: &str) -> HashMap<String, SdkValue> {
 pub(crate) enum Work {
     /// Reads a segment of a source table and states what its items become.
     Backfill,
+    /// Reads a segment of a source table and has each of its items come through the stream.
+    Touch,
     /// Compares what a segment of a source table becomes with the targets.
     CheckSource,
     /// Looks in a segment of a target table for items that no source has.
@@ -258,6 +260,7 @@ impl Work {
     fn from_text(text: &str) -> Option<Self> {
         Some(match text {
             "backfill" => Self::Backfill,
+            "touch" => Self::Touch,
             "check-source" => Self::CheckSource,
             "check-target" => Self::CheckTarget,
             "unmark" => Self::Unmark,

@@ -14,6 +14,7 @@ mod server_date;
 mod targets;
 mod task;
 mod throttling;
+mod touch;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -264,7 +265,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// Why the backfill of a migration waits. It is not leased meanwhile.
     async fn must_wait(&self, name: &str, entry: &str) -> Result<Option<String>, Failure> {
-        if !entry.contains("#backfill#") {
+        if !entry.contains("#backfill#") && !entry.contains(touch::ENTRIES) {
             return Ok(None);
         }
         let Some(active) = self.control.active().await?.into_iter().find(|a| a.migration == name)
@@ -286,10 +287,13 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let state = self.control.get(migration, "STATE").await?.unwrap_or_default();
         let flag = |name: &str| state.get(name) == Some(&AttributeValue::Bool(true));
         // Resuming touches every task, which makes a record of each.
-        if flag("paused") || flag("stopped") {
+        let is_touch = entry.contains(touch::ENTRIES);
+        // What was given up still takes its marks off.
+        let clears = is_touch && flag("stopped");
+        if flag("paused") || (flag("stopped") && !clears) {
             return Ok(None);
         }
-        if let Some(reason) = self.must_wait(migration, entry).await? {
+        if !clears && let Some(reason) = self.must_wait(migration, entry).await? {
             return Ok(Some(reason));
         }
         let task = task::lease(&self.control, migration, entry, revision, &self.name).await?;
@@ -315,6 +319,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             control: &self.control,
             migration,
             inverse,
+            clears,
             targets: Targets::new(self.control.clone(), &migrations, self.retry),
         };
         let rate = state.get("rate").and_then(AttributeValue::as_number);

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use super::control::{Control, Tally, Task, Work};
 use super::targets::Targets;
-use super::{check, in_place};
+use super::{check, in_place, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
@@ -39,6 +39,8 @@ pub(crate) struct Worker<'w> {
     pub(crate) migration: Arc<Migration>,
     /// The way back, if the plan has one.
     pub(crate) inverse: Option<Arc<Migration>>,
+    /// The migration was given up: marks of touches are only taken off.
+    pub(crate) clears: bool,
     pub(crate) targets: Targets,
 }
 
@@ -163,6 +165,7 @@ impl Worker<'_> {
     ) -> Result<(), Failure> {
         match task.work {
             Work::Backfill => self.backfill(task, items, tally, deadline).await,
+            Work::Touch => touch::touch(self, task, items, tally).await,
             Work::CheckSource if self.migration.kind().is_in_place() => {
                 in_place::check(self, task, items, tally, deadline).await
             }

@@ -60,6 +60,7 @@ fn migration() -> Migration {
             split: None,
         }],
         inverse: Vec::new(),
+        backfill: plan::Backfill::Scan,
         segments: 1,
         gate_seconds: 1,
         function_seconds: plan::FUNCTION_SECONDS,
@@ -100,6 +101,24 @@ fn record(key: u8, before: Option<Version>, after: Option<Version>, place: usize
             "arn:aws:dynamodb:us-east-1:000000000000:table/source/stream/{label}"
         ),
     }
+}
+
+/// The record of a touch of an item, between change number `place` and the one before it.
+fn touch(key: u8, version: Version, place: usize) -> LambdaRecord {
+    let mut touched = record(key, Some(version), Some(version), place);
+    // Sequence numbers of changes are a thousand apart there; see `apart`.
+    touched.record.sequence_number =
+        (place * 1_000 + 500 + usize::from(key)).to_string().parse().unwrap();
+    touched.record.approximate_creation_seconds = Some(place as u64 + 1);
+    let image = touched.record.new_image.take().unwrap();
+    touched.record.new_image = Some(image.with(TOUCH, "m"));
+    touched
+}
+
+/// A record with room for touches before it.
+fn apart(mut record: LambdaRecord, place: usize) -> LambdaRecord {
+    record.record.sequence_number = (place * 1_000 + 999).to_string().parse().unwrap();
+    record
 }
 
 /// The targets as `Registers` in items, written as the executor writes them.
@@ -237,5 +256,47 @@ proptest! {
         prop_assert_eq!(targets.visible(), truth(tables.last().unwrap()));
 
         prop_assert_eq!(said_again(&targets, statements), Ok(()));
+    }
+
+    #[test]
+    fn touched_items_are_the_transform_of_the_source(
+        changes in changes(),
+        start in any::<Index>(),
+        // When each key is touched, once or twice.
+        touches in prop::collection::vec((any::<Index>(), prop::option::of(any::<Index>())), usize::from(KEYS)),
+        again in prop::collection::vec(any::<Index>(), 0..12),
+        order in prop::collection::vec(any::<Index>(), 64),
+    ) {
+        let (tables, records) = history(&changes);
+        let start = start.index(tables.len());
+        MIGRATION.with_borrow_mut(|m| m.fence = Some(start as u64));
+        let decide = |record: &LambdaRecord| {
+            MIGRATION.with_borrow(|m| m.decide(record, &Found::default())).unwrap()
+        };
+        let followed = records.iter().filter(|(place, _)| *place >= start);
+        let mut statements: Vec<Vec<Effect>> =
+            followed.map(|(place, record)| decide(&apart(record.clone(), *place))).collect();
+        for (key, (first, second)) in (0..KEYS).zip(&touches) {
+            for touched in std::iter::once(first).chain(second) {
+                let place = start + touched.index(tables.len() - start);
+                // An item that is not there is not touched.
+                if let Some(version) = tables[place].get(&key) {
+                    statements.push(decide(&touch(key, *version, place)));
+                }
+            }
+        }
+        statements.retain(|effects| !effects.is_empty());
+        if statements.is_empty() {
+            return Ok(());
+        }
+        let repeated: Vec<_> = again.iter().map(|index| index.get(&statements).clone()).collect();
+        statements.extend(repeated);
+        for (place, index) in order.iter().enumerate().take(statements.len()) {
+            let other = index.index(statements.len());
+            statements.swap(place, other);
+        }
+        let mut targets = Targets::default();
+        statements.iter().for_each(|effects| targets.apply(effects.clone()));
+        prop_assert_eq!(targets.visible(), truth(tables.last().unwrap()));
     }
 }

@@ -33,6 +33,7 @@ fn migration(kind: Kind, program: &str) -> Migration {
         kind,
         from: vec![plan::Source { table: "t".to_owned(), items: vec![output], split: None }],
         inverse: Vec::new(),
+        backfill: plan::Backfill::Scan,
         segments: 1,
         gate_seconds: 1,
         function_seconds: plan::FUNCTION_SECONDS,

@@ -23,8 +23,8 @@ pub use in_place::{Rewrite, Seen};
 pub use key_template::KeyTemplate;
 pub use plan::{Direction, Kind, Plan};
 pub use registers::{
-    ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, Register, Registers, key_of,
-    unmarked, visible,
+    ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, Register, Registers, TOUCH,
+    key_of, unmarked, visible,
 };
 pub use split::PARTS_MAX;
 pub use transform::{NOT_AVAILABLE, OUTPUTS_MAX, ProgramError, Transform};
@@ -37,7 +37,7 @@ use std::sync::Arc;
 use model::json::{item_from_str, item_to_string};
 use model::limits::ITEM_BYTES_MAX;
 use model::stream_record::LambdaRecord;
-use model::{Item, KeySchema, PrimaryKey};
+use model::{AttributeValue, Item, KeySchema, PrimaryKey};
 use thiserror::Error;
 
 use self::split::{Misfits, Split};
@@ -261,6 +261,19 @@ impl Migration {
         &self.schemas
     }
 
+    /// Whether an item has this migration's mark of a touch.
+    #[must_use]
+    pub fn has_touched(&self, item: &Item) -> bool {
+        item.get(TOUCH).and_then(AttributeValue::as_str) == Some(self.name.as_str())
+    }
+
+    /// Whether a record is of a touch: the item says all that it becomes, also what the record did
+    /// not change.
+    fn is_touch(&self, old: Option<&Item>, new: Option<&Item>) -> bool {
+        let has = |item: Option<&Item>| item.is_some_and(|item| self.has_touched(item));
+        has(new) && !has(old)
+    }
+
     /// Whether it reads a table.
     #[must_use]
     pub fn reads(&self, table: &str) -> bool {
@@ -327,9 +340,9 @@ impl Migration {
     }
 
     fn place(&self, output: &Output, mut item: Item) -> Result<(Target, Item), String> {
-        if item.contains_key(MARK) {
+        if let Some(mark) = [MARK, TOUCH].into_iter().find(|mark| item.contains_key(*mark)) {
             return Err(format!(
-                "the attribute `{MARK}` is the migration's own; name it otherwise"
+                "the attribute `{mark}` is the migration's own; name it otherwise"
             ));
         }
         let keys: Vec<_> = output
@@ -388,8 +401,11 @@ impl Rule for Migration {
         let after = outputs(&change.new_image)?;
         let gone = before.keys().filter(|target| !after.contains_key(target));
         let gone: Vec<Target> = gone.cloned().collect();
-        // What the change left as it was, an earlier record or the backfill says.
-        let changed = after.into_iter().filter(|(target, item)| before.get(target) != Some(item));
+        // What the change left as it was, an earlier record or the backfill says; a touch is a
+        // backfill that comes through the stream.
+        let is_touch = self.is_touch(change.old_image.as_ref(), change.new_image.as_ref());
+        let changed =
+            after.into_iter().filter(|(target, item)| is_touch || before.get(target) != Some(item));
         let live = changed.map(|(target, item)| (target, Some(item)));
         live.chain(gone.into_iter().map(|target| (target, None)))
             .map(|(target, item)| effect(target, &source, &stamp, item))

@@ -46,6 +46,24 @@ impl Kind {
     }
 }
 
+/// How the items that are there already come into a migration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backfill {
+    /// Workers read them and write what they become, as of before all changes.
+    #[default]
+    Scan,
+    /// Workers put a mark on each and take it off again, so that each comes through the stream.
+    Touch,
+}
+
+impl Backfill {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_scan(&self) -> bool {
+        *self == Self::Scan
+    }
+}
+
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -57,6 +75,9 @@ pub struct Plan {
     pub from: Vec<Source>,
     /// The way back: empty, or what makes the source items of the target items again.
     pub inverse: Vec<Source>,
+    /// How the items that are there already come into it.
+    #[serde(default, skip_serializing_if = "Backfill::is_scan")]
+    pub backfill: Backfill,
     /// Scan segments of each source table, 1 to [`SEGMENTS_MAX`].
     pub segments: u32,
     /// Seconds for which a writer may act on a route that it has read; a cut-over waits so long.

@@ -19,6 +19,8 @@ use crate::stamp::Stamp;
 /// The attribute of a target item that says where it is from. It is there until the migration is
 /// complete.
 pub const MARK: &str = "_weir";
+/// The attribute that a touch puts on a source item, and takes off again: the migration's name.
+pub const TOUCH: &str = "_weir_touch";
 /// In the mark: the source item, see [`SourceItem`](super::SourceItem).
 pub const MARK_FROM: &str = "from";
 /// In the mark: the stamp of what the source item last said.
@@ -193,11 +195,12 @@ fn is_gone(mark: &BTreeMap<String, AttributeValue>) -> bool {
     mark.get(MARK_GONE) == Some(&AttributeValue::Bool(true))
 }
 
-/// An item without its mark.
+/// An item without its mark, and without that of a touch.
 #[must_use]
 pub fn unmarked(item: &Item) -> Item {
     let mut item = item.clone();
     item.remove(MARK);
+    item.remove(TOUCH);
     item
 }
 

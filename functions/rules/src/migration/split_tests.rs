@@ -60,6 +60,7 @@ fn plan<const N: usize>(parts: [(&str, &str, Cut); N]) -> Plan {
             items: vec![output("documents", &[])],
             split: None,
         }],
+        backfill: plan::Backfill::Scan,
         segments: 1,
         gate_seconds: 1,
         function_seconds: plan::FUNCTION_SECONDS,

@@ -25,6 +25,7 @@ fn plan(transform: &str, key: &[(&str, &str)]) -> Plan {
         kind: Kind::Restructure,
         from: vec![plan::Source { table: "orders".to_owned(), items: vec![output], split: None }],
         inverse: Vec::new(),
+        backfill: plan::Backfill::Scan,
         segments: 1,
         gate_seconds: 1,
         function_seconds: plan::FUNCTION_SECONDS,

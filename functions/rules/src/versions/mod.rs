@@ -24,6 +24,7 @@ use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, json};
 
 use crate::effect::Effect;
+use crate::migration::{TOUCH, unmarked};
 use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
@@ -108,6 +109,14 @@ fn check_that_it_fits(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether a migration only put its mark on an item or took it off: that is no version.
+fn is_only_touched(change: &Change) -> bool {
+    let marked = |item: &Item| item.contains_key(TOUCH);
+    change.before.as_ref().zip(change.image.as_ref()).is_some_and(|(before, after)| {
+        (marked(before) || marked(after)) && unmarked(before) == unmarked(after)
+    })
+}
+
 impl Rule for Versions {
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let heads = records.iter().map(|record| history_key(&record.record.keys)).collect();
@@ -116,6 +125,9 @@ impl Rule for Versions {
 
     fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
         let (item, stamp, change) = self.change_of(record)?;
+        if is_only_touched(&change) {
+            return Ok(Vec::new());
+        }
         if let Some(head) = found.heads.get(&item) {
             Head::from_item(head).map_err(|error| Refusal(error.to_string()))?;
         }
