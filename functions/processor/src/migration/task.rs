@@ -15,7 +15,7 @@ use rules::migration::Migration;
 use tracing::{info, warn};
 
 use super::control::{Control, Tally, Task, Work};
-use super::targets::Targets;
+use super::targets::{Targets, WRITES_AT_ONCE};
 use super::{check, in_place, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
@@ -30,6 +30,8 @@ const SLICE: Duration = Duration::from_secs(2);
 const LEASE: Duration = Duration::from_secs(8);
 /// Items of a scan page: some hundred writes between two looks at the clock.
 const PAGE_ITEMS: i32 = 500;
+/// The writes at the same time for which that is so: with fewer, a page has fewer items.
+const PAGE_WIDTH: i32 = 64;
 /// Attempts to read one page.
 const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
 
@@ -109,10 +111,18 @@ impl Worker<'_> {
             let throttled = self.control.throttling.attempts();
             let (items, next) = self.page(task, cursor.as_ref()).await?;
             read += items.len() as u64;
-            tally.count("read", items.len());
             let done = deadline.limit(self.do_page(task, &items, &mut tally, deadline)).await;
             self.control.throttling.adapt(throttled);
-            done?;
+            if let Err(failure) = done {
+                if cursor == task.cursor {
+                    return Err(failure);
+                }
+                // What was done before this page is kept.
+                info!(function = "migration", reason = %failure, "page later");
+                read -= items.len() as u64;
+                break false;
+            }
+            tally.count("read", items.len());
             let is_last = next.is_none();
             cursor = next;
             if is_last {
@@ -212,10 +222,13 @@ impl Worker<'_> {
         task: &Task,
         after: Option<&Item>,
     ) -> Result<(Vec<Item>, Option<Item>), Failure> {
+        // Few writes at the same time are few in a slice, and a page is done whole.
+        let width = self.control.throttling.width().min(WRITES_AT_ONCE);
+        let items = PAGE_ITEMS * i32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
         let mut attempts = PAGE_RETRY.attempts();
         let mut failure = String::new();
         while attempts.next().await {
-            match page(&self.control.client, task, after).await {
+            match page(&self.control.client, task, after, items).await {
                 Err(Failure::Retry(reason)) => failure = reason,
                 other => return other,
             }
@@ -233,12 +246,13 @@ async fn page(
     client: &Client,
     task: &Task,
     after: Option<&Item>,
+    items: i32,
 ) -> Result<(Vec<Item>, Option<Item>), Failure> {
     let answer = client
         .scan()
         .table_name(&task.table)
         .consistent_read(true)
-        .limit(PAGE_ITEMS)
+        .limit(items.max(1))
         .segment(task.segment)
         .total_segments(task.segments)
         .set_exclusive_start_key(after.map(to_sdk_item))

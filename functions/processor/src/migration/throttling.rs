@@ -55,29 +55,25 @@ struct ErrorBody {
 struct Reason {
     #[serde(default)]
     reason: String,
+    /// The ARN of the table or index.
+    #[serde(default)]
+    resource: String,
 }
 
-#[derive(Deserialize)]
-struct RequestBody {
-    #[serde(rename = "TableName", default)]
-    table: String,
-}
-
-/// The table of a request that was throttled, and why, in words; none if it was not. `operation` is
-/// the header `X-Amz-Target`.
-fn throttled(operation: &str, request: &[u8], answer: &[u8]) -> Option<(String, String)> {
+/// The table that an answer says to be throttled, and why, in words; none if it does not. The table is
+/// empty if the answer names none.
+fn throttled(answer: &[u8]) -> Option<(String, String)> {
     let body: ErrorBody = serde_json::from_slice(answer).ok()?;
     let code = body.error_type.rsplit('#').next().unwrap_or_default();
     if !CODES.contains(&code) {
         return None;
     }
-    let operation = operation.rsplit('.').next().unwrap_or_default();
-    // A batch names its tables elsewhere.
-    let table = serde_json::from_slice::<RequestBody>(request).map_or(String::new(), |r| r.table);
+    let named = body.reasons.iter().find_map(|reason| reason.resource.split_once(":table/"));
+    let table = named.and_then(|(_, path)| path.split('/').next()).unwrap_or_default();
     let reasons: Vec<&str> = body.reasons.iter().map(|reason| reason.reason.as_str()).collect();
-    let of = if table.is_empty() { String::new() } else { format!(" on `{table}`") };
+    let what = if table.is_empty() { "requests".to_owned() } else { format!("`{table}`") };
     let why = if reasons.is_empty() { String::new() } else { format!(", {}", reasons.join(", ")) };
-    Some((table, format!("DynamoDB throttles {operation}{of}: {code}{why}")))
+    Some((table.to_owned(), format!("DynamoDB throttles {what}: {code}{why}")))
 }
 
 impl Throttling {
@@ -129,16 +125,9 @@ impl Intercept for Throttling {
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let (Some(request), Some(response)) = (context.request(), context.response()) else {
-            return Ok(());
-        };
-        if response.status().is_success() {
-            return Ok(());
-        }
-        let bodies = request.body().bytes().zip(response.body().bytes());
-        let operation = request.headers().get("x-amz-target").unwrap_or_default();
-        if let Some((request, answer)) = bodies
-            && let Some((table, why)) = throttled(operation, request, answer)
+        let Some(response) = context.response() else { return Ok(()) };
+        if !response.status().is_success()
+            && let Some((table, why)) = response.body().bytes().and_then(throttled)
         {
             self.saw(table, why);
         }
@@ -152,37 +141,36 @@ mod tests {
 
     #[test]
     fn what_is_throttled_is_told_with_its_reason() {
-        let put = "DynamoDB_20120810.PutItem";
-        let pets = br#"{"TableName":"pets","Item":{"p":{"S":"a"}}}"#;
-        let told = |operation, request: &[u8], answer: &str| {
-            throttled(operation, request, answer.as_bytes()).map(|(_, why)| why)
-        };
-        let provisioned = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"m","ThrottlingReasons":[{"reason":"TableWriteProvisionedThroughputExceeded","resource":"r"}]}"#;
+        let told = |answer: &str| throttled(answer.as_bytes());
+        let some = |table: &str, why: &str| Some((table.to_owned(), why.to_owned()));
         assert_eq!(
-            told(put, pets, provisioned).as_deref(),
-            Some(
-                "DynamoDB throttles PutItem on `pets`: ProvisionedThroughputExceededException, TableWriteProvisionedThroughputExceeded"
+            told(
+                r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"m","ThrottlingReasons":[{"reason":"TableWriteProvisionedThroughputExceeded","resource":"arn:aws:dynamodb:us-east-1:000000000000:table/pets"}]}"#
+            ),
+            some(
+                "pets",
+                "DynamoDB throttles `pets`: ProvisionedThroughputExceededException, TableWriteProvisionedThroughputExceeded"
             )
         );
-        let on_demand = r#"{"__type":"com.amazon.coral.availability#ThrottlingException","throttlingReasons":[{"reason":"TableWriteKeyRangeThroughputExceeded"}]}"#;
         assert_eq!(
-            told(put, pets, on_demand).as_deref(),
-            Some(
-                "DynamoDB throttles PutItem on `pets`: ThrottlingException, TableWriteKeyRangeThroughputExceeded"
+            told(
+                r#"{"__type":"com.amazon.coral.availability#ThrottlingException","throttlingReasons":[{"reason":"IndexWriteKeyRangeThroughputExceeded","resource":"arn:aws:dynamodb:us-east-1:000000000000:table/pets/index/by-age"}]}"#
+            ),
+            some(
+                "pets",
+                "DynamoDB throttles `pets`: ThrottlingException, IndexWriteKeyRangeThroughputExceeded"
             )
         );
-        let bare = r#"{"__type":"com.amazon.coral.availability#ThrottlingException"}"#;
-        let batch = br#"{"RequestItems":{}}"#;
         assert_eq!(
-            told("DynamoDB_20120810.BatchGetItem", batch, bare).as_deref(),
-            Some("DynamoDB throttles BatchGetItem: ThrottlingException")
+            told(r#"{"__type":"com.amazon.coral.availability#ThrottlingException"}"#),
+            some("", "DynamoDB throttles requests: ThrottlingException")
         );
         for other in [
             r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}"#,
             "{}",
             "no JSON",
         ] {
-            assert_eq!(told(put, pets, other), None, "{other}");
+            assert_eq!(told(other), None, "{other}");
         }
     }
 
