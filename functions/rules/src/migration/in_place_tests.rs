@@ -169,13 +169,13 @@ impl World {
 fn item(key: u8, old: Option<u8>, other: Option<u8>, is_done: bool) -> Item {
     let mut item = item_from_str(&format!(r#"{{"id":{{"S":"i{key}"}}}}"#)).unwrap();
     if let Some(old) = old {
-        item.insert("old".to_owned(), model::AttributeValue::N(u64::from(old).into()));
+        item.insert("old".to_owned(), AttributeValue::N(u64::from(old).into()));
     }
     if let Some(other) = other {
-        item.insert("other".to_owned(), model::AttributeValue::N(u64::from(other).into()));
+        item.insert("other".to_owned(), AttributeValue::N(u64::from(other).into()));
     }
     if is_done {
-        item.insert("state".to_owned(), model::AttributeValue::from("done"));
+        item.insert("state".to_owned(), AttributeValue::from("done"));
     }
     item
 }
