@@ -6,6 +6,7 @@ use std::path::Path;
 use model::json::item_to_string;
 use rules::migration::plan::{Backfill, Direction};
 use rules::migration::{Migration, Rewrite};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -16,13 +17,8 @@ use super::tables::{self, TableFacts};
 use crate::exit::Exit;
 use crate::output::{self, Output, show};
 
-/// US dollars for a million write request units, on demand, us-east-1. Source: AWS, "Amazon DynamoDB
-/// pricing", as of 2024-11-01.
-const DOLLARS_PER_MILLION_WRITES: f64 = 0.625;
-/// As above, for a million read request units.
-const DOLLARS_PER_MILLION_READS: f64 = 0.125;
-/// The day of these prices.
-const PRICES_OF: &str = "2024-11-01";
+/// US dollars, as data: they change, and are others in other regions.
+const PRICES: &str = include_str!("prices.json");
 /// Write units per second that a new on-demand table takes at once. Source: DynamoDB developer
 /// guide, "On-demand capacity mode".
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
@@ -30,6 +26,40 @@ const FIRST_WRITE_UNITS: f64 = 4_000.0;
 const HOT_SHARE: f64 = 0.1;
 /// Samples before and after that are shown.
 const SHOWN: usize = 2;
+
+#[derive(Deserialize)]
+struct Prices {
+    region: String,
+    of: String,
+    on_demand: OnDemand,
+    provisioned: Provisioned,
+}
+
+#[derive(Deserialize)]
+struct OnDemand {
+    million_writes: f64,
+    million_reads: f64,
+}
+
+#[derive(Deserialize)]
+struct Provisioned {
+    write_unit_hour: f64,
+    read_unit_hour: f64,
+}
+
+impl Prices {
+    fn on_demand(&self, writes: f64, reads: f64) -> f64 {
+        (writes * self.on_demand.million_writes + reads * self.on_demand.million_reads) / 1e6
+    }
+
+    /// For units that are provisioned for as long as they are needed: one is good for one request in
+    /// each second.
+    fn provisioned(&self, writes: f64, reads: f64) -> f64 {
+        let hours = |units: f64| units / 3600.0;
+        hours(writes) * self.provisioned.write_unit_hour
+            + hours(reads) * self.provisioned.read_unit_hour
+    }
+}
 
 #[derive(Default)]
 struct Tried {
@@ -77,7 +107,9 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         }
         reads += float(facts.map_or(0, |facts| facts.bytes)) / 4096.0;
     }
-    let report = report(&file, &all, &found, (items, writes, reads));
+    let prices: Prices =
+        serde_json::from_str(PRICES).map_err(|error| format!("the list of prices: {error}"))?;
+    let report = report(&file, &all, &found, (items, writes, reads), &prices);
     match context.output {
         Output::Table => show(&as_text(&report)),
         _ => show(&format!("{report}\n")),
@@ -153,6 +185,7 @@ fn report(
     all: &Tried,
     found: &BTreeMap<String, TableFacts>,
     (items, writes, reads): (u64, f64, f64),
+    prices: &Prices,
 ) -> Value {
     let indexes: usize = file
         .plan
@@ -178,7 +211,6 @@ fn report(
         .map(|(partition, count)| format!("{partition} gets {count} of {} writes", all.outputs))
         .collect();
     let refused: BTreeSet<&String> = all.refused.iter().collect();
-    let dollars = (writes * DOLLARS_PER_MILLION_WRITES + reads * DOLLARS_PER_MILLION_READS) / 1e6;
     json!({
         "schema": "weir.migration.plan/v1",
         "migration": file.plan.migration,
@@ -191,8 +223,10 @@ fn report(
         "write_units": writes.ceil(),
         "write_units_note": format!("{indexes} global indexes of the targets add their own"),
         "read_units": reads.ceil(),
-        "on_demand_dollars": dollars,
-        "prices_of": PRICES_OF,
+        "on_demand_dollars": prices.on_demand(writes, reads),
+        "provisioned_dollars": prices.provisioned(writes, reads),
+        "prices_of": prices.of,
+        "prices_region": prices.region,
         "seconds_at_least": (writes / rate).ceil(),
         "refused": refused.iter().take(10).collect::<Vec<_>>(),
         "refused_count": all.refused.len(),
@@ -210,7 +244,7 @@ fn as_text(report: &Value) -> String {
         names.filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
     };
     let mut text = format!(
-        "{}: {} -> {}\n  about {} source items, {:.2} targets each ({} tried)\n  about {} write units and {} read units, {:.4} dollars on demand (us-east-1, prices of {}), at least {} s\n",
+        "{}: {} -> {}\n  about {} source items, {:.2} targets each ({} tried)\n  about {} write units and {} read units, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
         at(report, "/migration").as_str().unwrap_or_default(),
         list("sources"),
         list("targets"),
@@ -220,6 +254,8 @@ fn as_text(report: &Value) -> String {
         at(report, "/write_units"),
         at(report, "/read_units"),
         at(report, "/on_demand_dollars").as_f64().unwrap_or(0.0),
+        at(report, "/provisioned_dollars").as_f64().unwrap_or(0.0),
+        at(report, "/prices_region").as_str().unwrap_or_default(),
         at(report, "/prices_of").as_str().unwrap_or_default(),
         at(report, "/seconds_at_least"),
     );
@@ -254,4 +290,22 @@ fn float(number: u64) -> f64 {
 
 fn ratio(part: u64, whole: u64) -> f64 {
     float(part) / float(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_of_each_costs_what_the_list_says() {
+        let prices: Prices = serde_json::from_str(PRICES).unwrap();
+        let near = |dollars: f64, expected: f64| (dollars - expected).abs() < 1e-9;
+        assert!(near(prices.on_demand(1e6, 0.0), prices.on_demand.million_writes));
+        assert!(near(prices.on_demand(0.0, 2e6), 2.0 * prices.on_demand.million_reads));
+        // 3,600 requests are one unit for an hour.
+        assert!(near(prices.provisioned(3600.0, 0.0), prices.provisioned.write_unit_hour));
+        assert!(near(prices.provisioned(0.0, 7200.0), 2.0 * prices.provisioned.read_unit_hour));
+        let day = prices.of.split('-').map(|part| part.parse::<u32>().unwrap());
+        assert!(day.count() == 3, "{}", prices.of);
+    }
 }

@@ -18,27 +18,36 @@ use super::seeds::{World, number, records_of};
 use super::shards::{Draws, Shards};
 use crate::mapping::{Delivery, ShardId, mix};
 
-const ARN: &str = "arn:aws:dynamodb:us-east-1:000000000000:table";
-const LABEL: &str = "2026-11-21T02:30:00.000";
+pub(super) const ARN: &str = "arn:aws:dynamodb:us-east-1:000000000000:table";
+pub(super) const LABEL: &str = "2026-11-21T02:30:00.000";
+/// The second of the change with number 0; each later one is in the next second.
+pub(super) const BEGUN_S: u64 = 1_795_228_140;
 const ORIGINS: u64 = 4;
 const COPIES: u64 = 8;
 
 /// A table, its stream, and the shard of each key.
-struct Table {
-    name: &'static str,
-    items: BTreeMap<String, Item>,
-    shards: Shards,
-    shard_of: Vec<ShardId>,
+pub(super) struct Table {
+    pub(super) name: &'static str,
+    pub(super) items: BTreeMap<String, Item>,
+    pub(super) shards: Shards,
+    pub(super) shard_of: Vec<ShardId>,
 }
 
 impl Table {
-    fn new(name: &'static str, keys: u64) -> Self {
+    pub(super) fn new(name: &'static str, keys: u64) -> Self {
         let mut shards = Shards::default();
         let shard_of = shards.begin(usize::try_from(keys).unwrap());
         Self { name, items: BTreeMap::new(), shards, shard_of }
     }
 
-    fn set(&mut self, place: u64, key: &str, keys: &Item, new: Option<&Item>, number: u64) {
+    pub(super) fn set(
+        &mut self,
+        place: u64,
+        key: &str,
+        keys: &Item,
+        new: Option<&Item>,
+        number: u64,
+    ) {
         let old = match new {
             Some(item) => self.items.insert(key.to_owned(), item.clone()),
             None => self.items.remove(key),
@@ -53,7 +62,7 @@ impl Table {
         let text =
             |item: &Item| -> Value { serde_json::from_str(&json::item_to_string(item)).unwrap() };
         let mut change = value!({
-            "ApproximateCreationDateTime": 1_795_228_140 + number,
+            "ApproximateCreationDateTime": BEGUN_S + number,
             "Keys": text(keys),
             "SequenceNumber": format!("{:021}", number + 7),
             "SizeBytes": 10,

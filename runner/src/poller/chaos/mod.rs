@@ -7,6 +7,8 @@ mod plan;
 #[cfg(test)]
 mod fan_out_seeds;
 #[cfg(test)]
+mod migration_seeds;
+#[cfg(test)]
 mod seeds;
 #[cfg(test)]
 mod shards;
