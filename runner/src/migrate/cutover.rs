@@ -199,10 +199,9 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
     let epoch = context.control.route(name, "source", "source").await?;
     let held = held.elapsed();
     let why = format!("{shards} shards drained, epoch {epoch}");
-    let now = context.now().await;
     context
         .control
-        .to_phase(name, "reverted", &why, now, |state| {
+        .to_phase(name, "reverted", &why, context.now().await, |state| {
             state.insert("unswept".to_owned(), true_value());
             sweep::switched(state);
         })
