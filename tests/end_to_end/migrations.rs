@@ -210,3 +210,52 @@ fn a_migration_that_was_begun_can_be_given_up() {
     assert_eq!(phases, ["preparing", "copying", "aborted"]);
     assert!(gateway.refused() > 0);
 }
+
+#[test]
+fn a_plan_says_what_it_would_do_and_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    let gateway = Gateway::before(store.endpoint.address());
+    prepare(&store.endpoint);
+    // Two dogs have one key, and one has none.
+    let plan = r#"
+migration: regroup
+kind: restructure
+from:
+  - table: cats
+    items: [{to: pets, transform: 'if .p == "n00" then .p = "rare" else .p = "common-" + .p end'}]
+  - table: dogs
+    items: [{to: names, transform: 'if .p == "n01" then .p = "n02" elif .p == "n03" then del(.p) else . end'}]
+"#;
+    fs::write(folder.path().join("plan.yaml"), plan).unwrap();
+    let migrating = Migrating { folder: folder.path(), gateway: &gateway };
+    migrating.dry(&["plan", "plan.yaml"], 3);
+    let (_, said) = migrating.run(&["plan", "plan.yaml", "--output", "json"]);
+    let report: Value =
+        said.lines().find_map(|line| serde_json::from_str(line).ok()).expect("a report");
+    assert_eq!(report["schema"], "weir.migration.plan/v1");
+    assert_eq!((&report["source_items"], &report["tried"]), (&json!(50), &json!(50)));
+    // 25 cats and 24 dogs, each smaller than a write unit.
+    assert_eq!(report["write_units"], json!(49.0));
+    assert_eq!((&report["collisions_count"], &report["refused_count"]), (&json!(1), &json!(1)));
+    let first = |name: &str| report[name][0].as_str().unwrap_or_default().to_owned();
+    assert!(first("collisions").contains("n02"), "{report}");
+    assert!(first("refused").contains("n03"), "{report}");
+    for dollars in ["on_demand_dollars", "provisioned_dollars"] {
+        assert!(report[dollars].as_f64().is_some_and(|dollars| dollars > 0.0), "{report}");
+    }
+    assert!(report["seconds_at_least"].as_f64().is_some_and(|seconds| seconds >= 1.0));
+    assert_eq!(report["invertible"], false);
+    let sample = &report["samples"][0];
+    assert!(sample["before"].as_str().unwrap().starts_with("cats: "), "{report}");
+    assert!(sample["after"][0].as_str().unwrap().starts_with("pets: "), "{report}");
+    assert_eq!(report["hot_partitions"], json!([]));
+
+    let hot = plan.replace(r#""common-" + .p"#, r#""common""#);
+    fs::write(folder.path().join("plan.yaml"), hot).unwrap();
+    let (_, said) = migrating.run(&["plan", "plan.yaml", "--output", "json"]);
+    let report: Value =
+        said.lines().find_map(|line| serde_json::from_str(line).ok()).expect("a report");
+    let hot = report["hot_partitions"].to_string();
+    assert!(hot.contains("common") && hot.contains("24 of 49"), "{hot}");
+}
