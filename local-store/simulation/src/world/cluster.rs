@@ -254,6 +254,12 @@ impl Cluster {
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
                 }
+                Err(_) if self.process(node).is_none_or(|process| process.epoch != epoch) => {
+                    // Another start began meanwhile. A real one is kept out by the directory's lock;
+                    // here it may have changed what this one was reading.
+                    tokio::time::sleep(RETRY_AFTER).await;
+                    continue;
+                }
                 Err(reason) => reason,
             };
             self.environment.note(&format!("node {node} does not start: {reason}"));
