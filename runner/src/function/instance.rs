@@ -75,6 +75,7 @@ pub(super) struct Handle {
 
 impl Handle {
     pub(super) fn kill(&self) {
+        self.mailbox.close();
         // The channel has room for one signal, and one is enough.
         let _sent = self.kill.try_send(());
     }
@@ -153,6 +154,11 @@ impl Instance {
 
     pub(super) fn has_exited(&self) -> bool {
         self.exit.borrow().is_some()
+    }
+
+    /// Whether it can be given an invocation: it has neither ended nor is it being killed.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.has_exited() && !self.mailbox.is_closed()
     }
 
     pub(super) fn handle(&self) -> Handle {

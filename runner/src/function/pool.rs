@@ -295,7 +295,7 @@ impl Pool {
                 return Err(self.ended());
             }
             while let Some(instance) = instances.idle.pop() {
-                if !instance.has_exited() {
+                if instance.is_alive() {
                     return Ok(instance);
                 }
             }

@@ -54,6 +54,8 @@ pub(super) struct Mailbox {
 struct State {
     /// It has asked for an invocation at least once.
     ready: bool,
+    /// It is being killed: it is given nothing more.
+    closed: bool,
     pending: Option<Delivery>,
     current: Option<Current>,
     /// The invocation that was answered last.
@@ -81,6 +83,16 @@ impl Mailbox {
     /// Takes an invocation back that the instance did not ask for.
     pub(super) fn withdraw(&self) {
         self.state().pending = None;
+    }
+
+    /// Gives the instance nothing more: it is being killed, and what it is given is lost with it.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+    }
+
+    /// Whether it is given nothing more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().closed
     }
 
     /// Whether the instance ever asked for an invocation.
@@ -122,7 +134,9 @@ impl Mailbox {
                     return None;
                 }
                 state.ready = true;
-                if let Some(delivery) = state.pending.take() {
+                if !state.closed
+                    && let Some(delivery) = state.pending.take()
+                {
                     return Some(delivery);
                 }
             }
