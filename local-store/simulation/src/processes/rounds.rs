@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use model::Item;
 use serde_json::{Value, json};
 use server::disk::SplitMix64;
 use tokio::task::JoinSet;
@@ -39,6 +40,9 @@ const EXPIRY_WAIT: Duration = Duration::from_secs(3);
 /// Looks at an index that is not yet what the table says, and the time between two.
 const INDEX_LOOKS: usize = 100;
 const INDEX_LOOK: Duration = Duration::from_millis(100);
+/// Times that a table may still change while it is read: each time a transaction that was left over
+/// was finished, and those are finished together.
+const QUIET_LOOKS: usize = 10;
 
 /// How many faults of which kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -316,16 +320,34 @@ async fn create_table(endpoint: &WireEndpoint) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads everything that a client can read of a quiet store.
+/// Reads everything that a client can read of a quiet store. A transaction whose coordinator was
+/// killed is finished some seconds later, so what was read counts when the table has not changed
+/// meanwhile.
 async fn collect(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
     // What expires has gone before the table is read.
     tokio::time::sleep(EXPIRY_WAIT).await;
-    let text = |error: crate::request::Failure| error.to_string();
+    for _ in 0..QUIET_LOOKS {
+        let end = read_once(endpoint, arcs).await?;
+        if read_table(endpoint).await? == end.table {
+            return Ok(end);
+        }
+    }
+    Err(format!("the table still changed when it was read for the {QUIET_LOOKS}th time"))
+}
+
+/// All items by their keys.
+async fn read_table(endpoint: &WireEndpoint) -> Result<BTreeMap<String, Item>, String> {
     let mut table = BTreeMap::new();
-    for item in endpoint.scan(None).await.map_err(text)? {
+    for item in endpoint.scan(None).await.map_err(|error| error.to_string())? {
         let key = item.get(KEY).and_then(|key| key.as_str()).unwrap_or_default().to_owned();
         table.insert(key, item);
     }
+    Ok(table)
+}
+
+async fn read_once(endpoint: &WireEndpoint, arcs: usize) -> Result<End, String> {
+    let text = |error: crate::request::Failure| error.to_string();
+    let table = read_table(endpoint).await?;
     let mut index = endpoint.scan(Some(INDEX)).await.map_err(text)?;
     for _ in 0..INDEX_LOOKS {
         // With several arcs it follows the table.
