@@ -2,7 +2,8 @@
 //! proxies between them.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use super::wire::{Addresses, admin};
 
 /// Processes of a store with one process for each node.
 const PROCESSES: usize = 3;
+/// Where the processes of one store listen for each other.
+const PEER_PORTS: Range<u16> = 21_000..31_000;
 /// Time between two looks at a store that is on its way back.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// Time for the store to be as it was before it was hurt.
@@ -32,6 +35,23 @@ pub struct Cluster {
     processes: Vec<Option<Process>>,
     /// The ways from one process to another, by their places.
     proxies: BTreeMap<(usize, usize), Proxy>,
+}
+
+/// An address for each process, which it listens at again after each start. They are free now, and
+/// below the ports that systems give to outgoing connections: one of those would be in the way of
+/// a process that starts again.
+async fn free_addresses() -> Result<Vec<SocketAddr>, String> {
+    let mut held = Vec::new();
+    for port in PEER_PORTS {
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            held.push(listener);
+        }
+        if held.len() == PROCESSES {
+            let addresses: Result<_, _> = held.iter().map(TcpListener::local_addr).collect();
+            return addresses.map_err(|error| error.to_string());
+        }
+    }
+    Err(format!("of the ports {PEER_PORTS:?} not even {PROCESSES} are free on 127.0.0.1"))
 }
 
 impl Cluster {
@@ -59,15 +79,7 @@ impl Cluster {
         arcs: usize,
     ) -> Result<Self, String> {
         let text = |error: std::io::Error| error.to_string();
-        let mut ports = Vec::new();
-        for _ in 0..PROCESSES {
-            // Free now; nobody else takes a port that was just given out, as far as can be.
-            ports.push(TcpListener::bind("127.0.0.1:0").await.map_err(text)?);
-        }
-        let targets: Result<Vec<SocketAddr>, _> =
-            ports.iter().map(TcpListener::local_addr).collect();
-        let targets = targets.map_err(text)?;
-        drop(ports);
+        let targets = free_addresses().await?;
         let mut proxies = BTreeMap::new();
         let mut launches = Vec::new();
         for (from, own) in targets.iter().enumerate() {
