@@ -184,6 +184,8 @@ pub async fn run(settings: &Settings, progress: &dyn Fn()) -> Result<Summary, St
         let mut summary = Summary::default();
         for round in rounds {
             let folder = settings.folder.join(&round.name);
+            // What a round that found something left behind is not what this one begins with.
+            let _ = std::fs::remove_dir_all(&folder);
             std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
             let outcome = run_round(settings, &round, &folder, progress).await?;
             if outcome.violations.is_empty() {
