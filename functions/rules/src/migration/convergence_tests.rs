@@ -196,6 +196,16 @@ fn history(changes: &[(u8, Option<Version>)]) -> History {
     (tables, records)
 }
 
+/// Says some statements once more, and all in another order.
+fn deliver_again(statements: &mut Vec<Vec<Effect>>, again: &[Index], order: &[Index]) {
+    let repeated: Vec<_> = again.iter().map(|index| index.get(statements).clone()).collect();
+    statements.extend(repeated);
+    for (place, index) in order.iter().enumerate().take(statements.len()) {
+        let other = index.index(statements.len());
+        statements.swap(place, other);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
@@ -243,12 +253,7 @@ proptest! {
         if statements.is_empty() {
             return Ok(());
         }
-        let repeated: Vec<_> = again.iter().map(|index| index.get(&statements).clone()).collect();
-        statements.extend(repeated);
-        for (place, index) in order.iter().enumerate().take(statements.len()) {
-            let other = index.index(statements.len());
-            statements.swap(place, other);
-        }
+        deliver_again(&mut statements, &again, &order);
 
         let mut targets = Targets::default();
         statements.iter().for_each(|effects| targets.apply(effects.clone()));
@@ -289,12 +294,7 @@ proptest! {
         if statements.is_empty() {
             return Ok(());
         }
-        let repeated: Vec<_> = again.iter().map(|index| index.get(&statements).clone()).collect();
-        statements.extend(repeated);
-        for (place, index) in order.iter().enumerate().take(statements.len()) {
-            let other = index.index(statements.len());
-            statements.swap(place, other);
-        }
+        deliver_again(&mut statements, &again, &order);
         let mut targets = Targets::default();
         statements.iter().for_each(|effects| targets.apply(effects.clone()));
         prop_assert_eq!(targets.visible(), truth(tables.last().unwrap()));
