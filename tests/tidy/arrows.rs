@@ -27,7 +27,7 @@ const SHELL_ONLY: [&str; 9] = [
     "reqwest",
     "rand",
     "getrandom",
-    "fjall",
+    "lsm-tree",
     "aws-config",
     "lambda_runtime",
     "mio",

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::storage::{Error, FjallStorage, MemoryStorage, Storage};
+use crate::storage::{Error, LsmStorage, MemoryStorage, Storage};
 
 /// An empty storage beside the state, to be filled and adopted. Several can be begun at the same
 /// time: the number says which one it is.
@@ -47,13 +47,13 @@ const CURRENT: &str = "current";
 
 /// Directories `state-<number>`, and a file that names the one that counts.
 #[derive(Debug)]
-pub struct FjallHome {
+pub struct DirectoryHome {
     directory: PathBuf,
     /// The numbers of the state and of what was begun last.
     numbers: Mutex<(u64, u64)>,
 }
 
-impl FjallHome {
+impl DirectoryHome {
     /// The home in this directory, which is made if it is not there. The caller holds its lock.
     ///
     /// # Errors
@@ -124,11 +124,11 @@ fn is_storage(path: &Path) -> bool {
     name.is_some_and(|name| name.starts_with("state-")) && path.is_dir()
 }
 
-impl StorageHome for FjallHome {
+impl StorageHome for DirectoryHome {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
         let (current, _) = *self.lock();
         self.remove_others(current).map_err(|error| self.fail("open", &error))?;
-        Ok(Arc::new(FjallStorage::open(&self.path(current))?))
+        Ok(Arc::new(LsmStorage::open(&self.path(current))?))
     }
 
     fn begin(&self) -> Result<Begun, Error> {
@@ -139,7 +139,7 @@ impl StorageHome for FjallHome {
         if path.is_dir() {
             fs::remove_dir_all(&path).map_err(|error| self.fail("write to", &error))?;
         }
-        Ok(Begun { storage: Arc::new(FjallStorage::open(&path)?), number: numbers.1 })
+        Ok(Begun { storage: Arc::new(LsmStorage::open(&path)?), number: numbers.1 })
     }
 
     fn adopt(&self, begun: &Begun) -> Result<(), Error> {
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn what_is_begun_counts_only_when_it_is_adopted() {
         let folder = tempfile::tempdir().unwrap();
-        let open = || FjallHome::new(folder.path().to_owned()).unwrap();
+        let open = || DirectoryHome::new(folder.path().to_owned()).unwrap();
         let home = open();
         let state = home.open().unwrap();
         put(&*state, b"old");
@@ -262,7 +262,7 @@ mod tests {
             drop((meant, later));
         }
         let folder = tempfile::tempdir().unwrap();
-        let open = || FjallHome::new(folder.path().to_owned()).unwrap();
+        let open = || DirectoryHome::new(folder.path().to_owned()).unwrap();
         check(&open());
         assert_eq!(keys(&*open().open().unwrap()), [b"meant"]);
         let home = MemoryHome::default();
@@ -274,7 +274,7 @@ mod tests {
     fn a_damaged_pointer_is_found() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(CURRENT), "seven").unwrap();
-        let error = FjallHome::new(folder.path().to_owned()).unwrap_err();
+        let error = DirectoryHome::new(folder.path().to_owned()).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     }
 }

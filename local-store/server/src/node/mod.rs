@@ -39,7 +39,7 @@ use partition::{Catalogue, Command, Reply, Seat, View};
 use thiserror::Error;
 
 pub use self::forward::{decode_commands, decode_replies, encode_commands, encode_replies};
-pub use self::home::{Begun, FjallHome, MemoryHome, StorageHome};
+pub use self::home::{Begun, DirectoryHome, MemoryHome, StorageHome};
 pub use self::node_log::{GroupLog, NodeLog};
 pub(crate) use self::replica::check_continuity;
 pub use self::replica::{Replica, SnapshotData};

@@ -31,8 +31,9 @@ const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
 const END: [u8; 1] = [0xff];
 /// What is copied at a time when a snapshot is installed, and what one message carries.
 pub(super) const PART_BYTES: usize = 512 * 1024;
-/// Batch bytes after which the state is made durable, so that the log does not grow without bound.
-const PERSIST_BYTES: usize = 64 * 1024 * 1024;
+/// Batch bytes after which the state is made durable, so that the log does not grow without bound:
+/// somewhat less than two of its segments, which it then uses again.
+const PERSIST_BYTES: usize = 40 * 1024 * 1024;
 
 /// Keys and values.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;

@@ -20,20 +20,20 @@ fn open_memory() -> Opened {
     Opened { storage: Box::new(MemoryStorage::new()), _directory: None }
 }
 
-fn open_fjall(recent_bytes: u64) -> Opened {
+fn open_lsm(recent_bytes: u64) -> Opened {
     let directory = tempfile::tempdir().unwrap();
     // The smallest tables, so that flushes happen under the tests.
-    let options = FjallOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 16, recent_bytes };
-    let storage = FjallStorage::open_with(&directory.path().join("state"), &options).unwrap();
+    let options = LsmOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 16, recent_bytes };
+    let storage = LsmStorage::open_with(&directory.path().join("state"), &options).unwrap();
     Opened { storage: Box::new(storage), _directory: Some(directory) }
 }
 
 macro_rules! for_each_engine {
     ($($case:ident)*) => {
         mod memory { $(#[test] fn $case() { super::$case(&*super::open_memory().storage); })* }
-        mod fjall { $(#[test] fn $case() {
+        mod lsm { $(#[test] fn $case() {
             // Without, with little, and with much memory of recent writes.
-            for bytes in [0, 1 << 12, 1 << 23] { super::$case(&*super::open_fjall(bytes).storage); }
+            for bytes in [0, 1 << 12, 1 << 23] { super::$case(&*super::open_lsm(bytes).storage); }
         })* }
     };
 }
@@ -314,7 +314,7 @@ proptest! {
     #[test]
     fn fjall_is_a_map(steps in steps()) {
         for recent_bytes in [1 << 12, 1 << 23] {
-            run(&*open_fjall(recent_bytes).storage, steps.clone())?;
+            run(&*open_lsm(recent_bytes).storage, steps.clone())?;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong with the state, by what the caller has to do about it.
 
 /// A failed storage operation.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Another process has the storage open: do not start.
     #[error(

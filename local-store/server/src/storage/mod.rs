@@ -6,16 +6,15 @@
 //! applied log index, so the log says what to apply again; that is why the log may be truncated
 //! only up to what was persisted.
 //!
-//! [`FjallStorage`] is for real use, [`MemoryStorage`] for tests and the simulation; both pass the
+//! [`LsmStorage`] is for real use, [`MemoryStorage`] for tests and the simulation; both pass the
 //! same tests.
 
 #[cfg(test)]
 mod contract_tests;
 mod error;
-mod fjall;
+mod lsm;
 #[cfg(test)]
-mod fjall_tests;
-mod journal;
+mod lsm_tests;
 mod memory;
 mod recent;
 
@@ -24,14 +23,14 @@ use std::collections::BTreeSet;
 use partition::{Batch, Op, View};
 
 pub use self::error::Error;
-pub use self::fjall::{FjallStorage, Options as FjallOptions};
+pub use self::lsm::{LsmStorage, Options as LsmOptions};
 pub use self::memory::MemoryStorage;
 
-/// The longest key in bytes, inclusive: fjall keeps the length in 16 bits. The longest key that a
+/// The longest key in bytes, inclusive: the tree keeps the length in 16 bits. The longest key that a
 /// table can have, with its partition and sort key, is not a twentieth of it.
 pub const KEY_BYTES_MAX: usize = 65_535;
 
-/// The longest value in bytes, inclusive: fjall keeps the length in 32 bits.
+/// The longest value in bytes, inclusive: the tree keeps the length in 32 bits.
 pub const VALUE_BYTES_MAX: usize = u32::MAX as usize;
 
 /// An ordered engine.

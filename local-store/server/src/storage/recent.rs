@@ -4,12 +4,10 @@
 //! It decides nothing about what is kept beyond its bound (quick_cache does), is filled by writes
 //! alone, and may forget anything at any time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use ::fjall::Slice;
+use foldhash::fast::RandomState;
+use lsm_tree::Slice;
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 
 /// What an entry takes beside its key and value: the cache's own fields, and two allocations.
 const ENTRY_BYTES: usize = 128;
@@ -37,60 +35,27 @@ impl Weighter<Slice, Written> for Bytes {
 
 /// The last writes of a storage, up to a number of bytes.
 ///
-/// A view may be told of a write if its batch was applied before the view was taken and no later
-/// batch has touched the key: then the value has been the same from there on. Both are certain
-/// because a batch is entered here before the engine has it, and counted after.
-pub(super) struct RecentWrites {
-    entries: Cache<Slice, Written, Bytes>,
-    /// Held while a batch is applied: batches are numbered in the order in which the engine has them.
-    begun: Mutex<u64>,
-    applied: AtomicU64,
-}
+/// A view may be told of a write if it sees its batch and no later batch has touched the key: then
+/// the value has been the same from there on. Both are certain because batches are applied one after
+/// the other, and each is entered here before the tree has it and before a view can see it.
+pub(super) struct RecentWrites(Cache<Slice, Written, Bytes, RandomState>);
 
 impl RecentWrites {
     pub(super) fn new(bytes_max: u64) -> Self {
         let usual = usize::try_from(bytes_max / USUAL_ENTRY_BYTES).unwrap_or(usize::MAX);
-        let entries = Cache::with_weighter(usual, bytes_max, Bytes);
-        Self { entries, begun: Mutex::new(0), applied: AtomicU64::new(0) }
+        let hasher = RandomState::default();
+        Self(Cache::with(usual, bytes_max, Bytes, hasher, DefaultLifecycle::default()))
     }
 
-    /// Begins the next batch; it ends with [`NextBatch::applied`].
-    pub(super) fn begin(&self) -> NextBatch<'_> {
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        *begun += 1;
-        NextBatch { recent: self, number: *begun, _others_wait: begun }
+    /// Enters a write of the batch with this number: a value, or none for a deletion.
+    pub(super) fn enter(&self, batch: u64, key: &Slice, value: Option<&Slice>) {
+        self.0.insert(key.clone(), Written { batch, value: value.cloned() });
     }
 
-    /// The number of the last batch that a view taken from now on sees.
-    pub(super) fn applied(&self) -> u64 {
-        self.applied.load(Ordering::Acquire)
-    }
-
-    /// What stands under a key for a view that sees the batches up to a number: `None` if it is not
+    /// What stands under a key for a view that sees the batches below a number: `None` if it is not
     /// known here, `Some(None)` if nothing does.
-    pub(super) fn get(&self, key: &[u8], seen: u64) -> Option<Option<Slice>> {
-        let written = self.entries.get(key)?;
-        (written.batch <= seen).then_some(written.value)
-    }
-}
-
-/// A batch that is being applied. An engine that fails to apply it takes no other, so what was
-/// entered for it is never read.
-pub(super) struct NextBatch<'a> {
-    recent: &'a RecentWrites,
-    number: u64,
-    _others_wait: MutexGuard<'a, u64>,
-}
-
-impl NextBatch<'_> {
-    /// Enters a write before the engine has it: a value, or none for a deletion.
-    pub(super) fn enter(&self, key: &Slice, value: Option<&Slice>) {
-        let written = Written { batch: self.number, value: value.cloned() };
-        self.recent.entries.insert(key.clone(), written);
-    }
-
-    /// The engine has all writes of the batch.
-    pub(super) fn applied(self) {
-        self.recent.applied.store(self.number, Ordering::Release);
+    pub(super) fn get(&self, key: &[u8], below: u64) -> Option<Option<Slice>> {
+        let written = self.0.get(key)?;
+        (written.batch < below).then_some(written.value)
     }
 }

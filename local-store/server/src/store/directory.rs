@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::disk::{Disk, FileDisk};
 use crate::log::{self, Log, Options};
 use crate::node::worker::{ThreadWorker, Worker};
-use crate::node::{FjallHome, NodeId, NodeLog, OnFatal, StorageHome, check_continuity};
+use crate::node::{DirectoryHome, NodeId, NodeLog, OnFatal, StorageHome, check_continuity};
 use crate::ring::ArcId;
 use crate::storage;
 
@@ -52,10 +52,10 @@ fn one_arc() -> u32 {
 }
 
 /// The format of a directory with one arc. Formats 1 and 2 stored indexes with one key attribute, and
-/// writes without their item collections.
-const FORMAT_ONE_ARC: u32 = 3;
+/// writes without their item collections; in 3 and 4 the state had a journal of its own.
+const FORMAT_ONE_ARC: u32 = 5;
 /// The format of a directory with several arcs.
-const FORMAT_ARCS: u32 = 4;
+const FORMAT_ARCS: u32 = 6;
 
 impl Identity {
     /// Who a new directory belongs to.
@@ -155,7 +155,7 @@ pub(crate) fn open(
 ) -> Result<NodeFiles, Problem> {
     let other = |error: &dyn std::fmt::Display| Problem::Other(error.to_string());
     let log_disk: Arc<dyn Disk> = Arc::new(disk.subdirectory("log").map_err(|e| other(&e))?);
-    let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 1, ..Options::default() };
+    let options = Options { segment_bytes: SEGMENT_BYTES, spares_max: 2, ..Options::default() };
     let log = Log::open(log_disk, options)?;
     let node = identity.node;
     let start = |name: &str| -> Result<Arc<dyn Worker>, Problem> {
@@ -165,7 +165,7 @@ pub(crate) fn open(
     let log = NodeLog::open(log, start("log")?, Arc::clone(on_fatal))?;
     let mut homes: Vec<Arc<dyn StorageHome>> = Vec::new();
     for arc in (0..identity.arcs).map(ArcId) {
-        let home = FjallHome::new(disk.path().join(arc.to_string()))?;
+        let home = DirectoryHome::new(disk.path().join(arc.to_string()))?;
         // Opened once to see whether it can be: the node opens it for good.
         let state = home.open()?;
         check_continuity(&log, arc, &*state.view()).map_err(Problem::Damaged)?;
@@ -222,11 +222,12 @@ mod tests {
             // As a program wrote it that knew no arcs, and as the next ones did.
             r#"{"format":1,"cluster":"c","node":258}"#,
             r#"{"format":2,"cluster":"c","node":258,"arcs":3}"#,
+            r#"{"format":4,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":9,"cluster":"c","node":258,"arcs":1}"#,
         ] {
             fs::write(directory.join(IDENTITY), other).unwrap();
             let Err(Problem::Other(reason)) = read_identity(&directory) else { panic!("{other}") };
-            assert!(reason.contains("reads the formats 3 and 4: take what you need"), "{reason}");
+            assert!(reason.contains("reads the formats 5 and 6: take what you need"), "{reason}");
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));

@@ -1,15 +1,14 @@
-//! fjall across restarts, crashes and power losses: what was persisted is there, and what else is
+//! The tree across restarts, crashes and power losses: what was persisted is there, and what else is
 //! there is some first part of what was applied.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 use partition::{Batch, Op};
 
-use super::fjall::Options;
+use super::lsm::Options;
 use super::*;
-use crate::disk::SplitMix64;
 
 /// Batch `n` leaves its number under one key, and two values that belong together.
 fn batch(n: u64, value_bytes: usize) -> Batch {
@@ -38,7 +37,7 @@ fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
     applied
 }
 
-fn apply_batches(storage: &FjallStorage, from: u64, to: u64, value_bytes: usize) {
+fn apply_batches(storage: &LsmStorage, from: u64, to: u64, value_bytes: usize) {
     for n in from..to {
         storage.apply(batch(n, value_bytes)).unwrap();
     }
@@ -48,16 +47,16 @@ fn apply_batches(storage: &FjallStorage, from: u64, to: u64, value_bytes: usize)
 fn everything_is_there_after_a_clean_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data/state");
-    let storage = FjallStorage::open(&path).unwrap();
+    let storage = LsmStorage::open(&path).unwrap();
     apply_batches(&storage, 1, 50, 10);
     storage.persist().unwrap();
     drop(storage);
-    let storage = FjallStorage::open(&path).unwrap();
+    let storage = LsmStorage::open(&path).unwrap();
     assert_eq!(applied(&storage, 60, 10), 49);
     apply_batches(&storage, 50, 60, 10);
     // Not persisted: what a clean end leaves is at least what was.
     drop(storage);
-    let storage = FjallStorage::open(&path).unwrap();
+    let storage = LsmStorage::open(&path).unwrap();
     assert!(applied(&storage, 60, 10) >= 49);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
 }
@@ -67,26 +66,26 @@ fn many_flushes_and_compactions_keep_everything() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     let options =
-        FjallOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18, recent_bytes: 1 << 16 };
+        LsmOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18, recent_bytes: 1 << 16 };
     for round in 0..3 {
-        let storage = FjallStorage::open_with(&path, &options).unwrap();
+        let storage = LsmStorage::open_with(&path, &options).unwrap();
         assert_eq!(applied(&storage, round * 1_000, 1_000), round * 1_000);
         apply_batches(&storage, round * 1_000 + 1, round * 1_000 + 1_001, 1_000);
         storage.persist().unwrap();
     }
-    assert_eq!(applied(&FjallStorage::open(&path).unwrap(), 3_000, 1_000), 3_000);
+    assert_eq!(applied(&LsmStorage::open(&path).unwrap(), 3_000, 1_000), 3_000);
 }
 
 #[test]
 fn a_storage_has_one_owner() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let storage = FjallStorage::open(&path).unwrap();
-    let Err(error) = FjallStorage::open(&path) else { panic!("opened twice") };
+    let storage = LsmStorage::open(&path).unwrap();
+    let Err(error) = LsmStorage::open(&path) else { panic!("opened twice") };
     assert!(matches!(error, Error::InUse { .. }), "{error}");
     assert!(error.to_string().contains("choose another data directory"), "{error}");
     drop(storage);
-    FjallStorage::open(&path).unwrap();
+    LsmStorage::open(&path).unwrap();
 }
 
 #[test]
@@ -94,9 +93,9 @@ fn a_start_that_was_interrupted_leaves_nothing_in_the_way() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     let half_made = directory.path().join("state.new");
-    fs::create_dir_all(half_made.join("keyspaces")).unwrap();
-    fs::write(half_made.join("0.jnl"), b"half").unwrap();
-    let storage = FjallStorage::open(&path).unwrap();
+    fs::create_dir_all(half_made.join("tables")).unwrap();
+    fs::write(half_made.join("current"), b"half").unwrap();
+    let storage = LsmStorage::open(&path).unwrap();
     apply_batches(&storage, 1, 3, 10);
     assert_eq!(applied(&storage, 5, 10), 2);
     assert!(!half_made.exists());
@@ -106,19 +105,18 @@ fn a_start_that_was_interrupted_leaves_nothing_in_the_way() {
 fn damage_is_an_error_not_an_empty_storage() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    drop(FjallStorage::open(&path).unwrap());
+    drop(LsmStorage::open(&path).unwrap());
     fs::write(path.join("version"), b"other").unwrap();
-    let Err(error) = FjallStorage::open(&path) else { panic!("opened") };
+    let Err(error) = LsmStorage::open(&path) else { panic!("opened") };
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
 
-/// Copies a database as a process that is killed leaves it: what the kernel has, the copy has.
 /// A read that finds damage must not be the last thing that is known of it.
 #[test]
 fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    let storage = FjallStorage::open_with(
+    let storage = LsmStorage::open_with(
         &path,
         &Options { cache_bytes: 0, memtable_bytes: 64 * 1024, recent_bytes: 0 },
     )
@@ -149,7 +147,7 @@ fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
     assert!(failed, "the damage was not found");
     drop(storage);
     let noted = fs::read_to_string(folder.path().join("state.damaged")).unwrap();
-    let error = FjallStorage::open(&path).err().unwrap();
+    let error = LsmStorage::open(&path).err().unwrap();
     assert!(matches!(&error, Error::Corrupt { reason, .. } if *reason == noted), "{error}");
 }
 
@@ -179,91 +177,97 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn journal(path: &Path) -> File {
-    OpenOptions::new().read(true).write(true).open(path.join("0.jnl")).unwrap()
-}
-
-/// The end of the batches in the journal.
-fn journal_end(path: &Path) -> u64 {
-    let file = journal(path);
-    journal::measure_whole_batches(&file, file.metadata().unwrap().len()).unwrap()
-}
-
 const PERSISTED: u64 = 40;
-const APPLIED: u64 = 120;
+const APPLIED: u64 = 1_200;
 const VALUE_BYTES: usize = 300;
 
-/// An image of a database with [`PERSISTED`] batches persisted and [`APPLIED`] applied, and where in
-/// the journal the persisted ones end. All fits into memory, so the journal is all there is.
-fn crashed_image(directory: &Path) -> u64 {
-    let storage = FjallStorage::open(&directory.join("live")).unwrap();
-    apply_batches(&storage, 1, PERSISTED + 1, VALUE_BYTES);
-    storage.persist().unwrap();
-    let persisted_end = journal_end(&directory.join("live"));
-    apply_batches(&storage, PERSISTED + 1, APPLIED + 1, VALUE_BYTES);
-    copy(&directory.join("live"), &directory.join("image"));
-    persisted_end
-}
+/// Tables this small are written about every 50 batches.
+const SMALL: Options = Options { cache_bytes: 1 << 20, memtable_bytes: 1 << 15, recent_bytes: 0 };
 
 #[test]
-fn a_killed_process_leaves_a_first_part_of_its_batches() {
+fn what_was_not_persisted_is_a_first_part_of_the_batches() {
     let directory = tempfile::tempdir().unwrap();
-    crashed_image(directory.path());
-    let image = directory.path().join("image");
-    let storage = FjallStorage::open(&image).unwrap();
+    let path = directory.path().join("state");
+    let storage = LsmStorage::open_with(&path, &SMALL).unwrap();
+    apply_batches(&storage, 1, PERSISTED + 1, VALUE_BYTES);
+    storage.persist().unwrap();
+    apply_batches(&storage, PERSISTED + 1, APPLIED + 1, VALUE_BYTES);
+    // What is in memory alone is gone with it, as after a kill.
+    drop(storage);
+    let storage = LsmStorage::open(&path).unwrap();
     let left = applied(&storage, APPLIED, VALUE_BYTES);
-    assert!((PERSISTED..APPLIED).contains(&left), "{left}");
+    assert!((PERSISTED + 1..APPLIED).contains(&left), "{left}");
     // It goes on from there, and the next start finds all of it.
     apply_batches(&storage, left + 1, APPLIED + 1, VALUE_BYTES);
     storage.persist().unwrap();
     drop(storage);
-    assert_eq!(applied(&FjallStorage::open(&image).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
+    assert_eq!(applied(&LsmStorage::open(&path).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
 }
 
+/// A table becomes part of the state when the file that lists the tables is replaced; until then it
+/// may be there in any part.
 #[test]
-fn the_journal_is_measured_as_fjall_writes_it() {
+fn a_power_loss_while_a_table_is_written_leaves_what_was_persisted() {
     let directory = tempfile::tempdir().unwrap();
-    let persisted_end = crashed_image(directory.path());
-    // A batch is a start of 13 bytes, three items with 21 bytes and key and value, an end of 13.
-    let batch_bytes = 13 + 3 * 21 + (7 + 8) + (12 + 300) + (13 + 300) + 13;
-    assert_eq!(persisted_end, PERSISTED * batch_bytes);
-    let image = directory.path().join("image");
-    let unpersisted_bytes = journal_end(&image) - persisted_end;
-    assert!(unpersisted_bytes > 0 && unpersisted_bytes.is_multiple_of(batch_bytes));
-}
-
-#[test]
-fn a_power_loss_leaves_at_least_what_was_persisted() {
-    let directory = tempfile::tempdir().unwrap();
-    let persisted_end = crashed_image(directory.path());
-    let image = directory.path().join("image");
-    let bytes = fs::read(image.join("0.jnl")).unwrap();
-    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 + 1;
-    let (mut kept_some, mut cut_some) = (0, 0);
-    for seed in 0..40 {
-        let torn = directory.path().join(format!("torn-{seed}"));
-        copy(&image, &torn);
-        let mut generator = SplitMix64::new(seed);
-        // Whole sectors of what was not synced are missing, in any place, or the end is.
-        for sector in persisted_end.div_ceil(512)..end / 512 {
-            if generator.chance(1 + 9 * (seed % 5)) {
-                journal(&torn).write_all_at(&[0; 512], sector * 512).unwrap();
-            }
-        }
-        if generator.chance(30) {
-            let rest = usize::try_from(end - persisted_end).unwrap();
-            journal(&torn).set_len(persisted_end + generator.up_to(rest) as u64).unwrap();
-        }
-        let storage = FjallStorage::open(&torn).unwrap();
-        let left = applied(&storage, APPLIED, VALUE_BYTES);
-        assert!(left >= PERSISTED, "seed {seed}: {left}");
-        kept_some += u32::from(left > PERSISTED);
-        cut_some += u32::from(left < APPLIED - 20);
-        apply_batches(&storage, left + 1, APPLIED + 1, VALUE_BYTES);
+    let live = directory.path().join("live");
+    let storage = LsmStorage::open(&live).unwrap();
+    apply_batches(&storage, 1, PERSISTED + 1, VALUE_BYTES);
+    storage.persist().unwrap();
+    drop(storage);
+    let tables = || fs::read_dir(live.join("tables")).unwrap().map(|found| found.unwrap().path());
+    let number = |path: &Path| path.file_name().unwrap().to_str().unwrap().parse::<u64>().unwrap();
+    let last = tables().max_by_key(|path| number(path)).unwrap();
+    let bytes = fs::read(&last).unwrap();
+    for (round, length) in [0, 1, 512, bytes.len() / 2, bytes.len()].into_iter().enumerate() {
+        let image = directory.path().join(format!("image-{round}"));
+        copy(&live, &image);
+        let next = image.join("tables").join((number(&last) + 1).to_string());
+        fs::write(next, &bytes[..length]).unwrap();
+        fs::write(image.join("v999"), &bytes[..length.min(100)]).unwrap();
+        let storage = LsmStorage::open(&image).unwrap();
+        assert_eq!(applied(&storage, APPLIED, VALUE_BYTES), PERSISTED, "{length} bytes");
+        apply_batches(&storage, PERSISTED + 1, APPLIED + 1, VALUE_BYTES);
         storage.persist().unwrap();
         drop(storage);
-        assert_eq!(applied(&FjallStorage::open(&torn).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
-        fs::remove_dir_all(&torn).unwrap();
+        assert_eq!(applied(&LsmStorage::open(&image).unwrap(), APPLIED, VALUE_BYTES), APPLIED);
     }
-    assert!(kept_some > 5 && cut_some > 5, "{kept_some} {cut_some}");
+}
+
+/// Overwritten values are dropped when tables are written and merged, but not under a view.
+#[test]
+fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = LsmStorage::open_with(&directory.path().join("state"), &SMALL).unwrap();
+    let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
+    let rewrite = |round: u8| {
+        let ops = (0..200).map(|n| Op::Put(key(n), vec![round; 300])).collect();
+        storage.apply(Batch { ops }).unwrap();
+    };
+    let mut views = Vec::new();
+    for round in 0..60 {
+        rewrite(round);
+        if round % 7 == 0 {
+            views.push((round, storage.view()));
+        }
+        if round % 10 == 3 {
+            storage.persist().unwrap();
+        }
+        // Some are closed, not in the order in which they were opened.
+        if views.len() > 4 {
+            views.remove(usize::from(round) % views.len());
+        }
+        for (seen, view) in &views {
+            for n in [0, 77, 199] {
+                assert_eq!(view.get(&key(n)).unwrap().unwrap(), vec![*seen; 300]);
+            }
+            let mut count = 0;
+            view.scan(b"key", b"kez", false, &mut |_, value| {
+                assert_eq!(value, vec![*seen; 300]);
+                count += 1;
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert_eq!(count, 200);
+        }
+    }
 }

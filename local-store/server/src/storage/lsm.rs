@@ -1,0 +1,277 @@
+//! The engine for real use: a log-structured merge tree of the crate lsm-tree.
+//!
+//! It has no log of its own. A batch goes into a table in memory; when that is full it is sealed, and
+//! written to disk and synced as a whole in the background. A table is sealed only between two
+//! batches, so what a crash leaves on disk is always some first part of the batches, and what it
+//! lost our log brings back.
+//!
+//! Damage may be found long after the storage was opened, by a read. It is noted in a file beside
+//! the storage, which then never opens again.
+
+mod upkeep;
+mod view;
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter, Slice};
+use partition::{Batch, Op, View};
+
+use self::upkeep::Upkeep;
+use self::view::{LsmView, OpenViews};
+use super::recent::RecentWrites;
+use super::{Error, Storage, check};
+
+/// The file that is locked while the storage is open.
+const LOCK_FILE: &str = "lock";
+
+/// How much memory the engine may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// For blocks that were read from disk.
+    pub cache_bytes: u64,
+    /// For one table of recent writes. Up to six of them exist while the disk cannot keep up: one
+    /// that is filled, four that wait, and one that the views of before still read.
+    pub memtable_bytes: u64,
+    /// For the last writes by their keys.
+    pub recent_bytes: u64,
+}
+
+impl Default for Options {
+    /// So that three replicas in one process stay below 100 MB each. Data that does not fit is read
+    /// through the page cache.
+    fn default() -> Self {
+        let mebibyte = 1024 * 1024;
+        Options {
+            cache_bytes: 12 * mebibyte,
+            memtable_bytes: 8 * mebibyte,
+            recent_bytes: 8 * mebibyte,
+        }
+    }
+}
+
+/// A tree in a directory of its own, and the thread that looks after it.
+pub struct LsmStorage {
+    // Dropped in this order: the thread ends before the directory is anybody else's.
+    upkeep: Upkeep,
+    state: Arc<State>,
+    _lock: File,
+}
+
+/// What the storage, its views and its thread share.
+struct State {
+    tree: AnyTree,
+    path: PathBuf,
+    memtable_bytes: u64,
+    /// The next batch's number; the tree takes some for its own changes.
+    numbers: SequenceNumberCounter,
+    /// Held while a batch is applied, and while a table is sealed.
+    writing: Mutex<()>,
+    /// Views see the batches with lower numbers.
+    visible: AtomicU64,
+    views: OpenViews,
+    recent: RecentWrites,
+    /// Why nothing can be written any more.
+    failed: OnceLock<Error>,
+}
+
+impl LsmStorage {
+    /// Opens the storage in `path` with the default options, or makes it there.
+    ///
+    /// # Errors
+    ///
+    /// As [`LsmStorage::open_with`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, &Options::default())
+    }
+
+    /// Opens the storage in `path`, or makes it there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`], [`Error::Corrupt`], [`Error::Io`].
+    pub fn open_with(path: &Path, options: &Options) -> Result<Self, Error> {
+        let fail_io = |source: io::Error| io_error("open", path, &source);
+        if let Some(reason) = read_damage(path).map_err(fail_io)? {
+            return Err(Error::Corrupt { path: path.display().to_string(), reason });
+        }
+        if !path.try_exists().map_err(fail_io)? {
+            // A tree that is only half made cannot be opened, so it gets its name last.
+            let fresh = path.with_added_extension("new");
+            make_empty_directory(&fresh).map_err(fail_io)?;
+            let numbers = SequenceNumberCounter::default();
+            drop(open_tree(&fresh, options, &numbers).map_err(|error| sort("open", path, error))?);
+            fs::rename(&fresh, path).map_err(fail_io)?;
+            sync_parent(path).map_err(fail_io)?;
+        }
+        let lock = lock(path)?;
+        let numbers = SequenceNumberCounter::default();
+        let tree = open_tree(path, options, &numbers).map_err(|error| sort("open", path, error))?;
+        numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
+        let state = Arc::new(State {
+            visible: AtomicU64::new(numbers.get()),
+            tree,
+            path: path.to_owned(),
+            memtable_bytes: options.memtable_bytes,
+            numbers,
+            writing: Mutex::new(()),
+            views: OpenViews::default(),
+            recent: RecentWrites::new(options.recent_bytes),
+            failed: OnceLock::new(),
+        });
+        let upkeep = Upkeep::start(Arc::clone(&state)).map_err(fail_io)?;
+        Ok(LsmStorage { upkeep, state, _lock: lock })
+    }
+}
+
+fn open_tree(
+    path: &Path,
+    options: &Options,
+    numbers: &SequenceNumberCounter,
+) -> Result<AnyTree, lsm_tree::Error> {
+    // What views may see is ours to say: a batch may be half applied while a table is registered.
+    let ignored = SequenceNumberCounter::default();
+    Config::new(path, numbers.clone(), ignored)
+        .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)))
+        .open()
+}
+
+impl State {
+    fn sort(&self, operation: &'static str, error: lsm_tree::Error) -> Error {
+        let error = sort(operation, &self.path, error);
+        if let Error::Corrupt { reason, .. } = &error {
+            note_damage(&self.path, reason);
+        }
+        error
+    }
+
+    /// The number that the next view gets.
+    fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Seals the table in memory, between two batches.
+    fn seal(&self) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tree.rotate_memtable();
+    }
+
+    /// Writes what is sealed to disk, and syncs it.
+    fn flush(&self) -> Result<(), lsm_tree::Error> {
+        let lock = self.tree.get_flush_lock();
+        self.tree.flush(&lock, self.views.oldest(|| self.visible()))?;
+        Ok(())
+    }
+}
+
+impl Storage for LsmStorage {
+    fn apply(&self, batch: Batch) -> Result<(), Error> {
+        check(&batch)?;
+        let state = &*self.state;
+        if let Some(error) = state.failed.get() {
+            return Err(error.clone());
+        }
+        let mut bytes = 0;
+        {
+            let _writing = state.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = state.numbers.next();
+            for op in batch.ops {
+                (_, bytes) = match op {
+                    Op::Put(key, value) => {
+                        let (key, value) = (Slice::from(key), Slice::from(value));
+                        state.recent.enter(number, &key, Some(&value));
+                        state.tree.insert(key, value, number)
+                    }
+                    Op::Delete(key) => {
+                        let key = Slice::from(key);
+                        state.recent.enter(number, &key, None);
+                        state.tree.remove(key, number)
+                    }
+                };
+            }
+            state.visible.store(number + 1, Ordering::Release);
+        }
+        if bytes > state.memtable_bytes {
+            state.seal();
+            self.upkeep.wait_for_room()?;
+        }
+        Ok(())
+    }
+
+    fn persist(&self) -> Result<(), Error> {
+        self.state.seal();
+        self.state.flush().map_err(|error| self.state.sort("persist", error))
+    }
+
+    fn view(&self) -> Box<dyn View + Send + Sync> {
+        Box::new(LsmView::new(Arc::clone(&self.state)))
+    }
+}
+
+/// The file that says what damage was found in a storage.
+fn damage_file(path: &Path) -> PathBuf {
+    path.with_added_extension("damaged")
+}
+
+fn read_damage(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(damage_file(path)) {
+        Ok(reason) => Ok(Some(reason)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sees to it that the storage is not opened again.
+fn note_damage(path: &Path, reason: &str) {
+    let file = damage_file(path);
+    let noted = fs::write(&file, reason).and_then(|()| File::open(&file)?.sync_all());
+    if let Err(error) = noted.and_then(|()| sync_parent(path)) {
+        // The damage is still there, and is found again.
+        tracing::error!(%error, reason, "damage cannot be noted");
+    }
+}
+
+/// Keeps the directory from being opened a second time.
+fn lock(path: &Path) -> Result<File, Error> {
+    let fail = |source: io::Error| io_error("open", path, &source);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.join(LOCK_FILE))
+        .map_err(fail)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::InUse { path: path.display().to_string() }),
+        Err(TryLockError::Error(source)) => Err(fail(source)),
+    }
+}
+
+/// Makes a directory with nothing in it, for its owner only.
+fn make_empty_directory(path: &Path) -> io::Result<()> {
+    if path.try_exists()? {
+        fs::remove_dir_all(path)?;
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn io_error(operation: &'static str, path: &Path, source: &io::Error) -> Error {
+    Error::Io { path: path.display().to_string(), operation, reason: source.to_string() }
+}
+
+/// Sorts the tree's errors by what to do about them.
+fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error) -> Error {
+    match error {
+        lsm_tree::Error::Io(source) => io_error(operation, path, &source),
+        other => Error::Corrupt { path: path.display().to_string(), reason: other.to_string() },
+    }
+}

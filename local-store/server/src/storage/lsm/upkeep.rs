@@ -1,0 +1,142 @@
+//! The thread that writes sealed tables to disk and merges the tables there. Without it memory and
+//! the number of tables would grow with each write.
+//!
+//! It changes nothing that a view sees.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use lsm_tree::AbstractTree;
+use lsm_tree::compaction::Leveled;
+
+use super::super::Error;
+use super::State;
+
+/// Sealed tables that may wait to be written; writers wait for room beyond that.
+const SEALED_TABLES_MAX: usize = 4;
+
+/// Runs of tables that a read may have to look into one after the other; writers wait for them to
+/// be merged beyond that.
+const RUNS_MAX: usize = 20;
+
+/// The strategy merges runs from this number on.
+const RUNS_TO_MERGE: usize = 4;
+
+/// Merges after one table was written. One makes as much room as one table takes, on average.
+const MERGES_MAX: usize = 4;
+
+/// The thread, as the storage sees it.
+pub(super) struct Upkeep {
+    work: Arc<Work>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Work {
+    state: Arc<State>,
+    to_do: Mutex<ToDo>,
+    /// Something is to be done, or was.
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ToDo {
+    Nothing,
+    Tables,
+    End,
+}
+
+impl Upkeep {
+    /// Starts the thread, with what the last one left to be merged.
+    pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
+        let to_do = Mutex::new(ToDo::Tables);
+        let work = Arc::new(Work { state, to_do, changed: Condvar::new() });
+        let thread = thread::Builder::new().name("tables".to_owned()).spawn({
+            let work = Arc::clone(&work);
+            move || work.run()
+        })?;
+        Ok(Self { work, thread: Some(thread) })
+    }
+
+    /// After a table was sealed: has it written, and waits while too much is left to do.
+    ///
+    /// # Errors
+    /// The one that ended the thread.
+    pub(super) fn wait_for_room(&self) -> Result<(), Error> {
+        let work = &*self.work;
+        let mut to_do = work.lock();
+        *to_do = ToDo::Tables;
+        work.changed.notify_all();
+        loop {
+            if let Some(error) = work.state.failed.get() {
+                return Err(error.clone());
+            }
+            let tree = &work.state.tree;
+            if tree.sealed_memtable_count() <= SEALED_TABLES_MAX && tree.l0_run_count() <= RUNS_MAX
+            {
+                return Ok(());
+            }
+            to_do = work.changed.wait(to_do).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        *self.work.lock() = ToDo::End;
+        self.work.changed.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that writes tables panicked");
+        }
+    }
+}
+
+impl Work {
+    fn lock(&self) -> MutexGuard<'_, ToDo> {
+        self.to_do.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        loop {
+            let mut to_do = self.lock();
+            while *to_do == ToDo::Nothing {
+                to_do = self.changed.wait(to_do).unwrap_or_else(PoisonError::into_inner);
+            }
+            if *to_do == ToDo::End {
+                return;
+            }
+            *to_do = ToDo::Nothing;
+            drop(to_do);
+            let done = self.write_and_merge();
+            let failed = done.map_err(|error| self.state.sort("write to", error)).err();
+            let to_do = self.lock();
+            if let Some(error) = failed {
+                // The next batch is refused with it.
+                _ = self.state.failed.set(error);
+            }
+            self.changed.notify_all();
+            drop(to_do);
+            if self.state.failed.get().is_some() {
+                return;
+            }
+        }
+    }
+
+    fn write_and_merge(&self) -> Result<(), lsm_tree::Error> {
+        let state = &*self.state;
+        state.flush()?;
+        // Writers that wait for a table to be written need not wait for a merge.
+        drop(self.lock());
+        self.changed.notify_all();
+        for _ in 0..MERGES_MAX {
+            let oldest = state.views.oldest(|| state.visible());
+            state.tree.compact(Arc::new(Leveled::default()), oldest)?;
+            if state.tree.sealed_memtable_count() > 0 || state.tree.l0_run_count() < RUNS_TO_MERGE {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
