@@ -319,7 +319,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::json;
+    use crate::{EncodedItem, json};
 
     fn any_value() -> impl Strategy<Value = AttributeValue> {
         let number = any::<i64>().prop_map(Number::from);
@@ -348,11 +348,23 @@ mod tests {
             let item = Item(members);
             let bytes = encode_item(&item);
             prop_assert_eq!(decode_item(&bytes), Ok(item.clone()));
+            prop_assert_eq!(EncodedItem::from(&item).size(), Ok(item.size()));
             let text = json::item_to_string(&item);
             let mut straight = String::new();
             prop_assert_eq!(json::write_encoded_item(&mut straight, &bytes), Ok(item.size()));
             prop_assert_eq!(&straight, &text);
             prop_assert_eq!(json::item_from_str(&text).unwrap(), item);
+        }
+
+        #[test]
+        fn equal_items_have_equal_bytes(
+            a in prop::collection::btree_map(".{0,2}", any_value(), 0..3),
+            b in prop::collection::btree_map(".{0,2}", any_value(), 0..3),
+        ) {
+            let (a, b) = (Item(a), Item(b));
+            prop_assert_eq!(a == b, encode_item(&a) == encode_item(&b));
+            let again = decode_item(&encode_item(&a)).unwrap();
+            prop_assert_eq!(encode_item(&again), encode_item(&a));
         }
 
         #[test]
@@ -362,6 +374,7 @@ mod tests {
             versioned.extend(bytes);
             let straight = json::write_encoded_item(&mut String::new(), &versioned);
             prop_assert_eq!(straight.is_ok(), decode_item(&versioned).is_ok());
+            let _ = EncodedItem::from_stored(versioned).size();
         }
 
         #[test]

@@ -6,6 +6,7 @@
 
 pub mod arn;
 pub mod attribute_value;
+pub mod encoded_item;
 pub mod encoding;
 pub mod index_key;
 pub mod item;
@@ -17,6 +18,7 @@ pub mod stream_record;
 pub mod time;
 
 pub use attribute_value::{AttributeType, AttributeValue};
+pub use encoded_item::EncodedItem;
 pub use index_key::{IndexKeySchema, IndexKeyValues};
 pub use item::Item;
 pub use key::{KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey, Token};

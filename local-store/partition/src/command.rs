@@ -5,7 +5,7 @@
 //! command is applied (a condition, the type of an operand) comes back as a reply.
 
 use expression::{Condition, Update};
-use model::{EpochMillis, Item, KeySchema, KeyValue, PrimaryKey, StreamViewType};
+use model::{EncodedItem, EpochMillis, Item, KeySchema, KeyValue, PrimaryKey, StreamViewType};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -250,13 +250,21 @@ pub struct Write {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum WriteAction {
     /// It is replaced by this item, whose size and key were checked.
-    Put(Item),
+    Put(EncodedItem),
     /// It is removed.
     Delete,
     /// These updates are made; an item that is not there begins with its key alone.
     Update(Update),
     /// It stays as it is; only the condition matters.
     Check,
+}
+
+impl WriteAction {
+    /// Replaces what is there by an item.
+    #[must_use]
+    pub fn put(item: &Item) -> Self {
+        Self::Put(item.into())
+    }
 }
 
 /// What became of a command.

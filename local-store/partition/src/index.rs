@@ -13,6 +13,7 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::image::{Image, item_of};
 use crate::keys::index_entry;
 use crate::keys::index_statistics;
 use crate::keys::statistics::Statistics;
@@ -384,10 +385,14 @@ pub(crate) fn update_entries(
     overlay: &mut Overlay<'_>,
     table: &Table,
     primary: &PrimaryKey,
-    old: Option<&Item>,
-    new: Option<&Item>,
+    old: Option<&Image>,
+    new: Option<&Image>,
 ) -> Result<Vec<IndexWrite>, ReadError> {
     let mut writes = Vec::new();
+    if table.indexes.is_empty() {
+        return Ok(writes);
+    }
+    let (old, new) = (item_of(old)?, item_of(new)?);
     if new.is_none() && mutation::is_active(Mutation::SkipIndexEntries) {
         return Ok(writes);
     }

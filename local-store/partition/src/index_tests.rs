@@ -144,7 +144,7 @@ fn command(step: &Step) -> Option<Command> {
             if let Some(n) = n {
                 item.insert("n".to_owned(), AttributeValue::N(Number::from(u64::from(*n))));
             }
-            write(*number, WriteAction::Put(item))
+            write(*number, WriteAction::put(&item))
         }
         Step::Add(number, v) => {
             update(*number, "ADD n :v", AttributeValue::N(Number::from(u64::from(*v))))
@@ -335,7 +335,7 @@ proptest! {
         let mut replica = Replica::new();
         for (number, n) in values {
             let item = key(number).to_item(&schema()).with("n", Number::from(n));
-            replica.apply(vec![write(number, WriteAction::Put(item))]);
+            replica.apply(vec![write(number, WriteAction::put(&item))]);
         }
         let number = |n: i64| KeyValue::N(Number::from(n));
         for condition in [
@@ -365,7 +365,7 @@ fn values_that_cannot_be_keys_are_refused_in_the_words_of_the_service() {
     let mut replica = Replica::new();
     replica.apply(vec![change(IndexChange::Create(global("all")))]);
     let put = |name: &str, value: AttributeValue| {
-        write(1, WriteAction::Put(key(1).to_item(&schema()).with(name, value)))
+        write(1, WriteAction::put(&key(1).to_item(&schema()).with(name, value)))
     };
     let text = |length: usize| AttributeValue::S("x".repeat(length));
     for (command, refusal) in [
@@ -412,7 +412,7 @@ fn a_moved_entry_is_two_writes_and_a_changed_one_is_one() {
     let mut replica = Replica::new();
     let item = |n: u64, v: u64, w: &str| {
         let item = key(1).to_item(&schema()).with("n", Number::from(n));
-        write(1, WriteAction::Put(item.with("v", Number::from(v)).with("w", w)))
+        write(1, WriteAction::put(&item.with("v", Number::from(v)).with("w", w)))
     };
     let counts =
         [(item(1, 1, "a"), 1), (item(1, 2, "a"), 1), (item(1, 2, "b"), 0), (item(2, 2, "b"), 2)];

@@ -6,6 +6,7 @@
 
 use model::{Item, PrimaryKey};
 
+use crate::image::{Image, item_of};
 use crate::index::IndexKind;
 use crate::keys::item_collection;
 use crate::storage::{Overlay, ReadError};
@@ -28,14 +29,15 @@ pub(crate) fn count(
     overlay: &mut Overlay<'_>,
     table: &Table,
     key: &PrimaryKey,
-    old: Option<&Item>,
-    new: Option<&Item>,
+    old: Option<&Image>,
+    new: Option<&Image>,
     is_limited: bool,
 ) -> Result<Collection, ReadError> {
     if table.indexes_of(IndexKind::Local).next().is_none() {
         return Ok(Collection::None);
     }
-    let (before, after) = (bytes_of(table, key, old), bytes_of(table, key, new));
+    let (before, after) =
+        (bytes_of(table, key, item_of(old)?), bytes_of(table, key, item_of(new)?));
     let known = item_collection::read(overlay, table.id, &key.partition)?;
     let bytes = (known + after).saturating_sub(before);
     if is_limited && bytes > known && bytes > item_collection::read_bytes_max(overlay)? {

@@ -8,6 +8,7 @@ mod adoption;
 mod catalogue;
 mod command;
 mod deletion;
+mod image;
 mod index;
 mod index_build;
 #[cfg(test)]

@@ -116,7 +116,7 @@ pub(crate) fn put(number: u8, value: u8, expires_at: Option<u64>) -> Command {
     if let Some(time) = expires_at {
         item = item.with("ttl", Number::from(time));
     }
-    write(number, WriteAction::Put(item))
+    write(number, WriteAction::put(&item))
 }
 
 pub(crate) fn add(number: u8, value: u8) -> Command {
@@ -494,7 +494,7 @@ fn conditions_and_refusals_change_nothing() {
     let text = key(1).to_item(&schema()).with("n", "text");
     let commands = vec![
         Command::Write(guarded),
-        write(1, WriteAction::Put(text)),
+        write(1, WriteAction::put(&text)),
         add(1, 1),
         Command::DeleteTable { table: TableId(9) },
         create(),

@@ -293,8 +293,8 @@ fn put(name: u8, group: Option<u8>) -> Write {
     let action = match group {
         Some(group) => {
             let item = Item::new().with("p", format!("k{name}").as_str());
-            WriteAction::Put(
-                item.with("g", model::AttributeValue::N(Number::from(u64::from(group)))),
+            WriteAction::put(
+                &item.with("g", model::AttributeValue::N(Number::from(u64::from(group)))),
             )
         }
         None => WriteAction::Delete,

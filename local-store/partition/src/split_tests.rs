@@ -24,7 +24,7 @@ fn table_of(sizes: &[usize]) -> Replica {
 
 fn sized(number: u8, size: usize) -> Command {
     let item = key(number).to_item(&schema()).with("text", "x".repeat(size).as_str());
-    write(number, WriteAction::Put(item))
+    write(number, WriteAction::put(&item))
 }
 
 fn begin(replica: &mut Replica, partition: u32, at: SplitPoint) -> Reply {
@@ -150,7 +150,7 @@ fn numbered(number: u32, length: u8) -> Command {
         .with("p", format!("k{number}").as_str())
         .with("s", Number::from(0u64))
         .with("text", "x".repeat(usize::from(length)).as_str());
-    let action = if length == 0 { WriteAction::Delete } else { WriteAction::Put(item.clone()) };
+    let action = if length == 0 { WriteAction::Delete } else { WriteAction::put(&item) };
     Command::Write(Box::new(Write {
         table: TABLE,
         key: schema().key_of_item(&item).unwrap(),

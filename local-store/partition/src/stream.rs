@@ -10,11 +10,13 @@ use std::str::FromStr;
 
 use model::limits::{SHARD_ROTATION_MS, STREAM_RETENTION_MS};
 use model::{
-    EpochMillis, EventName, Item, SequenceNumber, StreamRecord, StreamViewType, UserIdentity,
+    EpochMillis, EventName, Item, PrimaryKey, SequenceNumber, StreamRecord, StreamViewType,
+    UserIdentity,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::keys::stream_record::{self, StoredRecord};
+use crate::image::Image;
+use crate::keys::stream_record::{self, NewRecord, StoredRecord};
 use crate::mutation::{self, Mutation};
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
@@ -116,9 +118,9 @@ pub enum Position {
 
 /// One change that a stream has to tell about.
 pub(crate) struct Change<'a> {
-    pub(crate) keys: &'a Item,
-    pub(crate) old: Option<&'a Item>,
-    pub(crate) new: Option<&'a Item>,
+    pub(crate) key: &'a PrimaryKey,
+    pub(crate) old: Option<&'a Image>,
+    pub(crate) new: Option<&'a Image>,
     pub(crate) time_to_live: bool,
 }
 
@@ -143,14 +145,14 @@ pub(crate) fn write_record(
         (Some(_), Some(_)) => EventName::Modify,
         (Some(_), None) => EventName::Remove,
     };
-    let image = |wanted: bool, image: Option<&Item>| image.filter(|_| wanted).cloned();
-    let record = StoredRecord {
+    let keys = change.key.to_item(&table.key_schema);
+    let record = NewRecord {
         event_name,
         time_to_live: change.time_to_live && !mutation::is_active(Mutation::LoseTimeToLiveIdentity),
         created_seconds: now.seconds(),
-        keys: change.keys.clone(),
-        old_image: image(stream.view_type.has_old_image(), change.old),
-        new_image: image(stream.view_type.has_new_image(), change.new),
+        keys: &keys,
+        old_image: change.old.filter(|_| stream.view_type.has_old_image()).map(Image::encoded),
+        new_image: change.new.filter(|_| stream.view_type.has_new_image()).map(Image::encoded),
     };
     stream_record::write(overlay, stream_record::encode(table.id, shard, sequence), &record)
 }

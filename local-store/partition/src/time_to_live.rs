@@ -12,6 +12,7 @@ use model::{AttributeValue, EpochMillis, Item, PrimaryKey};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
+use crate::image::{Image, item_of};
 use crate::keys::{Family, expiry, item};
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
@@ -94,14 +95,14 @@ pub(crate) fn update_index(
     overlay: &mut Overlay<'_>,
     table: &Table,
     primary: &PrimaryKey,
-    old: Option<&Item>,
-    new: Option<&Item>,
-) {
+    old: Option<&Image>,
+    new: Option<&Image>,
+) -> Result<(), ReadError> {
     let Some(attribute) = table.time_to_live.indexed_attribute() else {
-        return;
+        return Ok(());
     };
     let time_of = |item: Option<&Item>| item.and_then(|item| expires_at(item, attribute));
-    let (before, after) = (time_of(old), time_of(new));
+    let (before, after) = (time_of(item_of(old)?), time_of(item_of(new)?));
     if before != after {
         if let Some(time) = before {
             overlay.delete(expiry::encode(table.id, time, primary));
@@ -110,6 +111,7 @@ pub(crate) fn update_index(
             overlay.put(expiry::encode(table.id, time, primary), Vec::new());
         }
     }
+    Ok(())
 }
 
 /// One step of enabling or disabling. Gives whether more steps are needed.

@@ -5,9 +5,10 @@
 
 use expression::{Condition, Update};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
-use model::{EpochMillis, Item, PrimaryKey};
+use model::{EncodedItem, EpochMillis, Item, PrimaryKey};
 
 use crate::command::{ItemCollection, Reply, Write, WriteAction, Written};
+use crate::image::{Image, item_of};
 use crate::index::{self, ItemRefusal};
 use crate::item_collection::{self, Collection};
 use crate::keys::item;
@@ -32,24 +33,30 @@ pub(crate) fn apply_write(
 ) -> Result<Reply, ReadError> {
     let old = read_old(overlay, table, &write.key)?;
     if let Some(condition) = &write.condition
-        && !holds(condition, old.as_ref())
+        && !holds(condition, item_of(old.as_ref())?)
         && !mutation::is_active(Mutation::IgnoreCondition)
         && !(matches!(write.action, WriteAction::Check)
             && mutation::is_active(Mutation::SkipTransactionCheck))
     {
-        return Ok(Reply::ConditionFailed { item: old.filter(|_| write.return_on_failure) });
+        let item = old.filter(|_| write.return_on_failure).map(Image::into_item).transpose()?;
+        return Ok(Reply::ConditionFailed { item });
     }
     let new = match write.action {
-        WriteAction::Put(item) => match index::check_put(table, &item) {
-            Ok(()) => Some(item),
-            Err(refusal) => return Ok(refused(refusal)),
-        },
+        WriteAction::Put(encoded) => {
+            let image = Image::stored(encoded)?;
+            match check_put(table, &image)? {
+                Ok(()) => Some(image),
+                Err(refusal) => return Ok(refused(refusal)),
+            }
+        }
         WriteAction::Delete => None,
         WriteAction::Check => old.clone(),
-        WriteAction::Update(update) => match updated(&update, old.as_ref(), &write.key, table) {
-            Ok(new) => new,
-            Err(refusal) => return Ok(refused(refusal)),
-        },
+        WriteAction::Update(update) => {
+            match updated(&update, item_of(old.as_ref())?, &write.key, table) {
+                Ok(new) => new.map(Image::made),
+                Err(refusal) => return Ok(refused(refusal)),
+            }
+        }
     };
     let (before, after) = (old.as_ref(), new.as_ref());
     let collection = match item_collection::count(overlay, table, &write.key, before, after, true)?
@@ -61,14 +68,22 @@ pub(crate) fn apply_write(
         }
         Collection::TooLarge => return Ok(Reply::ItemCollectionTooLarge),
     };
-    let sizes =
-        replace(overlay, table, sequence, now, &write.key, old.as_ref(), new.as_ref(), false)?;
+    let sizes = replace(overlay, table, sequence, now, &write.key, before, after, false)?;
     Ok(Reply::Written(Written {
-        old: old.filter(|_| write.return_old),
-        new: new.filter(|_| write.return_new),
+        old: old.filter(|_| write.return_old).map(Image::into_item).transpose()?,
+        new: new.filter(|_| write.return_new).map(Image::into_item).transpose()?,
         collection,
         ..sizes
     }))
+}
+
+/// Whether an item may be put into a table. Without indexes its size alone counts, and then nobody
+/// has to look into it.
+fn check_put(table: &Table, image: &Image) -> Result<Result<(), ItemRefusal>, ReadError> {
+    if table.indexes.is_empty() && image.size() <= ITEM_BYTES_MAX {
+        return Ok(Ok(()));
+    }
+    Ok(index::check_put(table, image.item()?))
 }
 
 /// Deletes an item that has expired, if what was found is still so.
@@ -88,7 +103,8 @@ pub(crate) fn apply_expire(
         time_to_live::expires_at(old, attribute) == Some(expires_at)
             || mutation::is_active(Mutation::ExpireExtended)
     };
-    if let Some(old) = old.filter(still)
+    if let Some(old) = old
+        && still(old.item()?)
         && time_to_live::is_expired(expires_at, now)
     {
         item_collection::count(overlay, table, key, Some(&old), None, false)?;
@@ -107,9 +123,11 @@ pub(crate) fn replace_with(
     new: Option<&Item>,
 ) -> Result<Written, ReadError> {
     let old = read_old(overlay, table, key)?;
+    let new = new.cloned().map(Image::made);
+    let (before, after) = (old.as_ref(), new.as_ref());
     // Whether it fits was decided when it was prepared; what came in between is not undone.
-    item_collection::count(overlay, table, key, old.as_ref(), new, false)?;
-    replace(overlay, table, sequence, now, key, old.as_ref(), new, false)
+    item_collection::count(overlay, table, key, before, after, false)?;
+    replace(overlay, table, sequence, now, key, before, after, false)
 }
 
 fn refused(refusal: ItemRefusal) -> Reply {
@@ -152,8 +170,9 @@ fn holds(condition: &Condition, item: Option<&Item>) -> bool {
     }
 }
 
-fn read_old(view: &dyn View, table: &Table, key: &PrimaryKey) -> Result<Option<Item>, ReadError> {
-    view.get(&item::encode(table.id, key))?.map(|bytes| item::decode_value(&bytes)).transpose()
+fn read_old(view: &dyn View, table: &Table, key: &PrimaryKey) -> Result<Option<Image>, ReadError> {
+    let stored = view.get(&item::encode(table.id, key))?;
+    stored.map(|bytes| Image::stored(EncodedItem::from_stored(bytes))).transpose()
 }
 
 /// Puts `new` where `old` is. A change that changes nothing writes nothing, and no stream record.
@@ -164,11 +183,11 @@ fn replace(
     sequence: Sequence,
     now: EpochMillis,
     key: &PrimaryKey,
-    old: Option<&Item>,
-    new: Option<&Item>,
+    old: Option<&Image>,
+    new: Option<&Image>,
     time_to_live: bool,
 ) -> Result<Written, ReadError> {
-    let size = |item: Option<&Item>| item.map_or(0, Item::size);
+    let size = |image: Option<&Image>| image.map_or(0, Image::size);
     let mut written = Written { old_bytes: size(old), new_bytes: size(new), ..Written::default() };
     if old == new && !mutation::is_active(Mutation::RecordOfNothing) {
         return Ok(written);
@@ -177,13 +196,12 @@ fn replace(
     let partition = table.partition_of(key.token());
     count(overlay, table, partition, &stored, old, new)?;
     match new {
-        Some(new) => overlay.put(stored, item::encode_value(new)),
+        Some(new) => overlay.put(stored, new.encoded().as_bytes().to_vec()),
         None => overlay.delete(stored),
     }
-    time_to_live::update_index(overlay, table, key, old, new);
+    time_to_live::update_index(overlay, table, key, old, new)?;
     written.index_writes = index::update_entries(overlay, table, key, old, new)?;
-    let keys = key.to_item(&table.key_schema);
-    let change = Change { keys: &keys, old, new, time_to_live };
+    let change = Change { key, old, new, time_to_live };
     stream::write_record(overlay, table, partition, sequence, now, &change)?;
     Ok(written)
 }
@@ -194,14 +212,14 @@ fn count(
     table: &Table,
     partition: usize,
     stored: &[u8],
-    old: Option<&Item>,
-    new: Option<&Item>,
+    old: Option<&Image>,
+    new: Option<&Image>,
 ) -> Result<(), ReadError> {
     let Some(partition) = table.partitions.get(partition) else {
         return Ok(());
     };
-    let of = |item: Option<&Item>| {
-        item.map_or((0, 0), |item| (1, u64::try_from(item.size()).unwrap_or(u64::MAX)))
+    let of = |image: Option<&Image>| {
+        image.map_or((0, 0), |image| (1, u64::try_from(image.size()).unwrap_or(u64::MAX)))
     };
     let ((old_items, old_bytes), (new_items, new_bytes)) = (of(old), of(new));
     let counted = partition.split.as_ref().filter(|split| split.has_counted(stored));

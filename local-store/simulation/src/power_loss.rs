@@ -127,7 +127,7 @@ impl History {
                     .with("filling", filling);
                 let action = match self.random.up_to(4) {
                     0 => WriteAction::Delete,
-                    _ => WriteAction::Put(item),
+                    _ => WriteAction::put(&item),
                 };
                 Command::Write(Box::new(partition::Write {
                     table: TableId(1),

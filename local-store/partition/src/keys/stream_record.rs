@@ -3,7 +3,7 @@
 //! The sequence number of a record is its place in the log, so the order in the stream is the
 //! order in which the changes were committed.
 
-use model::{EventName, Item};
+use model::{EncodedItem, EventName, Item};
 use serde::{Deserialize, Serialize};
 
 use super::{Family, decode_value, encode_value, take};
@@ -20,6 +20,17 @@ pub(crate) struct StoredRecord {
     pub(crate) keys: Item,
     pub(crate) old_image: Option<Item>,
     pub(crate) new_image: Option<Item>,
+}
+
+/// The same, as it is written: the images are the bytes that the item has or had.
+#[derive(Debug, Serialize)]
+pub(crate) struct NewRecord<'a> {
+    pub(crate) event_name: EventName,
+    pub(crate) time_to_live: bool,
+    pub(crate) created_seconds: u64,
+    pub(crate) keys: &'a Item,
+    pub(crate) old_image: Option<&'a EncodedItem>,
+    pub(crate) new_image: Option<&'a EncodedItem>,
 }
 
 pub(crate) fn shard_prefix(table: TableId, shard: ShardNumber) -> Vec<u8> {
@@ -46,7 +57,7 @@ pub(crate) fn decode_sequence(key: &[u8]) -> Result<Sequence, ReadError> {
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
     key: Vec<u8>,
-    record: &StoredRecord,
+    record: &NewRecord<'_>,
 ) -> Result<(), ReadError> {
     overlay.put(key, encode_value(record)?);
     Ok(())
@@ -69,14 +80,23 @@ mod tests {
         }
         assert!(key(sequence(1, 9)) < key(sequence(1, 10)));
         assert!(key(sequence(1, 10)) < key(sequence(2, 0)));
-        let record = StoredRecord {
+        let (keys, old) = (Item::new().with("a", "b"), Item::new().with("c", "d"));
+        let record = NewRecord {
             event_name: EventName::Modify,
             time_to_live: false,
             created_seconds: 5,
-            keys: Item::new().with("a", "b"),
-            old_image: Some(Item::new()),
+            keys: &keys,
+            old_image: Some(&EncodedItem::from(&old)),
             new_image: None,
         };
-        assert_eq!(decode(&encode_value(&record).unwrap()), Ok(record));
+        let read = StoredRecord {
+            event_name: EventName::Modify,
+            time_to_live: false,
+            created_seconds: 5,
+            keys: keys.clone(),
+            old_image: Some(old.clone()),
+            new_image: None,
+        };
+        assert_eq!(decode(&encode_value(&record).unwrap()), Ok(read));
     }
 }

@@ -292,7 +292,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
                 other => other,
             })?;
             check_put(table, &item).map_err(|refusal| ApiError::validation(refusal.text))?;
-            Ok((key, WriteAction::Put(item)))
+            Ok((key, WriteAction::put(&item)))
         }
         Request::Delete(Ok(key)) => {
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))

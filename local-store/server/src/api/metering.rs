@@ -82,9 +82,12 @@ pub(crate) fn admit_write(
         return Ok(Admitted::default());
     }
     let new = match &write.action {
-        WriteAction::Put(item) => Some(item),
+        WriteAction::Put(encoded) => {
+            Some(encoded.decode().map_err(|error| ApiError::defect(&error.to_string()))?)
+        }
         WriteAction::Delete | WriteAction::Update(_) | WriteAction::Check => None,
     };
+    let new = new.as_ref();
     let known = Capacity::of_write(0, new.map_or(0, Item::size));
     let halves = known.halves() * times;
     let token = Some(write.key.token());

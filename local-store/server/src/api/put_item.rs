@@ -44,7 +44,7 @@ pub(super) async fn put_item(
     let write = Write {
         table: table.id,
         key,
-        action: WriteAction::Put(item),
+        action: WriteAction::put(&item),
         condition,
         return_old,
         return_new: false,

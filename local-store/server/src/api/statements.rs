@@ -102,7 +102,7 @@ impl StatementWrite {
         return_on_failure: bool,
     ) -> Result<Self, ApiError> {
         match statement {
-            Statement::Insert { table, item } => insert(store, &table, item, return_on_failure),
+            Statement::Insert { table, item } => insert(store, &table, &item, return_on_failure),
             Statement::Update { table, update, condition, returning } => {
                 let table = tables::find_for_items(store, &table)?;
                 check_leaves_key(&update, &table.key_schema)?;
@@ -164,20 +164,20 @@ impl StatementWrite {
 fn insert(
     store: &Store,
     table: &str,
-    item: Item,
+    item: &Item,
     return_on_failure: bool,
 ) -> Result<StatementWrite, ApiError> {
-    check_size(&item)?;
+    check_size(item)?;
     let table = tables::find_for_items(store, table)?;
-    let key = table.key_schema.key_of_item(&item)?;
-    check_put(&table, &item).map_err(|refusal| ApiError::validation(refusal.text))?;
+    let key = table.key_schema.key_of_item(item)?;
+    check_put(&table, item).map_err(|refusal| ApiError::validation(refusal.text))?;
     let absent = LegacyCondition {
         attribute: table.key_schema.partition.name.clone(),
         operator: LegacyOperator::Null,
         values: Vec::new(),
     };
     let condition = Some(Condition::of_legacy(vec![absent], false));
-    let write = write_of(&table, key, WriteAction::Put(item), condition, return_on_failure);
+    let write = write_of(&table, key, WriteAction::put(item), condition, return_on_failure);
     Ok(StatementWrite { table, write, is_insert: true, update: None, returning: None })
 }
 

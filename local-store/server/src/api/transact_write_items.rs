@@ -327,7 +327,7 @@ fn write(operation: Operation<'_>, table: &Table, key: PrimaryKey) -> Write {
         key,
         action: match operation.kind {
             Kind::Check => WriteAction::Check,
-            Kind::Put => WriteAction::Put(operation.subject),
+            Kind::Put => WriteAction::put(&operation.subject),
             Kind::Delete => WriteAction::Delete,
             Kind::Update => WriteAction::Update(operation.update),
         },

@@ -164,7 +164,7 @@ fn put(name: &str) -> Command {
     Command::Write(Box::new(Write {
         table: TableId(1),
         key: key(name),
-        action: WriteAction::Put(Item::new().with("p", name)),
+        action: WriteAction::put(&Item::new().with("p", name)),
         condition: None,
         return_old: false,
         return_new: false,

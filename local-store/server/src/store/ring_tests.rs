@@ -102,7 +102,7 @@ fn write(name: u64, action: WriteAction) -> Write {
 
 fn put(name: u64, n: u64) -> Write {
     let item = Item::new().with("p", format!("k{name}").as_str()).with("n", number(n));
-    write(name, WriteAction::Put(item.with("g", format!("g{}", name % 7).as_str())))
+    write(name, WriteAction::put(&item.with("g", format!("g{}", name % 7).as_str())))
 }
 
 /// Adds to a balance, or takes away what is there.

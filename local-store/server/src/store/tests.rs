@@ -70,7 +70,7 @@ fn put(name: &str, item: Item) -> Command {
     Command::Write(Box::new(Write {
         table: TableId(1),
         key: key(name),
-        action: WriteAction::Put(item),
+        action: WriteAction::put(&item),
         condition: None,
         return_old: false,
         return_new: false,

@@ -129,7 +129,7 @@ fn placeholders(expression: &Expression) -> Result<Placeholders, Failure> {
 
 fn translate(table: TableId, write: Write) -> Result<partition::Write, Failure> {
     let action = match write.change {
-        Change::Put(item) => WriteAction::Put(item),
+        Change::Put(item) => WriteAction::put(&item),
         Change::Delete => WriteAction::Delete,
         Change::Check => WriteAction::Check,
         Change::Update(update) => {
