@@ -4,9 +4,9 @@
 //! They differ in the writing of `userIdentity` and in Lambda's `eventSourceARN`.
 //! Source: AWS API reference, `Record`, `StreamRecord`, `Identity`; Lambda guide, `with-ddb`.
 
-mod direct;
+mod view;
 
-pub use direct::lambda_record_from_str;
+pub use view::{RecordView, lambda_record_from_str, split_lambda_event};
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -109,6 +109,13 @@ pub struct SequenceNumber(String);
 pub struct SequenceNumberError(String);
 
 impl SequenceNumber {
+    /// Whether a text is one.
+    #[must_use]
+    pub fn is_valid(text: &str) -> bool {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        digits && (1..=SEQUENCE_NUMBER_DIGITS).contains(&text.len())
+    }
+
     /// The digits as they were given.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -118,16 +125,24 @@ impl SequenceNumber {
     /// The digits, padded with zeros to 40.
     #[must_use]
     pub fn padded(&self) -> String {
-        format!("{:0>width$}", self.0, width = SEQUENCE_NUMBER_DIGITS)
+        padded(&self.0)
     }
+}
+
+/// Digits, with zeros before them.
+fn padded(digits: &str) -> String {
+    const ZEROS: &str = "0000000000000000000000000000000000000000";
+    let mut text = String::with_capacity(SEQUENCE_NUMBER_DIGITS);
+    text.push_str(ZEROS.get(digits.len()..).unwrap_or_default());
+    text.push_str(digits);
+    text
 }
 
 impl FromStr for SequenceNumber {
     type Err = SequenceNumberError;
 
     fn from_str(text: &str) -> Result<Self, SequenceNumberError> {
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        if digits && (1..=SEQUENCE_NUMBER_DIGITS).contains(&text.len()) {
+        if Self::is_valid(text) {
             Ok(Self(text.to_owned()))
         } else {
             Err(SequenceNumberError(text.chars().take(64).collect()))
@@ -167,13 +182,14 @@ pub struct UserIdentity {
 }
 
 impl UserIdentity {
+    /// Type and principal on the records of TTL deletes.
+    const TIME_TO_LIVE: (&str, &str) = ("Service", "dynamodb.amazonaws.com");
+
     /// The identity on the records of TTL deletes (AWS, "DynamoDB Streams and Time to Live").
     #[must_use]
     pub fn time_to_live() -> Self {
-        Self {
-            identity_type: "Service".to_owned(),
-            principal_id: "dynamodb.amazonaws.com".to_owned(),
-        }
+        let (identity_type, principal_id) = Self::TIME_TO_LIVE;
+        Self { identity_type: identity_type.to_owned(), principal_id: principal_id.to_owned() }
     }
 }
 

@@ -36,6 +36,8 @@ use rules::archive::{Archive, parse_columns};
 
 /// Records of one batch: the most that an event source mapping hands over.
 const BATCH: u64 = 10_000;
+/// Bytes of a batch's text, at most, so that making it takes no more memory than it has.
+const TEXT_BYTES: usize = 1_100 * 10_000;
 /// Columns that `--declared` gives types: every attribute that is no key.
 const COLUMNS: &str = "customer:string,status:string,quantity:bigint,price:decimal(38,10),paid:boolean,note:string,tags:json,address:json,address.city:string,expires_at:bigint";
 
@@ -95,7 +97,8 @@ fn mixed(number: u64) -> u64 {
 /// A batch of TTL deletes, as one line of JSON. Each item has about 450 bytes of JSON and twelve
 /// attributes. 100,000 records are of one minute.
 fn batch(first: u64) -> String {
-    let mut text = String::from(r#"{"Records":["#);
+    let mut text = String::with_capacity(TEXT_BYTES);
+    text.push_str(r#"{"Records":["#);
     for number in first..first + BATCH {
         let random = mixed(number);
         let comma = if number == first { "" } else { "," };

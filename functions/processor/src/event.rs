@@ -6,7 +6,9 @@
 
 use std::sync::OnceLock;
 
-use model::stream_record::{LambdaRecord, RecordError, lambda_record_from_str};
+use model::stream_record::{
+    LambdaRecord, RecordError, RecordView, lambda_record_from_str, split_lambda_event,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -40,6 +42,9 @@ struct Envelope<'p> {
 /// # Errors
 /// Fatal when it is not an object, or when its `Records` is not an array.
 pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
+    if let Some(records) = split_lambda_event(payload) {
+        return Ok(Event::Batch(records.into_iter().map(Delivered::of).collect()));
+    }
     if !payload.trim_start().starts_with('{') {
         return Err(Failure::Fatal("the event is not a JSON object".to_owned()));
     }
@@ -48,13 +53,15 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
     })?;
     Ok(match envelope.records {
         None => Event::Other,
-        Some(records) => Event::Batch(records.into_iter().map(Delivered::of).collect()),
+        Some(records) => {
+            Event::Batch(records.into_iter().map(|raw| Delivered::of(raw.get())).collect())
+        }
     })
 }
 
 impl<'p> Delivered<'p> {
-    fn of(raw: &'p RawValue) -> Self {
-        Self { raw: raw.get(), kept: OnceLock::new() }
+    fn of(raw: &'p str) -> Self {
+        Self { raw, kept: OnceLock::new() }
     }
 
     /// What it says, or why it cannot be read; decoded once and kept as long as the batch is.
@@ -62,14 +69,17 @@ impl<'p> Delivered<'p> {
         self.kept.get_or_init(|| lambda_record_from_str(self.raw))
     }
 
-    /// The same for one look. What nobody asked to keep takes memory for this look only: a batch of
-    /// 10,000 decoded records takes several times its text.
-    pub fn look<T>(&self, look: impl FnOnce(&Result<LambdaRecord, RecordError>) -> T) -> T {
-        match self.kept.get() {
-            Some(kept) => look(kept),
-            None => look(&lambda_record_from_str(self.raw)),
+    /// The same for one look. What nobody asked to keep takes memory for this look only, and borrows
+    /// from the text: a batch of 10,000 decoded records takes several times its text.
+    pub fn look<T>(&self, look: impl FnOnce(Result<RecordView<'_>, &RecordError>) -> T) -> T {
+        if self.kept.get().is_none()
+            && let Some(view) = RecordView::read(self.raw)
+        {
+            return look(Ok(view));
         }
+        look(self.record().as_ref().map(RecordView::of))
     }
+
     /// The sequence number, as it came.
     #[must_use]
     pub fn sequence_number(&self) -> Option<&str> {

@@ -128,9 +128,9 @@ impl Metrics {
 /// when it is from a clock that is ahead of this one.
 #[must_use]
 pub fn lag(batch: &[Delivered<'_>], now: SystemTime) -> Option<Duration> {
-    let seconds = batch.iter().find_map(|delivered| {
-        delivered.look(|record| record.as_ref().ok()?.record.approximate_creation_seconds)
-    });
+    let seconds = batch
+        .iter()
+        .find_map(|delivered| delivered.look(|record| record.ok()?.approximate_creation_seconds));
     let written = Duration::from_secs(seconds?);
     Some(now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(written))
 }

@@ -124,37 +124,40 @@ pub struct Folded {
 #[must_use]
 pub fn fold(effects: impl IntoIterator<Item = (usize, Effect)>) -> Folded {
     let mut folded = Folded::default();
-    for (position, effect) in effects {
-        match effect {
-            Effect::Cells { counter, cells } => {
-                insert(&mut folded.cells, counter, cells, position);
-            }
-            Effect::Rows { bucket, rows } => insert(&mut folded.rows, bucket, rows, position),
-            Effect::Changes { item, changes } => {
-                insert(&mut folded.changes, item, changes, position);
-            }
-            Effect::Origin { origin, state } => {
-                insert(&mut folded.origins, origin, state, position);
-            }
-            Effect::Continue { origin, revision } => {
-                insert(&mut folded.jobs, origin, revision, position);
-            }
-            Effect::Look { copy } => insert(&mut folded.looks, copy, Revision(0), position),
-            Effect::Registers { target, registers } => {
-                insert(&mut folded.registers, target, registers, position);
-            }
-            Effect::Rewrite { target, seen } => {
-                insert(&mut folded.rewrites, target, seen, position);
-            }
-            Effect::Assemble { document, keys } => {
-                insert(&mut folded.assemblies, document, keys, position);
-            }
-        }
-    }
+    effects.into_iter().for_each(|(position, effect)| folded.add(position, effect));
     folded
 }
 
 impl Folded {
+    /// Joins one more effect, of the record at `position` in the batch.
+    pub fn add(&mut self, position: usize, effect: Effect) {
+        match effect {
+            Effect::Cells { counter, cells } => {
+                insert(&mut self.cells, counter, cells, position);
+            }
+            Effect::Rows { bucket, rows } => insert(&mut self.rows, bucket, rows, position),
+            Effect::Changes { item, changes } => {
+                insert(&mut self.changes, item, changes, position);
+            }
+            Effect::Origin { origin, state } => {
+                insert(&mut self.origins, origin, state, position);
+            }
+            Effect::Continue { origin, revision } => {
+                insert(&mut self.jobs, origin, revision, position);
+            }
+            Effect::Look { copy } => insert(&mut self.looks, copy, Revision(0), position),
+            Effect::Registers { target, registers } => {
+                insert(&mut self.registers, target, registers, position);
+            }
+            Effect::Rewrite { target, seen } => {
+                insert(&mut self.rewrites, target, seen, position);
+            }
+            Effect::Assemble { document, keys } => {
+                insert(&mut self.assemblies, document, keys, position);
+            }
+        }
+    }
+
     /// Every target as text with the records behind it, for an executor that knows none of them.
     pub fn into_targets(self) -> impl Iterator<Item = (String, Vec<usize>)> {
         let cells = self.cells.into_iter().map(|(counter, joined)| (counter, joined.records));

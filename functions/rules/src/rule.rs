@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Item;
 use model::arn::StreamArn;
-use model::stream_record::LambdaRecord;
+use model::stream_record::{LambdaRecord, RecordView};
 use thiserror::Error;
 
 use crate::counters::{DamagedTotal, Total};
@@ -52,14 +52,22 @@ pub trait Rule {
     /// # Errors
     /// A record that no retry can help.
     fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal>;
+
+    /// The same about a record that borrows from its text.
+    ///
+    /// # Errors
+    /// A record that no retry can help.
+    fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
+        self.decide(&record.into_record(), found)
+    }
 }
 
-/// The stream that a record is from.
+/// The stream that an ARN names.
 ///
 /// # Errors
-/// When the record names no stream.
-pub(crate) fn stream_of(record: &LambdaRecord) -> Result<StreamArn, Refusal> {
-    record.event_source_arn.parse().map_err(|error| Refusal(format!("`eventSourceARN`: {error}")))
+/// When it names none.
+pub(crate) fn stream_of(event_source_arn: &str) -> Result<StreamArn, Refusal> {
+    event_source_arn.parse().map_err(|error| Refusal(format!("`eventSourceARN`: {error}")))
 }
 
 #[cfg(test)]
@@ -149,10 +157,11 @@ pub(crate) mod testing {
                         " at {}, expired {:?} from {:?}",
                         row.deleted_at_ms, row.expires_at_ms, row.ttl_raw
                     );
-                    for (column, value) in row.schema.columns().zip(&row.values) {
+                    for (place, column) in row.schema.columns().enumerate() {
+                        let value = row.value(place);
                         let _ = write!(text, "\n{} {}: {value:?}", column.name, column.column_type);
                     }
-                    let _ = write!(text, "\nitem {}\ncoercions {:?}", row.item, row.coercions);
+                    let _ = write!(text, "\nitem {}\ncoercions {:?}", row.item(), row.coercions);
                 }
             }
         }

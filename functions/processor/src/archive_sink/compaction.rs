@@ -20,7 +20,7 @@ use rules::archive::{Bucket, Hour, PART_NUMBER_MAX};
 use serde::Serialize;
 use tracing::warn;
 
-use super::part_content::{EVENT_ID, PartContent, Replaced};
+use super::part_content::{EVENT_ID, EventDigest, PartContent, Replaced, digest};
 use super::rewrite::{Lineage, ObjectReader, ObjectWriter, event_ids, keep};
 use super::united_columns::{UnitedColumns, with_columns};
 use super::{PARQUET, not_of_the_archive};
@@ -95,7 +95,7 @@ struct Part {
 #[derive(Default)]
 struct Compacted {
     number_last: u32,
-    event_ids: HashSet<String>,
+    event_ids: HashSet<EventDigest>,
     replaced: Replaced,
 }
 
@@ -260,7 +260,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             let content = PartContent::read(object)
                 .map_err(|error| not_of_the_archive(&entry.name, &error))?;
             compacted.number_last = compacted.number_last.max(number);
-            compacted.event_ids.extend(content.event_ids.iter().cloned());
+            compacted.event_ids.extend(content.event_ids.iter().copied());
             for (minute, highest) in content.replaced.iter() {
                 let known = compacted.replaced.entry(minute.clone()).or_default();
                 *known = (*known).max(*highest);
@@ -308,7 +308,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
             for batch in reader.batches() {
                 let batch = batch.map_err(failed)?;
                 let ids = event_ids(&batch).map_err(failed)?;
-                let fresh = |row| known.event_ids.insert(ids.value(row).to_owned());
+                let fresh = |row| known.event_ids.insert(digest(ids.value(row)));
                 let kept = keep(&batch, fresh).map_err(failed)?;
                 let kept = with_columns(&kept, &schema).map_err(failed)?;
                 writer.add(&kept).map_err(failed)?;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::part_content::PartContent;
 
-/// Event ids that are kept at most, over all parts: some 20 MB. They are a few minutes of archiving
+/// Event ids that are kept at most, over all parts: some 3 MB. They are a few minutes of archiving
 /// at full speed; older parts are seldom asked for and can be read again.
 const EVENT_IDS_MAX: usize = 200_000;
 
@@ -54,8 +54,10 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_tags_are_compared() {
         let mut known = KnownParts::default();
-        let ids =
-            |count: usize| PartContent::of_event_ids((0..count).map(|id| id.to_string()).collect());
+        let ids = |count: usize| {
+            let ids: Vec<String> = (0..count).map(|id| id.to_string()).collect();
+            PartContent::of_event_ids(ids.iter().map(String::as_str))
+        };
         known.insert("a".to_owned(), "1".to_owned(), ids(3));
         assert_eq!(known.get("a", "1").unwrap().event_ids.len(), 3);
         assert!(known.get("a", "2").is_none());

@@ -21,14 +21,15 @@ mod part_rows;
 mod rewrite;
 mod united_columns;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 
 use futures::{StreamExt, stream};
 use rules::archive::{Bucket, PART_NUMBER_MAX, Rows};
 use rules::{Folded, Found, Needs};
 
 use self::known_parts::KnownParts;
-use self::part_content::PartContent;
+use self::part_content::{EventDigest, PartContent, digest};
 use self::part_format::write_part;
 use self::part_rows::rows_of_parts;
 use crate::back_off::{Deadline, RetryPolicy};
@@ -96,12 +97,13 @@ impl<O: ObjectStore> ArchiveSink<O> {
             })?;
             match self.store.put_if_absent(&name, part, PARQUET).await? {
                 PutOutcome::Created { entity_tag } => {
-                    let event_ids: Arc<[String]> =
-                        rows.rows.iter().map(|row| row.event_id.clone()).collect();
-                    *written += event_ids.len();
-                    stands.push(Arc::clone(&event_ids));
+                    let content = PartContent::of_event_ids(
+                        rows.rows.iter().map(|row| row.event_id.as_str()),
+                    );
+                    *written += rows.rows.len();
+                    stands.push(content.clone());
                     if let Some(entity_tag) = entity_tag {
-                        self.remember(name, entity_tag, PartContent::of_event_ids(event_ids));
+                        self.remember(name, entity_tag, content);
                     }
                     number += 1;
                 }
@@ -109,10 +111,10 @@ impl<O: ObjectStore> ArchiveSink<O> {
                 PutOutcome::Exists | PutOutcome::Contended => break,
             }
         }
-        if stands.iter().map(|ids| ids.len()).sum::<usize>() == missing.len() {
+        if stands.iter().map(|content| content.event_ids.len()).sum::<usize>() == missing.len() {
             *missing = Rows::default();
         } else {
-            stands.iter().flat_map(|ids| ids.iter()).for_each(|id| missing.remove(id));
+            without(missing, &stands);
         }
         Ok(())
     }
@@ -149,10 +151,9 @@ impl<O: ObjectStore> ArchiveSink<O> {
         let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
         let mut contents = Vec::new();
         while let Some(content) = reads.next().await {
-            let content = content?;
-            content.event_ids.iter().for_each(|id| missing.remove(id));
-            contents.push(content);
+            contents.push(content?);
         }
+        without(missing, &contents);
         Ok(contents)
     }
 
@@ -176,6 +177,19 @@ impl<O: ObjectStore> ArchiveSink<O> {
     fn remember(&self, name: String, entity_tag: String, content: PartContent) {
         let mut parts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         parts.insert(name, entity_tag, content);
+    }
+}
+
+/// Removes the rows whose events stand in `contents`.
+fn without(rows: &mut Rows, contents: &[PartContent]) {
+    if contents.iter().all(|content| content.event_ids.is_empty()) {
+        return;
+    }
+    let digests: HashSet<EventDigest> = rows.event_ids().map(digest).collect();
+    let known = contents.iter().flat_map(|content| content.event_ids.iter());
+    let known: HashSet<EventDigest> = known.copied().filter(|id| digests.contains(id)).collect();
+    if !known.is_empty() {
+        rows.retain(|row| !known.contains(&digest(&row.event_id)));
     }
 }
 

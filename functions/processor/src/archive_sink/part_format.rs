@@ -3,12 +3,15 @@
 //! The same rows give the same bytes. Where parts are kept is not known here. The columns are drawn
 //! in `rules::archive`; any Parquet reader can read them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::builder::{
     BinaryBuilder, BooleanBuilder, Decimal128Builder, Int32Builder, Int64Builder, ListBuilder,
     StringBuilder, TimestampMillisecondBuilder,
 };
+use arrow_array::cast::AsArray;
+use arrow_array::types::Decimal128Type;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema as ArrowSchema, TimeUnit};
 use bytes::Bytes;
@@ -17,7 +20,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 use rules::archive::{ColumnType, ColumnValue, Row, SCHEMA_VERSION, Schema};
 
@@ -29,6 +32,10 @@ const UTC: &str = "UTC";
 const ZSTD_LEVEL: i32 = 1;
 /// Rows whose columns are in memory beside the rows themselves: a part is written some at a time.
 const ROWS_AT_ONCE: usize = 1_024;
+/// Bytes after which a page is compressed: what stays in a core's cache until then.
+const PAGE_BYTES: usize = 256 << 10;
+/// Rows after which a page's size is looked at.
+const WRITE_BATCH_ROWS: usize = 256;
 
 /// Writes a part. A column that a row does not have is NULL there.
 ///
@@ -42,8 +49,11 @@ pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
         let writer = match &mut writer {
             Some(writer) => writer,
             none => {
-                let typed =
-                    schema.columns().map(|column| (column.name.as_str(), column.column_type));
+                let typed = schema.columns().enumerate().map(|(position, column)| TypedColumn {
+                    name: &column.name,
+                    column_type: column.column_type,
+                    repeats: repeats(&batch, position),
+                });
                 let properties = writer_properties(typed, metadata(schema, &part.rows))?;
                 none.insert(ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties))?)
             }
@@ -62,7 +72,7 @@ fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetEr
     for (position, column) in schema.columns().enumerate() {
         let values = rows.iter().zip(&places.of_row).map(|(row, known)| {
             let place = places.known.get(*known)?.get(position).copied().flatten()?;
-            row.values.get(place)
+            Some(row.value(place))
         });
         let array = typed_array(column.column_type, values)?;
         fields.push(Field::new(&column.name, array.data_type().clone(), true));
@@ -99,21 +109,19 @@ fn places_by_schema(schema: &Schema, rows: &[&Row]) -> Places {
 
 fn typed_array<'v>(
     column_type: ColumnType,
-    values: impl Iterator<Item = Option<&'v ColumnValue>>,
+    values: impl Iterator<Item = Option<ColumnValue<'v>>> + Clone,
 ) -> Result<ArrayRef, ArrowError> {
     Ok(match column_type {
         ColumnType::String | ColumnType::Json => {
-            let mut builder = StringBuilder::new();
-            values.for_each(|value| match value {
-                Some(ColumnValue::Text(text)) => builder.append_value(text),
-                _ => builder.append_null(),
-            });
-            Arc::new(builder.finish())
+            Arc::new(texts_of(values.map(|value| match value {
+                Some(ColumnValue::Text(text)) => Some(text),
+                _ => None,
+            })))
         }
         ColumnType::Bigint => {
             let mut builder = Int64Builder::new();
             values.for_each(|value| match value {
-                Some(ColumnValue::Integer(integer)) => builder.append_value(*integer),
+                Some(ColumnValue::Integer(integer)) => builder.append_value(integer),
                 _ => builder.append_null(),
             });
             Arc::new(builder.finish())
@@ -124,7 +132,7 @@ fn typed_array<'v>(
             let mut builder =
                 Decimal128Builder::new().with_precision_and_scale(precision, scale)?;
             values.for_each(|value| match value {
-                Some(ColumnValue::Decimal(unscaled)) => builder.append_value(*unscaled),
+                Some(ColumnValue::Decimal(unscaled)) => builder.append_value(unscaled),
                 _ => builder.append_null(),
             });
             Arc::new(builder.finish())
@@ -132,7 +140,7 @@ fn typed_array<'v>(
         ColumnType::Boolean => {
             let mut builder = BooleanBuilder::new();
             values.for_each(|value| match value {
-                Some(ColumnValue::Boolean(flag)) => builder.append_value(*flag),
+                Some(ColumnValue::Boolean(flag)) => builder.append_value(flag),
                 _ => builder.append_null(),
             });
             Arc::new(builder.finish())
@@ -148,10 +156,20 @@ fn typed_array<'v>(
     })
 }
 
+/// Texts in one piece of memory that is as large as it has to be.
+fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>> + Clone) -> StringArray {
+    let (count, bytes) = texts
+        .clone()
+        .fold((0, 0), |(count, bytes), text| (count + 1, bytes + text.map_or(0, str::len)));
+    let mut builder = StringBuilder::with_capacity(count, bytes);
+    texts.for_each(|text| builder.append_option(text));
+    builder.finish()
+}
+
 /// The columns of `rules::archive::SYSTEM_COLUMNS`, in that order, and whether they may be NULL.
 fn system_arrays(rows: &[&Row]) -> [(&'static str, ArrayRef, bool); 12] {
     let text = |of: fn(&Row) -> &str| -> ArrayRef {
-        Arc::new(rows.iter().map(|row| Some(of(row))).collect::<StringArray>())
+        Arc::new(texts_of(rows.iter().map(|row| Some(of(row)))))
     };
     let timestamp = |of: fn(&Row) -> Option<i64>| -> ArrayRef {
         let utc = DataType::Timestamp(TimeUnit::Millisecond, Some(UTC.into()));
@@ -170,7 +188,7 @@ fn system_arrays(rows: &[&Row]) -> [(&'static str, ArrayRef, bool); 12] {
         coercions.append(true);
     }
     [
-        ("_item", text(|row| &row.item), false),
+        ("_item", text(Row::item), false),
         (EVENT_ID, text(|row| &row.event_id), false),
         ("_sequence_number", text(|row| &row.sequence_number), false),
         ("_event_name", text(|row| row.event_name), false),
@@ -185,18 +203,49 @@ fn system_arrays(rows: &[&Row]) -> [(&'static str, ArrayRef, bool); 12] {
     ]
 }
 
+/// A typed column that is written.
+pub(super) struct TypedColumn<'c> {
+    /// Its name.
+    pub(super) name: &'c str,
+    /// Its type.
+    pub(super) column_type: ColumnType,
+    /// Whether its values come again and again, so that a dictionary of them pays.
+    pub(super) repeats: bool,
+}
+
+/// Whether at most half of a column's values are different ones.
+fn repeats(batch: &RecordBatch, position: usize) -> bool {
+    let column = batch.column(position);
+    let different = match column.data_type() {
+        DataType::Utf8 => column.as_string::<i32>().iter().flatten().collect::<HashSet<_>>().len(),
+        DataType::Decimal128(..) => {
+            column.as_primitive::<Decimal128Type>().iter().flatten().collect::<HashSet<_>>().len()
+        }
+        _ => return true,
+    };
+    different <= (column.len() - column.null_count()) / 2
+}
+
 /// Texts that differ from row to row get no dictionary, and integers that grow get differences;
-/// repeated texts keep their dictionary. `_item` has no statistics: nobody filters by it.
+/// repeated values keep their dictionary. `_item` has no statistics, nor has plain JSON: nobody
+/// filters by them. What is a few bytes for all rows together is not compressed: each compressor
+/// takes half a megabyte.
 pub(super) fn writer_properties<'c>(
-    columns: impl Iterator<Item = (&'c str, ColumnType)>,
+    columns: impl Iterator<Item = TypedColumn<'c>>,
     metadata: Vec<KeyValue>,
 ) -> Result<WriterProperties, ParquetError> {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?);
     let mut properties = WriterProperties::builder()
         .set_compression(zstd)
+        .set_write_batch_size(WRITE_BATCH_ROWS)
+        .set_data_page_size_limit(PAGE_BYTES)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_column_statistics_enabled(ColumnPath::from("_item"), EnabledStatistics::None)
         .set_key_value_metadata(Some(metadata));
+    for name in ["_event_name", "_deleted_by", "_table", "_stream_arn", "_schema_version"] {
+        let path = ColumnPath::from(name);
+        properties = properties.set_column_compression(path, Compression::UNCOMPRESSED);
+    }
     let system = [
         ("_item", Encoding::DELTA_LENGTH_BYTE_ARRAY),
         (EVENT_ID, Encoding::DELTA_LENGTH_BYTE_ARRAY),
@@ -205,22 +254,47 @@ pub(super) fn writer_properties<'c>(
         ("_expires_at", Encoding::DELTA_BINARY_PACKED),
         ("_ttl_raw", Encoding::DELTA_BINARY_PACKED),
     ];
-    let typed = columns.filter_map(|(name, column_type)| {
-        let encoding = match column_type {
-            ColumnType::Bigint => Encoding::DELTA_BINARY_PACKED,
-            ColumnType::Json => Encoding::DELTA_LENGTH_BYTE_ARRAY,
-            _ => return None,
-        };
-        Some((name, encoding))
-    });
-    for (name, encoding) in system.into_iter().chain(typed) {
+    for (name, encoding) in system {
+        properties = encoded(properties, ColumnPath::from(name), encoding);
+    }
+    for column in columns {
         // Not `ColumnPath::from`, which would split a name at its dots.
-        let path = ColumnPath::new(vec![name.to_owned()]);
-        properties = properties
-            .set_column_dictionary_enabled(path.clone(), false)
-            .set_column_encoding(path, encoding);
+        let path = ColumnPath::new(vec![column.name.to_owned()]);
+        properties = match column.column_type {
+            ColumnType::Bigint => encoded(properties, path, Encoding::DELTA_BINARY_PACKED),
+            ColumnType::Json => {
+                let none = EnabledStatistics::None;
+                let properties = properties.set_column_statistics_enabled(path.clone(), none);
+                if column.repeats {
+                    properties
+                } else {
+                    encoded(properties, path, Encoding::DELTA_LENGTH_BYTE_ARRAY)
+                }
+            }
+            ColumnType::String if !column.repeats => {
+                encoded(properties, path, Encoding::DELTA_LENGTH_BYTE_ARRAY)
+            }
+            ColumnType::Decimal { .. } if !column.repeats => {
+                encoded(properties, path, Encoding::PLAIN)
+            }
+            ColumnType::Boolean => {
+                properties.set_column_compression(path, Compression::UNCOMPRESSED)
+            }
+            _ => properties,
+        };
     }
     Ok(properties.build())
+}
+
+/// A column without a dictionary.
+fn encoded(
+    properties: WriterPropertiesBuilder,
+    path: ColumnPath,
+    encoding: Encoding,
+) -> WriterPropertiesBuilder {
+    properties
+        .set_column_dictionary_enabled(path.clone(), false)
+        .set_column_encoding(path, encoding)
 }
 
 /// What the file says of itself beside its columns.
@@ -254,8 +328,7 @@ fn metadata(schema: &Schema, rows: &[&Row]) -> Vec<KeyValue> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::cast::AsArray;
-    use arrow_array::types::{Decimal128Type, Int64Type, TimestampMillisecondType};
+    use arrow_array::types::{Int64Type, TimestampMillisecondType};
     use model::json::item_from_str;
     use model::stream_record::LambdaRecord;
     use model::{EventName, StreamRecord, StreamViewType, UserIdentity};
@@ -375,8 +448,8 @@ mod tests {
         let part = write(&rows);
         assert_eq!(part, write(&rows));
         assert_eq!(
-            *PartContent::read(part.clone()).unwrap().event_ids,
-            [format!("{:032x}", 0), format!("{:032x}", 1)]
+            PartContent::read(part.clone()).unwrap(),
+            PartContent::of_event_ids(rows.iter().map(|row| row.event_id.as_str()))
         );
         let builder = ParquetRecordBatchReaderBuilder::try_new(part).unwrap();
         let names: Vec<&str> =

@@ -16,7 +16,7 @@ use parquet::file::metadata::KeyValue;
 use rules::archive::ColumnType;
 
 use super::part_content::{ERASED, EVENT_ID, REPLACED, Replaced, read_json, text_of};
-use super::part_format::writer_properties;
+use super::part_format::{TypedColumn, writer_properties};
 use super::united_columns::ToldColumn;
 
 /// The typed columns, as JSON, in an object's metadata.
@@ -170,7 +170,9 @@ impl ObjectWriter {
         let told: BTreeMap<String, ToldColumn> =
             read_json(&lineage.metadata, COLUMNS)?.unwrap_or_default();
         let columns = told.iter().filter_map(|(name, column)| {
-            Some((name.as_str(), ColumnType::from_text(&column.column_type)?))
+            let column_type = ColumnType::from_text(&column.column_type)?;
+            // A dictionary that grows too large is given up while it is written.
+            Some(TypedColumn { name, column_type, repeats: column_type != ColumnType::Json })
         });
         let properties = writer_properties(columns, lineage.clone().into_metadata()?)?;
         let writer = ArrowWriter::try_new(Vec::new(), Arc::clone(schema), Some(properties))?;

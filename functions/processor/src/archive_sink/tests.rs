@@ -96,7 +96,7 @@ fn check_exactly_once(store: &InMemoryObjectStore, count: usize) {
         assert_eq!(places.len(), 1, "{number} stands in {places:?}");
         let (name, item) = &places[0];
         assert!(bucket.part_number("archive/", name).is_some(), "{number} stands in {name}");
-        assert_eq!(*item, row.item);
+        assert_eq!(*item, row.item());
     }
 }
 

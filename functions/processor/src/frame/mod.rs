@@ -10,7 +10,7 @@ mod executor;
 pub use executor::{Executor, TargetOutcome};
 
 use futures::{StreamExt, stream};
-use rules::{Needs, Rule, fold};
+use rules::{Effect, Folded, Found, Needs, Refusal, Rule};
 use tracing::{error, warn};
 
 use crate::back_off::Deadline;
@@ -89,20 +89,16 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         };
 
         let mut refused: Vec<(usize, String)> = Vec::new();
-        let mut effects = Vec::new();
+        let mut folded = Folded::default();
         for (position, delivered) in batch.iter().enumerate() {
-            let decided = delivered.look(|record| match record {
-                Ok(record) => self.rule.decide(record, &found).map_err(|refusal| refusal.0),
-                Err(error) => Err(error.to_string()),
-            });
-            match decided {
-                Ok(decided) if decided.is_empty() => outcome.summary.ignored += 1,
-                Ok(decided) => effects.extend(decided.into_iter().map(|effect| (position, effect))),
+            match self.decide(delivered, &found) {
+                Ok(effects) if effects.is_empty() => outcome.summary.ignored += 1,
+                Ok(effects) => effects.into_iter().for_each(|effect| folded.add(position, effect)),
                 Err(reason) => refused.push((position, reason)),
             }
         }
 
-        for target in self.executor.apply(fold(effects), &found, deadline).await {
+        for target in self.executor.apply(folded, &found, deadline).await {
             match target.result {
                 Ok(applied) => {
                     outcome.summary.applied += applied;
@@ -116,6 +112,20 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         }
         self.put_aside(batch, refused, deadline, &mut outcome).await?;
         outcome.report(batch)
+    }
+
+    /// Effects, or why no retry can help. A record that was kept for the load is there already.
+    fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> Result<Vec<Effect>, String> {
+        let decided = if self.rule.looks_ahead() {
+            let record = delivered.record().as_ref().map_err(ToString::to_string)?;
+            self.rule.decide(record, found)
+        } else {
+            delivered.look(|record| {
+                let record = record.map_err(|error| Refusal(error.to_string()))?;
+                self.rule.decide_view(record, found)
+            })
+        };
+        decided.map_err(|refusal| refusal.0)
     }
 
     async fn put_aside(

@@ -1,16 +1,13 @@
-//! Typed columns: how they are declared, and how an attribute becomes a column's value.
+//! Typed columns: how they are declared, and which a row has.
 //!
-//! Exact or NULL: a value that a column cannot hold exactly is left out of the column and named;
-//! the column `_item` has it in any case. A number never becomes a binary fraction.
+//! How an attribute becomes a column's value is not known here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use model::{AttributeType, AttributeValue, Item};
+use model::AttributeType;
+use model::json::ItemView;
 use thiserror::Error;
-
-use super::plain_json::write_plain_json;
-use super::row::ColumnValue;
 
 /// The columns that every archive object has behind the typed ones, with their types, in order.
 pub const SYSTEM_COLUMNS: [(&str, &str); 12] = [
@@ -224,30 +221,6 @@ impl ColumnType {
             _ => Self::String,
         }
     }
-
-    /// The value in this type; `None` if it does not fit.
-    fn value_of(self, value: &AttributeValue) -> Option<ColumnValue> {
-        match (self, value) {
-            (Self::Json, value) => {
-                let mut text = String::new();
-                write_plain_json(&mut text, value);
-                Some(ColumnValue::Text(text))
-            }
-            (_, AttributeValue::Null) => Some(ColumnValue::Null),
-            (Self::String, AttributeValue::S(text)) => Some(ColumnValue::Text(text.clone())),
-            (Self::String, AttributeValue::N(number)) => {
-                Some(ColumnValue::Text(number.to_string()))
-            }
-            (Self::Bigint, AttributeValue::N(number)) => number.to_i64().map(ColumnValue::Integer),
-            (Self::Decimal { precision, scale }, AttributeValue::N(number)) => number
-                .to_scaled_i128(scale.into())
-                .filter(|unscaled| unscaled.unsigned_abs() < 10_u128.pow(precision.into()))
-                .map(ColumnValue::Decimal),
-            (Self::Boolean, AttributeValue::Bool(flag)) => Some(ColumnValue::Boolean(*flag)),
-            (Self::Binary, AttributeValue::B(bytes)) => Some(ColumnValue::Binary(bytes.clone())),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Display for ColumnType {
@@ -298,9 +271,9 @@ impl Path {
         name
     }
 
-    fn find<'i>(&self, item: &'i Item) -> Option<&'i AttributeValue> {
-        let (first, rest) = self.0.split_first()?;
-        rest.iter().try_fold(item.get(first)?, |value, name| value.as_map()?.get(name))
+    /// The names, outermost first.
+    pub(super) fn names(&self) -> &[String] {
+        &self.0
     }
 }
 
@@ -310,25 +283,11 @@ impl fmt::Display for Path {
     }
 }
 
-impl Column {
-    /// The column's value in an item; what does not fit is NULL and is named in `coercions`.
-    pub(super) fn value_in(&self, item: &Item, coercions: &mut Vec<String>) -> ColumnValue {
-        let Some(value) = self.path.find(item) else {
-            return ColumnValue::Null;
-        };
-        self.column_type.value_of(value).unwrap_or_else(|| {
-            let found = value.attribute_type().descriptor();
-            coercions.push(format!("{}: {found} does not fit {}", self.name, self.column_type));
-            ColumnValue::Null
-        })
-    }
-}
-
 impl Schema {
     /// The columns of a table whose items have these keys. A key attribute that is declared takes
     /// its type from the declaration; one whose folded name is taken gets `_key` behind it.
     #[must_use]
-    pub fn of(keys: &Item, declared: &[Column]) -> Self {
+    pub fn of(keys: &ItemView<'_>, declared: &[Column]) -> Self {
         let mut taken: BTreeSet<String> = declared.iter().map(|c| c.name.clone()).collect();
         let mut columns = Vec::with_capacity(keys.len() + declared.len());
         for (attribute, value) in keys.iter() {
@@ -403,7 +362,7 @@ impl Schema {
 
 #[cfg(test)]
 mod tests {
-    use model::json::{attribute_value_from_str, item_from_str};
+    use model::json::item_from_str;
 
     use super::*;
 
@@ -458,46 +417,6 @@ mod tests {
     }
 
     #[test]
-    fn values_are_exact_or_named() {
-        let (max, over) = ("9".repeat(38), format!("1{}", "0".repeat(38)));
-        for (type_text, json, expected) in [
-            ("string", r#"{"S":"é"}"#, "Text(\"é\")"),
-            ("string", r#"{"N":"1.50"}"#, "Text(\"1.5\")"),
-            ("string", r#"{"BOOL":true}"#, "BOOL does not fit string"),
-            ("bigint", r#"{"N":"-9223372036854775808"}"#, "Integer(-9223372036854775808)"),
-            ("bigint", r#"{"N":"9223372036854775808"}"#, "N does not fit bigint"),
-            ("bigint", r#"{"N":"1.5"}"#, "N does not fit bigint"),
-            ("bigint", r#"{"N":"1E3"}"#, "Integer(1000)"),
-            ("bigint", r#"{"NULL":true}"#, "Null"),
-            ("decimal(4,1)", r#"{"N":"7.5"}"#, "Decimal(75)"),
-            ("decimal(4,1)", r#"{"N":"999.9"}"#, "Decimal(9999)"),
-            ("decimal(4,1)", r#"{"N":"1000"}"#, "N does not fit decimal(4,1)"),
-            ("decimal(4,1)", r#"{"N":"7.25"}"#, "N does not fit decimal(4,1)"),
-            ("decimal(38,0)", &format!(r#"{{"N":"-{max}"}}"#), &format!("Decimal(-{max})")),
-            ("decimal(38,0)", &format!(r#"{{"N":"{over}"}}"#), "N does not fit decimal(38,0)"),
-            ("decimal(38,38)", &format!(r#"{{"N":"0.{max}"}}"#), &format!("Decimal({max})")),
-            ("decimal(38,10)", r#"{"N":"0"}"#, "Decimal(0)"),
-            ("decimal(38,10)", r#"{"N":"1E125"}"#, "N does not fit decimal(38,10)"),
-            ("boolean", r#"{"BOOL":false}"#, "Boolean(false)"),
-            ("boolean", r#"{"S":"true"}"#, "S does not fit boolean"),
-            ("binary", r#"{"B":"AAH/"}"#, "Binary([0, 1, 255])"),
-            ("json", r#"{"NS":["2","1"]}"#, "Text(\"[1,2]\")"),
-        ] {
-            let column = parse_columns(&format!("a.b:{type_text}")).unwrap().remove(0);
-            let mut item = item_from_str(&format!(r#"{{"a":{{"M":{{"b":{json}}}}}}}"#)).unwrap();
-            let mut coercions = Vec::new();
-            let value = column.value_in(&item, &mut coercions);
-            let found = match coercions.as_slice() {
-                [] => format!("{value:?}"),
-                _ => coercions.join("").replace("a_b: ", ""),
-            };
-            assert_eq!(found, expected, "{type_text} {json}");
-            item.insert("a".to_owned(), attribute_value_from_str(r#"{"S":"no map"}"#).unwrap());
-            assert_eq!(column.value_in(&item, &mut Vec::new()), ColumnValue::Null);
-        }
-    }
-
-    #[test]
     fn key_columns_come_first_and_never_collide() {
         for (keys, declared, expected) in [
             (
@@ -511,8 +430,10 @@ mod tests {
             (r#"{"info_x":{"S":"1"}}"#, "info.x:json", "info_x_key:string info_x:json"),
             (r#"{"dt":{"S":"1"},"table":{"S":"1"}}"#, "", "dt_key:string table_key:string"),
         ] {
-            let schema =
-                Schema::of(&item_from_str(keys).unwrap(), &parse_columns(declared).unwrap());
+            let schema = Schema::of(
+                &ItemView::of(&item_from_str(keys).unwrap()),
+                &parse_columns(declared).unwrap(),
+            );
             let texts: Vec<String> =
                 schema.columns().map(|c| format!("{}:{}", c.name, c.column_type)).collect();
             assert_eq!(texts.join(" "), expected, "{keys} {declared}");

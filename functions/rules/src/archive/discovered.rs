@@ -7,7 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use model::{AttributeType, Item};
+use model::AttributeType;
+use model::json::ItemView;
 
 use super::column::{Column, ColumnType, Path, Schema, is_reserved};
 
@@ -37,7 +38,7 @@ fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)
 
 /// The columns of `base`, then one for each other attribute of the item, by their names; and what
 /// must be said of attributes that get none.
-pub(super) fn discover(base: &Schema, item: &Item) -> (Schema, Vec<String>) {
+pub(super) fn discover(base: &Schema, item: &ItemView<'_>) -> (Schema, Vec<String>) {
     let known: BTreeSet<&Path> = base.columns().map(|column| &column.path).collect();
     let mut taken: BTreeSet<String> = base.columns().map(|column| column.name.clone()).collect();
     let (mut found, mut notes, mut over) = (Vec::new(), Vec::new(), 0_usize);
@@ -67,6 +68,7 @@ pub(super) fn discover(base: &Schema, item: &Item) -> (Schema, Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    use model::Item;
     use model::json::item_from_str;
 
     use super::super::column::parse_columns;
@@ -74,8 +76,8 @@ mod tests {
 
     fn discovered(declared: &str, item: &str) -> String {
         let keys = item_from_str(r#"{"id":{"S":"1"}}"#).unwrap();
-        let base = Schema::of(&keys, &parse_columns(declared).unwrap());
-        let (schema, notes) = discover(&base, &item_from_str(item).unwrap());
+        let base = Schema::of(&ItemView::of(&keys), &parse_columns(declared).unwrap());
+        let (schema, notes) = discover(&base, &ItemView::of(&item_from_str(item).unwrap()));
         let columns = schema.columns().map(|c| format!("{}={}:{}", c.name, c.path, c.column_type));
         columns.chain(notes).collect::<Vec<_>>().join(" | ")
     }
@@ -122,7 +124,8 @@ mod tests {
         let names = (0..DISCOVERED_MAX + 3)
             .map(|number| (format!("a{number:05}"), model::AttributeValue::Bool(true)));
         let item: Item = names.collect();
-        let (schema, notes) = discover(&Schema::of(&keys, &[]), &item);
+        let (schema, notes) =
+            discover(&Schema::of(&ItemView::of(&keys), &[]), &ItemView::of(&item));
         assert_eq!(schema.columns().count(), 1 + DISCOVERED_MAX);
         assert_eq!(notes, ["3 attributes beyond 200 have no column"]);
     }

@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::{AttributeType, Item};
+use model::AttributeType;
+use model::json::ItemView;
 
 use super::column::{Column, Schema};
 use super::discovered::discover;
@@ -22,6 +23,8 @@ pub struct KnownSchema(Mutex<VecDeque<Known>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) schema: Arc<Schema>,
+    /// Where the attribute of each column was in the first item; it mostly is there again.
+    pub(super) places: Arc<[usize]>,
     pub(super) notes: Arc<[String]>,
 }
 
@@ -37,10 +40,18 @@ struct Known {
 }
 
 impl KnownSchema {
-    /// What [`Schema::of`] says, with the columns that are discovered in `item`, if one is given.
-    pub(super) fn of(&self, keys: &Item, declared: &[Column], item: Option<&Item>) -> Columns {
+    /// What [`Schema::of`] says, with the columns that are discovered in `item`, if that is asked
+    /// for.
+    pub(super) fn of(
+        &self,
+        keys: &ItemView<'_>,
+        declared: &[Column],
+        item: &ItemView<'_>,
+        discovers: bool,
+    ) -> Columns {
+        let found = discovers.then_some(item);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(position) = known.iter().position(|known| known.is_of(keys, declared, item)) {
+        if let Some(position) = known.iter().position(|known| known.is_of(keys, declared, found)) {
             if position > 0 {
                 known.swap(0, position);
             }
@@ -49,15 +60,20 @@ impl KnownSchema {
             }
         }
         let base = Schema::of(keys, declared);
-        let (schema, notes) = match item {
+        let (schema, notes) = match found {
             Some(item) => discover(&base, item),
             None => (base, Vec::new()),
         };
-        let columns = Columns { schema: Arc::new(schema), notes: notes.into() };
+        let places = schema.columns().map(|column| {
+            let found = column.path.names().first().and_then(|name| item.find(name));
+            found.map_or(0, |(place, _)| place)
+        });
+        let places = places.collect();
+        let columns = Columns { schema: Arc::new(schema), places, notes: notes.into() };
         known.push_front(Known {
             keys: shape_of(keys),
             declared: declared.to_vec(),
-            item: item.map(shape_of),
+            item: found.map(shape_of),
             columns: columns.clone(),
         });
         known.truncate(KNOWN_MAX);
@@ -65,11 +81,11 @@ impl KnownSchema {
     }
 }
 
-fn shape_of(item: &Item) -> Shape {
-    item.iter().map(|(name, value)| (name.clone(), value.attribute_type())).collect()
+fn shape_of(item: &ItemView<'_>) -> Shape {
+    item.iter().map(|(name, value)| (name.to_owned(), value.attribute_type())).collect()
 }
 
-fn has_shape(item: &Item, shape: &Shape) -> bool {
+fn has_shape(item: &ItemView<'_>, shape: &Shape) -> bool {
     item.len() == shape.len()
         && item.iter().zip(shape).all(|((name, value), (known, known_type))| {
             name == known && value.attribute_type() == *known_type
@@ -77,7 +93,7 @@ fn has_shape(item: &Item, shape: &Shape) -> bool {
 }
 
 impl Known {
-    fn is_of(&self, keys: &Item, declared: &[Column], item: Option<&Item>) -> bool {
+    fn is_of(&self, keys: &ItemView<'_>, declared: &[Column], item: Option<&ItemView<'_>>) -> bool {
         let same_item = match (item, &self.item) {
             (Some(item), Some(shape)) => has_shape(item, shape),
             (None, None) => true,
@@ -103,6 +119,7 @@ impl Eq for KnownSchema {}
 
 #[cfg(test)]
 mod tests {
+    use model::Item;
     use model::json::item_from_str;
 
     use super::super::column::parse_columns;
@@ -112,9 +129,13 @@ mod tests {
     fn it_is_shared_while_keys_attributes_and_declaration_stay() {
         let known = KnownSchema::default();
         let declared = parse_columns("a:json").unwrap();
-        let item = |text: &str| item_from_str(text).unwrap();
-        let first = known.of(&item(r#"{"id":{"S":"1"}}"#), &declared, None).schema;
-        let again = known.of(&item(r#"{"id":{"S":"2"}}"#), &declared, None).schema;
+        let item = |text: &str| -> ItemView<'static> {
+            let item: &Item = Box::leak(Box::new(item_from_str(text).unwrap()));
+            ItemView::of(item)
+        };
+        let none = ItemView::default();
+        let first = known.of(&item(r#"{"id":{"S":"1"}}"#), &declared, &none, false).schema;
+        let again = known.of(&item(r#"{"id":{"S":"2"}}"#), &declared, &none, false).schema;
         assert!(Arc::ptr_eq(&first, &again));
         for (other, declared) in [
             (r#"{"id":{"N":"1"}}"#, &declared[..]),
@@ -123,7 +144,7 @@ mod tests {
             (r#"{"ID":{"S":"1"}}"#, &declared[..]),
         ] {
             let keys = item(other);
-            let schema = known.of(&keys, declared, None).schema;
+            let schema = known.of(&keys, declared, &none, false).schema;
             assert_eq!(*schema, Schema::of(&keys, declared), "{other}");
         }
         let keys = item(r#"{"id":{"S":"1"}}"#);
@@ -132,7 +153,7 @@ mod tests {
                 [r#"{"a0":{"S":"1"}}"#.to_owned(), format!(r#"{{"a{number}":{{"N":"1"}}}}"#)]
             {
                 let item = item(&text);
-                let found = known.of(&keys, &[], Some(&item));
+                let found = known.of(&keys, &[], &item, true);
                 let (schema, notes) = discover(&Schema::of(&keys, &[]), &item);
                 assert_eq!((&*found.schema, &*found.notes), (&schema, &*notes), "{text}");
             }
@@ -140,7 +161,7 @@ mod tests {
         }
         // The kind of item that comes all the time was derived once.
         let item = item(r#"{"a0":{"S":"2"}}"#);
-        let schema = || known.of(&keys, &[], Some(&item)).schema;
+        let schema = || known.of(&keys, &[], &item, true).schema;
         assert!(Arc::ptr_eq(&schema(), &schema()));
     }
 }

@@ -5,8 +5,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use model::stream_record::LambdaRecord;
-
 use super::bucket::{Bucket, UtcMinute};
 use crate::rule::{Refusal, stream_of};
 
@@ -15,24 +13,24 @@ use crate::rule::{Refusal, stream_of};
 pub struct KnownStream(Mutex<Option<(Arc<str>, Bucket)>>);
 
 impl KnownStream {
-    /// The ARN of the record's stream, and the bucket of the stream's table, label and `minute`.
+    /// The ARN as it is kept, and the bucket of the stream's table, label and `minute`.
     ///
     /// # Errors
-    /// When the record names no stream, or one whose name must not become a path.
+    /// When the ARN names no stream, or one whose name must not become a path.
     pub(super) fn of(
         &self,
-        record: &LambdaRecord,
+        event_source_arn: &str,
         minute: UtcMinute,
     ) -> Result<(Arc<str>, Bucket), Refusal> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((arn, bucket)) = known.as_ref()
-            && **arn == *record.event_source_arn
+            && **arn == *event_source_arn
         {
             return Ok((Arc::clone(arn), bucket.at(minute)));
         }
-        let stream = stream_of(record)?;
+        let stream = stream_of(event_source_arn)?;
         let bucket = Bucket::new(&stream.table.table, &stream.label, minute)?;
-        let arn: Arc<str> = record.event_source_arn.as_str().into();
+        let arn: Arc<str> = event_source_arn.into();
         *known = Some((Arc::clone(&arn), bucket.clone()));
         Ok((arn, bucket))
     }

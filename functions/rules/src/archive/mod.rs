@@ -8,6 +8,7 @@
 
 mod bucket;
 mod column;
+mod content;
 mod discovered;
 mod hour;
 mod known_schema;
@@ -21,6 +22,7 @@ pub use column::{
     Column, ColumnType, ColumnsError, Declaration, PATH_COLUMNS, Path, SYSTEM_COLUMNS, Schema,
     parse_columns,
 };
+use content::content_of;
 pub use discovered::DISCOVERED_MAX;
 pub use hour::Hour;
 use known_schema::Columns;
@@ -30,8 +32,9 @@ pub use row::{ColumnValue, DeletedBy, Row, Rows, SCHEMA_VERSION};
 
 use std::sync::Arc;
 
-use model::stream_record::LambdaRecord;
-use model::{EventName, Item, json};
+use model::EventName;
+use model::json::{ItemView, ValueView};
+use model::stream_record::{LambdaRecord, RecordView};
 
 use crate::effect::Effect;
 use crate::rule::{Found, Needs, Refusal, Rule};
@@ -74,22 +77,30 @@ impl Rule for Archive {
         Needs::default()
     }
 
-    fn decide(&self, record: &LambdaRecord, _found: &Found) -> Result<Vec<Effect>, Refusal> {
-        let Some(deleted_by) = self.deleted_by(record) else {
+    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+        self.decide_view(RecordView::of(record), found)
+    }
+
+    fn decide_view(&self, record: RecordView<'_>, _found: &Found) -> Result<Vec<Effect>, Refusal> {
+        let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
-        if record.record.old_image.as_ref().is_some_and(restored::is_as_restored) {
+        if record.old_image.as_ref().is_some_and(is_as_restored) {
             return Ok(Vec::new());
         }
-        let (bucket, row) = self.row_of(record, deleted_by)?;
+        let (bucket, row) = self.row_of(&record, deleted_by)?;
         Ok(vec![Effect::Rows { bucket, rows: Rows::from([row]) }])
     }
 }
 
+/// Most items have no mark.
+fn is_as_restored(item: &ItemView<'_>) -> bool {
+    item.get(restored::RESTORED).is_some() && restored::is_as_restored(&item.clone().into_item())
+}
+
 impl Archive {
     /// Who deleted the item; `None` if nothing was deleted, or nothing that is kept.
-    fn deleted_by(&self, record: &LambdaRecord) -> Option<DeletedBy> {
-        let change = &record.record;
+    fn deleted_by(&self, change: &RecordView<'_>) -> Option<DeletedBy> {
         if change.is_time_to_live() {
             return Some(DeletedBy::TimeToLive);
         }
@@ -107,17 +118,18 @@ impl Archive {
         }
     }
 
-    fn ttl_of(&self, item: &Item) -> Option<i64> {
-        let value = item.get(self.ttl_attribute.as_ref()?)?;
-        value.as_number().and_then(|number| number.to_i64())
+    fn ttl_of(&self, item: &ItemView<'_>) -> Option<i64> {
+        match item.get(self.ttl_attribute.as_ref()?)? {
+            ValueView::N(text) => text.parse().ok(),
+            _ => None,
+        }
     }
 
     fn row_of(
         &self,
-        record: &LambdaRecord,
+        change: &RecordView<'_>,
         deleted_by: DeletedBy,
     ) -> Result<(Bucket, Row), Refusal> {
-        let change = &record.record;
         let item = change.old_image.as_ref().ok_or_else(|| {
             Refusal(format!(
                 "the record has no old image: the stream's view type is {}, the archive needs OLD_IMAGE or NEW_AND_OLD_IMAGES",
@@ -133,16 +145,16 @@ impl Archive {
         let minute = UtcMinute::of_seconds(seconds).ok_or_else(|| {
             Refusal(format!("ApproximateCreationDateTime=`{seconds}` is after the year 9999"))
         })?;
-        let (stream_arn, bucket) = self.stream.of(record, minute)?;
+        let (stream_arn, bucket) = self.stream.of(&change.event_source_arn, minute)?;
 
-        let found = self.discover.then_some(item);
-        let Columns { schema, notes } = self.schema.of(&change.keys, &self.columns, found);
+        let Columns { schema, places, notes } =
+            self.schema.of(&change.keys, &self.columns, item, self.discover);
         let mut coercions = notes.to_vec();
-        let values = schema.columns().map(|column| column.value_in(item, &mut coercions)).collect();
+        let content = content_of(item, &schema, &places, &mut coercions);
         let ttl_raw = self.ttl_of(item);
         let row = Row {
-            sequence_number: change.sequence_number.padded(),
-            event_id: change.event_id.clone(),
+            sequence_number: change.padded_sequence_number(),
+            event_id: change.event_id.clone().into_owned(),
             event_name: EventName::Remove.as_str(),
             deleted_by,
             deleted_at_ms: minute.millis_of_second(seconds),
@@ -150,17 +162,21 @@ impl Archive {
             ttl_raw,
             table: Arc::clone(&bucket.table),
             stream_arn,
-            item: json::item_to_string(item),
             schema,
-            values,
             coercions,
+            content,
         };
         Ok((bucket, row))
     }
 }
 
 #[cfg(test)]
+mod row_tests;
+
+#[cfg(test)]
 mod tests {
+    use model::json;
+
     use super::*;
     use crate::rule::testing::check_decisions;
 

@@ -7,20 +7,17 @@ use std::fmt::Write as _;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use model::AttributeValue;
-use model::json::write_string;
+use model::json::{ValueView, write_string};
 
 /// Appends a value: maps as objects, lists and sets as arrays, binary values as base64 strings.
-pub(super) fn write_plain_json(out: &mut String, value: &AttributeValue) {
+pub(super) fn write_plain_json(out: &mut String, value: &ValueView<'_>) {
     match value {
-        AttributeValue::S(text) => write_string(out, text),
-        AttributeValue::N(number) => {
-            let _ = write!(out, "{number}");
-        }
-        AttributeValue::B(bytes) => write_binary(out, bytes),
-        AttributeValue::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        AttributeValue::Null => out.push_str("null"),
-        AttributeValue::M(members) => {
+        ValueView::S(text) => write_string(out, text),
+        ValueView::N(text) => out.push_str(text),
+        ValueView::B(bytes) => write_binary(out, bytes),
+        ValueView::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        ValueView::Null => out.push_str("null"),
+        ValueView::M(members) => {
             out.push('{');
             for (position, (name, member)) in members.iter().enumerate() {
                 if position > 0 {
@@ -32,14 +29,14 @@ pub(super) fn write_plain_json(out: &mut String, value: &AttributeValue) {
             }
             out.push('}');
         }
-        AttributeValue::L(members) => write_array(out, members, write_plain_json),
-        AttributeValue::Ss(members) => {
+        ValueView::L(members) => write_array(out, members, write_plain_json),
+        ValueView::Ss(members) => {
             write_array(out, members, |out, text| write_string(out, text));
         }
-        AttributeValue::Ns(members) => write_array(out, members, |out, number| {
+        ValueView::Ns(members) => write_array(out, members, |out, number| {
             let _ = write!(out, "{number}");
         }),
-        AttributeValue::Bs(members) => {
+        ValueView::Bs(members) => {
             write_array(out, members, |out, bytes| write_binary(out, bytes));
         }
     }
@@ -68,19 +65,20 @@ fn write_array<T>(
 
 #[cfg(test)]
 mod tests {
-    use model::json::attribute_value_from_str;
+    use model::json::{ItemView, item_from_str};
 
     use super::*;
 
     #[test]
     fn every_type_has_a_plain_form() {
         let digits = "9".repeat(38);
-        let value = attribute_value_from_str(&format!(
-            r#"{{"M":{{"b":{{"B":"AAH/"}},"f":{{"BOOL":false}},"l":{{"L":[{{"S":"q\"\n"}},{{"NULL":true}}]}},"n":{{"N":"{digits}"}},"ss":{{"SS":["a","b"]}},"ns":{{"NS":["-1.5","2"]}},"bs":{{"BS":["AA=="]}}}}}}"#
+        let item = item_from_str(&format!(
+            r#"{{"v":{{"M":{{"b":{{"B":"AAH/"}},"f":{{"BOOL":false}},"l":{{"L":[{{"S":"q\"\n"}},{{"NULL":true}}]}},"n":{{"N":"{digits}"}},"ss":{{"SS":["a","b"]}},"ns":{{"NS":["-1.5","2"]}},"bs":{{"BS":["AA=="]}}}}}}}}"#
         ))
         .unwrap();
+        let view = ItemView::of(&item);
         let mut text = String::new();
-        write_plain_json(&mut text, &value);
+        write_plain_json(&mut text, view.get("v").unwrap());
         assert_eq!(
             text,
             format!(

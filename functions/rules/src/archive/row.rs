@@ -3,7 +3,6 @@
 //! A row says nothing that its record does not say: no time of archiving, no file name. So the
 //! same record always gives the same row.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::column::Schema;
@@ -36,12 +35,12 @@ impl DeletedBy {
 }
 
 /// The value of one typed column.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ColumnValue {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ColumnValue<'r> {
     /// No such attribute, or one that does not fit the column.
     Null,
     /// Of a `string` or `json` column.
-    Text(String),
+    Text(&'r str),
     /// Of a `bigint` column.
     Integer(i64),
     /// Of a `decimal` column: the value times 10^scale.
@@ -49,7 +48,26 @@ pub enum ColumnValue {
     /// Of a `boolean` column.
     Boolean(bool),
     /// Of a `binary` column.
-    Binary(Vec<u8>),
+    Binary(&'r [u8]),
+}
+
+/// A [`ColumnValue`] as a row keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kept {
+    Null,
+    Text(Span),
+    Integer(i64),
+    /// The bytes of an `i128`, which itself would make every value half as large again.
+    Decimal([u8; 16]),
+    Boolean(bool),
+    Binary(Box<[u8]>),
+}
+
+/// A part of a row's texts, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Span {
+    pub(super) start: u32,
+    pub(super) end: u32,
 }
 
 /// One deleted item. Rows order by sequence number.
@@ -73,33 +91,71 @@ pub struct Row {
     pub table: Arc<str>,
     /// The stream that told of the delete.
     pub stream_arn: Arc<str>,
-    /// The whole item as DynamoDB JSON, lossless.
-    pub item: String,
     /// The typed columns.
     pub schema: Arc<Schema>,
-    /// Their values, in the schema's order.
-    pub values: Vec<ColumnValue>,
     /// Columns whose attribute did not fit, each with what was found; in the schema's order.
     pub coercions: Vec<String>,
+    /// What was kept of the item.
+    pub(super) content: Content,
 }
 
-/// A set of rows, each event id once. Rows are large, and most sets have one: hence the boxes.
+/// An item as text, with its columns. Most texts of columns stand in the item's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Content {
+    /// The item, and behind it what columns hold that does not stand there as it is.
+    pub(super) texts: Box<str>,
+    pub(super) item: Span,
+    /// In the schema's order.
+    pub(super) values: Vec<Kept>,
+}
+
+impl Row {
+    /// The whole item as DynamoDB JSON, lossless.
+    #[must_use]
+    pub fn item(&self) -> &str {
+        self.content.text(self.content.item)
+    }
+
+    /// The value of a column, by its place in the schema.
+    #[must_use]
+    pub fn value(&self, column: usize) -> ColumnValue<'_> {
+        self.content.value(column)
+    }
+}
+
+impl Content {
+    pub(super) fn value(&self, column: usize) -> ColumnValue<'_> {
+        match self.values.get(column) {
+            None | Some(Kept::Null) => ColumnValue::Null,
+            Some(Kept::Text(span)) => ColumnValue::Text(self.text(*span)),
+            Some(Kept::Integer(integer)) => ColumnValue::Integer(*integer),
+            Some(Kept::Decimal(unscaled)) => ColumnValue::Decimal(i128::from_le_bytes(*unscaled)),
+            Some(Kept::Boolean(flag)) => ColumnValue::Boolean(*flag),
+            Some(Kept::Binary(bytes)) => ColumnValue::Binary(bytes),
+        }
+    }
+
+    pub(super) fn text(&self, span: Span) -> &str {
+        let place = |at: u32| usize::try_from(at).unwrap_or(usize::MAX);
+        self.texts.get(place(span.start)..place(span.end)).unwrap_or_default()
+    }
+}
+
+/// A set of rows, each event once, by their places in the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rows(BTreeMap<String, Box<Row>>);
+pub struct Rows(Vec<Row>);
 
 impl<const N: usize> From<[Row; N]> for Rows {
     fn from(rows: [Row; N]) -> Self {
-        let mut set = Self::default();
-        for row in rows {
-            set.insert(Box::new(row));
-        }
+        let mut set = Self(Vec::with_capacity(N));
+        rows.into_iter().for_each(|row| set.insert(row));
         set
     }
 }
 
 impl Join for Rows {
     fn join(&mut self, other: Self) {
-        for row in other.0.into_values() {
+        for row in other.0 {
             self.insert(row);
         }
     }
@@ -107,35 +163,42 @@ impl Join for Rows {
 
 impl Rows {
     /// Two rows of one event are equal; if they ever should not be, the greater one stays
-    /// everywhere alike.
-    fn insert(&mut self, row: Box<Row>) {
-        match self.0.get_mut(&row.event_id) {
-            Some(known) if *known >= row => {}
-            Some(known) => *known = row,
-            None => {
-                self.0.insert(row.event_id.clone(), row);
-            }
+    /// everywhere alike. Records come in the order of their stream, so most rows go to the end.
+    fn insert(&mut self, row: Row) {
+        fn place(row: &Row) -> (&str, &str) {
+            (&row.sequence_number, &row.event_id)
+        }
+        if self.0.last().is_none_or(|last| place(last) < place(&row)) {
+            self.0.push(row);
+            return;
+        }
+        match self.0.binary_search_by(|known| place(known).cmp(&place(&row))) {
+            Ok(at) => match self.0.get_mut(at) {
+                Some(known) if *known < row => *known = row,
+                _ => {}
+            },
+            Err(at) => self.0.insert(at, row),
         }
     }
 
     /// The event ids.
     pub fn event_ids(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.0.iter().map(|row| row.event_id.as_str())
     }
 
-    /// All rows, by event id.
+    /// All rows, by their places in the stream.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
-        self.0.values().map(Box::as_ref)
+        self.0.iter()
     }
 
-    /// Takes the rows out, by event id.
+    /// Takes the rows out, by their places in the stream.
     pub fn into_rows(self) -> impl Iterator<Item = Row> {
-        self.0.into_values().map(|row| *row)
+        self.0.into_iter()
     }
 
-    /// Forgets the row of an event, if it is here.
-    pub fn remove(&mut self, event_id: &str) {
-        self.0.remove(event_id);
+    /// Forgets the rows that `is_kept` says no to.
+    pub fn retain(&mut self, is_kept: impl FnMut(&Row) -> bool) {
+        self.0.retain(is_kept);
     }
 
     /// Number of rows.

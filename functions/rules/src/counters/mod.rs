@@ -132,7 +132,7 @@ impl Rule for Counters {
     }
 
     fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
-        let stream = stream_of(record)?;
+        let stream = stream_of(&record.event_source_arn)?;
         let (counter, slot) = self.slot_of(record)?;
         let change = &record.record;
         // A time of 0 is an absent one in the words of some senders.

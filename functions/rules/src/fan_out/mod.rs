@@ -210,7 +210,7 @@ impl Rule for FanOut {
     }
 
     fn decide(&self, record: &LambdaRecord, _found: &Found) -> Result<Vec<Effect>, Refusal> {
-        let stream = stream_of(record)?;
+        let stream = stream_of(&record.event_source_arn)?;
         let table = &stream.table.table;
         if *table == self.jobs_table {
             return Ok(Self::of_job(record).into_iter().collect());

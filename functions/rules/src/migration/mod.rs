@@ -372,7 +372,7 @@ impl Rule for Migration {
     }
 
     fn decide(&self, record: &LambdaRecord, _: &Found) -> Result<Vec<Effect>, Refusal> {
-        let stream = stream_of(record)?;
+        let stream = stream_of(&record.event_source_arn)?;
         let table = &stream.table.table;
         if !self.reads(table) || self.is_before_fence(record) {
             return Ok(Vec::new());

@@ -47,7 +47,7 @@ pub fn history_key(key: &Item) -> String {
 
 impl Versions {
     fn change_of(&self, record: &LambdaRecord) -> Result<(String, Stamp, Change), Refusal> {
-        let stream = stream_of(record)?;
+        let stream = stream_of(&record.event_source_arn)?;
         let change = &record.record;
         if stream.table.table != self.table {
             return Err(Refusal(format!(

@@ -42,7 +42,7 @@ async fn compact(store: &Store) -> Result<CompactionReport, Failure> {
 
 fn item_of(number: usize) -> String {
     let Effect::Rows { rows, .. } = effect(number) else { panic!("rows") };
-    rows.into_rows().next().unwrap().item
+    rows.into_rows().next().unwrap().item().to_owned()
 }
 
 /// Every row once, in whatever object.

@@ -1,0 +1,197 @@
+//! What a row keeps of an item: its text, and the values of its columns.
+//!
+//! Exact or NULL: a value that a column cannot hold exactly is left out of the column and named;
+//! the item's text has it in any case. A number never becomes a binary fraction.
+//! An item is looked at once, and what a column holds as it stands in the item's text is not
+//! copied. Which columns there are is not decided here.
+
+use model::Number;
+use model::json::{ItemView, ValueView, write_string};
+
+use super::column::{Column, ColumnType, Schema};
+use super::plain_json::write_plain_json;
+use super::row::{Content, Kept, Span};
+
+/// Bytes that are reserved for an item's text and its columns; most need less.
+const TEXTS_EXPECTED: usize = 1_024;
+/// What stands before and behind a text or a number in DynamoDB JSON: `{"S":"` and `"}`.
+const BEFORE: u32 = 6;
+const BEHIND: u32 = 2;
+
+/// An item's text and columns; what does not fit is NULL and is named in `coercions`. `places` tell
+/// where the columns' attributes may be.
+pub(super) fn content_of(
+    item: &ItemView<'_>,
+    schema: &Schema,
+    places: &[usize],
+    coercions: &mut Vec<String>,
+) -> Content {
+    let mut texts = String::with_capacity(TEXTS_EXPECTED);
+    let attributes = write_item(&mut texts, item);
+    let item_span = Span { start: 0, end: end_of(&texts) };
+    let values = schema.columns().enumerate().map(|(position, column)| {
+        let place = places.get(position).copied().unwrap_or(0);
+        let Some((value, written)) = find(item, &attributes, place, column) else {
+            return Kept::Null;
+        };
+        kept(column.column_type, value, written, &mut texts).unwrap_or_else(|| {
+            let found = value.attribute_type().descriptor();
+            coercions.push(format!("{}: {found} does not fit {}", column.name, column.column_type));
+            Kept::Null
+        })
+    });
+    let values = values.collect();
+    // A copy, as what was reserved beyond it would stay with the row.
+    Content { texts: Box::from(texts.as_str()), item: item_span, values }
+}
+
+/// Writes DynamoDB JSON. Answers where the attributes' values stand.
+fn write_item(out: &mut String, item: &ItemView<'_>) -> Vec<Span> {
+    let mut spans = Vec::with_capacity(item.len());
+    out.push('{');
+    for (position, (name, value)) in item.iter().enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        write_string(out, name);
+        out.push(':');
+        spans.push(appended(out, |out| value.write(out)));
+    }
+    out.push('}');
+    spans
+}
+
+/// A column's attribute, and where the value is written, unless it is in a map.
+fn find<'i, 't>(
+    item: &'i ItemView<'t>,
+    attributes: &[Span],
+    place: usize,
+    column: &Column,
+) -> Option<(&'i ValueView<'t>, Option<Span>)> {
+    let (first, rest) = column.path.names().split_first()?;
+    let (position, value) = item.find_near(place, first)?;
+    let written = attributes.get(position).copied().filter(|_| rest.is_empty());
+    let value = rest.iter().try_fold(value, |value, name| value.as_map()?.get(name))?;
+    Some((value, written))
+}
+
+/// The value in this type; `None` if it does not fit.
+fn kept(
+    column_type: ColumnType,
+    value: &ValueView<'_>,
+    written: Option<Span>,
+    texts: &mut String,
+) -> Option<Kept> {
+    Some(match (column_type, value) {
+        (ColumnType::Json, value) => {
+            Kept::Text(appended(texts, |texts| write_plain_json(texts, value)))
+        }
+        (_, ValueView::Null) => Kept::Null,
+        (ColumnType::String, ValueView::S(text) | ValueView::N(text)) => {
+            let as_it_is = written
+                .map(|span| Span { start: span.start + BEFORE, end: span.end - BEHIND })
+                .filter(|span| span.end - span.start == end_of(text));
+            Kept::Text(as_it_is.unwrap_or_else(|| appended(texts, |texts| texts.push_str(text))))
+        }
+        // The text of a whole number has neither a point nor an exponent.
+        (ColumnType::Bigint, ValueView::N(text)) => Kept::Integer(text.parse().ok()?),
+        (ColumnType::Decimal { precision, scale }, ValueView::N(text)) => {
+            let fits = |unscaled: &i128| unscaled.unsigned_abs() < 10_u128.pow(precision.into());
+            Kept::Decimal(unscaled(text, scale).filter(fits)?.to_le_bytes())
+        }
+        (ColumnType::Boolean, ValueView::Bool(flag)) => Kept::Boolean(*flag),
+        (ColumnType::Binary, ValueView::B(bytes)) => Kept::Binary(bytes.as_slice().into()),
+        _ => return None,
+    })
+}
+
+fn appended(texts: &mut String, write: impl FnOnce(&mut String)) -> Span {
+    let start = end_of(texts);
+    write(texts);
+    Span { start, end: end_of(texts) }
+}
+
+/// An item has 400 KB at most, so its text and columns are far from 4 GB.
+fn end_of(texts: &str) -> u32 {
+    u32::try_from(texts.len()).unwrap_or(u32::MAX)
+}
+
+/// The number times 10^scale, if that is exact and fits.
+fn unscaled(text: &str, scale: u8) -> Option<i128> {
+    /// Any number of so many bytes is a few digits of a 64-bit integer.
+    const BYTES_MAX: usize = 18;
+    let places = text.bytes().rev().position(|byte| byte == b'.').unwrap_or(0);
+    let zeros = usize::from(scale).checked_sub(places)?;
+    if text.len() > BYTES_MAX {
+        return text.parse::<Number>().ok()?.to_scaled_i128(scale.into());
+    }
+    let digits = text.bytes().filter(u8::is_ascii_digit);
+    let magnitude = digits.fold(0_i64, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+    let signed = if text.starts_with('-') { -magnitude } else { magnitude };
+    i128::from(signed).checked_mul(10_i128.checked_pow(u32::try_from(zeros).ok()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Item;
+    use model::json::{attribute_value_from_str, item_from_str, item_to_string};
+    use proptest::prelude::*;
+
+    use super::super::column::parse_columns;
+    use super::*;
+
+    /// The column `a.b` of this type in an item, or why it is NULL.
+    fn value(type_text: &str, item: &Item) -> String {
+        let columns = parse_columns(&format!("a.b:{type_text}")).unwrap();
+        let schema = Schema::of(&ItemView::of(&Item::new()), &columns);
+        let mut coercions = Vec::new();
+        let content = content_of(&ItemView::of(item), &schema, &[], &mut coercions);
+        assert_eq!(content.text(content.item), item_to_string(item));
+        match coercions.as_slice() {
+            [] => format!("{:?}", content.value(0)),
+            _ => coercions.join("").replace("a_b: ", ""),
+        }
+    }
+
+    #[test]
+    fn values_are_exact_or_named() {
+        let (max, over) = ("9".repeat(38), format!("1{}", "0".repeat(38)));
+        for (type_text, json, expected) in [
+            ("string", r#"{"S":"é"}"#, "Text(\"é\")"),
+            ("string", r#"{"N":"1.50"}"#, "Text(\"1.5\")"),
+            ("string", r#"{"BOOL":true}"#, "BOOL does not fit string"),
+            ("bigint", r#"{"N":"-9223372036854775808"}"#, "Integer(-9223372036854775808)"),
+            ("bigint", r#"{"N":"9223372036854775808"}"#, "N does not fit bigint"),
+            ("bigint", r#"{"N":"1.5"}"#, "N does not fit bigint"),
+            ("bigint", r#"{"N":"1E3"}"#, "Integer(1000)"),
+            ("bigint", r#"{"NULL":true}"#, "Null"),
+            ("decimal(4,1)", r#"{"N":"7.5"}"#, "Decimal(75)"),
+            ("decimal(4,1)", r#"{"N":"999.9"}"#, "Decimal(9999)"),
+            ("decimal(4,1)", r#"{"N":"1000"}"#, "N does not fit decimal(4,1)"),
+            ("decimal(4,1)", r#"{"N":"7.25"}"#, "N does not fit decimal(4,1)"),
+            ("decimal(38,0)", &format!(r#"{{"N":"-{max}"}}"#), &format!("Decimal(-{max})")),
+            ("decimal(38,0)", &format!(r#"{{"N":"{over}"}}"#), "N does not fit decimal(38,0)"),
+            ("decimal(38,38)", &format!(r#"{{"N":"0.{max}"}}"#), &format!("Decimal({max})")),
+            ("decimal(38,10)", r#"{"N":"0"}"#, "Decimal(0)"),
+            ("decimal(38,10)", r#"{"N":"1E125"}"#, "N does not fit decimal(38,10)"),
+            ("boolean", r#"{"BOOL":false}"#, "Boolean(false)"),
+            ("boolean", r#"{"S":"true"}"#, "S does not fit boolean"),
+            ("binary", r#"{"B":"AAH/"}"#, "Binary([0, 1, 255])"),
+            ("json", r#"{"NS":["2","1"]}"#, "Text(\"[1,2]\")"),
+        ] {
+            let mut item = item_from_str(&format!(r#"{{"a":{{"M":{{"b":{json}}}}}}}"#)).unwrap();
+            let found = value(type_text, &item);
+            assert_eq!(found, expected, "{type_text} {json}");
+            item.insert("a".to_owned(), attribute_value_from_str(r#"{"S":"no map"}"#).unwrap());
+            assert_eq!(value(type_text, &item), "Null");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decimals_are_what_numbers_say(text in "-?[0-9]{1,12}(\\.[0-9]{1,12})?", scale in 0..20_u8) {
+            let number: Number = text.parse().unwrap();
+            prop_assert_eq!(unscaled(&number.to_string(), scale), number.to_scaled_i128(scale.into()));
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! JSON text read from front to back, without a tree and without copies.
+//!
+//! For texts that are right, which is what stream records are: whatever is not plainly so answers
+//! `None`, without a reason, and is to be read by `tree`. Nothing that `tree` refuses is read here.
+//! What a value means is not known here.
+
+use std::borrow::Cow;
+
+use serde::de::IgnoredAny;
+
+/// A place in a JSON text.
+pub(crate) struct Scanner<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Scanner<'t> {
+    /// The beginning of a text.
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    fn rest(&self) -> &'t [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    /// The next byte that is not white space; it stays the next one.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        loop {
+            match *self.text.as_bytes().get(self.at)? {
+                b' ' | b'\n' | b'\r' | b'\t' => self.at += 1,
+                byte => return Some(byte),
+            }
+        }
+    }
+
+    /// Goes over `byte`, if it is the next one.
+    fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, byte: u8) -> Option<()> {
+        self.take(byte).then_some(())
+    }
+
+    /// Goes over a word such as `true`, if it is the next one.
+    fn word(&mut self, word: &str) -> bool {
+        let found = self.peek().is_some() && self.rest().starts_with(word.as_bytes());
+        self.at += if found { word.len() } else { 0 };
+        found
+    }
+
+    /// Whether nothing but white space is left.
+    pub(crate) fn is_at_end(&mut self) -> bool {
+        self.peek().is_none()
+    }
+
+    /// Goes over `null`, if it is the next value.
+    pub(crate) fn null(&mut self) -> bool {
+        self.word("null")
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn boolean(&mut self) -> Option<bool> {
+        if self.word("true") { Some(true) } else { self.word("false").then_some(false) }
+    }
+
+    /// A string.
+    pub(crate) fn string(&mut self) -> Option<Cow<'t, str>> {
+        self.expect(b'"')?;
+        let start = self.at;
+        let length = special_at(self.rest())?;
+        self.at += length + 1;
+        match *self.text.as_bytes().get(start + length)? {
+            b'"' => self.text.get(start..start + length).map(Cow::Borrowed),
+            b'\\' => self.escaped(start),
+            _ => None,
+        }
+    }
+
+    /// The rest of a string that has an escape before this place.
+    fn escaped(&mut self, start: usize) -> Option<Cow<'t, str>> {
+        let mut is_escape = true;
+        let end = self.rest().iter().position(|byte| {
+            let is_end = *byte == b'"' && !is_escape;
+            is_escape = *byte == b'\\' && !is_escape;
+            is_end
+        })?;
+        self.at += end + 1;
+        let quoted = self.text.get(start - 1..self.at)?;
+        serde_json::from_str(quoted).ok().map(Cow::Owned)
+    }
+
+    /// An object: `member` reads the value of each name.
+    pub(crate) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, Cow<'t, str>) -> Option<()>,
+    ) -> Option<()> {
+        self.expect(b'{')?;
+        if self.take(b'}') {
+            return Some(());
+        }
+        loop {
+            let name = self.string()?;
+            self.expect(b':')?;
+            member(self, name)?;
+            if self.take(b'}') {
+                return Some(());
+            }
+            self.expect(b',')?;
+        }
+    }
+
+    /// An array: `member` reads each value.
+    pub(crate) fn array(&mut self, mut member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.expect(b'[')?;
+        if self.take(b']') {
+            return Some(());
+        }
+        loop {
+            member(self)?;
+            if self.take(b']') {
+                return Some(());
+            }
+            self.expect(b',')?;
+        }
+    }
+
+    /// A value of any kind, as it stands.
+    pub(crate) fn raw(&mut self) -> Option<&'t str> {
+        self.peek()?;
+        let start = self.at;
+        if self.rest().first() == Some(&b'"') {
+            self.string()?;
+        } else {
+            let rest = self.text.get(start..)?;
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+            values.next()?.ok()?;
+            self.at += values.byte_offset();
+        }
+        self.text.get(start..self.at)
+    }
+
+    /// A value as it stands, where an object is only looked through for its end: what is in it has
+    /// still to be read.
+    pub(crate) fn unread(&mut self) -> Option<&'t str> {
+        if self.peek()? != b'{' {
+            return self.raw();
+        }
+        let start = self.at;
+        let mut depth = 0_usize;
+        loop {
+            match *self.text.as_bytes().get(self.at)? {
+                b'"' => {
+                    self.at += 1;
+                    self.skip_string()?;
+                    continue;
+                }
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth -= 1,
+                _ => {}
+            }
+            self.at += 1;
+            if depth == 0 {
+                return self.text.get(start..self.at);
+            }
+        }
+    }
+
+    /// Goes over the rest of a string.
+    fn skip_string(&mut self) -> Option<()> {
+        loop {
+            let length = special_at(self.rest())?;
+            self.at += length;
+            let special = *self.text.as_bytes().get(self.at)?;
+            self.at += if special == b'\\' { 2 } else { 1 };
+            if special == b'"' {
+                return Some(());
+            }
+        }
+    }
+}
+
+/// Where the first byte is that cannot stand in a string as it is. Eight are looked at together.
+fn special_at(bytes: &[u8]) -> Option<usize> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (number, word) in words.iter().enumerate() {
+        let found = specials(u64::from_le_bytes(*word));
+        if found != 0 {
+            return Some(8 * number + usize::try_from(found.trailing_zeros() / 8).unwrap_or(0));
+        }
+    }
+    let in_rest = rest.iter().position(|byte| *byte < b' ' || *byte == b'"' || *byte == b'\\');
+    in_rest.map(|at| 8 * words.len() + at)
+}
+
+/// The highest bit of the first byte that is special, and perhaps some above it ("Determine if a
+/// word has a byte less than n", Anderson, Bit Twiddling Hacks).
+fn specials(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGH;
+    let same = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    below(word, 0x20) | same(b'"') | same(b'\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_first_special_byte_is_found(bytes in prop::collection::vec(
+            prop_oneof![any::<u8>(), prop::sample::select(&b"\"\\\x1f !#[]az\x7f\x80\xa2\xdc"[..])], 0..40,
+        )) {
+            let special = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
+            prop_assert_eq!(special_at(&bytes), bytes.iter().position(special));
+        }
+    }
+
+    #[test]
+    fn strings_end_where_they_end() {
+        for (text, expected) in [
+            (r#""""#, Some("")),
+            (r#" "a é""#, Some("a é")),
+            (r#""q\"\\\u00e9\n""#, Some("q\"\\é\n")),
+            (r#""\\""#, Some("\\")),
+            (r#""a"#, None),
+            (r#""a\""#, None),
+            (r#""\ud800""#, None),
+            ("\"a\nb\"", None),
+            ("a", None),
+        ] {
+            let mut scanner = Scanner::new(text);
+            assert_eq!(scanner.string().as_deref(), expected, "{text}");
+            assert!(expected.is_none() || scanner.is_at_end(), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_end_where_they_end() {
+        for text in [
+            "7",
+            "-1.5e3",
+            "null",
+            r#""a\"}""#,
+            r#"{"a":[1,{"b":"}\\\""}],"c":{}}"#,
+            r#"[{"a":"]"},[]]"#,
+        ] {
+            let followed = format!(" {text} ,1");
+            assert_eq!(Scanner::new(&followed).raw(), Some(text));
+            assert_eq!(Scanner::new(&followed).unread(), Some(text));
+        }
+        for wrong in ["", "}", "{", r#"{"a":1"#, "[1", "x"] {
+            assert_eq!(Scanner::new(wrong).raw(), None, "{wrong}");
+            assert_eq!(Scanner::new(wrong).unread(), None, "{wrong}");
+        }
+    }
+}

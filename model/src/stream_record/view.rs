@@ -1,0 +1,356 @@
+//! A record of a Lambda event that borrows from its text. What cannot be read so is read through the
+//! tree, which says what is wrong with it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Visitor};
+
+use super::{
+    EventName, LambdaRecord, RecordError, SequenceNumber, StreamRecord, StreamViewType,
+    UserIdentity, decode_lambda_record,
+};
+use crate::json;
+use crate::json::ItemView;
+use crate::json::scan::Scanner;
+
+/// A [`LambdaRecord`] that borrows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordView<'t> {
+    /// As in [`StreamRecord`].
+    pub event_id: Cow<'t, str>,
+    /// What the change did.
+    pub event_name: EventName,
+    /// Type and principal of who made it, when it was not a user.
+    pub user_identity: Option<(Cow<'t, str>, Cow<'t, str>)>,
+    /// As in [`StreamRecord`].
+    pub approximate_creation_seconds: Option<u64>,
+    /// The item's key.
+    pub keys: ItemView<'t>,
+    /// The item as it was, if the view type has it and it was there.
+    pub old_image: Option<ItemView<'t>>,
+    /// The item as it is, if the view type has it and it is there.
+    pub new_image: Option<ItemView<'t>>,
+    /// The digits of a [`SequenceNumber`].
+    pub sequence_number: Cow<'t, str>,
+    /// Size in bytes of what the record carries.
+    pub size_bytes: u64,
+    /// The view type of the stream.
+    pub view_type: StreamViewType,
+    /// The stream that it is from.
+    pub event_source_arn: Cow<'t, str>,
+}
+
+impl<'t> RecordView<'t> {
+    /// The view of a record.
+    #[must_use]
+    pub fn of(record: &'t LambdaRecord) -> Self {
+        let LambdaRecord { record, event_source_arn } = record;
+        let borrowed = |text: &'t str| Cow::Borrowed(text);
+        let identity = record.user_identity.as_ref();
+        Self {
+            event_id: borrowed(&record.event_id),
+            event_name: record.event_name,
+            user_identity: identity.map(|identity| {
+                (borrowed(&identity.identity_type), borrowed(&identity.principal_id))
+            }),
+            approximate_creation_seconds: record.approximate_creation_seconds,
+            keys: ItemView::of(&record.keys),
+            old_image: record.old_image.as_ref().map(ItemView::of),
+            new_image: record.new_image.as_ref().map(ItemView::of),
+            sequence_number: borrowed(record.sequence_number.as_str()),
+            size_bytes: record.size_bytes,
+            view_type: record.view_type,
+            event_source_arn: borrowed(event_source_arn),
+        }
+    }
+
+    /// Reads one record of a Lambda event, if nothing about it is unusual. What is not read may
+    /// still be a record, for [`lambda_record_from_str`].
+    #[must_use]
+    pub fn read(text: &'t str) -> Option<Self> {
+        let mut scanner = Scanner::new(text);
+        let wire = Wire::read(&mut scanner)?;
+        let wire = if scanner.is_at_end() { wire } else { return None };
+        Some(Self {
+            event_id: wire.event_id?,
+            event_name: EventName::from_text(&wire.event_name?)?,
+            user_identity: wire.user_identity.flatten(),
+            approximate_creation_seconds: wire.approximate_creation_seconds.flatten(),
+            keys: wire.keys?,
+            old_image: wire.old_image.flatten(),
+            new_image: wire.new_image.flatten(),
+            sequence_number: wire
+                .sequence_number
+                .filter(|digits| SequenceNumber::is_valid(digits))?,
+            size_bytes: wire.size_bytes.flatten().unwrap_or(0),
+            view_type: StreamViewType::from_text(&wire.view_type?)?,
+            event_source_arn: wire.event_source_arn?,
+        })
+    }
+
+    /// As [`StreamRecord::is_time_to_live`].
+    #[must_use]
+    pub fn is_time_to_live(&self) -> bool {
+        let identity = UserIdentity::TIME_TO_LIVE;
+        self.event_name == EventName::Remove
+            && self.user_identity.as_ref().is_some_and(|(identity_type, principal_id)| {
+                (identity_type.as_ref(), principal_id.as_ref()) == identity
+            })
+    }
+
+    /// As [`SequenceNumber::padded`].
+    #[must_use]
+    pub fn padded_sequence_number(&self) -> String {
+        super::padded(&self.sequence_number)
+    }
+
+    /// The record.
+    #[must_use]
+    pub fn into_record(self) -> LambdaRecord {
+        let user_identity = self.user_identity.map(|(identity_type, principal_id)| UserIdentity {
+            identity_type: identity_type.into_owned(),
+            principal_id: principal_id.into_owned(),
+        });
+        let record = StreamRecord {
+            event_id: self.event_id.into_owned(),
+            event_name: self.event_name,
+            user_identity,
+            approximate_creation_seconds: self.approximate_creation_seconds,
+            keys: self.keys.into_item(),
+            old_image: self.old_image.map(ItemView::into_item),
+            new_image: self.new_image.map(ItemView::into_item),
+            sequence_number: SequenceNumber(self.sequence_number.into_owned()),
+            size_bytes: self.size_bytes,
+            view_type: self.view_type,
+        };
+        LambdaRecord { record, event_source_arn: self.event_source_arn.into_owned() }
+    }
+}
+
+/// Reads one record of a Lambda event.
+///
+/// # Errors
+/// What is missing or wrong, with the sequence number if that can be read; or text that is not JSON.
+pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
+    if let Some(view) = RecordView::read(text) {
+        return Ok(view.into_record());
+    }
+    match json::parse(text.as_bytes()) {
+        Ok(json) => decode_lambda_record(&json),
+        Err(error) => Err(RecordError { sequence_number: None, reason: error.to_string() }),
+    }
+}
+
+/// The records of a Lambda event, each as it stands, if nothing about the event is unusual. They are
+/// looked through for their ends only; what is in them has still to be read.
+#[must_use]
+pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
+    let mut scanner = Scanner::new(text);
+    let mut records = None;
+    scanner.object(|scanner, name| {
+        if name != "Records" {
+            return scanner.raw().map(drop);
+        }
+        let mut found = Vec::new();
+        scanner.array(|scanner| {
+            found.push(scanner.unread()?);
+            Some(())
+        })?;
+        set(&mut records, found)
+    })?;
+    records.filter(|_| scanner.is_at_end())
+}
+
+/// What of a record was there. An inner `None` is a `null`.
+#[derive(Default)]
+struct Wire<'t> {
+    event_id: Option<Cow<'t, str>>,
+    event_name: Option<Cow<'t, str>>,
+    user_identity: Option<Option<(Cow<'t, str>, Cow<'t, str>)>>,
+    approximate_creation_seconds: Option<Option<u64>>,
+    keys: Option<ItemView<'t>>,
+    old_image: Option<Option<ItemView<'t>>>,
+    new_image: Option<Option<ItemView<'t>>>,
+    sequence_number: Option<Cow<'t, str>>,
+    size_bytes: Option<Option<u64>>,
+    view_type: Option<Cow<'t, str>>,
+    event_source_arn: Option<Cow<'t, str>>,
+}
+
+impl<'t> Wire<'t> {
+    fn read(scanner: &mut Scanner<'t>) -> Option<Self> {
+        let mut wire = Self::default();
+        let mut has_change = false;
+        scanner.object(|scanner, name| match name.as_ref() {
+            "eventID" => set(&mut wire.event_id, scanner.string()?),
+            "eventName" => set(&mut wire.event_name, scanner.string()?),
+            "eventSourceARN" => set(&mut wire.event_source_arn, scanner.string()?),
+            "userIdentity" => set(&mut wire.user_identity, nullable(scanner, identity)?),
+            "dynamodb" if has_change => None,
+            "dynamodb" => {
+                has_change = true;
+                scanner.object(|scanner, name| wire.read_of_change(scanner, &name))
+            }
+            _ => scanner.raw().map(drop),
+        })?;
+        Some(wire)
+    }
+
+    fn read_of_change(&mut self, scanner: &mut Scanner<'t>, name: &str) -> Option<()> {
+        match name {
+            "ApproximateCreationDateTime" => {
+                let seconds = serde_json::from_str::<Option<Seconds>>(scanner.raw()?).ok()?;
+                let seconds = seconds.and_then(|seconds| seconds.0);
+                set(&mut self.approximate_creation_seconds, seconds)
+            }
+            "Keys" => set(&mut self.keys, ItemView::read(scanner)?),
+            "OldImage" => set(&mut self.old_image, nullable(scanner, ItemView::read)?),
+            "NewImage" => set(&mut self.new_image, nullable(scanner, ItemView::read)?),
+            "SequenceNumber" => set(&mut self.sequence_number, scanner.string()?),
+            "SizeBytes" => set(&mut self.size_bytes, serde_json::from_str(scanner.raw()?).ok()?),
+            "StreamViewType" => set(&mut self.view_type, scanner.string()?),
+            _ => scanner.raw().map(drop),
+        }
+    }
+}
+
+/// What stands in a record twice is unusual.
+fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
+    place.replace(value).is_none().then_some(())
+}
+
+fn nullable<'t, T>(
+    scanner: &mut Scanner<'t>,
+    read: impl Fn(&mut Scanner<'t>) -> Option<T>,
+) -> Option<Option<T>> {
+    if scanner.null() { Some(None) } else { read(scanner).map(Some) }
+}
+
+/// Type and principal.
+fn identity<'t>(scanner: &mut Scanner<'t>) -> Option<(Cow<'t, str>, Cow<'t, str>)> {
+    let (mut identity_type, mut principal_id) = (None, None);
+    scanner.object(|scanner, name| match name.as_ref() {
+        "type" => set(&mut identity_type, scanner.string()?),
+        "principalId" => set(&mut principal_id, scanner.string()?),
+        _ => scanner.raw().map(drop),
+    })?;
+    Some((identity_type?, principal_id?))
+}
+
+/// Seconds since 1970, rounded down; Lambda writes them as a whole or as a decimal number.
+struct Seconds(Option<u64>);
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SecondsVisitor)
+    }
+}
+
+struct SecondsVisitor;
+
+impl Visitor<'_> for SecondsVisitor {
+    type Value = Seconds;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("seconds since 1970")
+    }
+
+    fn visit_u64<E>(self, seconds: u64) -> Result<Seconds, E> {
+        Ok(Seconds(Some(seconds)))
+    }
+
+    fn visit_f64<E>(self, seconds: f64) -> Result<Seconds, E> {
+        Ok(Seconds(super::whole_seconds(seconds)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record with one part written differently.
+    fn text(part: &str, instead: &str) -> String {
+        let whole = r#"{"eventID":"e1","eventName":"REMOVE","eventVersion":"1.1","dynamodb":{"ApproximateCreationDateTime":1795000000,"Keys":{"pk":{"S":"a"}},"OldImage":{"pk":{"S":"a"},"n":{"N":"1.50"}},"SequenceNumber":"100000000000000000001","SizeBytes":9,"StreamViewType":"NEW_AND_OLD_IMAGES"},"userIdentity":{"principalId":"dynamodb.amazonaws.com","type":"Service"},"eventSourceARN":"arn:x"}"#;
+        assert!(whole.contains(part), "{part}");
+        whole.replacen(part, instead, 1)
+    }
+
+    fn read(text: &str) -> Option<LambdaRecord> {
+        let view = RecordView::read(text)?;
+        let record = view.clone().into_record();
+        assert_eq!(RecordView::of(&record), view);
+        assert_eq!(record.record.is_time_to_live(), view.is_time_to_live());
+        Some(record)
+    }
+
+    fn through_the_tree(text: &str) -> Result<LambdaRecord, RecordError> {
+        decode_lambda_record(&json::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn records_are_read_as_through_the_tree() {
+        let time = r#""ApproximateCreationDateTime":1795000000,"#;
+        let identity =
+            r#""userIdentity":{"principalId":"dynamodb.amazonaws.com","type":"Service"},"#;
+        for (part, instead) in [
+            ("", ""),
+            (time, ""),
+            ("1795000000", "1795000000.75"),
+            ("1795000000", "1.795E9"),
+            ("1795000000", "null"),
+            ("1795000000", "-1.5"),
+            ("\"SizeBytes\":9,", ""),
+            (identity, ""),
+            (identity, "\"userIdentity\":null,"),
+            ("\"eventVersion\":\"1.1\",", "\"more\":{\"a\":[1,null]},"),
+            ("arn:x", "arn:\\u0078"),
+            ("REMOVE", "INSERT"),
+            ("NEW_AND_OLD_IMAGES", "OLD_IMAGE"),
+        ] {
+            let text = text(part, instead);
+            assert_eq!(read(&text), through_the_tree(&text).ok(), "{text}");
+            assert!(read(&text).is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn events_are_split_as_they_stand() {
+        for (event, records) in [
+            (r#"{"Records":[]}"#, Some(&[][..])),
+            (r#" {"a":1,"Records":[ {"b":"]}"} , 7 ],"c":[]} "#, Some(&[r#"{"b":"]}"}"#, "7"][..])),
+            (r#"{"Records":[{"b":[x]}]}"#, Some(&[r#"{"b":[x]}"#][..])),
+            (r#"{"Records":null}"#, None),
+            (r#"{"Records":[],"Records":[]}"#, None),
+            (r#"{"Records":[{}]"#, None),
+            (r#"{"Records":[}"#, None),
+            (r#"{"Records":[]} x"#, None),
+            ("{}", None),
+            ("[]", None),
+        ] {
+            assert_eq!(split_lambda_event(event).as_deref(), records, "{event}");
+        }
+    }
+
+    #[test]
+    fn what_is_unusual_is_read_or_refused_by_the_tree() {
+        for (part, instead) in [
+            ("1795000000", "-5"),
+            ("1795000000", "\"now\""),
+            ("\"SizeBytes\":9", "\"SizeBytes\":-9"),
+            ("\"eventID\":\"e1\"", "\"eventID\":\"e1\",\"eventID\":\"e2\""),
+            ("{\"S\":\"a\"}", "{\"S\":\"a\",\"N\":null}"),
+            ("{\"S\":\"a\"}", "{\"N\":\"a\"}"),
+            ("REMOVE", "remove"),
+            ("100000000000000000001", "-1"),
+            ("NEW_AND_OLD_IMAGES", "IMAGES"),
+            ("\"Keys\"", "\"keys\""),
+        ] {
+            let text = text(part, instead);
+            assert_eq!(read(&text), None, "{text}");
+            assert_eq!(lambda_record_from_str(&text), through_the_tree(&text), "{text}");
+        }
+        let not_json = lambda_record_from_str("{").unwrap_err();
+        assert!(not_json.reason.contains("not JSON"), "{not_json}");
+    }
+}
