@@ -48,7 +48,7 @@ impl Default for Options {
         let mebibyte = 1024 * 1024;
         Options {
             cache_bytes: 12 * mebibyte,
-            memtable_bytes: 8 * mebibyte,
+            memtable_bytes: 4 * mebibyte,
             recent_bytes: 8 * mebibyte,
         }
     }
