@@ -17,10 +17,11 @@ WEIR = pathlib.Path(os.environ.get("WEIR_BINARY", ROOT / "target" / "debug" / "w
 
 
 class Running:
-    """`weir up` in a temporary folder; ends it on exit."""
+    """`weir up` in a temporary folder; ends it on exit. `template` makes a template in a folder."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, template=None):
         self.flags = flags
+        self.template = template or (lambda folder: ROOT / "template.yaml")
         self.folder = tempfile.TemporaryDirectory(prefix="weir-test-")
         self.path = pathlib.Path(self.folder.name)
 
@@ -29,7 +30,7 @@ class Running:
         return self
 
     def start(self):
-        command = [WEIR, "up", "--template", ROOT / "template.yaml", "--port", "0", "--s3-port", "0", *self.flags]
+        command = [WEIR, "up", "--template", self.template(self.path), "--port", "0", "--s3-port", "0", *self.flags]
         # One that was killed leaves this behind.
         running = self.path / ".weir" / "running.json"
         running.unlink(missing_ok=True)
@@ -91,10 +92,10 @@ class Running:
         return killed
 
     @staticmethod
-    def wait_until(condition, seconds, what):
+    def wait_until(condition, seconds, what, pause=0.1):
         deadline = time.monotonic() + seconds
         while not (result := condition()):
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {seconds} s for {what}")
-            time.sleep(0.1)
+            time.sleep(pause)
         return result

@@ -1,0 +1,106 @@
+"""A large fan: one origin with many copies is changed again and again while its job is under way.
+
+Loads COPIES order lines of one product, renames the product, kills the function while the job is at
+work (--kills), renames it once more in the middle, creates copies meanwhile, and waits until every
+copy carries the last name. In the end the table is scanned: each copy must hold the values of its
+product, and the job must be done. Then the product is renamed once more, undisturbed, and the time
+until the job is done gives the copies per second. `docs/benchmarks.md` says how to run and read it.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "real_data"))
+
+from running import Running  # noqa: E402
+
+PRODUCT = {"productID": {"N": "1"}}
+
+
+def rename(weir, name):
+    weir.dynamodb.update_item(
+        TableName="products", Key=PRODUCT, UpdateExpression="SET productName = :name",
+        ExpressionAttributeValues={":name": {"S": name}},
+    )
+
+
+def job(weir):
+    items = weir.dynamodb.scan(TableName="fan-out-jobs", ConsistentRead=True)["Items"]
+    return next((item for item in items if item["job"]["S"].startswith("products")), None)
+
+
+def is_done_with(weir, name):
+    found = job(weir)
+    return found is not None and found["done"]["BOOL"] and name in json.dumps(found)
+
+
+def stale(weir, name):
+    """How many copies do not carry the name, and how many there are."""
+    pages = weir.dynamodb.get_paginator("scan").paginate(TableName="order-lines", ConsistentRead=True)
+    wrong = count = 0
+    for page in pages:
+        for line in page["Items"]:
+            count += 1
+            wrong += line.get("productName", {}).get("S") != name
+    return wrong, count
+
+
+def load(weir, copies):
+    weir.dynamodb.put_item(TableName="products", Item={**PRODUCT, "productName": {"S": "first"}})
+    lines = weir.path / "lines.csv"
+    with open(lines, "w", encoding="utf-8") as file:
+        file.write("orderID,productID,quantity\n")
+        file.writelines(f"{order},1,{order % 50 + 1}\n" for order in range(copies))
+    types = "orderID:N,productID:N,quantity:N"
+    weir.load("--table", "order-lines", "--format", "csv", lines, "--types", types)
+
+
+def disturb(weir, copies, kills):
+    """Changes, kills and new copies while a job is under way; gives how many copies there are then."""
+    killed = 0
+    rename(weir, "second")
+    for kill in range(kills):
+        time.sleep(1.0)
+        killed += weir.kill_function("fan-out")
+        # Copies that the job may have gone by already.
+        for new in range(10):
+            order = copies + kill * 10 + new
+            line = {"orderID": {"N": str(order)}, "productID": {"N": "1"}, "quantity": {"N": "1"}}
+            weir.dynamodb.put_item(TableName="order-lines", Item=line)
+        if kill == kills // 2:
+            print(f"second change is superseded at {job(weir)['copies']['N']} copies", file=sys.stderr)
+            rename(weir, "third")
+    return killed, copies + kills * 10
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--copies", type=int, default=100_000)
+    arguments.add_argument("--kills", type=int, default=6)
+    arguments.add_argument("--seconds", type=int, default=1_800, help="time that a job may take")
+    arguments = arguments.parse_args()
+    with Running() as weir:
+        started = time.monotonic()
+        load(weir, arguments.copies)
+        # Each look is a scan of the whole table.
+        looked_at = lambda: stale(weir, "first")[0] == 0  # noqa: E731
+        weir.wait_until(looked_at, arguments.seconds, "new copies to be looked at", pause=5)
+        print(f"{arguments.copies} copies loaded and looked at in {time.monotonic() - started:.1f} s", file=sys.stderr)
+        killed, copies = disturb(weir, arguments.copies, arguments.kills)
+        weir.wait_until(lambda: is_done_with(weir, "third"), arguments.seconds, "the job to be done")
+        weir.wait_until(lambda: stale(weir, "third") == (0, copies), 120, "every copy to carry the last name")
+        print(f"{copies} copies are right; {killed} processes of the function killed", file=sys.stderr)
+        started = time.monotonic()
+        rename(weir, "fourth")
+        weir.wait_until(lambda: is_done_with(weir, "fourth"), arguments.seconds, "the job to be done")
+        seconds = time.monotonic() - started
+        wrong, count = stale(weir, "fourth")
+        assert (wrong, count) == (0, copies), (wrong, count)
+        print(f"{count} copies in {seconds:.1f} s: {count / seconds:.0f} copies/s; {killed} kills before, zero stale copies")
+
+
+if __name__ == "__main__":
+    main()
