@@ -239,7 +239,7 @@ fn run_seed(seed: u64, images: u64, summary: &mut Summary) -> Result<(), String>
         // The recovery is cut as well, some times in a row.
         loop {
             let cut = history.disk.power_cut(history.random.next_u64());
-            history.storage.power_cut(history.random.next_u64());
+            history.storage.lose_memory(history.random.next_u64());
             summary.lossy += u64::from(cut.sectors_lost > 0);
             summary.torn += u64::from(cut.sectors_lost > 0 && cut.sectors_kept > 0);
             summary.images += 1;

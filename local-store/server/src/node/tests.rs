@@ -127,7 +127,7 @@ impl Cluster {
     async fn crash(&mut self, id: NodeId, seed: u64) {
         self.wires.inner.remove(id);
         self.disks[&id].power_cut(seed);
-        self.homes[&id].storage().power_cut(seed);
+        self.homes[&id].storage().lose_memory(seed);
         self.nodes.remove(&id).unwrap().shutdown().await;
     }
 

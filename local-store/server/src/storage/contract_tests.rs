@@ -336,12 +336,12 @@ fn a_power_cut_forgets_some_of_the_last_batches_only() {
             apply(&storage, &ops);
             states.push(scan_text(&*storage.view(), "a", "z", false));
         }
-        let forgotten = storage.power_cut(seed);
+        let forgotten = storage.lose_memory(seed);
         seen.insert(forgotten);
         let left = scan_text(&*storage.view(), "a", "z", false);
         assert_eq!(left, states[3 - forgotten], "seed {seed}");
         assert_eq!(scan_text(&*view, "a", "z", false), states[0]);
-        assert_eq!(storage.power_cut(seed), 0, "what survived a cut is durable");
+        assert_eq!(storage.lose_memory(seed), 0, "what survived a cut is durable");
     }
     assert_eq!(seen.len(), 4);
 }

@@ -131,7 +131,7 @@ impl MemoryStorage {
 
     /// Takes back the newest of the batches since the last persist, as many as the seed says, and
     /// says how many. Views that exist keep what they see.
-    pub fn power_cut(&self, seed: u64) -> usize {
+    pub fn lose_memory(&self, seed: u64) -> usize {
         let state = &mut *self.shared.write();
         let forgotten = SplitMix64::new(seed).up_to(state.unpersisted.len());
         for _ in 0..forgotten {

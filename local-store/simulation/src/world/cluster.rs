@@ -205,6 +205,9 @@ impl Cluster {
         running.replica.crash();
         running.tasks.iter().for_each(AbortHandle::abort);
         self.environment.note(&format!("node {node} dies"));
+        if let Some(machinery) = self.machinery(node) {
+            machinery.lose_memory();
+        }
         true
     }
 
@@ -269,6 +272,7 @@ impl Cluster {
                 self.wipe(node, "it is damaged");
             } else if reason.contains("power") {
                 self.environment.coverage.hit("power cut in recovery");
+                slot.machinery.lose_memory();
                 slot.machinery.cut_power();
             } else if !reason.contains("no space") && !reason.contains("input/output") {
                 self.blame(format!("node {node} does not start: {reason}"));

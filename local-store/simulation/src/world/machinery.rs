@@ -93,7 +93,7 @@ impl Machinery {
         self.medium().disk.clone()
     }
 
-    /// Where the state of an arc is; it forgets what was not made durable when the power is cut.
+    /// Where the state of an arc is; it forgets what was not made durable when its process ends.
     #[must_use]
     pub fn home(&self, arc: ArcId) -> MemoryHome {
         let place = usize::try_from(arc.0).unwrap_or(usize::MAX);
@@ -158,20 +158,26 @@ impl Machinery {
         self.slow_ms.store(millis, Ordering::SeqCst);
     }
 
-    /// Cuts the power: the disk loses what it may, the state forgets what it may.
-    pub fn cut_power(&self) {
-        let cut = self.disk().power_cut(self.dice.roll(SplitMix64::next_u64));
+    /// Ends what is in memory alone: the state forgets what it may since it was last made durable.
+    pub fn lose_memory(&self) {
         let forgotten: usize = self
             .arcs()
-            .map(|arc| self.storage(arc).power_cut(self.dice.roll(SplitMix64::next_u64)))
+            .map(|arc| self.storage(arc).lose_memory(self.dice.roll(SplitMix64::next_u64)))
             .sum();
+        self.environment.coverage.add("lost batches", forgotten as u64);
+        if forgotten > 0 {
+            self.environment.note(&format!("node {}: {forgotten} batches forgotten", self.node));
+        }
+    }
+
+    /// Cuts the power of a node whose process has ended: the disk loses what it may.
+    pub fn cut_power(&self) {
+        let cut = self.disk().power_cut(self.dice.roll(SplitMix64::next_u64));
         let coverage = &self.environment.coverage;
         coverage.add("lost sectors", cut.sectors_lost as u64);
         if cut.sectors_lost > 0 && cut.sectors_kept > 0 {
             coverage.hit("torn writes");
         }
-        coverage.add("lost batches", forgotten as u64);
-        self.environment
-            .note(&format!("node {}: {cut:?}, {forgotten} batches forgotten", self.node));
+        self.environment.note(&format!("node {}: {cut:?}", self.node));
     }
 }
