@@ -39,26 +39,28 @@ pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: Epo
     table
 }
 
-/// Brings a table to the version of its definition. `None` when it cannot be yet: what was decided
-/// before is still being carried out here, so it has to be tried again later.
+/// Brings a table to its definition. It keeps its version when what was decided before is still being
+/// carried out here: then it has to follow again later.
 pub(crate) fn follow(
     own: &Table,
     definition: &Table,
     sequence: Sequence,
     now: EpochMillis,
-) -> Option<Table> {
+) -> Table {
     let mut table = own.clone();
     if own.placement.version >= definition.placement.version {
-        return Some(table);
+        return table;
     }
-    table.placement.version = definition.placement.version;
     table.billing = definition.billing;
     table.deletion_protection = definition.deletion_protection;
     table.options = definition.options.clone();
     follow_stream(&mut table, definition, sequence, now);
     follow_indexes(&mut table, definition);
-    table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live)?;
-    Some(table)
+    table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live);
+    if table.time_to_live.indexed_attribute() == definition.time_to_live.indexed_attribute() {
+        table.placement.version = definition.placement.version;
+    }
+    table
 }
 
 fn follow_stream(table: &mut Table, definition: &Table, sequence: Sequence, now: EpochMillis) {
@@ -99,18 +101,17 @@ fn follow_indexes(table: &mut Table, definition: &Table) {
     table.next_index = table.next_index.max(definition.next_index);
 }
 
-fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive) -> Option<TimeToLive> {
-    let next = match (own, definition.indexed_attribute()) {
+/// The next step towards a setting. From one attribute to another it is by way of none, and the arc
+/// may have missed that: the entries of the attribute before have to go first.
+fn next_time_to_live(own: &TimeToLive, definition: &TimeToLive) -> TimeToLive {
+    match (own, definition.indexed_attribute()) {
         (_, Some(wanted)) if own.indexed_attribute() == Some(wanted) => own.clone(),
         (TimeToLive::Disabled, Some(wanted)) => {
             TimeToLive::Enabling { attribute: wanted.to_owned(), cursor: None }
         }
-        // The entries of the attribute before have to go first.
-        (_, Some(_)) => return None,
-        (TimeToLive::Enabling { attribute, .. } | TimeToLive::Enabled { attribute }, None) => {
+        (TimeToLive::Enabling { attribute, .. } | TimeToLive::Enabled { attribute }, _) => {
             TimeToLive::Disabling { attribute: attribute.clone() }
         }
-        (TimeToLive::Disabled | TimeToLive::Disabling { .. }, None) => own.clone(),
-    };
-    Some(next)
+        (TimeToLive::Disabled | TimeToLive::Disabling { .. }, _) => own.clone(),
+    }
 }

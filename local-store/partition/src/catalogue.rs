@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::index::IndexStatus;
+use crate::index::{IndexStatus, SecondaryIndex};
 use crate::table::{Table, TableId};
 use crate::time_to_live::TimeToLive;
 
@@ -27,6 +27,13 @@ impl Catalogue {
     #[must_use]
     pub fn get(&self, id: TableId) -> Option<&Arc<Table>> {
         self.tables.get(&id)
+    }
+
+    /// The table with an id, if every arc knows it. Only then it takes items: what an item has in
+    /// an index may lie in any arc, and one that does not know the table lets go of it.
+    #[must_use]
+    pub fn get_for_items(&self, id: TableId) -> Option<&Arc<Table>> {
+        self.get(id).filter(|table| !table.is_partial)
     }
 
     /// Every table, by owner and name.
@@ -64,7 +71,7 @@ impl Catalogue {
             for part in others.iter().map(|arc| arc.tables.get(id)) {
                 match part {
                     Some(part) => add_part(&mut whole, part),
-                    None => whole.is_behind = true,
+                    None => (whole.is_behind, whole.is_partial) = (true, true),
                 }
             }
             whole.partitions.sort_by_key(|partition| partition.first_token);
@@ -95,8 +102,11 @@ fn add_part(whole: &mut Table, part: &Table) {
                 known.status = index.status.clone();
             }
             Some(_) => {}
-            // The first arc has removed its entries already.
-            None => whole.indexes.push(index.clone()),
+            // The first arc has removed its entries already, whatever this one has heard of it.
+            None => {
+                let status = IndexStatus::Deleting;
+                whole.indexes.push(SecondaryIndex { status, ..index.clone() });
+            }
         }
     }
 }

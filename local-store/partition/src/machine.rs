@@ -230,16 +230,16 @@ impl Machine {
         definition: &Table,
     ) -> Result<Reply, ReadError> {
         let (arc, now) = (self.seat.arc, self.state.now);
-        let adopted = match self.table(definition.id) {
-            Some(own) => match adoption::follow(&own, definition, sequence, now) {
-                Some(followed) if followed == *own => return Ok(Reply::Done { more: false }),
-                followed => followed,
-            },
-            None => Some(adoption::found(definition, arc, sequence, now)),
+        let own = self.table(definition.id);
+        let adopted = match &own {
+            Some(own) => adoption::follow(own, definition, sequence, now),
+            None => adoption::found(definition, arc, sequence, now),
         };
-        let Some(adopted) = adopted else { return Ok(Reply::Done { more: true }) };
-        self.keep(overlay, adopted)?;
-        Ok(Reply::Done { more: false })
+        let more = adopted.placement.version < definition.placement.version;
+        if own.is_none_or(|own| *own != adopted) {
+            self.keep(overlay, adopted)?;
+        }
+        Ok(Reply::Done { more })
     }
 
     fn table(&self, id: TableId) -> Option<Arc<Table>> {
@@ -292,6 +292,7 @@ impl Machine {
             options: TableOptions::new(create.billing, self.state.now),
             placement,
             is_behind: false,
+            is_partial: false,
         };
         for change in create.options {
             if let Err(refusal) = table.options.apply(change, self.state.now) {

@@ -98,6 +98,9 @@ pub struct Table {
     /// Whether some arc does not know the table as it is yet: it is being created or updated.
     #[serde(skip)]
     pub is_behind: bool,
+    /// Whether some arc does not know the table at all yet: it takes no items before every arc does.
+    #[serde(skip)]
+    pub is_partial: bool,
 }
 
 /// Partitions of a new table (design, section 3): enough for its throughput and size, and four
@@ -161,10 +164,10 @@ impl Table {
     /// `CREATING`, `UPDATING` or `ACTIVE`.
     #[must_use]
     pub fn status_text(&self) -> &'static str {
-        match (self.is_behind, self.placement.version) {
-            (false, _) => "ACTIVE",
-            (true, 0..=1) => "CREATING",
-            (true, _) => "UPDATING",
+        match (self.is_behind, self.is_partial) {
+            (_, true) => "CREATING",
+            (true, false) => "UPDATING",
+            (false, false) => "ACTIVE",
         }
     }
 

@@ -52,7 +52,7 @@ fn schema(name: &str) -> KeySchema {
     KeySchema { partition, sort: None }
 }
 
-async fn create(store: &Store) {
+fn definition() -> CreateTable {
     let index = IndexDefinition {
         name: "by-g".to_owned(),
         kind: IndexKind::Global,
@@ -60,7 +60,7 @@ async fn create(store: &Store) {
         projection: IndexProjection::All,
         throughput: None,
     };
-    let create = CreateTable {
+    CreateTable {
         name: "t".into(),
         key_schema: schema("p"),
         billing: Billing::OnDemand,
@@ -68,8 +68,11 @@ async fn create(store: &Store) {
         stream: None,
         indexes: vec![index],
         options: Vec::new(),
-    };
-    let replies = store.submit(vec![Command::CreateTable(create)]).await.unwrap();
+    }
+}
+
+async fn create(store: &Store) {
+    let replies = store.submit(vec![Command::CreateTable(definition())]).await.unwrap();
     assert!(matches!(&replies[..], [Reply::Table(table)] if table.partitions.len() == 4));
 }
 
@@ -273,6 +276,55 @@ async fn a_bank_over_arcs_always_has_the_same_sum() {
     assert!(audits > 0, "nothing was audited");
     let sum: u64 = read_all(&store.up_to_date().await.unwrap()).iter().map(balance).sum();
     assert_eq!(sum, ACCOUNTS * 100);
+}
+
+/// Goal: an index entry is never brought to an arc that does not know the table yet, and lost there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_takes_no_items_before_every_arc_knows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without ticks nobody but this test brings the other arcs along.
+    let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
+    let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
+    let created = store.replica(ArcId::FIRST).submit(vec![Command::CreateTable(definition())]);
+    assert!(matches!(created.await.unwrap()[..], [Reply::Table(_)]));
+    let puts = |names: std::ops::Range<u64>| -> Vec<Command> {
+        names.map(|name| Command::Write(Box::new(put(name, 1)))).collect()
+    };
+    let early = store.submit(puts(0..20)).await.unwrap();
+    assert_eq!(early, vec![Reply::TableNotFound; 20]);
+    let operations = vec![put(1, 1), put(2, 1)];
+    let early = Command::Transaction(Box::new(Transaction { token: None, operations }));
+    assert_eq!(store.submit(vec![early]).await.unwrap(), [Reply::TableNotFound]);
+    assert_eq!(table(&store).status_text(), "CREATING");
+    super::routes::bring_along(&store).await.unwrap();
+    assert_eq!(table(&store).status_text(), "ACTIVE");
+    store.submit(puts(0..40)).await.unwrap();
+    store.indexes_settled().await.unwrap();
+    assert_eq!((read_all(&store).len(), count_entries(&store, true)), (40, 40));
+}
+
+/// Goal: two readers never see two writes in different orders.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_over_arcs_notices_a_write_between_its_looks() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), ARCS).await;
+    create(&store).await;
+    let (a, b) = names_apart(&store);
+    for name in [a, b] {
+        store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
+    }
+    let (table, keys) = (table(&store), [key(a), key(b)]);
+    let wanted: Vec<_> = keys.iter().map(|key| (&table, key)).collect();
+    let parts =
+        BTreeMap::from([(table.arc_of(&keys[0]), vec![0]), (table.arc_of(&keys[1]), vec![1])]);
+    let look = async || transactions::look(&store, &parts, &wanted).await.unwrap().unwrap();
+    let first = look().await;
+    assert!(look().await == first, "nothing happened in between");
+    for name in [b, a] {
+        let before = look().await;
+        store.submit(vec![Command::Write(Box::new(change(name, '+', 1)))]).await.unwrap();
+        assert!(look().await != before, "a single write, and no step of a transaction");
+    }
 }
 
 /// Goal: who has read items by locking them can write them at once.

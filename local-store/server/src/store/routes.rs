@@ -33,7 +33,14 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     let mut waiting = Waiting::new();
     for (place, command) in commands.into_iter().enumerate() {
         // What comes before is known when it is decided where this goes.
-        let to = destination(&store.catalogue(), &command);
+        let catalogue = store.catalogue();
+        if let Command::Write(write) = &command
+            && catalogue.get_for_items(write.table).is_none()
+        {
+            replies.insert(place, Reply::TableNotFound);
+            continue;
+        }
+        let to = destination(&catalogue, &command);
         if let Destination::To(arc) = to {
             waiting.entry(arc).or_default().push((place, command));
             continue;

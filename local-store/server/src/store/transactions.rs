@@ -39,7 +39,9 @@ pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Rep
     let catalogue = store.catalogue();
     let mut parts = Parts::new();
     for (place, write) in transaction.operations.iter().enumerate() {
-        let Some(table) = catalogue.get(write.table) else { return Ok(Reply::TableNotFound) };
+        let Some(table) = catalogue.get_for_items(write.table) else {
+            return Ok(Reply::TableNotFound);
+        };
         parts.entry(table.arc_of(&write.key)).or_default().push(place);
     }
     let first = parts.keys().next().copied().unwrap_or_default();
@@ -318,46 +320,60 @@ pub(crate) async fn read(
     read_with_locks(store, &parts, wanted).await
 }
 
-/// Reads items from one state of each arc. `None` if a transaction over several arcs has locked one
-/// of them, or took a step in one of the arcs meanwhile: it might be seen in one and not in another.
+/// Reads items without locking them. `None` if they may not have been so at one moment: two looks,
+/// the second of which begins after the first is over, have to find the same: so the items were at
+/// any moment in between. (What became another value and the same again within one read is taken for
+/// unchanged: no reader can tell that from an order in which it was.)
 async fn read_without_locks(
     store: &Store,
     parts: &Parts,
     wanted: &[Wanted<'_>],
 ) -> Result<Option<Vec<Option<Item>>>, Unavailable> {
+    let Some(first) = look(store, parts, wanted).await? else { return Ok(None) };
+    // One arc is seen as of one entry of its log.
+    if parts.len() > 1 && look(store, parts, wanted).await?.as_ref() != Some(&first) {
+        return Ok(None);
+    }
+    Ok(Some(first.items))
+}
+
+/// What a look at items has found.
+#[derive(PartialEq)]
+pub(super) struct Look {
+    items: Vec<Option<Item>>,
+    /// For each arc, how many steps of transactions over several arcs there were.
+    steps: Vec<u64>,
+}
+
+/// Looks at items in one state of each arc, which shows everything that was acknowledged before the
+/// call. `None` if a transaction over several arcs has locked one of them: it might be seen in one
+/// arc and not in another.
+pub(super) async fn look(
+    store: &Store,
+    parts: &Parts,
+    wanted: &[Wanted<'_>],
+) -> Result<Option<Look>, Unavailable> {
     let failed = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
-    let mut items = vec![None; wanted.len()];
-    let mut steps = Vec::new();
-    {
-        let strong = store.up_to_date_in(parts.keys().copied()).await?;
-        for (arc, places) in parts {
-            let view = strong.replica(*arc).view();
-            steps.push(read_transaction_steps(&*view).map_err(failed)?);
-            let prepared = read_prepared(&*view).map_err(failed)?;
-            let mut locked = prepared.iter().flat_map(|(_, prepared)| &prepared.items);
-            let own: Vec<_> = places.iter().filter_map(|place| wanted.get(*place)).collect();
-            if locked.any(|locked| {
-                own.iter().any(|(table, key)| table.id == locked.table && **key == locked.key)
-            }) {
-                return Ok(None);
-            }
-            for (place, (table, key)) in places.iter().zip(own) {
-                if let Some(slot) = items.get_mut(*place) {
-                    *slot = read_item(&*view, table, key).map_err(failed)?;
-                }
+    let mut found = Look { items: vec![None; wanted.len()], steps: Vec::new() };
+    let strong = store.up_to_date_in(parts.keys().copied()).await?;
+    for (arc, places) in parts {
+        let view = strong.replica(*arc).view();
+        found.steps.push(read_transaction_steps(&*view).map_err(failed)?);
+        let prepared = read_prepared(&*view).map_err(failed)?;
+        let mut locked = prepared.iter().flat_map(|(_, prepared)| &prepared.items);
+        let own: Vec<_> = places.iter().filter_map(|place| wanted.get(*place)).collect();
+        if locked.any(|locked| {
+            own.iter().any(|(table, key)| table.id == locked.table && **key == locked.key)
+        }) {
+            return Ok(None);
+        }
+        for (place, (table, key)) in places.iter().zip(own) {
+            if let Some(slot) = found.items.get_mut(*place) {
+                *slot = read_item(&*view, table, key).map_err(failed)?;
             }
         }
     }
-    if parts.len() > 1 {
-        let strong = store.up_to_date_in(parts.keys().copied()).await?;
-        for (arc, before) in parts.keys().zip(steps) {
-            let view = strong.replica(*arc).view();
-            if read_transaction_steps(&*view).map_err(failed)? != before {
-                return Ok(None);
-            }
-        }
-    }
-    Ok(Some(items))
+    Ok(Some(found))
 }
 
 /// Reads items while all of them are locked.
