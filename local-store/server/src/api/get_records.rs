@@ -59,6 +59,12 @@ pub(super) fn get_records(store: &Store, parameters: Parameters<'_>) -> Result<S
         place = Place::After(at);
         ControlFlow::Continue(())
     })?;
+    // What was trimmed between the look at the shard and the view is missing in the view, and must
+    // not be missed without a word.
+    check_not_trimmed(
+        iterator.place,
+        FoundStream::find(store, arn)?.shard(&iterator.shard_id, arn)?.1,
+    )?;
     out.push(']');
     if is_cut || shard.last.is_none() {
         let next = ShardIterator { place, issued_at: store.now(), ..iterator };

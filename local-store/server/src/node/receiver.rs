@@ -1,7 +1,9 @@
 //! Receives a snapshot, part by part, into a storage beside the state.
 //!
 //! One transfer at a time: another one that begins takes its place. A part that comes twice is
-//! acknowledged twice; one that is missing ends the transfer, and the leader begins again.
+//! acknowledged twice; one that is missing ends the transfer, and the leader begins again. One that
+//! is late is of another transfer, also when a sender that was restarted counts its transfers anew:
+//! it leads in a later term then.
 
 use std::sync::Arc;
 
@@ -12,12 +14,13 @@ use super::Raft;
 use super::home::{Begun, StorageHome};
 use super::replica::{SnapshotData, write_part};
 use super::transport::{Response, SnapshotPart};
-use super::types::NodeId;
+use super::types::{NodeId, Vote};
 use super::worker::{Worker, run_on};
 
 /// A transfer under way.
 struct Incoming {
     from: NodeId,
+    vote: Vote,
     transfer: u64,
     /// The sequence of the part that is expected next.
     next: u64,
@@ -39,15 +42,16 @@ impl Receiver {
     pub(super) async fn take(&self, raft: &Raft, from: NodeId, part: SnapshotPart) -> Response {
         let mut incoming = self.incoming.lock().await;
         if part.sequence == 0 {
-            match self.begin(from, part.transfer).await {
+            match self.begin(from, &part).await {
                 Ok(begun) => *incoming = Some(begun),
                 Err(reason) => return Response::Refused(reason),
             }
         }
-        let Some(current) = incoming
-            .as_mut()
-            .filter(|current| (current.from, current.transfer) == (from, part.transfer))
-        else {
+        let is_same = |current: &&mut Incoming| {
+            let (sender, transfer) = (current.from, current.transfer);
+            (sender, &current.vote, transfer) == (from, &part.vote, part.transfer)
+        };
+        let Some(current) = incoming.as_mut().filter(is_same) else {
             return Response::Refused("this snapshot is not being received".to_owned());
         };
         if part.sequence + 1 == current.next && !part.last {
@@ -80,11 +84,12 @@ impl Receiver {
         }
     }
 
-    async fn begin(&self, from: NodeId, transfer: u64) -> Result<Incoming, String> {
+    async fn begin(&self, from: NodeId, part: &SnapshotPart) -> Result<Incoming, String> {
         let home = Arc::clone(&self.home);
         let begun = run_on(&*self.worker, move || home.begin()).await;
         let begun = begun.ok_or("the worker has ended")?;
         let begun = begun.map_err(|error| error.to_string())?;
-        Ok(Incoming { from, transfer, next: 0, begun })
+        let (vote, transfer) = (part.vote, part.transfer);
+        Ok(Incoming { from, vote, transfer, next: 0, begun })
     }
 }

@@ -10,7 +10,9 @@ use partition::{Billing, Command, CreateTable, Reply, TableId, Write, WriteActio
 use tokio::sync::mpsc;
 
 use super::status::Role;
-use super::transport::{BoxFuture, CallError, Envelope, LocalTransport, Response, Transport};
+use super::transport::{
+    BoxFuture, CallError, Envelope, LocalTransport, Response, SnapshotPart, Transport,
+};
 use super::worker::{Job, Worker};
 use super::*;
 use crate::disk::{Disk, SimulatedDisk};
@@ -277,6 +279,29 @@ async fn a_node_that_is_far_behind_gets_a_snapshot() {
     node.submit(vec![put("last")]).await.unwrap();
     node.read_index().await.unwrap();
     assert!((0..130).all(|number| has(node, &format!("k{number}"))) && has(node, "last"));
+}
+
+/// Goal: a part that was delayed until its sender was restarted, and counts anew, is in no snapshot.
+#[tokio::test(start_paused = true)]
+async fn a_part_of_an_earlier_life_is_of_another_transfer() {
+    let cluster = Cluster::start(Settings::default()).await;
+    let (from, to) = (cluster.leader(), cluster.follower());
+    let send = async |term, sequence| {
+        let part = SnapshotPart {
+            vote: types::Vote::new_committed(term, from),
+            meta: types::SnapshotMeta { last_log_id: None, last_membership: Default::default() },
+            transfer: 0,
+            sequence,
+            pairs: Vec::new(),
+            last: false,
+        };
+        let request = Request::Snapshot(Box::new(part));
+        cluster.nodes[&to].handle(Envelope { from, to, arc: ArcId::WHOLE, request }).await
+    };
+    let is_taken = |response| matches!(response, Response::PartTaken);
+    assert!(is_taken(send(5, 0).await) && is_taken(send(5, 1).await));
+    assert!(!is_taken(send(4, 2).await), "it was sent in an earlier term");
+    assert!(is_taken(send(5, 2).await) && is_taken(send(5, 2).await));
 }
 
 #[tokio::test(start_paused = true)]

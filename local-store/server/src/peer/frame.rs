@@ -15,6 +15,8 @@ use crate::mark::{MARK_BYTES, MarkKey};
 
 /// The largest payload: one log entry of the largest size, and what is around it.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 40 * 1024 * 1024;
+/// The largest payload before it is known who the other side is: it says its name and its settings.
+pub(super) const GREETING_BYTES_MAX: usize = 16 * 1024;
 /// What is read from a socket at a time.
 const READ_BYTES: usize = 64 * 1024;
 /// Length and id.
@@ -44,8 +46,9 @@ impl Seal {
 
     /// Appends a frame to a buffer.
     pub(super) fn write(&mut self, id: u64, payload: &[u8], out: &mut BytesMut) -> io::Result<()> {
-        let length = u32::try_from(payload.len()).ok().filter(|_| fits(payload.len()));
-        let length = length.ok_or_else(|| too_large(payload.len()))?;
+        let fits = payload.len() <= PAYLOAD_BYTES_MAX;
+        let length = u32::try_from(payload.len()).ok().filter(|_| fits);
+        let length = length.ok_or_else(|| too_large(payload.len(), PAYLOAD_BYTES_MAX))?;
         let mut head = [0; HEAD_BYTES];
         let (length_bytes, id_bytes) = head.split_at_mut(4);
         length_bytes.copy_from_slice(&length.to_le_bytes());
@@ -80,12 +83,8 @@ fn checksum(head: &[u8], payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(head), payload)
 }
 
-fn fits(length: usize) -> bool {
-    length <= PAYLOAD_BYTES_MAX
-}
-
-fn too_large(length: usize) -> io::Error {
-    let text = format!("a message of {length} bytes, of which {PAYLOAD_BYTES_MAX} are allowed");
+fn too_large(length: usize, max: usize) -> io::Error {
+    let text = format!("a message of {length} bytes, of which {max} are allowed");
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
@@ -94,11 +93,19 @@ pub(super) struct FrameReader<R> {
     stream: R,
     buffer: BytesMut,
     seal: Seal,
+    payload_bytes_max: usize,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
+    /// A reader of a stream whose other side is not known yet, and may say little.
     pub(super) fn new(stream: R, seal: Seal) -> Self {
-        Self { stream, buffer: BytesMut::new(), seal }
+        let payload_bytes_max = GREETING_BYTES_MAX;
+        Self { stream, buffer: BytesMut::new(), seal, payload_bytes_max }
+    }
+
+    /// The other side is known: what follows may be as large as a message is.
+    pub(super) fn trust(&mut self) {
+        self.payload_bytes_max = PAYLOAD_BYTES_MAX;
     }
 
     /// What follows is checked like this.
@@ -124,8 +131,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 let [a, b, c, d, id @ ..] = *head;
                 let length =
                     usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-                if !fits(length) {
-                    return Err(too_large(length));
+                if length > self.payload_bytes_max {
+                    return Err(too_large(length, self.payload_bytes_max));
                 }
                 if let Some((check, rest)) = rest.split_at_checked(self.seal.bytes())
                     && let Some(payload) = rest.get(..length)
@@ -237,6 +244,12 @@ mod tests {
         let (found, error) = read_all(&[0xff; 64], Seal::Checksum);
         assert!(found.is_empty());
         assert!(error.to_string().contains("are allowed"), "{error}");
+        // Whoever has not said who he is gets no room for more than that.
+        let mut bytes = BytesMut::new();
+        Seal::Checksum.write(1, &vec![0; GREETING_BYTES_MAX + 1], &mut bytes).unwrap();
+        let (found, error) = read_all(&bytes, Seal::Checksum);
+        assert!(found.is_empty());
+        assert!(error.to_string().contains("of which 16384 are allowed"), "{error}");
         assert!(
             Seal::Checksum.write(1, &vec![0; PAYLOAD_BYTES_MAX + 1], &mut BytesMut::new()).is_err()
         );

@@ -136,6 +136,7 @@ async fn greet(
         reader.set_seal(Seal::Mark { key: key("to the connecting side"), number: 0 });
         seal = Seal::Mark { key: key("from the connecting side"), number: 0 };
     }
+    reader.trust();
     Ok(Opened { slot, identity, reader, writer, seal })
 }
 
@@ -172,6 +173,7 @@ async fn answer(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
         reader.set_seal(Seal::Mark { key: key("from the connecting side"), number: 0 });
         seal = Seal::Mark { key: key("to the connecting side"), number: 0 };
     }
+    reader.trust();
     Ok(Opened { slot: hello.slot, identity: hello.identity, reader, writer, seal })
 }
 

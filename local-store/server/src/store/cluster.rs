@@ -56,14 +56,15 @@ pub(super) async fn start(
     for node in nodes.iter().flatten() {
         missing.remove(&slot_of(node.id()));
     }
-    if begun {
+    let died_at_birth = is_complete && begun && was_never_begun(&nodes, &fresh)?;
+    if begun && !died_at_birth {
         for place in 0..usize::try_from(arcs).unwrap_or(0) {
             let of_arc: Vec<&Node> = nodes.iter().filter_map(|node| node.get(place)).collect();
             check_majority(&of_arc, replicas, is_complete)?;
         }
     }
     for (slot, files) in fresh {
-        if voters.contains(&files.identity.node) {
+        if voters.contains(&files.identity.node) && !died_at_birth {
             // It voted once and has forgotten for whom: it must not vote again.
             drop(files);
             set_aside(data, slot, "its log is gone")?;
@@ -127,6 +128,22 @@ fn one_cluster<'a>(
             slot_of(stranger.identity.node)
         )),
     }
+}
+
+/// Whether a cluster died while it was begun: those who heard of it know its members and not a single
+/// entry behind them, and the others hold nothing at all. So nobody led, and nothing was written.
+fn was_never_begun(used: &[Replicas], fresh: &[(u64, NodeFiles)]) -> Result<bool, String> {
+    // The members are the entry with the index 0.
+    let knows_more = |node: &Node| node.status().last_log > Some(0);
+    if used.iter().flatten().any(knows_more) {
+        return Ok(false);
+    }
+    for (_, files) in fresh {
+        if incarnation_of(files.identity.node) > 0 || !files.has_empty_states()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// A group goes on only with a majority of those who voted: less may lack what was acknowledged.

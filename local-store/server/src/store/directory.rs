@@ -13,6 +13,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -76,6 +77,23 @@ pub(crate) struct NodeFiles {
     pub(crate) homes: Vec<Arc<dyn StorageHome>>,
     /// Does the blocking work on the states.
     pub(crate) worker: Arc<dyn Worker>,
+}
+
+impl NodeFiles {
+    /// Whether the states of the node hold nothing.
+    pub(crate) fn has_empty_states(&self) -> Result<bool, String> {
+        let mut is_empty = true;
+        for home in &self.homes {
+            let state = home.open().map_err(|error| error.to_string())?;
+            let mut visit = |_: &[u8], _: &[u8]| {
+                is_empty = false;
+                ControlFlow::Break(())
+            };
+            let all = state.view().scan(&[0], &[0xff], false, &mut visit);
+            all.map_err(|error| error.to_string())?;
+        }
+        Ok(is_empty)
+    }
 }
 
 /// Why a directory cannot be used.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use expression::{Placeholders, parse_update};
@@ -14,9 +15,12 @@ use partition::{
     Billing, Command, CreateTable, Reply, TableId, TimeToLiveChange, Write, WriteAction, read_item,
 };
 
-use super::{Config, Store};
+use super::directory::Identity;
+use super::{Config, Store, cluster};
+use crate::clock::Clock;
 use crate::node::status::Status;
-use crate::node::{node_id, slot_of};
+use crate::node::transport::LocalTransport;
+use crate::node::{OnFatal, node_id, slot_of};
 
 fn config(directory: &Path) -> Config {
     Config {
@@ -103,6 +107,32 @@ async fn writes_survive_a_restart_and_the_directory_is_locked() {
     let store = open(folder.path()).await;
     assert!(get(&store, "a").is_some());
     assert!((0..20).all(|n| get(&store, &format!("k{n}")).is_some()));
+}
+
+/// Goal: whenever the process dies while it makes a new cluster, the next start makes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_died_while_it_was_begun_is_begun_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let on_fatal: OnFatal = Arc::new(|reason| panic!("{reason}"));
+    let mut files = (1..=3).map(|slot| {
+        let identity = Identity::new("c".to_owned(), node_id(slot, 0), 1);
+        cluster::create_slot(folder.path(), slot, identity, &on_fatal).unwrap()
+    });
+    let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
+    drop(others);
+    // The first has made its members durable, and no other has heard of it.
+    let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
+    let transport = Arc::new(LocalTransport::default());
+    let replicas = cluster::start_replicas(first, transport, &clock, &on_fatal).await.unwrap();
+    replicas[0].initialize((1..=3).map(|slot| node_id(slot, 0)).collect()).await.unwrap();
+    assert!(replicas[0].holds_data());
+    replicas[0].shutdown().await;
+    drop(replicas);
+    let store = open(folder.path()).await;
+    store.submit(vec![create(), put("a", Item::new())]).await.unwrap();
+    assert!(get(&store, "a").is_some());
+    let nodes: Vec<_> = store.statuses().iter().map(|status| status.node).collect();
+    assert_eq!(nodes, [1, 2, 3].map(|slot| node_id(slot, 0)));
 }
 
 /// Together these are more than one log record may hold, so they must not become one entry.

@@ -153,27 +153,13 @@ async fn open_files(
     on_fatal: &OnFatal,
 ) -> Result<Option<NodeFiles>, String> {
     let Some(files) = cluster::open_slot(data, slot, on_fatal).await? else { return Ok(None) };
-    if files.log.is_fresh() && !is_empty(&files)? {
+    if files.log.is_fresh() && !files.has_empty_states()? {
         // It voted once and has forgotten for whom: it must not vote again.
         drop(files);
         cluster::set_aside(data, slot, "its log is gone")?;
         return Ok(None);
     }
     Ok(Some(files))
-}
-
-/// Whether the states of a node hold nothing.
-fn is_empty(files: &NodeFiles) -> Result<bool, String> {
-    let mut is_empty = true;
-    for home in &files.homes {
-        let state = home.open().map_err(|error| error.to_string())?;
-        let mut visit = |_: &[u8], _: &[u8]| {
-            is_empty = false;
-            std::ops::ControlFlow::Break(())
-        };
-        state.view().scan(&[0], &[0xff], false, &mut visit).map_err(|error| error.to_string())?;
-    }
-    Ok(is_empty)
 }
 
 /// A node that is about to be.
