@@ -5,9 +5,10 @@
 //! to, because it died or an arc was away, the next tick of the first arc's leader does.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures::future::{join_all, try_join_all};
-use partition::{Command, Destination, Reply, Table, TableId, destination};
+use partition::{Catalogue, Command, Destination, Reply, Table, TableId, destination};
 
 use super::{Store, Unavailable, transactions};
 use crate::ring::ArcId;
@@ -33,13 +34,14 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     let mut waiting = Waiting::new();
     for (place, command) in commands.into_iter().enumerate() {
         // What comes before is known when it is decided where this goes.
-        let catalogue = store.catalogue();
-        if let Command::Write(write) = &command
-            && catalogue.get_for_items(write.table).is_none()
-        {
+        let catalogue = match &command {
+            Command::Write(write) => for_items(store, &[write.table]).await?,
+            _ => Some(store.catalogue()),
+        };
+        let Some(catalogue) = catalogue else {
             replies.insert(place, Reply::TableNotFound);
             continue;
-        }
+        };
         let to = destination(&catalogue, &command);
         if let Destination::To(arc) = to {
             waiting.entry(arc).or_default().push((place, command));
@@ -57,6 +59,22 @@ async fn submit_in_order(store: &Store, commands: Vec<Command>) -> Result<Vec<Re
     }
     replies.extend(send(store, waiting).await?);
     Ok(replies.into_values().collect())
+}
+
+/// A catalogue by which all of these tables take items; `None` if one of them does not. What this
+/// node has not heard of yet, or not of every arc, it asks for.
+pub(super) async fn for_items(
+    store: &Store,
+    tables: &[TableId],
+) -> Result<Option<Arc<Catalogue>>, Unavailable> {
+    let all_do = |catalogue: &Arc<Catalogue>| {
+        tables.iter().all(|table| catalogue.get_for_items(*table).is_some())
+    };
+    let known = store.catalogue();
+    if all_do(&known) {
+        return Ok(Some(known));
+    }
+    Ok(Some(store.up_to_date().await?.catalogue()).filter(all_do))
 }
 
 /// Sends the commands of each arc as one entry.

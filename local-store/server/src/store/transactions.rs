@@ -18,8 +18,7 @@ use partition::{
     read_prepared, read_transaction_steps, recall,
 };
 
-use super::leftovers;
-use super::{Store, Unavailable};
+use super::{Store, Unavailable, leftovers, routes};
 use crate::ring::ArcId;
 
 /// How often a transaction that meets another one is tried, and the time before the second try,
@@ -36,12 +35,13 @@ pub(super) type Parts = BTreeMap<ArcId, Vec<usize>>;
 
 /// Makes a transaction, or says why not.
 pub(super) async fn write(store: &Store, transaction: Transaction) -> Result<Reply, Unavailable> {
-    let catalogue = store.catalogue();
+    let tables: Vec<_> = transaction.operations.iter().map(|write| write.table).collect();
+    let Some(catalogue) = routes::for_items(store, &tables).await? else {
+        return Ok(Reply::TableNotFound);
+    };
     let mut parts = Parts::new();
     for (place, write) in transaction.operations.iter().enumerate() {
-        let Some(table) = catalogue.get_for_items(write.table) else {
-            return Ok(Reply::TableNotFound);
-        };
+        let Some(table) = catalogue.get(write.table) else { return Ok(Reply::TableNotFound) };
         parts.entry(table.arc_of(&write.key)).or_default().push(place);
     }
     let first = parts.keys().next().copied().unwrap_or_default();
