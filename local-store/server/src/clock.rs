@@ -14,6 +14,10 @@ use model::EpochMillis;
 /// kept in step at all, and less than anybody advances a clock by.
 const SKEW_MAX: i128 = 10_000;
 
+/// Milliseconds from the wall clock from which on a clock counts as moved: what a header with whole
+/// seconds can show.
+const MOVED_MIN: u64 = 1_000;
+
 /// Where wall time comes from.
 pub type TimeSource = Box<dyn Fn() -> EpochMillis + Send + Sync>;
 
@@ -78,6 +82,14 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> EpochMillis {
         self.update(|_, _| {})
+    }
+
+    /// The time now if somebody moved the clock: if it is a second or more from the wall clock.
+    #[must_use]
+    pub fn moved(&self) -> Option<EpochMillis> {
+        let mut apart = 0;
+        let now = self.update(|state, wall| apart = state.now(wall).0.abs_diff(wall.0));
+        (apart >= MOVED_MIN).then_some(now)
     }
 
     /// Stops the clock where it is. A frozen clock stays frozen.
@@ -152,6 +164,7 @@ mod tests {
         assert_eq!(clock.now(), start);
         assert_eq!(clock.advance(DAY), start.plus(DAY));
         assert_eq!(clock.now(), start.plus(DAY));
+        assert_eq!(clock.moved(), Some(start.plus(DAY)));
         assert!(clock.resume() >= start.plus(DAY));
         assert!(!clock.is_frozen());
         assert!(clock.now() < start.plus(2 * DAY));
@@ -169,6 +182,7 @@ mod tests {
             *wall.lock().unwrap() = time;
             clock.now().0
         };
+        assert_eq!(clock.moved(), None);
         for ahead in [1_005_000, 1_006_000] {
             clock.reach(EpochMillis(ahead));
             assert_eq!(clock.now().0, ahead, "it shows what was seen");

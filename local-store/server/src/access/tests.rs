@@ -71,7 +71,7 @@ fn header_form() -> Parts {
 /// The type and the message of the answer, `None` when the request is taken.
 fn refusal(head: &Parts, body: &[u8], age: i64) -> Option<String> {
     let now = Timestamp::from_second(SIGNED_AT + age).unwrap();
-    let error = verify(&keys(), head, body, now).err()?;
+    let error = verify(&keys(), head, body, now, None).err()?;
     let response = error.to_response();
     assert_eq!(response.status, 400);
     let text = response.body.replace("com.amazon.coral.service#", "");
@@ -106,6 +106,12 @@ fn clocks_may_differ_by_a_quarter_of_an_hour() {
             None => assert_eq!(refusal(&header_form(), BODY, age), None, "{age}"),
             Some(part) => assert_refused(&header_form(), BODY, age, part),
         }
+    }
+    // The signer may go by this machine's clock or by the one that it is shown.
+    let at = |age: i64| Timestamp::from_second(SIGNED_AT + age).unwrap();
+    for (now, shown, is_taken) in [(0, 7200, true), (-7200, 0, true), (-7200, 7200, false)] {
+        let verified = verify(&keys(), &header_form(), BODY, at(now), Some(at(shown)));
+        assert_eq!(verified.is_ok(), is_taken, "{now} {shown}");
     }
     let presigned = signed("AKIA1", "secret/1+", Some(60), None);
     assert_eq!(refusal(&presigned, BODY, 60), None);

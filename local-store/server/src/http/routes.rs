@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName, HeaderValue, VARY};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, HeaderName, HeaderValue, VARY};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimePrinter;
+use model::EpochMillis;
 use model::limits::REQUEST_BYTES_MAX;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -93,9 +95,18 @@ impl Routes {
         if let Some(origin) = origin {
             cors::permit(response.headers_mut(), origin);
         }
+        response.headers_mut().extend(self.date().map(|date| (DATE, date)));
         let id = HeaderValue::from_bytes(&self.request_ids.next());
         response.headers_mut().extend(id.ok().map(|id| (REQUEST_ID, id)));
         Ok(response)
+    }
+
+    /// The header `Date` of a store whose clock was moved: clients tell by it how old a stream record
+    /// is. Otherwise the HTTP library sets it.
+    fn date(&self) -> Option<HeaderValue> {
+        let moved = timestamp(self.store.clock().moved()?)?;
+        let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&moved).ok()?;
+        HeaderValue::from_str(&text).ok()
     }
 
     async fn route(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -142,14 +153,15 @@ impl Routes {
         api_response(&head.headers, answer)
     }
 
-    /// Checks the signature, when there are access keys. The wall clock is the signers' clock.
+    /// Checks the signature, when there are access keys. The wall clock is the signers' clock, unless
+    /// they go by the header `Date`.
     /// Gives the store as the requester sees it.
     fn authenticate(&self, head: &Parts, body: &[u8]) -> Result<Cow<'_, Store>, ApiError> {
         let keys = self.access.keys.as_ref();
         if let Some(keys) = keys {
-            let now = i64::try_from(wall_clock().0).ok();
-            let now = now.and_then(|millis| Timestamp::from_millisecond(millis).ok());
-            access::verify(keys, head, body, now.unwrap_or(Timestamp::MAX))?;
+            let now = timestamp(wall_clock()).unwrap_or(Timestamp::MAX);
+            let shown = self.store.clock().moved().and_then(timestamp);
+            access::verify(keys, head, body, now, shown)?;
         }
         let store = &self.store;
         if self.access.separate_tables
@@ -195,6 +207,10 @@ impl Routes {
         let pieces = u32::try_from(bytes.div_ceil(SMALL_BODY_BYTES)).unwrap_or(LARGE_BODY_PIECES);
         self.body_memory.acquire_many(pieces).await.ok()
     }
+}
+
+fn timestamp(time: EpochMillis) -> Option<Timestamp> {
+    Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok()
 }
 
 async fn read_body(body: Incoming) -> Result<Bytes, BodyError> {

@@ -243,6 +243,11 @@ async fn the_admin_endpoint_moves_the_clock() {
     let advanced = clock("POST /_weir/clock HTTP/1.1", r#"{"advance_ms":60000}"#).await.json();
     assert_eq!(advanced["now_ms"].as_u64().unwrap(), frozen["now_ms"].as_u64().unwrap() + 60_000);
     assert_eq!(clock("GET /_weir/clock HTTP/1.1", "").await.json(), advanced);
+    // Every answer has the store's time, by which clients tell how old a record is.
+    let listed = server.call("ListTables", "{}").await;
+    let parser = jiff::fmt::rfc2822::DateTimeParser::new();
+    let date = parser.parse_timestamp(listed.header("date")).unwrap();
+    assert_eq!(date.as_second(), advanced["now_ms"].as_i64().unwrap() / 1000);
     let resumed = clock("POST /_weir/clock HTTP/1.1", r#"{"resume":true}"#).await.json();
     assert_eq!(resumed["frozen"], false);
     for (head, body, status, part) in [
