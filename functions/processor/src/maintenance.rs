@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::archive_sink::compaction::{
     AGE_SECONDS_DEFAULT, AGE_SECONDS_MIN, CompactionReport, Compactor, Selection,
 };
-use crate::archive_sink::erasure::{Eraser, ErasureReceipt, Subject};
+use crate::archive_sink::erasure::{Condition, Eraser, ErasureReceipt, Subject};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::object_store::ObjectMaintenance;
@@ -34,6 +34,8 @@ pub enum Request {
         table: String,
         /// These rows.
         subject: Subject,
+        /// What the erasure is called, if it may be asked for again.
+        name: Option<String>,
     },
 }
 
@@ -71,6 +73,9 @@ struct EraseEvent<'e> {
     equals: Option<&'e RawValue>,
     #[serde(default)]
     begins_with: BTreeMap<String, String>,
+    /// A jq condition.
+    r#where: Option<String>,
+    name: Option<String>,
 }
 
 /// Reads an event: `{"compact":{…}}`, `{"erase":{…}}`, or that of a schedule, which compacts.
@@ -101,11 +106,19 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
             let equals = json::item_from_str(equals)
                 .map_err(|error| wrong(format!("`equals` is not DynamoDB JSON: {error}")))?;
             let begins_with: Vec<_> = erase.begins_with.into_iter().collect();
-            let subject = Subject { equals, begins_with };
+            let condition = erase.r#where.as_deref().map(Condition::parse).transpose();
+            let condition = condition.map_err(|reason| wrong(format!("`where`: {reason}")))?;
+            let subject = Subject { equals, begins_with, condition };
             if subject.is_empty() {
                 return Err(wrong("`erase` names neither `equals` nor `beginsWith`".to_owned()));
             }
-            Ok(Request::Erase { table: erase.table, subject })
+            let is_name = |name: &String| {
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            };
+            if let Some(name) = erase.name.as_ref().filter(|name| !is_name(name)) {
+                return Err(wrong(format!("`name` has letters, digits and `-`, not `{name}`")));
+            }
+            Ok(Request::Erase { table: erase.table, subject, name: erase.name })
         }
     }
 }
@@ -126,8 +139,9 @@ pub async fn carry_out<O: ObjectMaintenance>(
             let selection = Selection { table, now_seconds, age_seconds };
             compactor.run(&selection, deadline).await.map(Answer::Compacted)
         }
-        Request::Erase { table, subject } => {
-            eraser.erase(&table, &subject, now_seconds, deadline).await.map(Answer::Erased)
+        Request::Erase { table, subject, name } => {
+            let erased = eraser.erase(&table, &subject, name.as_deref(), now_seconds, deadline);
+            erased.await.map(Answer::Erased)
         }
     }
 }
@@ -149,6 +163,8 @@ mod tests {
             (r#"{"erase":{"table":"t"}}"#, Err("neither `equals` nor `beginsWith`")),
             (r#"{"erase":{"table":"t","beginsWith":{"pk":""}}}"#, Err("neither `equals`")),
             (r#"{"erase":{"table":"t","equals":{"a":1}}}"#, Err("`equals` is not DynamoDB JSON")),
+            (r#"{"erase":{"table":"t","where":".a =="}}"#, Err("`where`: ")),
+            (r#"{"erase":{"table":"t","where":".a","name":"a/b"}}"#, Err("not `a/b`")),
             ("[]", Err("the event cannot be used")),
         ] {
             match (decode(event), expected) {
@@ -161,17 +177,20 @@ mod tests {
                 (found, expected) => panic!("{event}: {found:?} {expected:?}"),
             }
         }
-        let event =
-            r#"{"erase":{"table":"t","equals":{"a":{"S":"x"}},"beginsWith":{"pk":"T#1#"}}}"#;
-        let Ok(Request::Erase { table, subject }) = decode(event) else { panic!("erase") };
+        let event = r#"{"erase":{"table":"t","equals":{"a":{"S":"x"}},"beginsWith":{"pk":"T#1#"},"where":".off | not"}}"#;
+        let Ok(Request::Erase { table, subject, name: None }) = decode(event) else {
+            panic!("erase")
+        };
         assert_eq!(table, "t");
         for (item, is_meant) in [
             (r#"{"a":{"S":"x"},"pk":{"S":"T#1#9"}}"#, true),
             (r#"{"a":{"S":"x"},"pk":{"S":"T#10"}}"#, false),
             (r#"{"a":{"S":"y"},"pk":{"S":"T#1#9"}}"#, false),
+            (r#"{"a":{"S":"x"},"pk":{"S":"T#1#9"},"off":{"BOOL":true}}"#, false),
             (r#"{"pk":{"S":"T#1#9"}}"#, false),
         ] {
-            assert_eq!(subject.is_met_by(&json::item_from_str(item).unwrap()), is_meant, "{item}");
+            let found = subject.is_met_by(&json::item_from_str(item).unwrap());
+            assert_eq!(found, Ok(is_meant), "{item}");
         }
     }
 }

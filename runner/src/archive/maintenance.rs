@@ -92,7 +92,7 @@ impl EraseArguments {
 ///
 /// # Errors
 /// When nothing is running, or the function fails.
-pub(super) async fn ask(request: Value) -> Result<String, String> {
+pub(crate) async fn ask(request: Value) -> Result<String, String> {
     let running = Running::read()?;
     let function = running.function(FUNCTION)?;
     let invoked = invoke::invoke(&running, function, Bytes::from(request.to_string())).await?;

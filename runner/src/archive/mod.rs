@@ -10,7 +10,7 @@ mod condition;
 mod ddl;
 mod deletes;
 mod listing;
-mod maintenance;
+pub(crate) mod maintenance;
 mod output;
 mod place;
 mod restore;

@@ -127,7 +127,7 @@ fn plan() -> Plan {
     Plan {
         migration: NAME.to_owned(),
         kind: Kind::Restructure,
-        from: vec![Source { table: SOURCE.to_owned(), items, split: None }],
+        from: vec![Source { table: SOURCE.to_owned(), items, split: None, archive: false }],
         inverse: Vec::new(),
         backfill: rules::migration::plan::Backfill::Scan,
         segments: 4,

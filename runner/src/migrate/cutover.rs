@@ -4,6 +4,7 @@
 //! arrived; then the route says where to go on. Its epoch grows with each change. Whatever does not
 //! arrive in time lets the writers go on where they were.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -34,6 +35,17 @@ pub(crate) struct SwitchArguments {
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
+}
+
+/// What to complete.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CompleteArguments {
+    #[command(flatten)]
+    pub(crate) switch: SwitchArguments,
+    /// Of a purge with archives, on AWS: the answer of the function `archive-maintenance` to the
+    /// event that `complete` tells, one file for each archive
+    #[arg(long, value_name = "FILE")]
+    erased: Vec<PathBuf>,
 }
 
 impl SwitchArguments {
@@ -266,7 +278,7 @@ async fn clean(
 /// Closes the way back and takes the marks off the targets.
 pub(super) async fn complete(
     context: &Context,
-    arguments: &SwitchArguments,
+    CompleteArguments { switch: arguments, erased }: &CompleteArguments,
 ) -> Result<Exit, String> {
     let name = arguments.name.as_str();
     let state = context.state(name).await?;
@@ -289,7 +301,7 @@ pub(super) async fn complete(
         return Ok(Exit::Refused);
     }
     if plan.kind.is_in_place() {
-        return in_place::complete(context, name, &plan, &fingerprint).await;
+        return in_place::complete(context, name, &plan, &fingerprint, erased).await;
     }
     context.control.set_active(name, None).await?;
     sweep::after_invocations(context, name, &plan).await?;

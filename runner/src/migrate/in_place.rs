@@ -4,15 +4,17 @@
 //! Switching is done where all migrations are switched.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rules::migration::plan::{Direction, Kind, Plan};
-use serde_json::json;
+use rules::migration::plan::{Direction, Kind, Output, Plan};
+use serde_json::{Value, json};
 
 use super::control::{Progress, number, s, text};
 use super::cutover::{SwitchArguments, drain, drained};
 use super::start::{Work, activate, begin_run, make_tasks};
 use super::{Context, verify};
+use crate::archive::maintenance;
 use crate::exit::Exit;
 use crate::output::{say, show};
 
@@ -58,9 +60,10 @@ pub(super) async fn complete(
     name: &str,
     plan: &Plan,
     fingerprint: &str,
+    erased: &[PathBuf],
 ) -> Result<Exit, String> {
     if plan.kind == Kind::Purge {
-        receipt(context, name, plan, fingerprint).await?;
+        receipt(context, name, plan, fingerprint, erased).await?;
     }
     context.control.set_active(name, None).await?;
     let now = context.now().await;
@@ -69,13 +72,83 @@ pub(super) async fn complete(
     Ok(Exit::Done)
 }
 
+/// What was erased from the archives of the plan's tables. The function erases, and keeps what it
+/// erased under the migration's name, so that whoever says `complete` again after a failure is told
+/// of all of it.
+///
+/// # Errors
+/// When nothing runs here that erases and no answer was given, or it failed.
+async fn archives(
+    name: &str,
+    plan: &Plan,
+    given: &[PathBuf],
+) -> Result<BTreeMap<String, Value>, String> {
+    let mut erased = BTreeMap::new();
+    let answers = given.iter().map(|path| read_answer(path)).collect::<Result<Vec<_>, _>>()?;
+    for source in plan.from.iter().filter(|source| source.archive) {
+        let table = source.table.as_str();
+        let known = answers.iter().find(|receipt| is_of(receipt, name, table)).cloned();
+        let receipt = match known {
+            Some(receipt) => receipt,
+            None => erase(name, table, source.items.first()).await?,
+        };
+        let of = |member: &str| receipt.get(member).cloned().unwrap_or_default();
+        erased.insert(
+            table.to_owned(),
+            json!({
+                "rows": of("eventIds").as_array().map_or(0, Vec::len),
+                "objects": of("objectsReplaced"),
+                "earlier_contents": of("earlierContentsRemoved"),
+                "erased_at": of("erasedSeconds"),
+                "receipt": of("receipt"),
+            }),
+        );
+    }
+    Ok(erased)
+}
+
+/// Whether a receipt is that of this migration for a table's archive.
+fn is_of(receipt: &Value, name: &str, table: &str) -> bool {
+    let text = |member: &str| receipt.get(member).and_then(Value::as_str).unwrap_or_default();
+    text("table") == table && text("receipt").ends_with(&format!("/{name}.json"))
+}
+
+async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value, String> {
+    let condition = output.map(|output| output.transform.as_str());
+    let request = json!({ "erase": { "table": table, "where": condition, "name": name } });
+    say(&format!("erasing from the archive of `{table}`"));
+    let answer = maintenance::ask(request.clone()).await.map_err(|problem| {
+        format!(
+            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nSay `complete` again where `weir up` runs; on AWS send {request} to the function archive-maintenance, and give its answer: `weir migrate complete {name} --erased answer.json`"
+        )
+    })?;
+    receipt_in(&answer)
+}
+
+fn read_answer(path: &Path) -> Result<Value, String> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+    receipt_in(&text).map_err(|error| format!("`{}`: {error}", path.display()))
+}
+
+/// The receipt in an answer of the function.
+fn receipt_in(answer: &str) -> Result<Value, String> {
+    let answer: Value = serde_json::from_str(answer)
+        .map_err(|error| format!("it is no answer of archive-maintenance: {error}"))?;
+    answer.get("erased").cloned().ok_or_else(|| {
+        "it is no answer of archive-maintenance to an erasure: it has no `erased`".to_owned()
+    })
+}
+
 /// What was removed, and that a comparison found nothing left. It is kept in the control table.
 async fn receipt(
     context: &Context,
     name: &str,
     plan: &Plan,
     fingerprint: &str,
+    erased: &[PathBuf],
 ) -> Result<(), String> {
+    let archive = archives(name, plan, erased).await?;
     let state = context.state(name).await?;
     let tasks = context.control.entries(name, "TASK#").await?;
     let mut tables = BTreeMap::new();
@@ -100,6 +173,7 @@ async fn receipt(
         "migration": name,
         "fingerprint": fingerprint,
         "tables": tables,
+        "archive": archive,
         "where": plan.from.iter().map(|source| {
             json!({ "table": source.table, "where": source.items.first().map(|item| &item.transform) })
         }).collect::<Vec<_>>(),

@@ -121,7 +121,7 @@ enum MigrateVerb {
     /// Switch readers and writers back to the sources, with what was written meanwhile
     Revert(cutover::SwitchArguments),
     /// End after the cut-over: the way back is closed, marks are taken off the targets
-    Complete(cutover::SwitchArguments),
+    Complete(cutover::CompleteArguments),
     /// Give up before the cut-over; sources are as they were, targets are left for you to delete
     Abort {
         /// The migration
@@ -263,9 +263,9 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
             let ended = cutover::revert(&context, &switch).await;
             switch.with_hooks(&context, "revert", ended).await
         }
-        MigrateVerb::Complete(switch) => {
-            let ended = cutover::complete(&context, &switch).await;
-            switch.with_hooks(&context, "complete", ended).await
+        MigrateVerb::Complete(complete) => {
+            let ended = cutover::complete(&context, &complete).await;
+            complete.switch.with_hooks(&context, "complete", ended).await
         }
         MigrateVerb::Abort { name, dry_run: true } => abort(&context, &name, true).await,
         MigrateVerb::Abort { name, dry_run: false } => {

@@ -223,6 +223,19 @@ impl Reader<'_, '_> {
         })
     }
 
+    /// A flag, which is false unless it is there.
+    fn flag(&self, node: &Node, key: &str) -> bool {
+        let Some(value) = node.get(key) else { return false };
+        match value.as_text() {
+            Some("true") => return true,
+            Some("false") => return false,
+            _ => {}
+        }
+        let message = format!("`{key}` is neither true nor false");
+        self.findings.error(value.at, message, format!("write `{key}: true`"));
+        false
+    }
+
     fn list<'n>(&self, node: &'n Node, key: &str, required: bool) -> Option<&'n [Node]> {
         let Some(value) = node.get(key) else {
             if required {
@@ -252,7 +265,7 @@ impl Reader<'_, '_> {
             let parts: &[&str] = match self.kind {
                 Kind::Restructure => &["table", "items"],
                 Kind::InPlace => &["table", "transform"],
-                Kind::Purge => &["table", "where"],
+                Kind::Purge => &["table", "where", "archive"],
                 Kind::Split => &["table", "to", "key", "profile", "parts"],
             };
             self.known(node, parts);
@@ -262,7 +275,9 @@ impl Reader<'_, '_> {
             }
             if self.kind.is_in_place() {
                 let items = vec![self.in_place(node, table, &format!("{place}.items[0]"))?];
-                return Some(Source { table: table?.as_text()?.to_owned(), items, split: None });
+                let archive = self.kind == Kind::Purge && self.flag(node, "archive");
+                let table = table?.as_text()?.to_owned();
+                return Some(Source { table, items, split: None, archive });
             }
             if self.kind == Kind::Split {
                 return self.split(node, table, &place);
@@ -274,7 +289,7 @@ impl Reader<'_, '_> {
                 .map(|(number, node)| self.output(node, &format!("{place}.items[{number}]")));
             let items: Vec<Option<Output>> = items.collect();
             let items = items.into_iter().collect::<Option<_>>()?;
-            Some(Source { table: table?.as_text()?.to_owned(), items, split: None })
+            Some(Source { table: table?.as_text()?.to_owned(), items, split: None, archive: false })
         });
         let sources: Vec<Option<Source>> = sources.collect();
         sources.into_iter().collect()

@@ -58,6 +58,7 @@ fn migration() -> Migration {
                 output("select(.value < 3) | {owner, of: .id}", "owner#{owner}"),
             ],
             split: None,
+            archive: false,
         }],
         inverse: Vec::new(),
         backfill: plan::Backfill::Scan,

@@ -31,7 +31,12 @@ fn migration(kind: Kind, program: &str) -> Migration {
     let plan = Plan {
         migration: "m".to_owned(),
         kind,
-        from: vec![plan::Source { table: "t".to_owned(), items: vec![output], split: None }],
+        from: vec![plan::Source {
+            table: "t".to_owned(),
+            items: vec![output],
+            split: None,
+            archive: false,
+        }],
         inverse: Vec::new(),
         backfill: plan::Backfill::Scan,
         segments: 1,

@@ -112,6 +112,9 @@ pub struct Source {
     /// go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Parts>,
+    /// In a [`Kind::Purge`]: what meets the condition is erased from the table's archive, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archive: bool,
 }
 
 /// Bytes of a piece at least: less would be more keys than content.

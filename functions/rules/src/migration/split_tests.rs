@@ -54,11 +54,13 @@ fn plan<const N: usize>(parts: [(&str, &str, Cut); N]) -> Plan {
             table: "documents".to_owned(),
             items: vec![output("parts", &[("pk", "D#{id}")])],
             split: Some(Parts { profile: "PROFILE".to_owned(), list: list.into() }),
+            archive: false,
         }],
         inverse: vec![plan::Source {
             table: "parts".to_owned(),
             items: vec![output("documents", &[])],
             split: None,
+            archive: false,
         }],
         backfill: plan::Backfill::Scan,
         segments: 1,

@@ -23,7 +23,12 @@ fn plan(transform: &str, key: &[(&str, &str)]) -> Plan {
     Plan {
         migration: "m".to_owned(),
         kind: Kind::Restructure,
-        from: vec![plan::Source { table: "orders".to_owned(), items: vec![output], split: None }],
+        from: vec![plan::Source {
+            table: "orders".to_owned(),
+            items: vec![output],
+            split: None,
+            archive: false,
+        }],
         inverse: Vec::new(),
         backfill: plan::Backfill::Scan,
         segments: 1,

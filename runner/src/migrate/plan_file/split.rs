@@ -18,7 +18,12 @@ pub(super) fn inverse(sources: &[Source]) -> Vec<Source> {
         let output = source.items.first()?;
         let document =
             Output { to: source.table.clone(), transform: ".".to_owned(), key: BTreeMap::new() };
-        Some(Source { table: output.to.clone(), items: vec![document], split: None })
+        Some(Source {
+            table: output.to.clone(),
+            items: vec![document],
+            split: None,
+            archive: false,
+        })
     });
     back.collect()
 }
@@ -50,7 +55,7 @@ impl Reader<'_, '_> {
         let parts = parts.into_iter().collect::<Option<_>>()?;
         let (table, to) = (table?.as_text()?.to_owned(), to?.as_text()?.to_owned());
         let items = vec![Output { to, transform: ".".to_owned(), key }];
-        Some(Source { table, items, split: Some(Parts { profile, list: parts }) })
+        Some(Source { table, items, split: Some(Parts { profile, list: parts }), archive: false })
     }
 
     fn part(&mut self, node: &Node, place: &str) -> Option<Part> {

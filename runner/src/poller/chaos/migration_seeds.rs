@@ -45,7 +45,7 @@ fn migration() -> Migration {
     let plan = Plan {
         migration: NAME.to_owned(),
         kind: Kind::Restructure,
-        from: vec![Source { table: "source".to_owned(), items, split: None }],
+        from: vec![Source { table: "source".to_owned(), items, split: None, archive: false }],
         inverse: Vec::new(),
         backfill: Backfill::Scan,
         segments: 1,

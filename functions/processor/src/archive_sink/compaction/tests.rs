@@ -8,7 +8,7 @@ use futures::future::join_all;
 use model::json::item_from_str;
 use proptest::prelude::*;
 
-use super::super::erasure::{Eraser, Subject};
+use super::super::erasure::{Condition, Eraser, Subject};
 use super::super::part_content::text_of;
 use super::super::rewrite::{COLUMNS, texts};
 use super::super::tests::{block_on, contents, effect, folded, hour, poll, sink};
@@ -143,6 +143,40 @@ fn what_a_run_that_died_left_behind_is_removed() {
     });
 }
 
+/// An erasure that has a name goes on after it died, and tells of everything that it erased.
+#[test]
+fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
+    block_on(async {
+        let store = Store::default();
+        sink(&store, 5).apply(folded(0..12), &Found::default(), hour()).await;
+        let of = |program: &str| Subject {
+            condition: Some(Condition::parse(program).unwrap()),
+            ..Subject::default()
+        };
+        let erase = async |subject: &Subject| {
+            eraser(&store).erase("things", subject, Some("leaves"), 60, hour()).await
+        };
+        let first = erase(&of(r#".id == "k5""#)).await.unwrap();
+        let ids = |numbers: &[u32]| -> BTreeSet<String> {
+            numbers.iter().map(|number| format!("{number:032x}")).collect()
+        };
+        assert_eq!((first.event_ids, first.objects_replaced), (ids(&[5]), 1));
+        // Found after the first time: late rows of the same subject.
+        let both = of(r#".id == "k5" or .id == "k7""#);
+        let second = erase(&both).await.unwrap();
+        assert_eq!(second.event_ids, ids(&[5, 7]));
+        assert_eq!(second.receipt, "erasures/table=things/leaves.json");
+        let third = erase(&both).await.unwrap();
+        assert_eq!((&third.event_ids, third.passes), (&second.event_ids, 1));
+        check_each_once(&store, (0..12).filter(|number| ![5, 7].contains(number)));
+        let receipts = store.objects().into_keys().filter(|name| name.starts_with("erasures/"));
+        assert_eq!(receipts.count(), 1);
+        // A condition that cannot be carried out erases nothing.
+        assert!(erase(&of(".id | tonumber > 3")).await.is_err());
+        check_each_once(&store, (0..12).filter(|number| ![5, 7].contains(number)));
+    });
+}
+
 #[test]
 fn what_is_erased_does_not_come_back() {
     block_on(async {
@@ -151,8 +185,9 @@ fn what_is_erased_does_not_come_back() {
         let subject = Subject {
             equals: item_from_str(r#"{"id":{"S":"k5"}}"#).unwrap(),
             begins_with: vec![("id".to_owned(), "k".to_owned())],
+            condition: None,
         };
-        let receipt = eraser(&store).erase("things", &subject, 60, hour()).await.unwrap();
+        let receipt = eraser(&store).erase("things", &subject, None, 60, hour()).await.unwrap();
         assert_eq!(receipt.event_ids, BTreeSet::from([format!("{:032x}", 5)]));
         assert_eq!((receipt.objects_replaced, receipt.passes), (1, 2));
         check_each_once(&store, (0..12).filter(|number| *number != 5));
@@ -168,7 +203,8 @@ fn what_is_erased_does_not_come_back() {
         let receipts = store.objects().into_keys().filter(|name| name.starts_with("erasures/"));
         assert_eq!(receipts.count(), 1);
 
-        let everything = eraser(&store).erase("things", &Subject::default(), 60, hour()).await;
+        let everything =
+            eraser(&store).erase("things", &Subject::default(), None, 60, hour()).await;
         assert!(matches!(everything, Err(Failure::Fatal(_))));
     });
 }
