@@ -9,6 +9,7 @@ mod assembly;
 mod check;
 pub(crate) mod control;
 mod describe;
+mod first_writes;
 mod in_place;
 mod server_date;
 mod targets;
@@ -107,13 +108,16 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
     }
 
-    /// Notes when a stream that migrations read is far behind, for the backfills that may be why.
+    /// Notes when a stream that migrations read is far behind, for the backfills that may be why. What
+    /// was written before a migration began says nothing to it, and holds no backfill up.
     async fn note_lag(
         &self,
         migrations: &[Arc<Migration>],
         batch: &[Delivered<'_>],
     ) -> Result<(), Failure> {
-        let first = batch.iter().find_map(|delivered| delivered.record().as_ref().ok());
+        let records = batch.iter().filter_map(|delivered| delivered.record().as_ref().ok());
+        let is_followed = |record: &&LambdaRecord| migrations.iter().any(|m| m.follows(record));
+        let first = { records }.find(is_followed);
         let Some((record, now)) = first.zip(self.control.now()) else { return Ok(()) };
         let Ok(arn) = record.event_source_arn.parse::<model::arn::StreamArn>() else {
             return Ok(());
@@ -121,7 +125,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let table = arn.table.table.as_str();
         let made = record.record.approximate_creation_seconds.unwrap_or(now);
         let lag = Lag { seconds: now.saturating_sub(made), at: now };
-        if !lag.is_too_long(now) || !migrations.iter().any(|migration| migration.reads(table)) {
+        if !lag.is_too_long(now) {
             return Ok(());
         }
         if !self.is_to_be_noted(&format!("LAG#{table}"), now) {

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use super::control::{Control, Tally, Task, Work};
 use super::targets::{Targets, WRITES_AT_ONCE};
-use super::{check, in_place, touch};
+use super::{check, first_writes, in_place, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
@@ -204,9 +204,11 @@ impl Worker<'_> {
                 }
             }
         }
-        let folded = rules::fold(effects);
+        let mut folded = rules::fold(effects);
         tally.count("stated", folded.registers.len() + folded.rewrites.len());
         let at_once = self.control.throttling.width();
+        let first = first_writes::write(&self.targets, &mut folded, at_once, deadline).await;
+        tally.count("written", first);
         for outcome in self.targets.join_all(folded, at_once, deadline).await {
             if outcome.result? > 0 {
                 tally.count("written", 1);

@@ -280,6 +280,13 @@ impl Migration {
         self.sources.contains_key(table) || self.splits.contains_key(table)
     }
 
+    /// Whether a record is of a table that it reads, and was made after it began.
+    #[must_use]
+    pub fn follows(&self, record: &LambdaRecord) -> bool {
+        let stream = stream_of(&record.event_source_arn);
+        stream.is_ok_and(|stream| self.reads(&stream.table.table)) && !self.is_before_fence(record)
+    }
+
     /// What an item of a source table becomes, by target. A tombstone becomes nothing.
     ///
     /// # Errors
