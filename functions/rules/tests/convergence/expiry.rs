@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn expiry_changes_no_sum(changes in votes(), steps in steps()) {
+    fn sums_of_expiring_counters_converge(changes in votes(), steps in steps()) {
         let rule = counters();
         let mut tables = Tables::default();
         let (mut done, mut forgotten) = (0, false);

@@ -7,6 +7,7 @@
 
 mod copies;
 mod expiry;
+mod migration;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +19,11 @@ use proptest::sample::Index;
 use rules::archive::{Archive, Bucket, Rows, parse_columns};
 use rules::counters::reconcile;
 use rules::counters::{Cells, Counters, Total};
+use rules::migration::Target;
 use rules::versions::{
     Changes, Head, Retention, Version, VersionEvent, Versions, Write, missing, plan,
 };
-use rules::{Found, Join, Rule, fold};
+use rules::{Effect, Found, Join, Rule, fold};
 
 const SLOT_COUNT: u32 = 4;
 const LABELS: [&str; 2] = ["2026-11-21T02:30:00.000", "2026-11-21T09:00:00.000"];
@@ -32,6 +34,7 @@ struct Tables {
     totals: BTreeMap<String, Item>,
     archive: BTreeMap<Bucket, Rows>,
     histories: BTreeMap<String, History>,
+    targets: BTreeMap<Target, Item>,
 }
 
 /// A history of one item.
@@ -73,11 +76,11 @@ impl Tables {
             Some((counter.clone(), Total::from_item(self.totals.get(&counter)?)))
         });
         let found = Found { totals: found.collect(), ..Found::default() };
-        let effects = batch.iter().enumerate().flat_map(|(position, record)| {
-            let effects = rule.decide(record, &found).unwrap();
-            effects.into_iter().map(move |effect| (position, effect))
-        });
-        let folded = fold(effects);
+        self.say(batch.iter().flat_map(|record| rule.decide(record, &found).unwrap()).collect());
+    }
+
+    fn say(&mut self, effects: Vec<Effect>) {
+        let folded = fold(effects.into_iter().enumerate());
         for (counter, joined) in folded.cells {
             self.join_cells(&counter, &joined.value);
         }
@@ -86,6 +89,9 @@ impl Tables {
         }
         for (item, joined) in folded.changes {
             self.histories.entry(item).or_default().add(&joined.value);
+        }
+        for (target, joined) in folded.registers {
+            migration::join(&mut self.targets, target, &joined.value);
         }
     }
 
@@ -108,11 +114,16 @@ impl Tables {
         for head in histories.values_mut().filter_map(|history| history.head.as_mut()) {
             head.revision = 1;
         }
-        (totals, self.archive.clone(), histories)
+        (totals, self.archive.clone(), histories, self.targets.clone())
     }
 }
 
-type Contents = (BTreeMap<String, Item>, BTreeMap<Bucket, Rows>, BTreeMap<String, History>);
+type Contents = (
+    BTreeMap<String, Item>,
+    BTreeMap<Bucket, Rows>,
+    BTreeMap<String, History>,
+    BTreeMap<Target, Item>,
+);
 
 /// One thing that happens to a table of slots or of items that expire.
 #[derive(Clone, Debug)]
@@ -292,19 +303,34 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn tables_converge(changes in changes(), first in deliveries(), second in deliveries()) {
+    fn tables_converge(
+        changes in changes(),
+        first in deliveries(),
+        second in deliveries(),
+        // After which change the backfill reads the slots, and before which batch it says so.
+        read in any::<Index>(),
+        said in any::<Index>(),
+    ) {
         let (table, records) = history(&changes);
-        let rules: [&dyn Rule; 3] = [&counters(), &archive(), &versions()];
+        let migration = migration::migration();
+        let rules: [&dyn Rule; 4] = [&counters(), &archive(), &versions(), &migration];
         let mut in_order = Tables::default();
         let mut delivered = Tables::default();
         for rule in rules {
             for record in &records {
                 in_order.apply(rule, &[record]);
             }
-            for batch in deliver(&records, &first) {
-                delivered.apply(rule, &batch);
-            }
         }
+        let mut batches = deliver(&records, &first);
+        let after = batches.split_off(said.index(batches.len() + 1));
+        let deliver_all = |batches: Vec<Vec<&LambdaRecord>>, tables: &mut Tables| {
+            for batch in batches {
+                rules.iter().for_each(|rule| tables.apply(*rule, &batch));
+            }
+        };
+        deliver_all(batches, &mut delivered);
+        delivered.say(migration::read(&migration, &changes, read.index(changes.len() + 1)));
+        deliver_all(after, &mut delivered);
         prop_assert_eq!(delivered.contents(), in_order.contents());
 
         // Once more: nothing changes, not even how often something was written.
@@ -321,6 +347,7 @@ proptest! {
         // And what they converge to is the truth, counted without any rule.
         check_totals(&delivered, &table);
         check_histories(&delivered, &records);
+        migration::check(&migration, &delivered.targets, &table);
         let expired = records.iter().filter(|r| r.record.user_identity.is_some());
         let expired: BTreeSet<&str> = expired.map(|r| r.record.event_id.as_str()).collect();
         let rows: Vec<&str> = delivered.archive.values().flat_map(Rows::event_ids).collect();

@@ -1,0 +1,119 @@
+//! The migration among the other rules: the slots become items of another table, and the backfill
+//! reads them at any time.
+//!
+//! Starts, fences and touches have properties of their own beside the rule.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use model::stream_record::LambdaRecord;
+use model::{Item, KeyAttribute, KeyAttributeType, KeySchema};
+use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Output, Plan, Source};
+use rules::migration::{Direction, Kind, Migration, Registers, Target, visible};
+use rules::{Effect, Found, Needs, Refusal, Rule};
+
+use super::{Change, history_of_first, key_text};
+
+thread_local! {
+    // Compiling jq takes longer than a hundred histories.
+    static COMPILED: Rc<Migration> = Rc::new(compile());
+}
+
+/// The migration, which decides each record once: what it says hangs on the record alone, and
+/// running jq takes longer than all that the other rules do.
+pub(super) struct Remembering {
+    migration: Rc<Migration>,
+    decided: RefCell<BTreeMap<String, Vec<Effect>>>,
+}
+
+pub(super) fn migration() -> Remembering {
+    Remembering { migration: COMPILED.with(Rc::clone), decided: RefCell::default() }
+}
+
+impl Rule for Remembering {
+    fn needs(&self, batch: &[&LambdaRecord]) -> Needs {
+        self.migration.needs(batch)
+    }
+
+    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
+        let id = &record.record.event_id;
+        if let Some(decided) = self.decided.borrow().get(id) {
+            return Ok(decided.clone());
+        }
+        let decided = self.migration.decide(record, found)?;
+        self.decided.borrow_mut().insert(id.clone(), decided.clone());
+        Ok(decided)
+    }
+}
+
+fn schema(name: &str) -> KeySchema {
+    let attribute_type = KeyAttributeType::S;
+    KeySchema { partition: KeyAttribute { name: name.to_owned(), attribute_type }, sort: None }
+}
+
+/// Each slot becomes one item; one with many votes a second, whose key changes with them; and all
+/// slots with few votes want one key.
+fn compile() -> Migration {
+    let output = |transform: &str, template: &str| Output {
+        to: "targets".to_owned(),
+        transform: transform.to_owned(),
+        key: BTreeMap::from([("pk".to_owned(), template.to_owned())]),
+    };
+    let items = vec![
+        output(".", "SLOT#{slot}"),
+        output("select(.votes > 20)", "{votes}#{slot}"),
+        output("select(.votes < -60) | {slot}", "FEW"),
+    ];
+    let plan = Plan {
+        migration: "m".to_owned(),
+        kind: Kind::Restructure,
+        from: vec![Source { table: "slots".to_owned(), items, split: None, archive: false }],
+        inverse: Vec::new(),
+        backfill: Backfill::Scan,
+        segments: 1,
+        gate_seconds: 1,
+        function_seconds: FUNCTION_SECONDS,
+    };
+    let schemas = [("slots", "slot"), ("targets", "pk")];
+    let schemas = schemas.map(|(table, key)| (table.to_owned(), schema(key))).into();
+    Migration::compile(&plan, Direction::Forward, &schemas).unwrap()
+}
+
+/// The targets as the executor writes them.
+pub(super) fn join(targets: &mut BTreeMap<Target, Item>, target: Target, said: &Registers) {
+    let known = targets.get(&target).map(|item| Registers::from_item(item).unwrap());
+    if let Some(joined) = known.unwrap_or_default().joined(said) {
+        let item = joined.to_item(&target.key.to_item(&schema("pk")));
+        targets.insert(target, item);
+    }
+}
+
+/// What the backfill says of each slot, as it was after some of the changes.
+pub(super) fn read(rule: &Remembering, changes: &[Change], after: usize) -> Vec<Effect> {
+    let (table, _) = history_of_first(changes, after);
+    let slots = table.iter().map(|(key, votes)| slot(*key, *votes));
+    slots.flat_map(|slot| rule.migration.backfill("slots", &slot).unwrap()).collect()
+}
+
+fn slot(key: u8, votes: i8) -> Item {
+    Item::new().with("slot", key_text(key)).with("votes", model::Number::from(i64::from(votes)))
+}
+
+/// What readers see is what the slots become, of each target the first slot that has it.
+pub(super) fn check(
+    Remembering { migration, .. }: &Remembering,
+    targets: &BTreeMap<Target, Item>,
+    table: &BTreeMap<u8, i8>,
+) {
+    let mut expected = BTreeMap::new();
+    let mut slots: Vec<Item> = table.iter().map(|(key, votes)| slot(*key, *votes)).collect();
+    slots.sort_by_key(|slot| migration.source_item("slots", slot).unwrap().to_string());
+    for slot in slots {
+        for (target, made) in migration.outputs("slots", &slot).unwrap() {
+            expected.entry(target).or_insert(made);
+        }
+    }
+    let seen = targets.iter().filter_map(|(target, item)| Some((target.clone(), visible(item)?)));
+    assert_eq!(seen.collect::<BTreeMap<_, _>>(), expected);
+}
