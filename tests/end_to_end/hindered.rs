@@ -4,100 +4,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::process::{LocalStore, Process, binary, root, wait_for};
+use crate::migrating::{LIMIT, Migrating, PLAN, SECOND_MS};
+use crate::process::{LocalStore, wait_for};
 
-const LIMIT: Duration = Duration::from_secs(240);
-const SECOND_MS: u64 = 1_000;
 const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * SECOND_MS;
 /// Seconds of its throughput that a table keeps at most.
 const BURST_SECONDS: u64 = 300;
-const PLAN: &str = "migration: move
-kind: restructure
-from:
-  - table: cats
-    items: [{to: pets}]
-inverse:
-  - table: pets
-    items: [{to: cats}]
-segments: 2
-gate_seconds: 0
-function_seconds: 10
-";
-
-struct Migrating<'m> {
-    folder: &'m Path,
-    store: &'m LocalStore,
-}
-
-impl Migrating<'_> {
-    fn prepare(&self, write_units: u64, plan: &str) {
-        for (table, units) in [("cats", 1_000), ("pets", write_units)] {
-            self.store.endpoint.ok(
-                "CreateTable",
-                &json!({
-                    "TableName": table,
-                    "ProvisionedThroughput": {"ReadCapacityUnits": 1000, "WriteCapacityUnits": units},
-                    "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
-                    "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
-                    "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
-                }),
-            );
-        }
-        fs::write(self.folder.join("plan.yaml"), plan).unwrap();
-    }
-
-    fn put(&self, number: usize, bytes: usize) {
-        let item = json!({"p": {"S": format!("n{number:03}")}, "text": {"S": "x".repeat(bytes)}});
-        let request = json!({"TableName": "cats", "Item": item});
-        // The table may be throttled as well; a second later it has more.
-        while self.store.endpoint.send("PutItem", &request).status != 200 {
-            self.store.endpoint.advance_clock(SECOND_MS);
-        }
-    }
-
-    /// Runs a verb to its end: its exit code, and what it said.
-    fn verb(&self, arguments: &[&str]) -> (i32, String) {
-        let mut command = binary("weir");
-        let url = format!("http://{}", self.store.endpoint.address());
-        command.args(["migrate", "--endpoint", &url]).args(arguments);
-        let ended = command.current_dir(self.folder).output().unwrap();
-        let said = [ended.stdout, ended.stderr].concat();
-        (ended.status.code().unwrap(), String::from_utf8_lossy(&said).into_owned())
-    }
-
-    fn ok(&self, arguments: &[&str]) -> String {
-        let (code, said) = self.verb(arguments);
-        assert_eq!(code, 0, "{arguments:?}: {said}");
-        said
-    }
-
-    fn status(&self) -> Value {
-        let (_, said) = self.verb(&["status", "move", "--output", "json"]);
-        said.lines().find_map(|line| serde_json::from_str(line).ok()).unwrap_or_default()
-    }
-
-    fn work(&self, verb: &str, subject: &str) -> Process {
-        let package = root().join("functions/processor").display().to_string();
-        let url = format!("http://{}", self.store.endpoint.address());
-        let mut work = binary("weir");
-        work.args(["migrate", "--endpoint", &url, verb, subject, "--local-workers", "2"]);
-        work.args(["--package", &package]).current_dir(self.folder);
-        Process::start(work, self.folder.join("worker.log"))
-    }
-
-    fn wait_for_phase(&self, phase: &str, worker: &mut Process, mut meanwhile: impl FnMut(&Value)) {
-        wait_for(phase, LIMIT * 2, || {
-            assert!(!worker.has_ended(), "{}", worker.log());
-            let status = self.status();
-            meanwhile(&status);
-            (status["phase"] == phase).then_some(())
-        });
-    }
-}
 
 #[test]
 fn throttling_is_named_and_slows_a_backfill_down_without_loss() {

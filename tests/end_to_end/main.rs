@@ -19,9 +19,12 @@ mod hindered;
 mod leaps;
 mod load;
 mod mentions;
+mod migrating;
 mod migrations;
 mod pipe;
 mod process;
+mod purge;
+mod repairs;
 mod streams;
 mod wire;
 

@@ -1,0 +1,102 @@
+//! One migration of a table `cats` into a table `pets`, by the real binaries, as tests drive it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::process::{LocalStore, Process, binary, root, wait_for};
+
+/// How long something may take on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(240);
+pub(crate) const SECOND_MS: u64 = 1_000;
+pub(crate) const PLAN: &str = "migration: move
+kind: restructure
+from:
+  - table: cats
+    items: [{to: pets}]
+inverse:
+  - table: pets
+    items: [{to: cats}]
+segments: 2
+gate_seconds: 0
+function_seconds: 10
+";
+
+/// A migration in a folder, on a store.
+pub(crate) struct Migrating<'m> {
+    pub(crate) folder: &'m Path,
+    pub(crate) store: &'m LocalStore,
+}
+
+impl Migrating<'_> {
+    pub(crate) fn prepare(&self, write_units: u64, plan: &str) {
+        for (table, units) in [("cats", 1_000), ("pets", write_units)] {
+            self.store.endpoint.ok(
+                "CreateTable",
+                &json!({
+                    "TableName": table,
+                    "ProvisionedThroughput": {"ReadCapacityUnits": 1000, "WriteCapacityUnits": units},
+                    "AttributeDefinitions": [{"AttributeName": "p", "AttributeType": "S"}],
+                    "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}],
+                    "StreamSpecification": {"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+                }),
+            );
+        }
+        fs::write(self.folder.join("plan.yaml"), plan).unwrap();
+    }
+
+    pub(crate) fn put(&self, number: usize, bytes: usize) {
+        let item = json!({"p": {"S": format!("n{number:03}")}, "text": {"S": "x".repeat(bytes)}});
+        let request = json!({"TableName": "cats", "Item": item});
+        // The table may be throttled as well; a second later it has more.
+        while self.store.endpoint.send("PutItem", &request).status != 200 {
+            self.store.endpoint.advance_clock(SECOND_MS);
+        }
+    }
+
+    /// Runs a verb to its end: its exit code, and what it said.
+    pub(crate) fn verb(&self, arguments: &[&str]) -> (i32, String) {
+        let mut command = binary("weir");
+        let url = format!("http://{}", self.store.endpoint.address());
+        command.args(["migrate", "--endpoint", &url]).args(arguments);
+        let ended = command.current_dir(self.folder).output().unwrap();
+        let said = [ended.stdout, ended.stderr].concat();
+        (ended.status.code().unwrap(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let (code, said) = self.verb(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {said}");
+        said
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let (_, said) = self.verb(&["status", "move", "--output", "json"]);
+        said.lines().find_map(|line| serde_json::from_str(line).ok()).unwrap_or_default()
+    }
+
+    pub(crate) fn work(&self, verb: &str, subject: &str) -> Process {
+        let package = root().join("functions/processor").display().to_string();
+        let url = format!("http://{}", self.store.endpoint.address());
+        let mut work = binary("weir");
+        work.args(["migrate", "--endpoint", &url, verb, subject, "--local-workers", "2"]);
+        work.args(["--package", &package]).current_dir(self.folder);
+        Process::start(work, self.folder.join("worker.log"))
+    }
+
+    pub(crate) fn wait_for_phase(
+        &self,
+        phase: &str,
+        worker: &mut Process,
+        mut meanwhile: impl FnMut(&Value),
+    ) {
+        wait_for(phase, LIMIT * 2, || {
+            assert!(!worker.has_ended(), "{}", worker.log());
+            let status = self.status();
+            meanwhile(&status);
+            (status["phase"] == phase).then_some(())
+        });
+    }
+}

@@ -1,0 +1,102 @@
+//! A tenant leaves: its items, and what expired of them before, are gone with one receipt, also when
+//! the first attempt to end it died between the archive and the receipt.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::process::{Up, wait_for, weir};
+
+const LIMIT: Duration = Duration::from_secs(240);
+const FILMS: usize = 20;
+const PLAN: &str = r#"migration: studio-leaves
+kind: purge
+from:
+  - table: movies
+    where: '.studio == "A"'
+    archive: true
+segments: 2
+gate_seconds: 0
+"#;
+
+fn run(up: &Up, arguments: &[&str]) -> String {
+    let output = weir(up.folder.path(), arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {} {error}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The studios of what is archived, with duplicates.
+fn archived(up: &Up) -> Vec<String> {
+    let output = weir(up.folder.path(), &["archive", "cat", "movies"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let items = rows.map(|row| row["_item"].clone()).map(|item| match item {
+        Value::String(text) => serde_json::from_str(&text).unwrap(),
+        item => item,
+    });
+    items.map(|item: Value| item["studio"]["S"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Films of two studios in turns; the first half of them expires.
+fn prepare(up: &Up) {
+    let clock = up.store.request("GET", "/_weir/clock", "", b"").unwrap().body;
+    let now = clock["now_ms"].as_u64().unwrap() / 1000;
+    for film in 0..FILMS {
+        let studio = if film % 2 == 0 { "A" } else { "B" };
+        let expires = now + if film < FILMS / 2 { 3600 } else { 1_000_000 };
+        let item = json!({
+            "year": {"N": "2026"}, "title": {"S": format!("Film {film}")},
+            "studio": {"S": studio}, "expires_at": {"N": expires.to_string()},
+        });
+        up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
+    }
+    up.store.advance_clock(2 * 3_600_000);
+    wait_for("half of the films to be archived", LIMIT, || {
+        (archived(up).len() == FILMS / 2).then_some(())
+    });
+}
+
+#[test]
+fn what_a_tenant_had_is_gone_with_one_receipt() {
+    let up = Up::start(&["--duplicate-deliveries"]);
+    prepare(&up);
+    let plan = up.folder.path().join("plan.yaml");
+    fs::write(&plan, PLAN).unwrap();
+    run(&up, &["migrate", "start", "plan.yaml"]);
+    run(&up, &["migrate", "wait", "studio-leaves", "--timeout", "240"]);
+    run(&up, &["migrate", "verify", "studio-leaves"]);
+
+    // As a `complete` leaves it that dies before it has written the receipt.
+    let event =
+        json!({"erase": {"table": "movies", "where": ".studio == \"A\"", "name": "studio-leaves"}});
+    fs::write(up.folder.path().join("event.json"), event.to_string()).unwrap();
+    run(&up, &["invoke", "ArchiveMaintenanceFunction", "--event", "event.json"]);
+    assert_eq!(archived(&up), vec!["B"; FILMS / 4]);
+
+    let receipt: Value =
+        serde_json::from_str(run(&up, &["migrate", "complete", "studio-leaves"]).trim()).unwrap();
+    let gone = json!(FILMS / 4);
+    assert_eq!(receipt["schema"], "weir.migration.receipt/v1");
+    assert_eq!(receipt["tables"]["movies"]["removed"], gone, "{receipt}");
+    assert_eq!(receipt["archive"]["movies"]["rows"], gone, "{receipt}");
+    assert_eq!(
+        receipt["archive"]["movies"]["receipt"], "erasures/table=movies/studio-leaves.json",
+        "{receipt}"
+    );
+    assert_eq!(receipt["left"], 0);
+    let left = up.store.scan("movies");
+    assert!(left.iter().all(|item| item["studio"]["S"] == "B"), "{left:?}");
+    assert_eq!((left.len(), archived(&up).len()), (FILMS / 4, FILMS / 4));
+
+    // It is kept, and saying it again changes nothing.
+    let key = json!({"migration": {"S": "studio-leaves"}, "entry": {"S": "RECEIPT"}});
+    let request = json!({"TableName": "weir-migrations", "Key": key, "ConsistentRead": true});
+    let kept = || up.store.ok("GetItem", &request)["Item"]["receipt"]["S"].clone();
+    let text = kept();
+    assert_eq!(serde_json::from_str::<Value>(text.as_str().unwrap()).unwrap(), receipt);
+    run(&up, &["migrate", "complete", "studio-leaves"]);
+    assert_eq!(kept(), text);
+    assert!(!text.as_str().unwrap().contains("Film"), "{text}");
+}
