@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use crate::process::{Up, wait_for, weir};
 
+/// The project's own columns, and every other attribute as it is found.
+const COLUMNS: &str = "ArchiveColumns=info.rating:decimal(4,1),info.release_date:string,*";
 const LIMIT: Duration = Duration::from_secs(90);
 /// Films that expire, beside those of the cases below.
 const FILMS: usize = 30;
@@ -87,7 +89,7 @@ fn expire_within(up: &Up, seconds: u64, left: usize) {
 
 #[test]
 fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once() {
-    let mut up = Up::start(&["--duplicate-deliveries"]);
+    let mut up = Up::start(&["--duplicate-deliveries", "--parameter", COLUMNS]);
     // Everything below is done in the first minutes of an hour, as parts belong to hours.
     up.store.advance_clock((3600 - seconds(&up) % 3600) * 1000);
     let soon = in_seconds(&up, 3600);
@@ -123,7 +125,7 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     assert!(up.process.interrupt());
     drop(up.process);
     fs::remove_dir_all(up.folder.path().join(".weir/up/checkpoints")).unwrap();
-    up = Up::start_in(up.folder, &[]);
+    up = Up::start_in(up.folder, &["--parameter", COLUMNS]);
     put(&up, "Last", &json!({"expires_at": in_seconds(&up, 3600)}));
     expire(&up, 11);
     let again = wait_for("the last film", LIMIT, || {
@@ -171,6 +173,11 @@ fn check_odd_films(rows: &[Value]) {
     assert_eq!(item["n"]["N"], "12345678901234567890.123456789");
     assert_eq!((&item["b"]["B"], &item["z"]["NULL"]), (&json!("AAEC"), &json!(true)));
     assert_eq!((&item["ns"]["NS"], &item["l"]["L"][0]["N"]), (&json!(["1", "2.5"]), &json!("0")));
+    // Columns that nobody declared; an attribute of two types has two.
+    assert_eq!((&all["f_bool"], &all["title_s"]), (&json!(false), &json!("other")));
+    assert!(all["n_n"].to_string().contains("12345678901234567890.123456789"), "{all}");
+    assert_eq!(all["ss_ss"], r#"["a","b"]"#);
+    assert!(all.get("info_m").is_none_or(Value::is_null) && !words["info_m"].is_null());
 }
 
 /// By key, by condition and by the beginning of a text; put where nothing stands, marked, and not

@@ -34,10 +34,11 @@ use processor::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 use processor::quarantine::Quarantine;
 use rules::archive::{Archive, parse_columns};
 
-/// Records of one batch: the most that an event source mapping hands over.
+/// Records of one batch, unless `--batch` says another number: the most that an event source mapping
+/// hands over.
 const BATCH: u64 = 10_000;
-/// Bytes of a batch's text, at most, so that making it takes no more memory than it has.
-const TEXT_BYTES: usize = 1_100 * 10_000;
+/// Bytes of a record's text, at most, so that making a batch takes no more memory than it has.
+const RECORD_BYTES: u64 = 1_100;
 /// Columns that `--declared` gives types: every attribute that is no key.
 const COLUMNS: &str = "customer:string,status:string,quantity:bigint,price:decimal(38,10),paid:boolean,note:string,tags:json,address:json,address.city:string,expires_at:bigint";
 
@@ -96,10 +97,10 @@ fn mixed(number: u64) -> u64 {
 
 /// A batch of TTL deletes, as one line of JSON. Each item has about 450 bytes of JSON and twelve
 /// attributes. 100,000 records are of one minute.
-fn batch(first: u64) -> String {
-    let mut text = String::with_capacity(TEXT_BYTES);
+fn batch(first: u64, size: u64) -> String {
+    let mut text = String::with_capacity(usize::try_from(size * RECORD_BYTES).unwrap());
     text.push_str(r#"{"Records":["#);
-    for number in first..first + BATCH {
+    for number in first..first + size {
         let random = mixed(number);
         let comma = if number == first { "" } else { "," };
         let key =
@@ -153,9 +154,12 @@ async fn measure() {
         quarantine: Quarantine::new(folder, "q/".to_owned(), "archive", RetryPolicy::CONTENDED),
     };
     let mut file = measurement::argument("--write").map(|path| fs::File::create(path).unwrap());
-    let (mut busy, mut applied, mut batches) = (0.0, 0, 0);
-    for first in (0..records).step_by(usize::try_from(BATCH).unwrap()) {
-        let text = batch(first);
+    let (mut busy, mut applied) = (0.0, 0);
+    let size = measurement::argument("--batch").map_or(BATCH, |size| size.parse().unwrap());
+    assert!((1..=BATCH).contains(&size), "--batch {size}: at most {BATCH} records");
+    for first in (0..records).step_by(usize::try_from(size).unwrap()) {
+        let size = size.min(records - first);
+        let text = batch(first, size);
         if let Some(file) = &mut file {
             writeln!(file, "{text}").unwrap();
         }
@@ -167,9 +171,8 @@ async fn measure() {
         busy += measurement::busy_seconds() - started;
         assert!(report.response.batch_item_failures.is_empty(), "{report:?}");
         applied += report.summary.applied;
-        batches += 1;
     }
-    assert_eq!(applied as u64, batches * BATCH, "every record gives a row");
+    assert_eq!(applied as u64, records, "every record gives a row");
     let bytes: u64 = folder.objects.lock().unwrap().values().map(|entry| entry.bytes).sum();
     #[expect(clippy::cast_precision_loss, reason = "rates for people")]
     let (rate, size) = (applied as f64 / busy, bytes as f64 / applied as f64);

@@ -28,7 +28,8 @@ pub enum Event<'p> {
 pub struct Delivered<'p> {
     /// Its JSON, as it came.
     pub raw: &'p str,
-    kept: OnceLock<Result<LambdaRecord, RecordError>>,
+    /// In a box, as most records of most functions are never kept.
+    kept: OnceLock<Box<Result<LambdaRecord, RecordError>>>,
 }
 
 #[derive(Deserialize)]
@@ -66,7 +67,7 @@ impl<'p> Delivered<'p> {
 
     /// What it says, or why it cannot be read; decoded once and kept as long as the batch is.
     pub fn record(&self) -> &Result<LambdaRecord, RecordError> {
-        self.kept.get_or_init(|| lambda_record_from_str(self.raw))
+        self.kept.get_or_init(|| Box::new(lambda_record_from_str(self.raw)))
     }
 
     /// The same for one look. What nobody asked to keep takes memory for this look only, and borrows

@@ -183,28 +183,26 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Where the first byte is that cannot stand in a string as it is. Eight are looked at together.
+/// Where the first byte is that cannot stand in a string as it is. Most strings of a record are a
+/// few bytes long: looking at eight bytes together takes longer.
 fn special_at(bytes: &[u8]) -> Option<usize> {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (number, word) in words.iter().enumerate() {
-        let found = specials(u64::from_le_bytes(*word));
-        if found != 0 {
-            return Some(8 * number + usize::try_from(found.trailing_zeros() / 8).unwrap_or(0));
-        }
-    }
-    let in_rest = rest.iter().position(|byte| *byte < b' ' || *byte == b'"' || *byte == b'\\');
-    in_rest.map(|at| 8 * words.len() + at)
+    #[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
+    bytes.iter().position(|byte| IS_SPECIAL[usize::from(*byte)])
 }
 
-/// The highest bit of the first byte that is special, and perhaps some above it ("Determine if a
-/// word has a byte less than n", Anderson, Bit Twiddling Hacks).
-fn specials(word: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGH;
-    let same = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    below(word, 0x20) | same(b'"') | same(b'\\')
-}
+/// Whether a byte cannot stand in a string as it is.
+#[expect(clippy::indexing_slicing, reason = "all of them are below 256")]
+const IS_SPECIAL: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < b' ' as usize {
+        table[byte] = true;
+        byte += 1;
+    }
+    table[b'"' as usize] = true;
+    table[b'\\' as usize] = true;
+    table
+};
 
 #[cfg(test)]
 mod tests {
