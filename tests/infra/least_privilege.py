@@ -51,6 +51,7 @@ REASONS = {
     ("dynamodb:BatchGetItem", "*:table/movies*"): MIGRATING,
     ("dynamodb:DescribeTable", "*:table/movies*"): MIGRATING,
     ("dynamodb:GetItem", "*:table/movies*"): MIGRATING,
+    ("dynamodb:PartiQLInsert", "*:table/movies*"): MIGRATING,
     ("dynamodb:PutItem", "*:table/movies*"): MIGRATING,
     ("dynamodb:Scan", "*:table/movies*"): MIGRATING,
     ("dynamodb:UpdateItem", "*:table/movies*"): MIGRATING,
