@@ -14,5 +14,5 @@ pub mod stamp;
 pub mod versions;
 
 pub use effect::{Effect, Folded, Join, Joined, fold};
-pub use rule::{Found, Needs, Refusal, Rule};
+pub use rule::{Found, LookAhead, Needs, Refusal, Rule};
 pub use stamp::Stamp;

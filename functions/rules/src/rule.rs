@@ -30,6 +30,27 @@ pub struct Found {
     pub heads: BTreeMap<String, Item>,
 }
 
+impl Needs {
+    /// Adds what others need.
+    pub fn add(&mut self, others: Needs) {
+        self.totals.extend(others.totals);
+        self.heads.extend(others.heads);
+    }
+}
+
+/// How a rule sees the records of a batch before it decides about the first. Decoded, they take
+/// several times the room of their text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookAhead {
+    /// Nothing is loaded: [`Rule::needs`] is not asked.
+    Nothing,
+    /// Records are decoded for [`Rule::needs`], one at a time, and again for their decision: for
+    /// items of any size.
+    ReadTwice,
+    /// Records are decoded once and kept as long as the batch is: for small ones.
+    Keep,
+}
+
 /// Why a stream record can never be processed, however often it is retried. It is quarantined and
 /// the shard goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -38,10 +59,9 @@ pub struct Refusal(pub String);
 
 /// A stream function's decision. The same record always gives the same effects.
 pub trait Rule {
-    /// Whether anything must be loaded before the first record of a batch is decided about. If
-    /// not, [`Rule::needs`] is not asked, and no record is held longer than its decision takes.
-    fn looks_ahead(&self) -> bool {
-        true
+    /// How the records of a batch are looked at before the first of them is decided about.
+    fn look_ahead(&self) -> LookAhead {
+        LookAhead::Keep
     }
 
     /// What must be loaded to decide about `records`.

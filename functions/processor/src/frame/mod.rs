@@ -10,7 +10,8 @@ mod executor;
 pub use executor::{Executor, TargetOutcome};
 
 use futures::{StreamExt, stream};
-use rules::{Effect, Folded, Found, Needs, Refusal, Rule};
+use model::stream_record::RecordView;
+use rules::{Effect, Folded, Found, LookAhead, Needs, Refusal, Rule};
 use tracing::{error, warn};
 
 use crate::back_off::Deadline;
@@ -74,12 +75,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         let mut outcome = Outcome::default();
         outcome.summary.records = batch.len();
 
-        let needs = if self.rule.looks_ahead() {
-            let readable = batch.iter().filter_map(|delivered| delivered.record().as_ref().ok());
-            self.rule.needs(&readable.collect::<Vec<_>>())
-        } else {
-            Needs::default()
-        };
+        let needs = self.look_ahead(batch);
         let found = match deadline.limit(self.executor.load(needs)).await {
             Ok(found) => found,
             Err(failure) => {
@@ -114,9 +110,32 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         outcome.report(batch)
     }
 
+    /// What must be loaded. Records that cannot be read are refused later, one by one.
+    fn look_ahead(&self, batch: &[Delivered<'_>]) -> Needs {
+        let mut needs = Needs::default();
+        match self.rule.look_ahead() {
+            LookAhead::Nothing => {}
+            LookAhead::ReadTwice => {
+                for delivered in batch {
+                    let readable =
+                        delivered.look(|record| record.ok().map(RecordView::into_record));
+                    needs.add(
+                        readable.map_or_else(Needs::default, |record| self.rule.needs(&[&record])),
+                    );
+                }
+            }
+            LookAhead::Keep => {
+                let readable =
+                    batch.iter().filter_map(|delivered| delivered.record().as_ref().ok());
+                needs = self.rule.needs(&readable.collect::<Vec<_>>());
+            }
+        }
+        needs
+    }
+
     /// Effects, or why no retry can help. A record that was kept for the load is there already.
     fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> Result<Vec<Effect>, String> {
-        let decided = if self.rule.looks_ahead() {
+        let decided = if self.rule.look_ahead() == LookAhead::Keep {
             let record = delivered.record().as_ref().map_err(ToString::to_string)?;
             self.rule.decide(record, found)
         } else {

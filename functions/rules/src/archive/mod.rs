@@ -37,7 +37,7 @@ use model::json::{ItemView, ValueView};
 use model::stream_record::{LambdaRecord, RecordView};
 
 use crate::effect::Effect;
-use crate::rule::{Found, Needs, Refusal, Rule};
+use crate::rule::{Found, LookAhead, Needs, Refusal, Rule};
 
 /// The archive rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,8 +69,8 @@ pub enum Deletes {
 }
 
 impl Rule for Archive {
-    fn looks_ahead(&self) -> bool {
-        false
+    fn look_ahead(&self) -> LookAhead {
+        LookAhead::Nothing
     }
 
     fn needs(&self, _records: &[&LambdaRecord]) -> Needs {

@@ -28,7 +28,7 @@ use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, json};
 
 use crate::effect::{Effect, Join};
-use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
+use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
 /// Copies of copies that a value may come through, inclusive.
@@ -201,8 +201,8 @@ fn hops_of(old: Option<&Item>, new: Option<&Item>) -> u32 {
 }
 
 impl Rule for FanOut {
-    fn looks_ahead(&self) -> bool {
-        false
+    fn look_ahead(&self) -> LookAhead {
+        LookAhead::Nothing
     }
 
     fn needs(&self, _records: &[&LambdaRecord]) -> Needs {

@@ -25,7 +25,7 @@ use model::{AttributeValue, EventName, Item, json};
 
 use crate::effect::Effect;
 use crate::migration::{TOUCH, unmarked};
-use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
+use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
 /// Bytes of a version item beside its key and its image: names, stamp, event, times.
@@ -118,6 +118,10 @@ fn is_only_touched(change: &Change) -> bool {
 }
 
 impl Rule for Versions {
+    fn look_ahead(&self) -> LookAhead {
+        LookAhead::ReadTwice
+    }
+
     fn needs(&self, records: &[&LambdaRecord]) -> Needs {
         let heads = records.iter().map(|record| history_key(&record.record.keys)).collect();
         Needs { heads, ..Needs::default() }
