@@ -27,12 +27,6 @@ impl EncodedItem {
         &self.0
     }
 
-    /// The bytes, to be stored.
-    #[must_use]
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.0
-    }
-
     /// The item.
     ///
     /// # Errors

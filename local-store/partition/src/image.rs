@@ -3,6 +3,7 @@
 
 use std::cell::OnceCell;
 
+use model::encoding::EncodingError;
 use model::{EncodedItem, Item};
 
 use crate::storage::ReadError;
@@ -18,7 +19,7 @@ pub(crate) struct Image {
 impl Image {
     /// An item that is stored already.
     pub(crate) fn stored(encoded: EncodedItem) -> Result<Self, ReadError> {
-        let size = encoded.size().map_err(|error| ReadError(error.to_string()))?;
+        let size = encoded.size().map_err(damaged)?;
         Ok(Self { encoded, size, item: OnceCell::new() })
     }
 
@@ -42,16 +43,21 @@ impl Image {
         if let Some(item) = self.item.get() {
             return Ok(item);
         }
-        let item = self.encoded.decode().map_err(|error| ReadError(error.to_string()))?;
+        let item = self.encoded.decode().map_err(damaged)?;
         Ok(self.item.get_or_init(|| item))
     }
 
     pub(crate) fn into_item(self) -> Result<Item, ReadError> {
-        self.item()?;
-        let Self { encoded, item, .. } = self;
-        item.into_inner()
-            .map_or_else(|| encoded.decode().map_err(|error| ReadError(error.to_string())), Ok)
+        match self.item.into_inner() {
+            Some(item) => Ok(item),
+            None => self.encoded.decode().map_err(damaged),
+        }
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]
+fn damaged(error: EncodingError) -> ReadError {
+    ReadError(error.to_string())
 }
 
 /// Equal items have equal bytes.

@@ -109,7 +109,7 @@ fn a_view_does_not_change(storage: &dyn Storage) {
         assert_eq!(scan_text(&*second, "a", "z", false), "a=2 c=2");
         assert_eq!(get(&*first, "b").as_deref(), Some("1"));
         assert_eq!(get(&*first, "c"), None);
-        // Enough to move everything that fjall holds in memory to disk.
+        // Enough to move everything that the tree holds in memory to disk.
         for _ in 0..8 {
             apply(storage, &[put("fill", &"x".repeat(20_000))]);
         }
@@ -312,7 +312,7 @@ proptest! {
     // Each case makes a database on a real disk.
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn fjall_is_a_map(steps in steps()) {
+    fn lsm_is_a_map(steps in steps()) {
         for recent_bytes in [1 << 12, 1 << 23] {
             run(&*open_lsm(recent_bytes).storage, steps.clone())?;
         }

@@ -127,7 +127,8 @@ impl Work {
     fn write_and_merge(&self) -> Result<(), lsm_tree::Error> {
         let state = &*self.state;
         state.flush()?;
-        // Writers that wait for a table to be written need not wait for a merge.
+        // Writers that wait for a table to be written need not wait for a merge. Whoever has looked
+        // and not begun to wait holds the lock, and would not hear of it.
         drop(self.lock());
         self.changed.notify_all();
         for _ in 0..MERGES_MAX {
