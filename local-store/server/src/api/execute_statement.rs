@@ -14,9 +14,15 @@ use super::index_choice::Source;
 use super::item_write::submit_write;
 use super::page::{PageRequest, answer_statement_page};
 use super::parameters::Parameters;
+use super::shard_iterator::decode_hexadecimal;
 use super::statements::{EXISTS_MISPLACED, StatementParameters, StatementWrite};
 use super::tables;
+use crate::mark::MARK_BYTES;
 use crate::store::Store;
+use crate::token_key::TokenKey;
+
+/// What the mark of a token says that the text is.
+const KIND: &str = "statement token";
 
 /// What a `SELECT` may be asked for beside its statement.
 struct SelectOptions<'j> {
@@ -111,7 +117,7 @@ fn answer_select(
     let start_after = match options.token {
         None => None,
         Some(token) => {
-            let key = read_token(token, fingerprint).ok_or_else(invalid)?;
+            let key = read_token(token, fingerprint, store.token_key()).ok_or_else(invalid)?;
             Some(source.start_key(&key).map_err(|_| invalid())?)
         }
     };
@@ -129,7 +135,7 @@ fn answer_select(
         is_consistent: options.is_consistent,
         capacity_detail: options.capacity_detail,
     };
-    let token = |last: &Item| write_token(last, fingerprint);
+    let token = |last: &Item| write_token(last, fingerprint, store.token_key());
     answer_statement_page(store, &*store.view(), &request, token)
 }
 
@@ -191,24 +197,40 @@ fn find_source<'t>(
     Source::find(table, select.index.as_deref(), is_consistent)
 }
 
-/// A token is the last key that was read, and what it belongs to, in hexadecimal digits.
-fn write_token(last: &Item, fingerprint: u64) -> String {
+/// A token is the last key that was read, and a mark that binds it to its statement, made with the
+/// store's key: nobody else can make one, or carry one over to another statement.
+fn write_token(last: &Item, fingerprint: u64, marks: &TokenKey) -> String {
     let mut key = String::new();
     json::write_item(&mut key, last);
-    let digits: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
-    format!("{fingerprint:016x}{digits}")
+    let mark = marks.mark(KIND, &format!("{fingerprint:016x}"), key.as_bytes());
+    mark.into_iter().chain(key.bytes()).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn read_token(token: &str, fingerprint: u64) -> Option<Item> {
-    let (found, digits) = token.split_at_checked(16)?;
-    if u64::from_str_radix(found, 16).ok()? != fingerprint {
+fn read_token(token: &str, fingerprint: u64, marks: &TokenKey) -> Option<Item> {
+    let bytes = decode_hexadecimal(token)?;
+    let (mark, key) = bytes.split_first_chunk::<MARK_BYTES>()?;
+    if !marks.is_right(KIND, &format!("{fingerprint:016x}"), key, mark) {
         return None;
     }
-    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
+    json::item_from_str(std::str::from_utf8(key).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_taken_for_its_statement_and_by_its_store_only() {
+        let (item, marks) = (Item::new().with("a", "b"), TokenKey::new([1; 32]));
+        let token = write_token(&item, 7, &marks);
+        assert_eq!(read_token(&token, 7, &marks), Some(item.clone()));
+        assert_eq!(read_token(&token, 8, &marks), None, "of another statement");
+        assert_eq!(read_token(&token, 7, &TokenKey::new([2; 32])), None, "of another store");
+        let other = write_token(&Item::new().with("a", "c"), 7, &marks);
+        let (mark, key) = (&token[..2 * MARK_BYTES], &other[2 * MARK_BYTES..]);
+        assert_eq!(read_token(&format!("{mark}{key}"), 7, &marks), None, "with another key");
+        for text in ["", "00ff", "x", &token[1..], &format!("{token}00")] {
+            assert_eq!(read_token(text, 7, &marks), None, "{text}");
+        }
     }
-    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let key: Vec<u8> = pairs.iter().map(byte).collect::<Option<_>>()?;
-    json::item_from_str(&String::from_utf8(key).ok()?).ok()
 }

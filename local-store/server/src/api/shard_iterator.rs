@@ -85,7 +85,8 @@ impl ShardIterator {
     }
 }
 
-fn decode_hexadecimal(digits: &str) -> Option<Vec<u8>> {
+/// The bytes that hexadecimal digits stand for.
+pub(super) fn decode_hexadecimal(digits: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
     if !rest.is_empty() {
         return None;

@@ -156,6 +156,9 @@ impl Player {
         if name.ends_with("ShardIterator") {
             return "ITERATOR".to_owned();
         }
+        if name == "NextToken" {
+            return "TOKEN".to_owned();
+        }
         if name == "eventID" {
             assert_eq!(text.len(), 32);
             return "EVENT".to_owned();

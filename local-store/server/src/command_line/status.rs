@@ -45,7 +45,7 @@ enum Output {
     Json,
 }
 
-/// Shows how the store does. Gives whether every node is there.
+/// Asks the store and shows how it does.
 pub(super) async fn run(flags: Flags) -> Result<(), String> {
     let client = Client::new(&flags.endpoint)?;
     let mut status = client.ask(Method::GET, "/_weir/status", None).await?;

@@ -127,11 +127,7 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     tasks.spawn(peer::serve(member.listener, Arc::clone(&local), attendant.clone()));
     let begin = Begin { data: data.to_owned(), local, peers, attendant, arcs, clock, on_fatal };
     let replicas = match files {
-        Some(files) if has_data => {
-            let replicas = begin.start_node(files).await?;
-            begin.begin_groups(&replicas).await?;
-            replicas
-        }
+        Some(files) if has_data => begin.start_member(files).await?,
         files => begin.join(files, invited).await?,
     };
     for replica in &replicas {
@@ -190,6 +186,13 @@ impl Begin<'_> {
         Ok(replicas)
     }
 
+    /// Starts a node that was a member from the beginning.
+    async fn start_member(&self, files: NodeFiles) -> Result<Replicas, String> {
+        let replicas = self.start_node(files).await?;
+        self.begin_groups(&replicas).await?;
+        Ok(replicas)
+    }
+
     /// Begins the group of each arc that has none, if this is the node that made the cluster: it may
     /// have died while it did so.
     async fn begin_groups(&self, replicas: &[Node]) -> Result<(), String> {
@@ -229,6 +232,13 @@ impl Begin<'_> {
             let all_are_there = answers.values().all(Result::is_ok);
             let is_first = self.local.slots.first() == Some(&self.local.slot);
             if somebody_has_data {
+                if let Some(opened) = &files
+                    && self.died_at_birth(&answers, &opened.identity).await
+                    && let Some(opened) = files.take()
+                {
+                    tracing::info!("the cluster died while it was made, and is made now");
+                    return self.start_member(opened).await;
+                }
                 match self.rejoin().await {
                     Ok(invitation) => {
                         if files.take().is_some() {
@@ -245,8 +255,7 @@ impl Begin<'_> {
                     None => self.found()?,
                 };
                 if self.invite(&answers, &opened.identity, &mut progress).await? {
-                    let replicas = self.start_node(opened).await?;
-                    self.begin_groups(&replicas).await?;
+                    let replicas = self.start_member(opened).await?;
                     tracing::info!("a new cluster of nodes {:?} is made", self.local.slots);
                     return Ok(replicas);
                 }
@@ -256,6 +265,36 @@ impl Begin<'_> {
             }
             tokio::time::sleep(ROUND).await;
         }
+    }
+
+    /// Whether the cluster died while it was made, for a node that was invited to it and holds
+    /// nothing: everybody is there, and those who heard of the cluster know its members and not a
+    /// single entry behind them. So no leader wrote anything, and no vote that this node may have
+    /// forgotten matters. Without it nobody leads, and nobody can give it a new identity.
+    async fn died_at_birth(&self, answers: &Answers, own: &Identity) -> bool {
+        if incarnation_of(own.node) > 0 {
+            return false;
+        }
+        for (slot, who) in answers {
+            let Ok(who) = who else { return false };
+            let expected = PeerIdentity { cluster: own.cluster.clone(), node: node_id(*slot, 0) };
+            if who.has_data
+                && (who.identity.as_ref() != Some(&expected)
+                    || !self.knows_members_alone(*slot, own.arcs).await)
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether the peer in a slot runs, and none of its replicas leads or knows an entry behind the
+    /// members, which have the index 0.
+    async fn knows_members_alone(&self, slot: u64, arcs: u32) -> bool {
+        let answer = self.peers.ask(slot, &Question::Status, QUESTION).await;
+        let Ok(Answer::Status(replicas, _)) = answer else { return false };
+        let knows_more = |status: &Status| status.role == Role::Leader || status.last_log > Some(0);
+        u32::try_from(replicas.len()) == Ok(arcs) && !replicas.iter().any(knows_more)
     }
 
     async fn ask_all(&self) -> Answers {

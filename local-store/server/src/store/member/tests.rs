@@ -7,6 +7,8 @@ use partition::{Billing, Command, CreateTable, Reply};
 
 use super::super::{Config, Store};
 use super::*;
+use crate::node::transport::LocalTransport;
+use model::EpochMillis;
 
 struct Trio {
     folder: tempfile::TempDir,
@@ -162,6 +164,39 @@ async fn survive(trio: Trio) {
 impl Trio {
     fn open_lock(&self, slot: u64) -> Option<crate::disk::FileDisk> {
         crate::disk::FileDisk::open(self.data(slot)).ok()
+    }
+}
+
+/// Goal: whenever all processes die while the cluster is made, their next start makes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_died_while_it_was_made_is_made_again() {
+    for arcs in [1, 3] {
+        let trio = Trio::new(arcs).await;
+        let on_fatal: OnFatal = Arc::new(|reason| panic!("{reason}"));
+        let mut files = (1..=3).map(|slot| {
+            std::fs::create_dir_all(trio.data(slot)).unwrap();
+            TokenKey::adopt(&trio.data(slot), &[7; 32]).unwrap();
+            let identity = Identity::new("c".to_owned(), node_id(slot, 0), arcs);
+            cluster::create_slot(&trio.data(slot), slot, identity, &on_fatal).unwrap()
+        });
+        let (first, others) = (files.next().unwrap(), files.collect::<Vec<_>>());
+        drop(others);
+        // The first has made its members durable in one arc, and no other has heard of it.
+        let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
+        let transport = Arc::new(LocalTransport::default());
+        let replicas = cluster::start_replicas(first, transport, &clock, &on_fatal).await.unwrap();
+        replicas[0].initialize((1..=3).map(|slot| node_id(slot, 0)).collect()).await.unwrap();
+        assert!(replicas[0].holds_data());
+        for replica in &replicas {
+            replica.shutdown().await;
+        }
+        drop(replicas);
+        let opened = tokio::time::timeout(Duration::from_secs(60), trio.open_all());
+        let stores = opened.await.expect("the nodes wait for each other");
+        make(&stores[1], "t").await;
+        for store in &stores {
+            assert!(sees(store, "t").await);
+        }
     }
 }
 
