@@ -11,7 +11,7 @@ use crate::item::Item;
 
 /// The bytes that `encoding::encode_item` writes. Equal items have equal bytes: attributes and
 /// members of sets are in order, and a number has one form.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct EncodedItem(Vec<u8>);
 
 impl EncodedItem {
@@ -25,6 +25,12 @@ impl EncodedItem {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The same, where nobody needs the item any more.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
     }
 
     /// The item.

@@ -325,7 +325,13 @@ impl Token {
     pub fn of(partition: &KeyValue) -> Self {
         let mut bytes = Vec::with_capacity(64);
         partition.encode_ordered(&mut bytes);
-        Self(xxhash_rust::xxh3::xxh3_64(&bytes))
+        Self::of_ordered(&bytes)
+    }
+
+    /// The same for a partition key value whose ordered bytes are there.
+    #[must_use]
+    pub fn of_ordered(bytes: &[u8]) -> Self {
+        Self(xxhash_rust::xxh3::xxh3_64(bytes))
     }
 
     /// The place of a partition key of several values: that of the only one, or the same function

@@ -31,7 +31,8 @@ pub(crate) fn apply_write(
     now: EpochMillis,
     write: Write,
 ) -> Result<Reply, ReadError> {
-    let old = read_old(overlay, table, &write.key)?;
+    let stored = item::encode(table.id, &write.key);
+    let old = read_old(overlay, &stored)?;
     if let Some(condition) = &write.condition
         && !holds(condition, item_of(old.as_ref())?)
         && !mutation::is_active(Mutation::IgnoreCondition)
@@ -41,7 +42,7 @@ pub(crate) fn apply_write(
         let item = old.filter(|_| write.return_on_failure).map(Image::into_item).transpose()?;
         return Ok(Reply::ConditionFailed { item });
     }
-    let new = match write.action {
+    let mut new = match write.action {
         WriteAction::Put(encoded) => {
             let image = Image::stored(encoded)?;
             match check_put(table, &image)? {
@@ -58,9 +59,9 @@ pub(crate) fn apply_write(
             }
         }
     };
-    let (before, after) = (old.as_ref(), new.as_ref());
-    let collection = match item_collection::count(overlay, table, &write.key, before, after, true)?
-    {
+    let before = old.as_ref();
+    let collection = item_collection::count(overlay, table, &write.key, before, new.as_ref(), true);
+    let collection = match collection? {
         Collection::None => None,
         Collection::Bytes(bytes) => {
             let partition = write.key.partition.clone();
@@ -68,7 +69,11 @@ pub(crate) fn apply_write(
         }
         Collection::TooLarge => return Ok(Reply::ItemCollectionTooLarge),
     };
-    let sizes = replace(overlay, table, sequence, now, &write.key, before, after, false)?;
+    if write.return_new {
+        item_of(new.as_ref())?;
+    }
+    let at = Place { key: &write.key, stored };
+    let sizes = replace(overlay, table, sequence, now, at, before, &mut new, false)?;
     Ok(Reply::Written(Written {
         old: old.filter(|_| write.return_old).map(Image::into_item).transpose()?,
         new: new.filter(|_| write.return_new).map(Image::into_item).transpose()?,
@@ -98,7 +103,8 @@ pub(crate) fn apply_expire(
     let TimeToLive::Enabled { attribute } = &table.time_to_live else {
         return Ok(Reply::Done { more: false });
     };
-    let old = read_old(overlay, table, key)?;
+    let stored = item::encode(table.id, key);
+    let old = read_old(overlay, &stored)?;
     let still = |old: &Item| {
         time_to_live::expires_at(old, attribute) == Some(expires_at)
             || mutation::is_active(Mutation::ExpireExtended)
@@ -108,7 +114,8 @@ pub(crate) fn apply_expire(
         && time_to_live::is_expired(expires_at, now)
     {
         item_collection::count(overlay, table, key, Some(&old), None, false)?;
-        replace(overlay, table, sequence, now, key, Some(&old), None, true)?;
+        let at = Place { key, stored };
+        replace(overlay, table, sequence, now, at, Some(&old), &mut None, true)?;
     }
     Ok(Reply::Done { more: false })
 }
@@ -122,12 +129,14 @@ pub(crate) fn replace_with(
     key: &PrimaryKey,
     new: Option<&Item>,
 ) -> Result<Written, ReadError> {
-    let old = read_old(overlay, table, key)?;
-    let new = new.cloned().map(Image::made);
-    let (before, after) = (old.as_ref(), new.as_ref());
+    let stored = item::encode(table.id, key);
+    let old = read_old(overlay, &stored)?;
+    let mut new = new.cloned().map(Image::made);
+    let before = old.as_ref();
     // Whether it fits was decided when it was prepared; what came in between is not undone.
-    item_collection::count(overlay, table, key, before, after, false)?;
-    replace(overlay, table, sequence, now, key, before, after, false)
+    item_collection::count(overlay, table, key, before, new.as_ref(), false)?;
+    let at = Place { key, stored };
+    replace(overlay, table, sequence, now, at, before, &mut new, false)
 }
 
 fn refused(refusal: ItemRefusal) -> Reply {
@@ -170,39 +179,47 @@ fn holds(condition: &Condition, item: Option<&Item>) -> bool {
     }
 }
 
-fn read_old(view: &dyn View, table: &Table, key: &PrimaryKey) -> Result<Option<Image>, ReadError> {
-    let stored = view.get(&item::encode(table.id, key))?;
-    stored.map(|bytes| Image::stored(EncodedItem::from_stored(bytes))).transpose()
+fn read_old(view: &dyn View, stored: &[u8]) -> Result<Option<Image>, ReadError> {
+    let found = view.get(stored)?;
+    found.map(|bytes| Image::stored(EncodedItem::from_stored(bytes))).transpose()
 }
 
-/// Puts `new` where `old` is. A change that changes nothing writes nothing, and no stream record.
+/// An item's key, and the same as the engine has it.
+struct Place<'a> {
+    key: &'a PrimaryKey,
+    stored: Vec<u8>,
+}
+
+/// Puts `new` where `old` is, and takes its bytes. A change that changes nothing writes nothing, and
+/// no stream record.
 #[expect(clippy::too_many_arguments, reason = "these are the parts of one change, in one place")]
 fn replace(
     overlay: &mut Overlay<'_>,
     table: &Table,
     sequence: Sequence,
     now: EpochMillis,
-    key: &PrimaryKey,
+    at: Place<'_>,
     old: Option<&Image>,
-    new: Option<&Image>,
+    image: &mut Option<Image>,
     time_to_live: bool,
 ) -> Result<Written, ReadError> {
+    let new = image.as_ref();
     let size = |image: Option<&Image>| image.map_or(0, Image::size);
     let mut written = Written { old_bytes: size(old), new_bytes: size(new), ..Written::default() };
     if old == new && !mutation::is_active(Mutation::RecordOfNothing) {
         return Ok(written);
     }
-    let stored = item::encode(table.id, key);
-    let partition = table.partition_of(key.token());
+    let Place { key, stored } = at;
+    let partition = table.partition_of(item::decode_token(&stored)?);
     count(overlay, table, partition, &stored, old, new)?;
-    match new {
-        Some(new) => overlay.put(stored, new.encoded().as_bytes().to_vec()),
-        None => overlay.delete(stored),
-    }
     time_to_live::update_index(overlay, table, key, old, new)?;
     written.index_writes = index::update_entries(overlay, table, key, old, new)?;
     let change = Change { key, old, new, time_to_live };
     stream::write_record(overlay, table, partition, sequence, now, &change)?;
+    match image {
+        Some(new) => overlay.put(stored, new.take_bytes()),
+        None => overlay.delete(stored),
+    }
     Ok(written)
 }
 
@@ -222,6 +239,9 @@ fn count(
         image.map_or((0, 0), |image| (1, u64::try_from(image.size()).unwrap_or(u64::MAX)))
     };
     let ((old_items, old_bytes), (new_items, new_bytes)) = (of(old), of(new));
+    if (old_items, old_bytes) == (new_items, new_bytes) {
+        return Ok(());
+    }
     let counted = partition.split.as_ref().filter(|split| split.has_counted(stored));
     for number in [Some(partition.number), counted.map(|split| split.lower)].into_iter().flatten() {
         let before = statistics::read(overlay, table.id, number)?;

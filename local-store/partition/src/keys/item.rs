@@ -12,14 +12,20 @@ use crate::storage::ReadError;
 
 /// What all items with one partition key begin with.
 pub(crate) fn prefix(table: TableId, partition: &KeyValue) -> Vec<u8> {
-    let mut key = token_prefix(table, Token::of(partition));
-    let length_at = key.len();
-    key.extend_from_slice(&[0, 0]);
+    let mut key = Family::Item.of_table(table);
+    let token_at = key.len();
+    key.extend_from_slice(&[0; 10]);
     partition.encode_ordered(&mut key);
+    // The token is made of the bytes that stand here already.
+    let ordered = key.get(token_at + 10..).unwrap_or_default();
+    let token = Token::of_ordered(ordered);
     // A partition key has at most 2,048 bytes, so its length always fits.
-    let length = u16::try_from(key.len() - length_at - 2).unwrap_or(u16::MAX);
-    if let Some(place) = key.get_mut(length_at..length_at + 2) {
-        place.copy_from_slice(&length.to_be_bytes());
+    let length = u16::try_from(ordered.len()).unwrap_or(u16::MAX);
+    if let Some((place, rest)) = key.get_mut(token_at..).and_then(<[u8]>::split_first_chunk_mut) {
+        *place = token.0.to_be_bytes();
+        if let Some(place) = rest.first_chunk_mut() {
+            *place = length.to_be_bytes();
+        }
     }
     key
 }

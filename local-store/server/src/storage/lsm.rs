@@ -5,9 +5,14 @@
 //! batches, so what a crash leaves on disk is always some first part of the batches, and what it
 //! lost our log brings back.
 //!
+//! The tables in memory are ours, not the crate's: there a key that is written again takes the place
+//! of what it was, where the crate keeps every version until it is written to disk.
+//!
 //! Damage may be found long after the storage was opened, by a read. It is noted in a file beside
 //! the storage, which then never opens again.
 
+mod memtable;
+mod memtables;
 mod upkeep;
 mod view;
 
@@ -15,15 +20,14 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter, Slice};
-use partition::{Batch, Op, View};
+use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
+use partition::{Batch, View};
 
+use self::memtables::Memtables;
 use self::upkeep::Upkeep;
 use self::view::{LsmView, OpenViews};
-use super::recent::RecentWrites;
 use super::{Error, Storage, check};
 
 /// The file that is locked while the storage is open.
@@ -34,11 +38,9 @@ const LOCK_FILE: &str = "lock";
 pub struct Options {
     /// For blocks that were read from disk.
     pub cache_bytes: u64,
-    /// For one table of recent writes. Up to six of them exist while the disk cannot keep up: one
-    /// that is filled, four that wait, and one that the views of before still read.
+    /// For one table of recent writes. There are two of them, one that is filled and the last one
+    /// that was written to disk, and up to four more while the disk cannot keep up.
     pub memtable_bytes: u64,
-    /// For the last writes by their keys.
-    pub recent_bytes: u64,
 }
 
 impl Default for Options {
@@ -46,11 +48,7 @@ impl Default for Options {
     /// through the page cache.
     fn default() -> Self {
         let mebibyte = 1024 * 1024;
-        Options {
-            cache_bytes: 12 * mebibyte,
-            memtable_bytes: 4 * mebibyte,
-            recent_bytes: 8 * mebibyte,
-        }
+        Options { cache_bytes: 12 * mebibyte, memtable_bytes: 6 * mebibyte }
     }
 }
 
@@ -69,14 +67,18 @@ struct State {
     memtable_bytes: u64,
     /// The next batch's number; the tree takes some for its own changes.
     numbers: SequenceNumberCounter,
-    /// Held while a batch is applied, and while a table is sealed.
-    writing: Mutex<()>,
-    /// Views see the batches with lower numbers.
-    visible: AtomicU64,
+    /// Held while a batch is applied, so that no view is opened between its changes.
+    published: Mutex<Published>,
     views: OpenViews,
-    recent: RecentWrites,
     /// Why nothing can be written any more.
     failed: OnceLock<Error>,
+}
+
+/// What the next view gets.
+struct Published {
+    /// It sees the batches with lower numbers.
+    number: u64,
+    tables: Arc<Memtables>,
 }
 
 impl LsmStorage {
@@ -113,14 +115,12 @@ impl LsmStorage {
         let tree = open_tree(path, options, &numbers).map_err(|error| sort("open", path, error))?;
         numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
         let state = Arc::new(State {
-            visible: AtomicU64::new(numbers.get()),
+            published: Mutex::new(Published { number: numbers.get(), tables: Arc::default() }),
             tree,
             path: path.to_owned(),
             memtable_bytes: options.memtable_bytes,
             numbers,
-            writing: Mutex::new(()),
             views: OpenViews::default(),
-            recent: RecentWrites::new(options.recent_bytes),
             failed: OnceLock::new(),
         });
         let upkeep = Upkeep::start(Arc::clone(&state)).map_err(fail_io)?;
@@ -149,21 +149,46 @@ impl State {
         error
     }
 
-    /// The number that the next view gets.
-    fn visible(&self) -> u64 {
-        self.visible.load(Ordering::Acquire)
+    fn published(&self) -> MutexGuard<'_, Published> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seals the table in memory, between two batches.
+    /// Below this number only the newest version of a key is of use: to every view that is open, and
+    /// to every later one.
+    fn oldest_seen(&self) -> u64 {
+        let published = self.published();
+        self.views.seen().oldest.min(published.number)
+    }
+
+    /// Seals the table that is filled, between two batches.
     fn seal(&self) {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.tree.rotate_memtable();
+        let mut published = self.published();
+        published.tables = Arc::new(published.tables.seal());
+    }
+
+    /// How many sealed tables wait to be written.
+    fn sealed_count(&self) -> usize {
+        self.published().tables.sealed_count()
     }
 
     /// Writes what is sealed to disk, and syncs it.
     fn flush(&self) -> Result<(), lsm_tree::Error> {
-        let lock = self.tree.get_flush_lock();
-        self.tree.flush(&lock, self.views.oldest(|| self.visible()))?;
+        let _flushing = self.tree.get_flush_lock();
+        // At most as many as there can be; what is sealed meanwhile has somebody who writes it.
+        for _ in 0..self.sealed_count() {
+            let Some(table) = self.published().tables.oldest_sealed() else { break };
+            let oldest = self.oldest_seen();
+            let written =
+                table.with_versions(|versions| self.tree.flush_to_tables(&mut versions.map(Ok)))?;
+            if let Some((tables, _)) = written {
+                self.tree.register_tables(&tables, None, None, &[], oldest)?;
+            }
+            let mut published = self.published();
+            // The tree shows a new table only to views with higher numbers than its registration
+            // took; the others still have the table in memory.
+            published.number = published.number.max(self.numbers.get());
+            published.tables = Arc::new(published.tables.wrote_oldest());
+        }
         Ok(())
     }
 }
@@ -175,26 +200,15 @@ impl Storage for LsmStorage {
         if let Some(error) = state.failed.get() {
             return Err(error.clone());
         }
-        let mut bytes = 0;
-        {
-            let _writing = state.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = {
+            let mut published = state.published();
             let number = state.numbers.next();
-            for op in batch.ops {
-                (_, bytes) = match op {
-                    Op::Put(key, value) => {
-                        let (key, value) = (Slice::from(key), Slice::from(value));
-                        state.recent.enter(number, &key, Some(&value));
-                        state.tree.insert(key, value, number)
-                    }
-                    Op::Delete(key) => {
-                        let key = Slice::from(key);
-                        state.recent.enter(number, &key, None);
-                        state.tree.remove(key, number)
-                    }
-                };
-            }
-            state.visible.store(number + 1, Ordering::Release);
-        }
+            let table = published.tables.active();
+            table.apply(batch.ops, number, &state.views.seen());
+            let bytes = table.bytes();
+            published.number = number + 1;
+            bytes
+        };
         if bytes > state.memtable_bytes {
             state.seal();
             self.upkeep.wait_for_room()?;

@@ -65,8 +65,7 @@ fn everything_is_there_after_a_clean_end() {
 fn many_flushes_and_compactions_keep_everything() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let options =
-        LsmOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18, recent_bytes: 1 << 16 };
+    let options = LsmOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18 };
     for round in 0..3 {
         let storage = LsmStorage::open_with(&path, &options).unwrap();
         assert_eq!(applied(&storage, round * 1_000, 1_000), round * 1_000);
@@ -116,11 +115,9 @@ fn damage_is_an_error_not_an_empty_storage() {
 fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    let storage = LsmStorage::open_with(
-        &path,
-        &Options { cache_bytes: 0, memtable_bytes: 64 * 1024, recent_bytes: 0 },
-    )
-    .unwrap();
+    let storage =
+        LsmStorage::open_with(&path, &Options { cache_bytes: 0, memtable_bytes: 64 * 1024 })
+            .unwrap();
     apply_batches(&storage, 1, 200, 2000);
     storage.persist().unwrap();
     // Blocks of tables are read, and verified, only when something in them is looked for.
@@ -182,7 +179,7 @@ const APPLIED: u64 = 1_200;
 const VALUE_BYTES: usize = 300;
 
 /// Tables this small are written about every 50 batches.
-const SMALL: Options = Options { cache_bytes: 1 << 20, memtable_bytes: 1 << 15, recent_bytes: 0 };
+const SMALL: Options = Options { cache_bytes: 1 << 20, memtable_bytes: 1 << 15 };
 
 #[test]
 fn what_was_not_persisted_is_a_first_part_of_the_batches() {
@@ -270,4 +267,60 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
             assert_eq!(count, 200);
         }
     }
+}
+
+/// A view may be opened at any moment of a batch, of a table that is sealed, and of one that is
+/// written: it sees whole batches, and none less than a view before it.
+#[test]
+fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
+    const KEYS: u64 = 70;
+    const ROUNDS: u64 = 1_500;
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { cache_bytes: 1 << 20, memtable_bytes: 1 << 15 };
+    let storage = LsmStorage::open_with(&directory.path().join("state"), &options).unwrap();
+    let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
+    let values = |view: &dyn View, reverse: bool| {
+        let mut values = Vec::new();
+        view.scan(b"key", b"kez", reverse, &mut |_, value| {
+            values.push(u64::from_be_bytes(value.first_chunk().copied().unwrap()));
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        values
+    };
+    let write = || {
+        for round in 1..=ROUNDS {
+            // A third of the keys is deleted in each round, another one each time.
+            let op = |n: u64| match (n + round) % 3 {
+                0 => Op::Delete(key(n)),
+                // Rows of different sizes, so that tables end everywhere.
+                1 => Op::Put(key(n), round.to_be_bytes().repeat(5)),
+                _ => Op::Put(key(n), round.to_be_bytes().repeat(10)),
+            };
+            storage.apply(Batch { ops: (0..KEYS).map(op).collect() }).unwrap();
+        }
+    };
+    let read = |reverse: bool| {
+        let mut last = 0;
+        while last < ROUNDS {
+            let view = storage.view();
+            let seen = values(&*view, reverse);
+            let Some(&round) = seen.first() else { continue };
+            assert!(round >= last, "{round} after {last}");
+            assert_eq!(seen, vec![round; (0..KEYS).filter(|n| (n + round) % 3 > 0).count()]);
+            for n in 0..KEYS {
+                let found = view.get(&key(n)).unwrap();
+                let found = found.map(|value| u64::from_be_bytes(*value.first_chunk().unwrap()));
+                assert_eq!(found, ((n + round) % 3 > 0).then_some(round), "key {n}");
+            }
+            last = round;
+        }
+    };
+    std::thread::scope(|threads| {
+        let readers = [false, true].map(|reverse| threads.spawn(move || read(reverse)));
+        threads.spawn(write);
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
 }

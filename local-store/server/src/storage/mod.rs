@@ -16,7 +16,6 @@ mod lsm;
 #[cfg(test)]
 mod lsm_tests;
 mod memory;
-mod recent;
 
 use std::collections::BTreeSet;
 

@@ -14,7 +14,7 @@ use super::super::Error;
 use super::State;
 
 /// Sealed tables that may wait to be written; writers wait for room beyond that.
-const SEALED_TABLES_MAX: usize = 4;
+const SEALED_TABLES_MAX: usize = 3;
 
 /// Runs of tables that a read may have to look into one after the other; writers wait for them to
 /// be merged beyond that.
@@ -71,9 +71,8 @@ impl Upkeep {
             if let Some(error) = work.state.failed.get() {
                 return Err(error.clone());
             }
-            let tree = &work.state.tree;
-            if tree.sealed_memtable_count() <= SEALED_TABLES_MAX && tree.l0_run_count() <= RUNS_MAX
-            {
+            let state = &work.state;
+            if state.sealed_count() <= SEALED_TABLES_MAX && state.tree.l0_run_count() <= RUNS_MAX {
                 return Ok(());
             }
             to_do = work.changed.wait(to_do).unwrap_or_else(PoisonError::into_inner);
@@ -132,9 +131,8 @@ impl Work {
         drop(self.lock());
         self.changed.notify_all();
         for _ in 0..MERGES_MAX {
-            let oldest = state.views.oldest(|| state.visible());
-            state.tree.compact(Arc::new(Leveled::default()), oldest)?;
-            if state.tree.sealed_memtable_count() > 0 || state.tree.l0_run_count() < RUNS_TO_MERGE {
+            state.tree.compact(Arc::new(Leveled::default()), state.oldest_seen())?;
+            if state.sealed_count() > 0 || state.tree.l0_run_count() < RUNS_TO_MERGE {
                 break;
             }
         }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lsm_tree::{AbstractTree, Guard};
+use lsm_tree::{AbstractTree, Guard, Slice};
 use partition::{ReadError, View, Visit};
 
 use super::super::KEY_BYTES_MAX;
 use super::State;
+use super::memtable::{Cursor, Key, Seen};
+use super::memtables::Memtables;
 
 /// How many views there are of each number.
 #[derive(Default)]
@@ -19,19 +21,16 @@ impl OpenViews {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of the oldest view that there is, or of the next one: nothing that is asked of
-    /// later views needs what came before it. Numbers are read under the lock, so a view that is
-    /// about to be opened is either counted or younger.
-    pub(super) fn oldest(&self, next: impl FnOnce() -> u64) -> u64 {
+    /// The oldest and the newest of them.
+    pub(super) fn seen(&self) -> Seen {
         let views = self.lock();
-        views.first_key_value().map_or_else(next, |(number, _)| *number)
+        let oldest = views.first_key_value().map_or(u64::MAX, |(number, _)| *number);
+        let newest = views.last_key_value().map_or(0, |(number, _)| *number);
+        Seen { oldest, newest }
     }
 
-    fn open(&self, next: impl FnOnce() -> u64) -> u64 {
-        let mut views = self.lock();
-        let number = next();
-        *views.entry(number).or_default() += 1;
-        number
+    fn open(&self, number: u64) {
+        *self.lock().entry(number).or_default() += 1;
     }
 
     fn close(&self, number: u64) {
@@ -49,12 +48,16 @@ impl OpenViews {
 pub(super) struct LsmView {
     state: Arc<State>,
     number: u64,
+    tables: Arc<Memtables>,
 }
 
 impl LsmView {
     pub(super) fn new(state: Arc<State>) -> Self {
-        let number = state.views.open(|| state.visible());
-        Self { state, number }
+        let published = state.published();
+        let (number, tables) = (published.number, Arc::clone(&published.tables));
+        state.views.open(number);
+        drop(published);
+        Self { state, number, tables }
     }
 
     fn fail(&self, error: lsm_tree::Error) -> ReadError {
@@ -96,8 +99,10 @@ impl View for LsmView {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        if let Some(value) = self.state.recent.get(key, self.number) {
-            return Ok(value.map(|value| value.to_vec()));
+        let wanted = Key::from(key.to_vec());
+        let mut tables = self.tables.newest_first();
+        if let Some(found) = tables.find_map(|table| table.get(&wanted, self.number)) {
+            return Ok(found);
         }
         let value = self.state.tree.get(key, self.number).map_err(|error| self.fail(error))?;
         Ok(value.map(|value| value.to_vec()))
@@ -111,13 +116,64 @@ impl View for LsmView {
         visit: &mut Visit<'_>,
     ) -> Result<(), ReadError> {
         let Some(range) = clamp(from, to) else { return Ok(()) };
-        let mut found = self.state.tree.range::<&[u8], _>(range, self.number, None);
-        while let Some(guard) = if reverse { found.next_back() } else { found.next() } {
-            let (key, value) = guard.into_inner().map_err(|error| self.fail(error))?;
-            if visit(&key, &value).is_break() {
-                break;
+        let mut below = self.state.tree.range::<&[u8], _>(range, self.number, None);
+        let mut next_below = || -> Result<Option<(Slice, Slice)>, ReadError> {
+            let next = if reverse { below.next_back() } else { below.next() };
+            next.map(|guard| guard.into_inner().map_err(|error| self.fail(error))).transpose()
+        };
+        let mut stored = next_below()?;
+        let cursor = |table| Cursor::new(table, (from, to), reverse, self.number);
+        let mut cursors: Vec<Cursor<'_>> = self.tables.newest_first().map(cursor).collect();
+        let mut key = Vec::new();
+        loop {
+            cursors.retain(|cursor| cursor.row().is_some());
+            let Some(newest) = first_of(&cursors, stored.as_ref(), reverse) else {
+                // Nothing in memory comes before what is stored.
+                let Some((key, value)) = stored else { return Ok(()) };
+                if visit(&key, &value).is_break() {
+                    return Ok(());
+                }
+                stored = next_below()?;
+                continue;
+            };
+            let Some((found, value)) = cursors.get(newest).and_then(Cursor::row) else {
+                return Ok(());
+            };
+            key.clear();
+            key.extend_from_slice(found);
+            if value.is_some_and(|value| visit(found, value).is_break()) {
+                return Ok(());
+            }
+            // What is older under the same key does not count.
+            for cursor in &mut cursors {
+                if cursor.row().is_some_and(|(other, _)| other == key) {
+                    cursor.advance();
+                }
+            }
+            if stored.as_ref().is_some_and(|(other, _)| **other == *key) {
+                stored = next_below()?;
             }
         }
-        Ok(())
     }
+}
+
+/// Which cursor has the first row of all, the newest if several have one with its key; `None` if
+/// what is stored comes before all of them.
+fn first_of(
+    cursors: &[Cursor<'_>],
+    stored: Option<&(Slice, Slice)>,
+    reverse: bool,
+) -> Option<usize> {
+    let mut first: Option<(usize, &[u8])> = None;
+    let is_before = |a: &[u8], b: &[u8]| if reverse { a > b } else { a < b };
+    for (index, cursor) in cursors.iter().enumerate() {
+        if let Some((key, _)) = cursor.row()
+            && first.is_none_or(|(_, found)| is_before(key, found))
+        {
+            first = Some((index, key));
+        }
+    }
+    first
+        .filter(|(_, key)| stored.is_none_or(|(other, _)| !is_before(other, key)))
+        .map(|(at, _)| at)
 }

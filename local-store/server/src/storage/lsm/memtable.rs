@@ -1,0 +1,303 @@
+//! A table in memory: what batches have changed since the last table was sealed, in the order of the
+//! keys.
+//!
+//! A change takes the place of the one before it, unless an open view sees that one: what is written
+//! again and again takes no more room, and is written to disk once. It does not decide when a table
+//! is full, and knows no tables but itself.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::mem;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use lsm_tree::{InternalValue, Slice, ValueType};
+use partition::Op;
+
+/// What a row takes beside its key and value: its place in the map, and two allocations.
+const ROW_BYTES: u64 = 192;
+/// What another version of a row takes beside its value.
+const VERSION_BYTES: u64 = 64;
+/// Changes that are made while readers wait for them.
+const CHANGES_AT_A_TIME: usize = 32;
+/// Rows and bytes that are copied while a writer waits for them. The first copy is smaller, as most
+/// readers want little.
+const ROWS_AT_A_TIME: usize = 128;
+const FIRST_ROWS: usize = 8;
+const BYTES_AT_A_TIME: usize = 64 * 1024;
+
+/// A key, and its first bytes once more where a comparison finds them without going elsewhere.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// The first 24 bytes, with zeros behind a shorter key. Where they differ they are ordered as
+    /// the keys are.
+    first: [u64; 3],
+    whole: Vec<u8>,
+}
+
+impl From<Vec<u8>> for Key {
+    fn from(whole: Vec<u8>) -> Self {
+        let mut padded = [0; 24];
+        let length = whole.len().min(padded.len());
+        if let (Some(to), Some(from)) = (padded.get_mut(..length), whole.get(..length)) {
+            to.copy_from_slice(from);
+        }
+        let mut first = [0; 3];
+        for (number, bytes) in first.iter_mut().zip(padded.as_chunks().0) {
+            *number = u64::from_be_bytes(*bytes);
+        }
+        Self { first, whole }
+    }
+}
+
+/// A value, or none for a deletion, and the number of the batch that made it so.
+struct Version {
+    number: u64,
+    value: Option<Vec<u8>>,
+}
+
+impl Version {
+    fn bytes(&self) -> u64 {
+        let length = self.value.as_ref().map_or(0, Vec::len);
+        u64::try_from(length).unwrap_or(u64::MAX)
+    }
+}
+
+struct Row {
+    newest: Version,
+    /// What views still see, the newest last.
+    older: Vec<Version>,
+}
+
+impl Row {
+    /// What a view that sees the batches below a number finds.
+    fn version(&self, below: u64) -> Option<&Version> {
+        let mut versions = std::iter::once(&self.newest).chain(self.older.iter().rev());
+        versions.find(|version| version.number < below)
+    }
+
+    /// Puts a version on top, and lets go of those that nobody sees. Gives the bytes that came and
+    /// went.
+    fn change(&mut self, version: Version, seen: &Seen) -> (u64, u64) {
+        let (mut came, mut went) = (version.bytes(), 0);
+        let before = mem::replace(&mut self.newest, version);
+        if seen.sees(before.number) {
+            came += VERSION_BYTES;
+            self.older.push(before);
+        } else {
+            went += before.bytes();
+        }
+        if !self.older.is_empty() {
+            let bytes = |version: Version| version.bytes() + VERSION_BYTES;
+            let end = self.older.partition_point(|version| seen.sees(version.number));
+            went += self.older.drain(end..).map(bytes).sum::<u64>();
+            // The oldest view sees the newest of those below it, and none before that.
+            let below = self.older.partition_point(|version| version.number < seen.oldest);
+            went += self.older.drain(..below.saturating_sub(1)).map(bytes).sum::<u64>();
+        }
+        (came, went)
+    }
+}
+
+/// Puts a version under a key. Gives the bytes that came and went.
+fn change(rows: &mut BTreeMap<Key, Row>, key: Key, version: Version, seen: &Seen) -> (u64, u64) {
+    match rows.entry(key) {
+        Entry::Occupied(mut row) => row.get_mut().change(version, seen),
+        Entry::Vacant(place) => {
+            let key_bytes = u64::try_from(place.key().whole.len()).unwrap_or(u64::MAX);
+            let came = ROW_BYTES + key_bytes + version.bytes();
+            place.insert(Row { newest: version, older: Vec::new() });
+            (came, 0)
+        }
+    }
+}
+
+/// The numbers of the oldest and of the newest open view.
+pub(super) struct Seen {
+    pub(super) oldest: u64,
+    pub(super) newest: u64,
+}
+
+impl Seen {
+    /// Whether a view that is open may see what a batch did, if a later one has undone it.
+    fn sees(&self, number: u64) -> bool {
+        number < self.newest
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Memtable {
+    rows: RwLock<BTreeMap<Key, Row>>,
+    bytes: AtomicU64,
+}
+
+impl Memtable {
+    /// Makes the changes of a batch. Nobody opens a view meanwhile.
+    pub(super) fn apply(&self, ops: Vec<Op>, number: u64, seen: &Seen) {
+        let mut ops = ops.into_iter().peekable();
+        while ops.peek().is_some() {
+            let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+            let (mut came, mut went) = (0, 0);
+            for op in ops.by_ref().take(CHANGES_AT_A_TIME) {
+                let (key, value) = match op {
+                    Op::Put(key, value) => (key, Some(value)),
+                    Op::Delete(key) => (key, None),
+                };
+                let version = Version { number, value };
+                let (more, less) = change(&mut rows, Key::from(key), version, seen);
+                came += more;
+                went += less;
+            }
+            // Nobody else writes to it, and what goes has come before.
+            let bytes = self.bytes.load(Ordering::Relaxed);
+            self.bytes.store((bytes + came).saturating_sub(went), Ordering::Relaxed);
+        }
+    }
+
+    /// The memory that it takes, about.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What a view that sees the batches below a number finds under a key: `None` if nothing is
+    /// known of it here, `Some(None)` if it was deleted.
+    pub(super) fn get(&self, key: &Key, below: u64) -> Option<Option<Vec<u8>>> {
+        let rows = self.read();
+        Some(rows.get(key)?.version(below)?.value.clone())
+    }
+
+    /// Copies the next rows of a range that a view which sees the batches below a number finds.
+    /// Fewer than were asked for come only at the end of the range.
+    fn copy(&self, range: (Bound<Key>, Bound<Key>), reverse: bool, below: u64, to: &mut Copied) {
+        let rows = self.read();
+        let mut range = rows.range(range);
+        while !to.is_full()
+            && let Some((key, row)) = if reverse { range.next_back() } else { range.next() }
+        {
+            if let Some(version) = row.version(below) {
+                to.push(&key.whole, version.value.as_deref());
+            }
+        }
+    }
+
+    /// Calls a function with every version, in the order in which the tree keeps them: by key, the
+    /// newest first.
+    pub(super) fn with_versions<T>(
+        &self,
+        take: impl FnOnce(&mut dyn Iterator<Item = InternalValue>) -> T,
+    ) -> T {
+        let rows = self.read();
+        let mut versions = rows.iter().flat_map(|(key, row)| {
+            let user_key = Slice::from(key.whole.as_slice());
+            let versions = std::iter::once(&row.newest).chain(row.older.iter().rev());
+            versions.map(move |version| {
+                let (value, kind) = match &version.value {
+                    Some(value) => (value.as_slice(), ValueType::Value),
+                    None => ([].as_slice(), ValueType::Tombstone),
+                };
+                InternalValue::from_components(user_key.clone(), value, version.number, kind)
+            })
+        });
+        take(&mut versions)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Key, Row>> {
+        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Rows that were copied out of a table, one behind the other.
+#[derive(Default)]
+struct Copied {
+    bytes: Vec<u8>,
+    rows: Vec<CopiedRow>,
+    /// Rows that were asked for.
+    rows_max: usize,
+}
+
+/// Where a row's key ends and where its value does; it begins where the row before it ends.
+#[derive(Clone, Copy)]
+struct CopiedRow {
+    start: usize,
+    key_end: usize,
+    end: usize,
+    is_deleted: bool,
+}
+
+impl Copied {
+    fn is_full(&self) -> bool {
+        self.rows.len() >= self.rows_max || self.bytes.len() >= BYTES_AT_A_TIME
+    }
+
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        let end = self.bytes.len();
+        self.rows.push(CopiedRow { start, key_end, end, is_deleted: value.is_none() });
+    }
+
+    fn row(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        let CopiedRow { start, key_end, end, is_deleted } = *self.rows.get(index)?;
+        let value = self.bytes.get(key_end..end)?;
+        Some((self.bytes.get(start..key_end)?, (!is_deleted).then_some(value)))
+    }
+}
+
+/// Reads a range of a table, some rows at a time: whoever changes the table does not wait until all
+/// of them have been visited.
+pub(super) struct Cursor<'a> {
+    table: &'a Memtable,
+    /// What is not copied yet.
+    rest: (Bound<Key>, Bound<Key>),
+    reverse: bool,
+    below: u64,
+    copied: Copied,
+    next: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// From `from` (inclusive) to `to` (exclusive), of which the first is less than the second.
+    pub(super) fn new(
+        table: &'a Memtable,
+        (from, to): (&[u8], &[u8]),
+        reverse: bool,
+        below: u64,
+    ) -> Self {
+        let key = |bytes: &[u8]| Key::from(bytes.to_vec());
+        let rest = (Bound::Included(key(from)), Bound::Excluded(key(to)));
+        let copied = Copied { rows_max: FIRST_ROWS, ..Copied::default() };
+        let mut cursor = Self { table, rest, reverse, below, copied, next: 0 };
+        table.copy(cursor.rest.clone(), reverse, below, &mut cursor.copied);
+        cursor
+    }
+
+    /// The row it stands at: a key and its value, or none if it was deleted. `None` at the end.
+    pub(super) fn row(&self) -> Option<(&[u8], Option<&[u8]>)> {
+        self.copied.row(self.next)
+    }
+
+    /// Goes on to the next row.
+    pub(super) fn advance(&mut self) {
+        self.next += 1;
+        if self.next < self.copied.rows.len() || !self.copied.is_full() {
+            return;
+        }
+        if let Some((last, _)) = self.copied.row(self.next - 1) {
+            let last = Bound::Excluded(Key::from(last.to_vec()));
+            if self.reverse {
+                self.rest.1 = last;
+            } else {
+                self.rest.0 = last;
+            }
+        }
+        self.copied.bytes.clear();
+        self.copied.rows.clear();
+        self.copied.rows_max = ROWS_AT_A_TIME;
+        self.next = 0;
+        self.table.copy(self.rest.clone(), self.reverse, self.below, &mut self.copied);
+    }
+}
