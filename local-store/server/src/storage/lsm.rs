@@ -25,9 +25,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
 use partition::{Batch, View};
 
-use self::memtables::Memtables;
 use self::upkeep::Upkeep;
-use self::view::{LsmView, OpenViews};
+use self::view::{LsmView, Moments};
 use super::{Error, Storage, check};
 
 /// The file that is locked while the storage is open.
@@ -68,17 +67,9 @@ struct State {
     /// The next batch's number; the tree takes some for its own changes.
     numbers: SequenceNumberCounter,
     /// Held while a batch is applied, so that no view is opened between its changes.
-    published: Mutex<Published>,
-    views: OpenViews,
+    moments: Mutex<Moments>,
     /// Why nothing can be written any more.
     failed: OnceLock<Error>,
-}
-
-/// What the next view gets.
-struct Published {
-    /// It sees the batches with lower numbers.
-    number: u64,
-    tables: Arc<Memtables>,
 }
 
 impl LsmStorage {
@@ -115,12 +106,11 @@ impl LsmStorage {
         let tree = open_tree(path, options, &numbers).map_err(|error| sort("open", path, error))?;
         numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
         let state = Arc::new(State {
-            published: Mutex::new(Published { number: numbers.get(), tables: Arc::default() }),
+            moments: Mutex::new(Moments::new(numbers.get())),
             tree,
             path: path.to_owned(),
             memtable_bytes: options.memtable_bytes,
             numbers,
-            views: OpenViews::default(),
             failed: OnceLock::new(),
         });
         let upkeep = Upkeep::start(Arc::clone(&state)).map_err(fail_io)?;
@@ -149,26 +139,27 @@ impl State {
         error
     }
 
-    fn published(&self) -> MutexGuard<'_, Published> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    fn moments(&self) -> MutexGuard<'_, Moments> {
+        self.moments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Below this number only the newest version of a key is of use: to every view that is open, and
     /// to every later one.
     fn oldest_seen(&self) -> u64 {
-        let published = self.published();
-        self.views.seen().oldest.min(published.number)
+        let moments = self.moments();
+        moments.seen().oldest.min(moments.now().number)
     }
 
     /// Seals the table that is filled, between two batches.
     fn seal(&self) {
-        let mut published = self.published();
-        published.tables = Arc::new(published.tables.seal());
+        let mut moments = self.moments();
+        let (number, tables) = (moments.now().number, moments.now().tables.seal());
+        moments.publish(number, tables);
     }
 
     /// How many sealed tables wait to be written.
     fn sealed_count(&self) -> usize {
-        self.published().tables.sealed_count()
+        self.moments().now().tables.sealed_count()
     }
 
     /// Writes what is sealed to disk, and syncs it.
@@ -176,18 +167,19 @@ impl State {
         let _flushing = self.tree.get_flush_lock();
         // At most as many as there can be; what is sealed meanwhile has somebody who writes it.
         for _ in 0..self.sealed_count() {
-            let Some(table) = self.published().tables.oldest_sealed() else { break };
+            let Some(table) = self.moments().now().tables.oldest_sealed() else { break };
             let oldest = self.oldest_seen();
             let written =
                 table.with_versions(|versions| self.tree.flush_to_tables(&mut versions.map(Ok)))?;
             if let Some((tables, _)) = written {
                 self.tree.register_tables(&tables, None, None, &[], oldest)?;
             }
-            let mut published = self.published();
+            let mut moments = self.moments();
             // The tree shows a new table only to views with higher numbers than its registration
             // took; the others still have the table in memory.
-            published.number = published.number.max(self.numbers.get());
-            published.tables = Arc::new(published.tables.wrote_oldest());
+            let number = moments.now().number.max(self.numbers.get());
+            let tables = moments.now().tables.wrote_oldest();
+            moments.publish(number, tables);
         }
         Ok(())
     }
@@ -201,12 +193,12 @@ impl Storage for LsmStorage {
             return Err(error.clone());
         }
         let bytes = {
-            let mut published = state.published();
+            let mut moments = state.moments();
             let number = state.numbers.next();
-            let table = published.tables.active();
-            table.apply(batch.ops, number, &state.views.seen());
-            let bytes = table.bytes();
-            published.number = number + 1;
+            let tables = moments.now().tables.clone();
+            tables.active().apply(batch.ops, number, &moments.seen());
+            let bytes = tables.active().bytes();
+            moments.publish(number + 1, tables);
             bytes
         };
         if bytes > state.memtable_bytes {

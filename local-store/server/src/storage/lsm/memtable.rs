@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use lsm_tree::{InternalValue, Slice, ValueType};
-use partition::Op;
+use partition::{Op, Visit};
 
 /// What a row takes beside its key and value: its place in the map, and two allocations.
 const ROW_BYTES: u64 = 192;
@@ -24,7 +24,7 @@ const CHANGES_AT_A_TIME: usize = 32;
 /// Rows and bytes that are copied while a writer waits for them. The first copy is smaller, as most
 /// readers want little.
 const ROWS_AT_A_TIME: usize = 128;
-const FIRST_ROWS: usize = 8;
+const FIRST_ROWS: usize = 16;
 const BYTES_AT_A_TIME: usize = 64 * 1024;
 
 /// A key, and its first bytes once more where a comparison finds them without going elsewhere.
@@ -278,6 +278,16 @@ impl<'a> Cursor<'a> {
     /// The row it stands at: a key and its value, or none if it was deleted. `None` at the end.
     pub(super) fn row(&self) -> Option<(&[u8], Option<&[u8]>)> {
         self.copied.row(self.next)
+    }
+
+    /// Visits what is left, until the visitor breaks.
+    pub(super) fn visit_all(&mut self, visit: &mut Visit<'_>) {
+        while let Some((key, value)) = self.row() {
+            if value.is_some_and(|value| visit(key, value).is_break()) {
+                return;
+            }
+            self.advance();
+        }
     }
 
     /// Goes on to the next row.

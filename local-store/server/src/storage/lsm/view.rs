@@ -1,8 +1,10 @@
-//! A storage as of one batch, and which of these views are open: what they see must stay.
+//! A storage as of one batch, and which of these views are open: what they see must stay. A view of
+//! the last batch costs a lock for a moment and a count; most reads open one for themselves.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::mem;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lsm_tree::{AbstractTree, Guard, Slice};
 use partition::{ReadError, View, Visit};
@@ -12,62 +14,67 @@ use super::State;
 use super::memtable::{Cursor, Key, Seen};
 use super::memtables::Memtables;
 
-/// How many views there are of each number.
-#[derive(Default)]
-pub(super) struct OpenViews(Mutex<BTreeMap<u64, usize>>);
+/// What a view sees. Whoever holds one has a view open.
+pub(super) struct Moment {
+    /// The batches with lower numbers.
+    pub(super) number: u64,
+    pub(super) tables: Memtables,
+}
 
-impl OpenViews {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the next view sees, and what those that are open do.
+pub(super) struct Moments {
+    now: Arc<Moment>,
+    /// The earlier ones that somebody may hold, the oldest first.
+    earlier: VecDeque<Arc<Moment>>,
+}
+
+impl Moments {
+    /// The first moment of a storage that is opened.
+    pub(super) fn new(number: u64) -> Self {
+        let now = Arc::new(Moment { number, tables: Memtables::default() });
+        Self { now, earlier: VecDeque::new() }
     }
 
-    /// The oldest and the newest of them.
+    pub(super) fn now(&self) -> &Arc<Moment> {
+        &self.now
+    }
+
+    /// What the views that are opened from now on see.
+    pub(super) fn publish(&mut self, number: u64, tables: Memtables) {
+        let before = mem::replace(&mut self.now, Arc::new(Moment { number, tables }));
+        self.earlier.push_back(before);
+        self.earlier.retain(is_held);
+    }
+
+    /// The oldest and the newest of the views that are open. Nobody can open one meanwhile.
     pub(super) fn seen(&self) -> Seen {
-        let views = self.lock();
-        let oldest = views.first_key_value().map_or(u64::MAX, |(number, _)| *number);
-        let newest = views.last_key_value().map_or(0, |(number, _)| *number);
-        Seen { oldest, newest }
+        let mut held = self.earlier.iter().chain([&self.now]).filter(|moment| is_held(moment));
+        let oldest = held.next().map(|moment| moment.number);
+        let newest = held.next_back().map(|moment| moment.number).or(oldest);
+        Seen { oldest: oldest.unwrap_or(u64::MAX), newest: newest.unwrap_or(0) }
     }
+}
 
-    fn open(&self, number: u64) {
-        *self.lock().entry(number).or_default() += 1;
-    }
-
-    fn close(&self, number: u64) {
-        let mut views = self.lock();
-        if let Some(count) = views.get_mut(&number) {
-            *count -= 1;
-            if *count == 0 {
-                views.remove(&number);
-            }
-        }
-    }
+/// Whether somebody beside ourselves holds it. Only who holds one can make another holder of an
+/// earlier moment.
+fn is_held(moment: &Arc<Moment>) -> bool {
+    Arc::strong_count(moment) > 1
 }
 
 /// The batches below a number.
 pub(super) struct LsmView {
     state: Arc<State>,
-    number: u64,
-    tables: Arc<Memtables>,
+    moment: Arc<Moment>,
 }
 
 impl LsmView {
     pub(super) fn new(state: Arc<State>) -> Self {
-        let published = state.published();
-        let (number, tables) = (published.number, Arc::clone(&published.tables));
-        state.views.open(number);
-        drop(published);
-        Self { state, number, tables }
+        let moment = Arc::clone(state.moments().now());
+        Self { state, moment }
     }
 
     fn fail(&self, error: lsm_tree::Error) -> ReadError {
         ReadError(self.state.sort("read", error).to_string())
-    }
-}
-
-impl Drop for LsmView {
-    fn drop(&mut self) {
-        self.state.views.close(self.number);
     }
 }
 
@@ -100,11 +107,11 @@ impl View for LsmView {
             return Ok(None);
         }
         let wanted = Key::from(key.to_vec());
-        let mut tables = self.tables.newest_first();
-        if let Some(found) = tables.find_map(|table| table.get(&wanted, self.number)) {
+        let Moment { number, tables } = &*self.moment;
+        if let Some(found) = tables.newest_first().find_map(|table| table.get(&wanted, *number)) {
             return Ok(found);
         }
-        let value = self.state.tree.get(key, self.number).map_err(|error| self.fail(error))?;
+        let value = self.state.tree.get(key, *number).map_err(|error| self.fail(error))?;
         Ok(value.map(|value| value.to_vec()))
     }
 
@@ -116,29 +123,35 @@ impl View for LsmView {
         visit: &mut Visit<'_>,
     ) -> Result<(), ReadError> {
         let Some(range) = clamp(from, to) else { return Ok(()) };
-        let mut below = self.state.tree.range::<&[u8], _>(range, self.number, None);
+        let Moment { number, tables } = &*self.moment;
+        let mut below = self.state.tree.range::<&[u8], _>(range, *number, None);
         let mut next_below = || -> Result<Option<(Slice, Slice)>, ReadError> {
             let next = if reverse { below.next_back() } else { below.next() };
             next.map(|guard| guard.into_inner().map_err(|error| self.fail(error))).transpose()
         };
         let mut stored = next_below()?;
-        let cursor = |table| Cursor::new(table, (from, to), reverse, self.number);
-        let mut cursors: Vec<Cursor<'_>> = self.tables.newest_first().map(cursor).collect();
+        let cursor = |table| Cursor::new(table, (from, to), reverse, *number);
+        let mut cursors: Vec<Cursor<'_>> = tables.newest_first().map(cursor).collect();
         let mut key = Vec::new();
         loop {
             cursors.retain(|cursor| cursor.row().is_some());
+            match (&mut *cursors, &stored) {
+                ([only], None) => {
+                    only.visit_all(visit);
+                    return Ok(());
+                }
+                ([], _) => break,
+                _ => {}
+            }
             let Some(newest) = first_of(&cursors, stored.as_ref(), reverse) else {
                 // Nothing in memory comes before what is stored.
-                let Some((key, value)) = stored else { return Ok(()) };
-                if visit(&key, &value).is_break() {
+                if stored.is_some_and(|(key, value)| visit(&key, &value).is_break()) {
                     return Ok(());
                 }
                 stored = next_below()?;
                 continue;
             };
-            let Some((found, value)) = cursors.get(newest).and_then(Cursor::row) else {
-                return Ok(());
-            };
+            let Some((found, value)) = cursors.get(newest).and_then(Cursor::row) else { break };
             key.clear();
             key.extend_from_slice(found);
             if value.is_some_and(|value| visit(found, value).is_break()) {
@@ -154,6 +167,13 @@ impl View for LsmView {
                 stored = next_below()?;
             }
         }
+        while let Some((key, value)) = stored {
+            if visit(&key, &value).is_break() {
+                break;
+            }
+            stored = next_below()?;
+        }
+        Ok(())
     }
 }
 
