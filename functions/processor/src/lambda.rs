@@ -23,7 +23,9 @@ use crate::archive_sink::ArchiveSink;
 use crate::archive_sink::compaction::Compactor;
 use crate::archive_sink::erasure::Eraser;
 use crate::back_off::{Deadline, RetryPolicy};
-use crate::copies::{Copies, DynamoDbCopies, RepairRequest, Repaired, SelfCheckReport};
+use crate::copies::{
+    Copies, DynamoDbCopies, RepairRequest, Repaired, SAVED_EVERY, SelfCheckReport,
+};
 use crate::event::{self, BatchResponse, Delivered, Event};
 use crate::failure::Failure;
 use crate::frame::{Executor, Frame, Summary};
@@ -155,7 +157,12 @@ pub async fn run_fan_out() -> ExitCode {
     };
     let function: &FanOutFunction = &Frame {
         rule: settings.rule.clone(),
-        executor: Copies { tables, rule: settings.rule, retry: RetryPolicy::CONTENDED },
+        executor: Copies {
+            tables,
+            rule: settings.rule,
+            retry: RetryPolicy::CONTENDED,
+            saved_every: SAVED_EVERY,
+        },
         quarantine: quarantine(aws_sdk_s3::Client::new(&config), settings.quarantine, "fan-out"),
     };
     let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {

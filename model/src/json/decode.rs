@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use thiserror::Error;
 
 use super::tree::{Json, parse};
+use super::view::ItemView;
 use crate::attribute_value::{AttributeType, AttributeValue};
 use crate::item::Item;
 use crate::limits::NESTING_LEVELS_MAX;
@@ -64,6 +65,10 @@ pub fn decode_attribute_value(json: &Json<'_>) -> Result<AttributeValue, DecodeE
 /// # Errors
 /// Text that is not JSON, or JSON that is not an item.
 pub fn item_from_str(text: &str) -> Result<Item, DecodeError> {
+    // Most texts are right, and need no tree to be read.
+    if let Some(view) = ItemView::from_text(text) {
+        return Ok(view.into_item());
+    }
     decode_item(&parse(text.as_bytes()).map_err(|error| shape(&error.to_string()))?)
 }
 

@@ -63,6 +63,13 @@ impl<'t> ItemView<'t> {
         Self(members.iter().map(member).collect())
     }
 
+    /// Reads an item from a text that is nothing else.
+    pub(crate) fn from_text(text: &'t str) -> Option<Self> {
+        let mut scanner = Scanner::new(text);
+        let item = Self::read(&mut scanner)?;
+        scanner.is_at_end().then_some(item)
+    }
+
     /// Reads an item from the next value.
     pub(crate) fn read(scanner: &mut Scanner<'t>) -> Option<Self> {
         Self::read_members(scanner, 1)

@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::query::QueryOutput;
+use aws_sdk_dynamodb::operation::scan::ScanOutput;
 use aws_sdk_dynamodb::types::{
-    AttributeValue as SdkValue, BatchStatementErrorCodeEnum, BatchStatementResponse,
-    KeySchemaElement, KeyType, KeysAndAttributes, StreamViewType, TableDescription,
+    AttributeValue as SdkValue, KeySchemaElement, KeyType, KeysAndAttributes, StreamViewType,
+    TableDescription,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use model::limits::BATCH_GET_KEYS_MAX;
@@ -24,10 +26,13 @@ use crate::failure::Failure;
 use crate::settings::{FAN_OUT_RULES, JOBS_TABLE};
 use crate::tables::WriteOutcome;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
+use crate::tables::direct::{Page, answered, page_of, unreadable};
 use crate::tables::dynamodb::{TableName, failure_of};
+use crate::tables::statements::{StatementOutcome, Statements};
 
-/// Copies in one page: a page's writes take well below a second.
-const PAGE_COPIES: i32 = 1000;
+/// Copies in one page: its writes take well below a second where nothing is throttled, and some
+/// seconds at the 1,000 writes per second that one partition takes. Two pages are held at once.
+const PAGE_COPIES: i32 = 4000;
 /// `BatchGetItem` requests that are under way at once: enough to hide their latency.
 const READS_AT_ONCE: usize = 4;
 /// Copies in one sample.
@@ -158,10 +163,14 @@ impl DynamoDbCopies {
         Ok(found)
     }
 
-    fn key_of(&self, rule: &CopyRule, item: HashMap<String, SdkValue>) -> Result<Item, Failure> {
+    fn key_of(&self, rule: &CopyRule, item: Item) -> Item {
         let names = self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default();
-        let item = from_sdk_item(item)?;
-        Ok(item.into_iter().filter(|(name, _)| names.contains(name)).collect())
+        item.into_iter().filter(|(name, _)| names.contains(name)).collect()
+    }
+
+    fn copy_page(&self, rule: &CopyRule, (items, next): Page) -> CopyPage {
+        let keys = items.into_iter().map(|item| self.key_of(rule, item)).collect();
+        CopyPage { keys, next }
     }
 }
 
@@ -278,8 +287,8 @@ impl CopyTables for DynamoDbCopies {
         origin: &AttributeValue,
         after: Option<&Item>,
     ) -> Result<CopyPage, Failure> {
-        let answer = self
-            .client
+        let (direct, answer) = answered(|| QueryOutput::builder().build());
+        self.client
             .query()
             .table_name(&rule.target)
             .index_name(&rule.index)
@@ -288,13 +297,13 @@ impl CopyTables for DynamoDbCopies {
             .expression_attribute_values(":key", to_sdk(origin))
             .set_exclusive_start_key(after.map(to_sdk_item))
             .limit(PAGE_COPIES)
+            .customize()
+            .interceptor(direct)
             .send()
             .await
             .map_err(|error| failed(&rule.target, FAN_OUT_RULES, "Query", &error))?;
-        let keys = answer.items.unwrap_or_default().into_iter().map(|item| self.key_of(rule, item));
-        let keys = keys.collect::<Result<_, _>>()?;
-        let next = answer.last_evaluated_key.map(from_sdk_item).transpose()?;
-        Ok(CopyPage { keys, next })
+        let page = answer.read(page_of).ok_or_else(|| unreadable("Query", &rule.target))?;
+        Ok(self.copy_page(rule, page))
     }
 
     async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {
@@ -379,41 +388,41 @@ impl CopyTables for DynamoDbCopies {
         keys: &[Item],
         update: &Update,
     ) -> Vec<Option<WriteOutcome>> {
-        let open = || vec![None; keys.len()];
-        let statements: Option<Vec<_>> =
-            keys.iter().map(|key| write_of_older(rule, key, update)).collect();
-        let Some(statements) = statements else { return open() };
-        let request = self.client.batch_execute_statement().set_statements(Some(statements));
-        // Whatever is wrong, a write by itself says it.
-        let Ok(answer) = request.send().await else { return open() };
-        let failed = &BatchStatementErrorCodeEnum::ConditionalCheckFailed;
-        let outcome = |answer: &BatchStatementResponse| match answer.error() {
-            None => Some(WriteOutcome::Written),
-            Some(error) if error.code() == Some(failed) => Some(WriteOutcome::GuardFailed),
-            Some(_) => None,
+        let mut statements = Statements::default();
+        for key in keys {
+            let Some(statement) = write_of_older(rule, key, update) else {
+                return vec![None; keys.len()];
+            };
+            statements.push(&statement.text, &statement.parameters);
+        }
+        // Whatever is wrong with the others, a write by itself says it.
+        let outcome = |outcome| match outcome {
+            StatementOutcome::Done => Some(WriteOutcome::Written),
+            StatementOutcome::ConditionFailed => Some(WriteOutcome::GuardFailed),
+            StatementOutcome::Failed => None,
         };
-        answer.responses().iter().map(outcome).collect()
+        statements.send(&self.client).await.into_iter().map(outcome).collect()
     }
 
     async fn all(&self, rule: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {
         let names = self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default();
         let placeholders: Vec<String> = (0..names.len()).map(|n| format!("#k{n}")).collect();
         let named = placeholders.iter().cloned().zip(names.iter().cloned()).collect();
-        let answer = self
-            .client
+        let (direct, answer) = answered(|| ScanOutput::builder().build());
+        self.client
             .scan()
             .table_name(&rule.target)
             .projection_expression(placeholders.join(", "))
             .set_expression_attribute_names(Some(named))
             .set_exclusive_start_key(after.map(to_sdk_item))
             .limit(PAGE_COPIES)
+            .customize()
+            .interceptor(direct)
             .send()
             .await
             .map_err(|error| failed(&rule.target, FAN_OUT_RULES, "Scan", &error))?;
-        let keys = answer.items.unwrap_or_default().into_iter().map(|item| self.key_of(rule, item));
-        let keys = keys.collect::<Result<_, _>>()?;
-        let next = answer.last_evaluated_key.map(from_sdk_item).transpose()?;
-        Ok(CopyPage { keys, next })
+        let page = answer.read(page_of).ok_or_else(|| unreadable("Scan", &rule.target))?;
+        Ok(self.copy_page(rule, page))
     }
 
     async fn sample(&self, rule: &CopyRule, draw: u64) -> Result<Vec<Item>, Failure> {
@@ -429,6 +438,6 @@ impl CopyTables for DynamoDbCopies {
             .await
             .map_err(|error| failed(&rule.target, FAN_OUT_RULES, "Scan", &error))?;
         let items = answer.items.unwrap_or_default().into_iter();
-        items.map(|item| self.key_of(rule, item)).collect()
+        items.map(|item| Ok(self.key_of(rule, from_sdk_item(item)?))).collect()
     }
 }

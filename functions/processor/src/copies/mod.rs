@@ -3,9 +3,9 @@
 //!
 //! What is said of an origin goes into its job first; the first page of copies follows at once, so
 //! small fans are done with the batch. A larger job goes on through the stream of the jobs' table:
-//! each page moves the job's cursor, which is a change, whose record invokes the function again. So
-//! a stream of origins never waits for a large fan, and a job goes on after a crash. What copies
-//! must hold is the rule's business.
+//! how far it came is written into the job, which is a change, whose record invokes the function
+//! again. So a stream of origins never waits for a large fan, and a job goes on after a crash. What
+//! copies must hold is the rule's business.
 
 mod dynamodb;
 #[cfg(test)]
@@ -20,6 +20,7 @@ pub use dynamodb::DynamoDbCopies;
 pub use self_check::{RepairRequest, Repaired, SelfCheckReport};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item, json};
@@ -30,15 +31,17 @@ use crate::back_off::{Attempts, Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
 use crate::tables::WriteOutcome;
+use crate::tables::statements::STATEMENTS_MAX;
 
 /// Requests that write copies of one origin at the same time: enough to hide the latency of one.
 const WRITES_AT_ONCE: usize = 8;
-/// Copies that are written in one request at most: what `BatchExecuteStatement` takes.
-const COPIES_OF_REQUEST: usize = 25;
 /// Origins or jobs of a batch that are worked on at the same time. Each of their writes may need a
 /// connection of its own, and all shards have an instance: ten instances with a thousand each are
 /// more than an endpoint serves.
 const TARGETS_AT_ONCE: usize = 4;
+/// For [`Copies::saved_every`]: what an executor that died has done since is done again, and a newer
+/// change is noticed so late. Each time is a write and a record, whose invocation finds nothing to do.
+pub const SAVED_EVERY: Duration = Duration::from_secs(1);
 /// Pages that are visited at once when an origin changed; the others follow by the job's stream.
 const PAGES_AT_ONCE: usize = 1;
 
@@ -142,6 +145,27 @@ pub struct Copies<T> {
     pub rule: FanOut,
     /// For what others hold up.
     pub retry: RetryPolicy,
+    /// How long a job is worked on before it is written down how far it came.
+    pub saved_every: Duration,
+}
+
+/// A job that is worked on.
+struct Visit {
+    job: Job,
+    /// Whether it came further than its item says.
+    is_unsaved: bool,
+    /// When that was written last.
+    saved: Instant,
+}
+
+impl Visit {
+    /// A page was written; `next` is where the next one begins.
+    fn move_on(&mut self, written: u64, next: Option<Item>) {
+        self.job.copies += written;
+        self.job.done = next.is_none();
+        self.job.cursor = next;
+        self.is_unsaved = true;
+    }
 }
 
 /// Attempts at one piece of work, and why the last one failed.
@@ -282,32 +306,67 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         origin: &Origin,
-        mut job: Job,
+        job: Job,
         pages_max: usize,
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let key = parsed(json::attribute_value_from_str(&origin.key), &origin.key)?;
         let update = update_of(rule, origin, &job.state);
-        for _ in 0..pages_max {
-            if job.done {
-                break;
+        let mut visit = Visit { job, is_unsaved: false, saved: Instant::now() };
+        let mut pages = 0;
+        let mut ahead = None;
+        while pages < pages_max && !visit.job.done {
+            let page = match ahead.take() {
+                Some(page) => page,
+                None => self.read_page(rule, &key, visit.job.cursor.as_ref()).await,
+            };
+            pages += 1;
+            let is_last = pages >= pages_max || deadline.is_over();
+            let visited = match page {
+                Ok(page) => {
+                    // The next page is read while this one is written.
+                    let next = page.next.clone().filter(|_| !is_last);
+                    let read = async {
+                        match next {
+                            Some(after) => Some(self.read_page(rule, &key, Some(&after)).await),
+                            None => None,
+                        }
+                    };
+                    let write = self.write_all(rule, page.keys, &update);
+                    let (written, read) = tokio::join!(write, read);
+                    ahead = read;
+                    written.map(|written| visit.move_on(written, page.next))
+                }
+                Err(failure) => Err(failure),
+            };
+            if let Err(failure) = visited {
+                let kept = visit.is_unsaved && self.save(origin, &mut visit).await?;
+                // What was kept has a record of its own, which goes on from there.
+                return if kept && matches!(failure, Failure::Retry(_)) {
+                    Ok(())
+                } else {
+                    Err(failure)
+                };
             }
-            let page = self.read_page(rule, &key, job.cursor.as_ref()).await?;
-            job.copies += self.write_all(rule, page.keys, &update).await?;
-            job.done = page.next.is_none();
-            job.cursor = page.next;
-            job.revision += 1;
-            let found = job.revision - 1;
-            if self.tables.put_job(&job.to_item(origin), found).await? == WriteOutcome::GuardFailed
-            {
+            let is_due = visit.saved.elapsed() >= self.saved_every;
+            if (is_last || visit.job.done || is_due) && !self.save(origin, &mut visit).await? {
                 // A newer change of the origin, or another executor at the same job.
                 break;
             }
-            if deadline.is_over() {
+            if is_last {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Writes down how far a job came; whether it still is the executor's own.
+    async fn save(&self, origin: &Origin, visit: &mut Visit) -> Result<bool, Failure> {
+        let found = visit.job.revision;
+        visit.job.revision += 1;
+        let written = self.tables.put_job(&visit.job.to_item(origin), found).await?;
+        (visit.is_unsaved, visit.saved) = (false, Instant::now());
+        Ok(written == WriteOutcome::Written)
     }
 
     async fn read_page(
@@ -373,10 +432,8 @@ impl<T: CopyTables> Copies<T> {
         keys: Vec<Item>,
         update: &Update,
     ) -> Result<u64, Failure> {
-        let writes: Vec<_> = keys
-            .chunks(COPIES_OF_REQUEST)
-            .map(|keys| self.write_some(rule, keys, update))
-            .collect();
+        let writes: Vec<_> =
+            keys.chunks(STATEMENTS_MAX).map(|keys| self.write_some(rule, keys, update)).collect();
         let mut writes = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
         let (mut written, mut failed) = (0, None);
         while let Some(outcome) = writes.next().await {

@@ -4,17 +4,14 @@
 //!
 //! What cannot be said so, or was not settled by it, is written by a request of its own elsewhere.
 
-use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, BatchStatementRequest};
-use model::{Item, json};
+use model::{AttributeValue, Item, json};
 use rules::fan_out::{CopyRule, Mark, Update, mark_attribute};
 
-use crate::tables::attribute_value::to_sdk;
-
-/// A statement in the making: its text, and a parameter for each `?`.
+/// A statement: its text, and a parameter for each `?`.
 #[derive(Debug, Default)]
-struct Statement {
-    text: String,
-    parameters: Vec<SdkValue>,
+pub(super) struct Statement {
+    pub(super) text: String,
+    pub(super) parameters: Vec<AttributeValue>,
 }
 
 impl Statement {
@@ -24,12 +21,12 @@ impl Statement {
         self.text.push('"');
     }
 
-    fn parameter(&mut self, value: SdkValue) {
+    fn parameter(&mut self, value: AttributeValue) {
         self.text.push('?');
         self.parameters.push(value);
     }
 
-    fn equals(&mut self, name: &str, value: SdkValue) {
+    fn equals(&mut self, name: &str, value: AttributeValue) {
         self.name(name);
         self.text.push_str(" = ");
         self.parameter(value);
@@ -40,13 +37,13 @@ impl Statement {
     fn condition(&mut self, rule: &CopyRule, key: &Item, mark: &Mark) -> Option<()> {
         self.text.push_str(" WHERE ");
         for (name, value) in key.iter() {
-            self.equals(name, to_sdk(value));
+            self.equals(name, value.clone());
             self.text.push_str(" AND ");
         }
         // An attribute of the key is as the key says.
         if !key.contains_key(&rule.index_key) {
             let origin = json::attribute_value_from_str(&mark.origin).ok()?;
-            self.equals(&rule.index_key, to_sdk(&origin));
+            self.equals(&rule.index_key, origin);
             self.text.push_str(" AND ");
         }
         let attribute = mark_attribute(&rule.name);
@@ -55,11 +52,11 @@ impl Statement {
         self.text.push_str(" IS MISSING OR NOT begins_with(");
         self.name(&attribute);
         self.text.push_str(", ");
-        self.parameter(SdkValue::S(Mark::prefix(&mark.origin)));
+        self.parameter(AttributeValue::S(Mark::prefix(&mark.origin)));
         self.text.push_str(") OR ");
         self.name(&attribute);
         self.text.push_str(" < ");
-        self.parameter(SdkValue::S(mark.text()));
+        self.parameter(AttributeValue::S(mark.text()));
         self.text.push(')');
         Some(())
     }
@@ -67,11 +64,7 @@ impl Statement {
 
 /// The statement that writes a copy if its mark is older. `None` if PartiQL cannot say it: a name
 /// with a quotation mark in it.
-pub(super) fn write_of_older(
-    rule: &CopyRule,
-    key: &Item,
-    update: &Update,
-) -> Option<BatchStatementRequest> {
+pub(super) fn write_of_older(rule: &CopyRule, key: &Item, update: &Update) -> Option<Statement> {
     let mut statement = Statement::default();
     let mut names = vec![rule.target.as_str(), rule.index_key.as_str()];
     names.extend(key.keys().map(String::as_str));
@@ -84,11 +77,11 @@ pub(super) fn write_of_older(
             statement.text.push_str("UPDATE ");
             statement.name(&rule.target);
             statement.text.push_str(" SET ");
-            statement.equals(&mark_attribute(&rule.name), SdkValue::S(mark.text()));
+            statement.equals(&mark_attribute(&rule.name), AttributeValue::S(mark.text()));
             for (name, value) in values {
                 if let Some(value) = value {
                     statement.text.push_str(" SET ");
-                    statement.equals(name, to_sdk(value));
+                    statement.equals(name, value.clone());
                 } else {
                     statement.text.push_str(" REMOVE ");
                     statement.name(name);
@@ -102,8 +95,7 @@ pub(super) fn write_of_older(
             statement.condition(rule, key, mark)?;
         }
     }
-    let request = BatchStatementRequest::builder().statement(statement.text);
-    request.set_parameters(Some(statement.parameters)).build().ok()
+    Some(statement)
 }
 
 #[cfg(test)]
@@ -146,9 +138,9 @@ mod tests {
             ),
         ] {
             let key = item_from_str(key).unwrap();
-            let request = write_of_older(&rule(named), &key, update).unwrap();
-            assert_eq!(request.statement(), expected);
-            assert_eq!(request.parameters().len(), parameters);
+            let statement = write_of_older(&rule(named), &key, update).unwrap();
+            assert_eq!(statement.text, expected);
+            assert_eq!(statement.parameters.len(), parameters);
         }
         let odd = rule("  key: {of: id}\n  attributes: {'x\"': x}\n");
         let key = item_from_str(r#"{"k":{"S":"1"}}"#).unwrap();

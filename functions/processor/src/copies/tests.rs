@@ -16,7 +16,7 @@ use crate::tables::in_memory::{AT_ONCE, Faults};
 
 type InMemory = Copies<Arc<InMemoryCopies>>;
 
-fn copies(tables: &Arc<InMemoryCopies>, on_delete: &str) -> InMemory {
+fn copies(tables: &Arc<InMemoryCopies>, on_delete: &str, saved_every: Duration) -> InMemory {
     let rules = parse_and_check(&format!(
         "- {{name: products, from: {ORIGINS}, to: {COPIES}, index: by-product, key: {{productID: productID}}, attributes: {{productName: productName}}, on-delete: {on_delete}}}"
     ))
@@ -25,6 +25,7 @@ fn copies(tables: &Arc<InMemoryCopies>, on_delete: &str) -> InMemory {
         tables: Arc::clone(tables),
         rule: FanOut { rules, jobs_table: JOBS.to_owned() },
         retry: AT_ONCE,
+        saved_every,
     }
 }
 
@@ -118,7 +119,9 @@ async fn copies_converge_under_every_seed() {
         for on_delete in ["keep", "clear", "cascade"] {
             let faults = Faults { lost: 5, unanswered: 5, unprocessed: 0 };
             let tables = Arc::new(InMemoryCopies::with_faults(seed, faults));
-            let copies = copies(&tables, on_delete);
+            // Written down after each page, or at the end only.
+            let saved_every = Duration::from_secs(3600 * (seed % 2));
+            let copies = copies(&tables, on_delete, saved_every);
             let (mut draws, mut pending) = (Draws(seed), Vec::new());
             let mut once = BTreeSet::new();
             for number in 0..60 {
@@ -158,7 +161,7 @@ async fn copies_converge_under_every_seed() {
 #[tokio::test]
 async fn a_large_job_goes_on_through_its_own_records() {
     let tables = Arc::new(InMemoryCopies::default());
-    let copies = copies(&tables, "keep");
+    let copies = copies(&tables, "keep", Duration::ZERO);
     for number in 0..100 {
         let key = format!("line-{number:03}");
         tables.set(COPIES, &key, Some(line(&key, 1)));
@@ -194,7 +197,7 @@ async fn a_large_job_goes_on_through_its_own_records() {
 #[tokio::test]
 async fn the_self_check_repairs_what_no_record_said() {
     let tables = Arc::new(InMemoryCopies::default());
-    let copies = copies(&tables, "keep");
+    let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
     for key in ["a", "b"] {
         tables.set(COPIES, key, Some(line(key, 1)));
@@ -217,7 +220,7 @@ async fn the_self_check_repairs_what_no_record_said() {
 #[tokio::test]
 async fn a_repair_goes_through_all_copies() {
     let tables = Arc::new(InMemoryCopies::default());
-    let copies = copies(&tables, "keep");
+    let copies = copies(&tables, "keep", Duration::ZERO);
     tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
     for number in 0..20 {
         let key = format!("line-{number:03}");

@@ -7,19 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use aws_sdk_dynamodb::types::BatchStatementRequest;
 use futures::{StreamExt, stream};
 use model::Item;
-use rules::migration::{Registers, Target};
+use rules::migration::{MARK, Registers, Target};
 use rules::{Folded, Joined};
 
 use super::targets::{Targets, WRITES_AT_ONCE};
 use crate::back_off::Deadline;
-use crate::tables::attribute_value::to_sdk;
+use crate::tables::statements::{STATEMENTS_MAX, StatementOutcome, Statements};
 
-/// Statements of one request, inclusive (DynamoDB developer guide, "Running batch operations").
-const STATEMENTS_MAX: usize = 25;
-/// Bytes of the items of one request: below it, what is repeated after a failure is little.
+/// Bytes of one request: below it, what is repeated after a failure is little.
 const BYTES_MAX: usize = 1024 * 1024;
 /// Characters of one statement, inclusive (DynamoDB API reference, `BatchStatementRequest`).
 const STATEMENT_LENGTH_MAX: usize = 8192;
@@ -30,7 +27,7 @@ const WRITES_PER_REQUEST: usize = 8;
 #[derive(Default)]
 struct Batch {
     said: Vec<(Target, Joined<Registers>)>,
-    statements: Vec<BatchStatementRequest>,
+    statements: Statements,
 }
 
 /// Writes the targets that nothing stands at, as many requests at the same time as `width` writes
@@ -42,17 +39,17 @@ pub(super) async fn write(
     deadline: Deadline,
 ) -> usize {
     let (requests, size) = shape(width);
-    let batches = batches(std::mem::take(&mut folded.registers), targets, size, folded);
+    let batches = batches(std::mem::take(&mut folded.registers), size, folded);
     let sent = batches.into_iter().map(|Batch { said, statements }| async move {
-        let limited = deadline.limit(async { Ok(send(targets, statements).await) }).await;
+        let limited = deadline.limit(async { Ok(statements.send(&targets.client).await) }).await;
         // What was not answered in time may have been written; saying it again changes nothing.
         (limited.unwrap_or_default(), said)
     });
     let mut written = 0;
     let mut answers = stream::iter(sent).buffer_unordered(requests);
-    while let Some((is_written, said)) = answers.next().await {
+    while let Some((outcomes, said)) = answers.next().await {
         for (position, (target, joined)) in said.into_iter().enumerate() {
-            if is_written.get(position) == Some(&true) {
+            if outcomes.get(position) == Some(&StatementOutcome::Done) {
                 written += 1;
             } else {
                 folded.registers.insert(target, joined);
@@ -72,25 +69,24 @@ fn shape(width: usize) -> (usize, usize) {
 /// Statements of so many targets together; what cannot be said so goes back to `folded`.
 fn batches(
     registers: BTreeMap<Target, Joined<Registers>>,
-    targets: &Targets,
     size: usize,
     folded: &mut Folded,
 ) -> Vec<Batch> {
-    let (mut batches, mut batch, mut bytes) = (Vec::new(), Batch::default(), 0);
+    let (mut batches, mut batch) = (Vec::new(), Batch::default());
     for (target, joined) in registers {
-        let item = targets.key(&target).ok().map(|key| joined.value.to_item(&key));
-        let is_first = joined.value.only().is_some_and(|(_, register)| register.item.is_some());
-        let statement = item.as_ref().filter(|_| is_first && !target.adopts);
-        let Some(statement) = statement.and_then(|item| insert(&target.table, item)) else {
+        let live = joined.value.only_live().filter(|_| !target.adopts);
+        let said = live.and_then(|(item, mark)| {
+            let text = insert(&target.table, item)?;
+            batch.statements.push(&text, item.values().chain([&mark]));
+            Some(())
+        });
+        if said.is_none() {
             folded.registers.insert(target, joined);
             continue;
-        };
-        bytes += item.as_ref().map_or(0, Item::size);
+        }
         batch.said.push((target, joined));
-        batch.statements.push(statement);
-        if batch.said.len() >= size || bytes >= BYTES_MAX {
+        if batch.said.len() >= size || batch.statements.bytes() >= BYTES_MAX {
             batches.push(std::mem::take(&mut batch));
-            bytes = 0;
         }
     }
     if !batch.said.is_empty() {
@@ -99,31 +95,23 @@ fn batches(
     batches
 }
 
-/// The statement that puts an item where none stands. `None` if PartiQL cannot say it.
-fn insert(table: &str, item: &Item) -> Option<BatchStatementRequest> {
+/// The statement that puts an item and its mark where no item stands. `None` if PartiQL cannot say
+/// it.
+fn insert(table: &str, item: &Item) -> Option<String> {
     if table.contains('"') || item.keys().any(|name| name.contains('\'')) {
         return None;
     }
     let mut text = format!("INSERT INTO \"{table}\" VALUE {{");
-    for (position, name) in item.keys().enumerate() {
-        text.push_str(if position > 0 { ", '" } else { "'" });
+    for name in item.keys() {
+        text.push('\'');
         text.push_str(name);
-        text.push_str("': ?");
+        text.push_str("': ?, ");
     }
-    text.push('}');
+    text.push('\'');
+    text.push_str(MARK);
+    text.push_str("': ?}");
     // Bytes are as many as characters, or more.
-    if text.len() > STATEMENT_LENGTH_MAX {
-        return None;
-    }
-    let parameters = item.values().map(to_sdk).collect();
-    BatchStatementRequest::builder().statement(text).set_parameters(Some(parameters)).build().ok()
-}
-
-/// Sends statements; answers for each whether it wrote its item.
-async fn send(targets: &Targets, statements: Vec<BatchStatementRequest>) -> Vec<bool> {
-    let request = targets.client.batch_execute_statement().set_statements(Some(statements));
-    let Ok(answer) = request.send().await else { return Vec::new() };
-    answer.responses().iter().map(|answer| answer.error().is_none()).collect()
+    (text.len() <= STATEMENT_LENGTH_MAX).then_some(text)
 }
 
 #[cfg(test)]
@@ -134,13 +122,11 @@ mod tests {
 
     #[test]
     fn an_item_is_put_where_none_stands() {
-        let item = item_from_str(r#"{"a":{"N":"1"},"b c":{"SS":["x"]},"_weir":{"M":{}}}"#).unwrap();
-        let request = insert("my-table", &item).unwrap();
+        let item = item_from_str(r#"{"a":{"N":"1"},"b c":{"SS":["x"]}}"#).unwrap();
         assert_eq!(
-            request.statement(),
-            r#"INSERT INTO "my-table" VALUE {'_weir': ?, 'a': ?, 'b c': ?}"#
+            insert("my-table", &item).unwrap(),
+            r#"INSERT INTO "my-table" VALUE {'a': ?, 'b c': ?, '_weir': ?}"#
         );
-        assert_eq!(request.parameters().len(), 3);
         for odd in [format!("o{}", "d".repeat(STATEMENT_LENGTH_MAX)), "o'd".to_owned()] {
             assert!(insert("t", &item.clone().with(&odd, "x")).is_none());
         }

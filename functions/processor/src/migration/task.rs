@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::scan::ScanOutput;
 use model::{AttributeValue, Item, Number};
 use rules::migration::Migration;
 use tracing::{info, warn};
@@ -20,7 +21,8 @@ use super::{check, first_writes, in_place, touch};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
-use crate::tables::attribute_value::{from_sdk_item, to_sdk_item};
+use crate::tables::attribute_value::to_sdk_item;
+use crate::tables::direct::{Page, answered, page_of, unreadable};
 use crate::tables::dynamodb::request_failure;
 
 /// How long a worker works before it writes how far it came. What a killed worker has done in it
@@ -107,11 +109,17 @@ impl Worker<'_> {
         let mut tally = Tally::default();
         let mut cursor = task.cursor.clone();
         let mut read = 0u64;
+        let mut ahead = None;
         let done = loop {
             let throttled = self.control.throttling.attempts();
-            let (items, next) = self.page(task, cursor.as_ref()).await?;
+            let (items, next) = match ahead.take() {
+                Some(page) => page,
+                None => self.page(task, cursor.as_ref()).await?,
+            };
             read += items.len() as u64;
-            let done = deadline.limit(self.do_page(task, &items, &mut tally, deadline)).await;
+            let page = deadline.limit(self.do_page(task, &items, &mut tally, deadline));
+            let (done, following) = tokio::join!(page, self.ahead(task, next.as_ref(), deadline));
+            ahead = following;
             self.control.throttling.adapt(throttled);
             if let Err(failure) = done {
                 if cursor == task.cursor {
@@ -219,11 +227,7 @@ impl Worker<'_> {
 
     /// Reads a page of the task's segment, strongly consistent: what was acknowledged before the
     /// read is seen.
-    async fn page(
-        &self,
-        task: &Task,
-        after: Option<&Item>,
-    ) -> Result<(Vec<Item>, Option<Item>), Failure> {
+    async fn page(&self, task: &Task, after: Option<&Item>) -> Result<Page, Failure> {
         // Few writes at the same time are few in a slice, and a page is done whole.
         let width = self.control.throttling.width().min(WRITES_AT_ONCE);
         let items = PAGE_ITEMS * i32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
@@ -238,6 +242,14 @@ impl Worker<'_> {
         Err(Failure::Retry(failure))
     }
 
+    /// The next page of a backfill, which is read while one is written: what it read too early, the
+    /// stream says again. A check compares what it reads at once. A failure shows when the page is
+    /// read in its turn.
+    async fn ahead(&self, task: &Task, next: Option<&Item>, deadline: Deadline) -> Option<Page> {
+        let after = next.filter(|_| task.work == Work::Backfill)?;
+        deadline.limit(self.page(task, Some(after))).await.ok()
+    }
+
     /// The direction that is not the migration's own, for checks of the way back.
     pub(crate) fn inverse(&self) -> Option<&Migration> {
         self.inverse.as_deref()
@@ -249,8 +261,9 @@ async fn page(
     task: &Task,
     after: Option<&Item>,
     items: i32,
-) -> Result<(Vec<Item>, Option<Item>), Failure> {
-    let answer = client
+) -> Result<Page, Failure> {
+    let (direct, answer) = answered(|| ScanOutput::builder().build());
+    client
         .scan()
         .table_name(&task.table)
         .consistent_read(true)
@@ -258,12 +271,12 @@ async fn page(
         .segment(task.segment)
         .total_segments(task.segments)
         .set_exclusive_start_key(after.map(to_sdk_item))
+        .customize()
+        .interceptor(direct)
         .send()
         .await
         .map_err(|error| request_failure("Scan", &task.table, CONTROL_TABLE, &error))?;
-    let items = answer.items.unwrap_or_default().into_iter().map(from_sdk_item);
-    let next = answer.last_evaluated_key.map(from_sdk_item).transpose()?;
-    Ok((items.collect::<Result<_, _>>()?, next))
+    answer.read(page_of).ok_or_else(|| unreadable("Scan", &task.table))
 }
 
 fn now_ms() -> u64 {

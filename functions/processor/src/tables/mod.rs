@@ -3,9 +3,11 @@
 //! Every write is guarded; there is no other. What items mean is not known here.
 
 pub(crate) mod attribute_value;
+pub(crate) mod direct;
 pub mod dynamodb;
 #[cfg(test)]
 pub(crate) mod in_memory;
+pub(crate) mod statements;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -29,7 +29,9 @@ pub use registers::{
 pub use split::PARTS_MAX;
 pub use transform::{NOT_AVAILABLE, OUTPUTS_MAX, ProgramError, Transform};
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -293,19 +295,26 @@ impl Migration {
     /// Why the transform cannot be carried out for this item.
     pub fn outputs(&self, table: &str, item: &Item) -> Result<BTreeMap<Target, Item>, String> {
         let mut targets = BTreeMap::new();
-        let Some(item) = visible(item) else {
+        // Few items have a mark that must be taken off.
+        let is_plain = !item.contains_key(MARK) && !item.contains_key(TOUCH);
+        let item = if is_plain { Some(Cow::Borrowed(item)) } else { visible(item).map(Cow::Owned) };
+        let Some(item) = item else {
             return Ok(targets);
         };
         for output in self.sources.get(table).into_iter().flatten() {
             for made in output.run(&item)? {
                 let (target, made) = self.place(output, made)?;
-                let key = target.key.clone();
-                if targets.insert(target, made).is_some() {
-                    return Err(format!(
-                        "the item becomes two items of `{}` with one key, {}",
-                        output.table,
-                        self.key_text(&output.table, &key)
-                    ));
+                match targets.entry(target) {
+                    Entry::Vacant(place) => {
+                        place.insert(made);
+                    }
+                    Entry::Occupied(known) => {
+                        return Err(format!(
+                            "the item becomes two items of `{}` with one key, {}",
+                            output.table,
+                            self.key_text(&output.table, &known.key().key)
+                        ));
+                    }
                 }
             }
         }

@@ -97,6 +97,17 @@ impl Registers {
         self.iter().next().filter(|_| self.0.len() == 1)
     }
 
+    /// The item that the only source has here, and the mark with which it stands in the target table:
+    /// what [`Registers::to_item`] puts together. None if several sources say something, or the only
+    /// one has no such target.
+    #[must_use]
+    pub fn only_live(&self) -> Option<(&Item, AttributeValue)> {
+        let (source, register) = self.only()?;
+        let mut mark = members(register);
+        mark.insert(MARK_FROM.to_owned(), AttributeValue::from(source));
+        Some((register.item.as_ref()?, AttributeValue::M(mark)))
+    }
+
     /// The sources that have this target, in the order of their texts. More than one is a
     /// collision.
     pub fn live(&self) -> impl Iterator<Item = (&str, &Item)> {
@@ -256,6 +267,11 @@ mod tests {
         assert_eq!(Registers::from_item(&item), Ok(gone.clone()));
         // What is older does not bring it back.
         assert_eq!(gone.joined(&live), None);
+        assert_eq!(gone.only_live(), None);
+        let (shown, mark) = live.only_live().unwrap();
+        let mut together = shown.clone();
+        together.insert(MARK.to_owned(), mark);
+        assert_eq!(together, live.to_item(&key()));
     }
 
     #[test]
@@ -263,6 +279,7 @@ mod tests {
         let mut both = Registers::of("b".to_owned(), register(1, Some(2)));
         both.join(Registers::of("a".to_owned(), register(9, Some(3))));
         assert_eq!(both.live().count(), 2);
+        assert_eq!(both.only_live(), None);
         let item = both.to_item(&key());
         assert_eq!(item["v"], AttributeValue::N(3u64.into()));
         assert_eq!(Registers::from_item(&item), Ok(both.clone()));

@@ -1,0 +1,259 @@
+//! Requests and answers whose items do not become the SDK's values: their JSON is written and read
+//! by `model::json`, which costs a fraction of it.
+//!
+//! Everything else about a request (endpoint, credentials, signature, retries, time-outs, what an
+//! error means) is the SDK's. It is told another body right before the first attempt, and to keep
+//! the body of an answer that succeeded as it came.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::config::interceptors::{
+    BeforeDeserializationInterceptorContextMut, BeforeTransmitInterceptorContextMut,
+};
+use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_dynamodb::error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::context::{Error, Output};
+use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
+use aws_smithy_runtime_api::client::ser_de::{DeserializeResponse, SharedResponseDeserializer};
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use model::Item;
+use model::json::item_from_str;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::failure::Failure;
+
+/// The body of an answer, once it is there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answer(Arc<Mutex<Option<SdkBody>>>);
+
+/// What an operation is customised with. `O` is its output, which stays empty.
+#[derive(Debug)]
+pub(crate) struct Direct<O> {
+    body: Option<Bytes>,
+    kept: Kept<O>,
+}
+
+/// Keeps the body of an answer, and gives the SDK an empty output.
+#[derive(Debug)]
+struct Kept<O> {
+    answer: Answer,
+    empty: fn() -> O,
+}
+
+impl Answer {
+    /// What `read` makes of the body; `None` if it cannot be read, or there was no answer.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        read(body.bytes()?)
+    }
+}
+
+/// An operation whose answer is read here; `empty` makes an output without anything in it.
+pub(crate) fn answered<O>(empty: fn() -> O) -> (Direct<O>, Answer) {
+    let answer = Answer::default();
+    (Direct { body: None, kept: Kept { answer: answer.clone(), empty } }, answer)
+}
+
+/// An operation whose body is `body` instead of what the SDK writes, and whose answer is read here.
+pub(crate) fn exchanged<O>(body: String, empty: fn() -> O) -> (Direct<O>, Answer) {
+    let (direct, answer) = answered(empty);
+    (Direct { body: Some(Bytes::from(body)), ..direct }, answer)
+}
+
+impl<O: Debug + Send + Sync + 'static> Intercept for Direct<O> {
+    fn name(&self) -> &'static str {
+        "Direct"
+    }
+
+    fn modify_before_retry_loop(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if let Some(body) = &self.body {
+            let request = context.request_mut();
+            request.headers_mut().insert("content-length", body.len().to_string());
+            *request.body_mut() = SdkBody::from(body.clone());
+        }
+        Ok(())
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        // What an error says, the SDK reads.
+        if context.response().status().is_success() {
+            let Kept { answer, empty } = &self.kept;
+            let kept = Kept { answer: answer.clone(), empty: *empty };
+            config.interceptor_state().store_put(SharedResponseDeserializer::new(kept));
+        }
+        Ok(())
+    }
+}
+
+impl<O: Debug + Send + Sync + 'static> DeserializeResponse for Kept<O> {
+    fn deserialize_nonstreaming_with_config(
+        &self,
+        response: &HttpResponse,
+        _: &ConfigBag,
+    ) -> Result<Output, OrchestratorError<Error>> {
+        let body = response.body().try_clone().filter(|_| response.status().is_success());
+        let Some(body) = body else {
+            // An attempt failed behind one whose answer began well and was broken off. The SDK
+            // tries again.
+            let status = response.status().as_u16();
+            return Err(OrchestratorError::response(format!("status {status}").into()));
+        };
+        *self.answer.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        Ok(Output::erase((self.empty)()))
+    }
+}
+
+/// That an answer is none of the operation's. Something between us and DynamoDB may be at fault.
+pub(crate) fn unreadable(doing: &str, table: &str) -> Failure {
+    Failure::Retry(format!("{doing} on table=`{table}`: the answer cannot be read"))
+}
+
+/// Items of a page, and the key behind which the next one begins.
+pub(crate) type Page = (Vec<Item>, Option<Item>);
+
+#[derive(Deserialize)]
+struct PageBody<'b> {
+    #[serde(borrow, rename = "Items", default)]
+    items: Vec<&'b RawValue>,
+    #[serde(borrow, rename = "LastEvaluatedKey")]
+    last_evaluated_key: Option<&'b RawValue>,
+}
+
+/// Reads the answer to a `Scan` or a `Query`.
+pub(crate) fn page_of(body: &[u8]) -> Option<Page> {
+    let page: PageBody<'_> = serde_json::from_slice(body).ok()?;
+    let item = |raw: &RawValue| item_from_str(raw.get()).ok();
+    let next = match page.last_evaluated_key {
+        Some(raw) => Some(item(raw)?),
+        None => None,
+    };
+    Some((page.items.into_iter().map(item).collect::<Option<_>>()?, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use aws_sdk_dynamodb::Client;
+    use aws_sdk_dynamodb::config::retry::RetryConfig;
+    use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+    use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+    use aws_sdk_dynamodb::operation::scan::ScanOutput;
+    use model::AttributeValue;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::tables::statements::{StatementOutcome, Statements};
+
+    /// Gives one answer after the other; returns the requests.
+    async fn serve(listener: TcpListener, answers: &[(&str, &str)]) -> Vec<String> {
+        let mut requests = Vec::new();
+        for (status, body) in answers {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let (mut request, mut buffer) = (String::new(), [0; 4096]);
+            let has_all = |request: &str| {
+                let (head, body) = request.split_once("\r\n\r\n")?;
+                let head = head.to_lowercase();
+                let length = head.split("content-length: ").nth(1)?.split("\r\n").next()?;
+                Some(body.len() == length.parse::<usize>().unwrap())
+            };
+            while has_all(&request) != Some(true) {
+                let read = socket.read(&mut buffer).await.unwrap();
+                assert!(read > 0, "{request}");
+                request.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+            }
+            let head = format!("content-length: {}\r\nconnection: close", body.len());
+            let answer = format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}");
+            socket.write_all(answer.as_bytes()).await.unwrap();
+            requests.push(request);
+        }
+        requests
+    }
+
+    async fn endpoint() -> (TcpListener, Client) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let retries = RetryConfig::standard().with_initial_backoff(Duration::from_millis(1));
+        let config = Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("eu-west-1"))
+            .endpoint_url(format!("http://{}", listener.local_addr().unwrap()))
+            .credentials_provider(Credentials::new("key", "secret", None, None, "test"))
+            .retry_config(retries)
+            .build();
+        (listener, Client::from_conf(config))
+    }
+
+    #[tokio::test]
+    async fn statements_are_sent_as_they_were_written_also_again() {
+        let (listener, client) = endpoint().await;
+        let mut statements = Statements::default();
+        statements.push("DELETE FROM \"t\" WHERE k = ?", &[AttributeValue::from("é")]);
+        statements.push("x", &[AttributeValue::Null, AttributeValue::Bool(true)]);
+        statements.push("y", &[AttributeValue::Null]);
+        let answers = [
+            ("500 Internal Server Error", "{}"),
+            (
+                "200 OK",
+                r#"{"Responses":[{"TableName":"t"},{"Error":{"Code":"ConditionalCheckFailed","Message":"m"}},{"Error":{"Code":"DuplicateItem","Message":"m"}}]}"#,
+            ),
+        ];
+        let (requests, outcomes) =
+            tokio::join!(serve(listener, &answers), statements.send(&client));
+        let expected =
+            [StatementOutcome::Done, StatementOutcome::ConditionFailed, StatementOutcome::Failed];
+        assert_eq!(outcomes, expected);
+        let body = r#"{"Statements":[{"Statement":"DELETE FROM \"t\" WHERE k = ?","Parameters":[{"S":"é"}]},{"Statement":"x","Parameters":[{"NULL":true},{"BOOL":true}]},{"Statement":"y","Parameters":[{"NULL":true}]}]}"#;
+        assert_eq!(requests.len(), 2);
+        for request in requests {
+            assert!(request.to_lowercase().contains("batchexecutestatement"), "{request}");
+            assert_eq!(request.split_once("\r\n\r\n").unwrap().1, body);
+        }
+    }
+
+    #[tokio::test]
+    async fn pages_are_read_here_and_errors_by_the_sdk() {
+        let (listener, client) = endpoint().await;
+        let answers = [
+            (
+                "200 OK",
+                r#"{"Count":1,"Items":[{"a":{"N":"1.50"},"b":{"L":[{"S":"x"}]}}],"LastEvaluatedKey":{"a":{"N":"7"}}}"#,
+            ),
+            ("200 OK", r#"{"Items":[{"a":{"N":"x"}}]}"#),
+            ("200 OK", r#"{"Items":[],"ScannedCount":0}"#),
+            (
+                "400 Bad Request",
+                r#"{"__type":"com.amazonaws.dynamodb.v20120810#ResourceNotFoundException","message":"m"}"#,
+            ),
+        ];
+        let scan = async || {
+            let (direct, answer) = answered(|| ScanOutput::builder().build());
+            let sent = client.scan().table_name("t").customize().interceptor(direct).send().await;
+            sent.map(|_| answer.read(page_of))
+        };
+        let scans = async { [scan().await, scan().await, scan().await, scan().await] };
+        let (_, [page, wrong, empty, missing]) = tokio::join!(serve(listener, &answers), scans);
+        let (items, next) = page.unwrap().unwrap();
+        let expected = item_from_str(r#"{"a":{"N":"1.5"},"b":{"L":[{"S":"x"}]}}"#).unwrap();
+        assert_eq!((items, next), (vec![expected], item_from_str(r#"{"a":{"N":"7"}}"#).ok()));
+        assert_eq!(wrong.unwrap(), None);
+        assert_eq!(empty.unwrap(), Some((Vec::new(), None)));
+        let error = missing.unwrap_err();
+        let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+        assert_eq!(code, Some("ResourceNotFoundException"));
+    }
+}

@@ -1,0 +1,103 @@
+//! PartiQL statements, up to 25 in a request, each with its own condition. Source: DynamoDB developer
+//! guide, "Running batch operations with PartiQL for DynamoDB".
+//!
+//! Which statements, and what is to be done about one that failed, is decided elsewhere.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::batch_execute_statement::BatchExecuteStatementOutput;
+use model::AttributeValue;
+use model::json::{write_attribute_value, write_string};
+use serde::Deserialize;
+
+use super::direct::exchanged;
+
+/// Statements of one request, inclusive.
+pub(crate) const STATEMENTS_MAX: usize = 25;
+/// What the body of a request begins with.
+const HEAD: &str = r#"{"Statements":["#;
+
+/// Statements that are sent together.
+#[derive(Debug, Default)]
+pub(crate) struct Statements {
+    /// The JSON of the request, as far as it goes.
+    body: String,
+}
+
+/// What became of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatementOutcome {
+    /// It was carried out.
+    Done,
+    /// Its condition did not hold.
+    ConditionFailed,
+    /// It failed otherwise.
+    Failed,
+}
+
+#[derive(Deserialize)]
+struct Answers {
+    #[serde(rename = "Responses", default)]
+    responses: Vec<StatementAnswer>,
+}
+
+#[derive(Deserialize)]
+struct StatementAnswer {
+    #[serde(rename = "Error")]
+    error: Option<StatementError>,
+}
+
+#[derive(Deserialize)]
+struct StatementError {
+    #[serde(rename = "Code", default)]
+    code: String,
+}
+
+impl Statements {
+    /// Adds a statement; each `?` in it stands for the next parameter, of which there is at least
+    /// one.
+    pub(crate) fn push<'v>(
+        &mut self,
+        text: &str,
+        parameters: impl IntoIterator<Item = &'v AttributeValue>,
+    ) {
+        self.body.push_str(if self.body.is_empty() { HEAD } else { "," });
+        self.body.push_str(r#"{"Statement":"#);
+        write_string(&mut self.body, text);
+        self.body.push_str(r#","Parameters":["#);
+        for (position, value) in parameters.into_iter().enumerate() {
+            if position > 0 {
+                self.body.push(',');
+            }
+            write_attribute_value(&mut self.body, value);
+        }
+        self.body.push_str("]}");
+    }
+
+    /// Bytes of the request so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Sends them; answers what became of each, in their order. Empty when that is not known.
+    pub(crate) async fn send(mut self, client: &Client) -> Vec<StatementOutcome> {
+        self.body.push_str("]}");
+        let empty = || BatchExecuteStatementOutput::builder().build();
+        let (direct, answer) = exchanged(self.body, empty);
+        // Nothing of the input goes out; it only must be there.
+        let request = client.batch_execute_statement().set_statements(Some(Vec::new()));
+        if request.customize().interceptor(direct).send().await.is_err() {
+            return Vec::new();
+        }
+        answer.read(outcomes).unwrap_or_default()
+    }
+}
+
+fn outcomes(body: &[u8]) -> Option<Vec<StatementOutcome>> {
+    let answers: Answers = serde_json::from_slice(body).ok()?;
+    let outcome = |answer: StatementAnswer| match answer.error {
+        None => StatementOutcome::Done,
+        Some(error) if error.code == "ConditionalCheckFailed" => StatementOutcome::ConditionFailed,
+        Some(_) => StatementOutcome::Failed,
+    };
+    Some(answers.responses.into_iter().map(outcome).collect())
+}
