@@ -83,9 +83,9 @@ enum Verb {
     Logs(LogsArguments),
     /// Show how far each mapping has got
     Status(StatusArguments),
-    /// Read the archive: list, rows, versions of a key, DDL, completeness
+    /// Read the archive, check it, put items back, compact it, erase from it
     Archive(Box<ArchiveArguments>),
-    /// Read a counter in three ways, fold its slots into fewer
+    /// Read a counter in three ways, fold its slots, cast and recount votes
     Counters(CountersArguments),
     /// Read the versions of an item, compare and restore them, fill and check histories
     Versions(VersionsArguments),
@@ -150,7 +150,8 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             let folder = folder_of(&line.template);
             show(&demo::run(&arguments, output, stack()?, &folder).await?);
             output::next(&[
-                ("weir up", "run the template and keep it running"),
+                ("weir up", "run the template and keep it running; any AWS SDK works with it"),
+                ("weir load --help", "load your own CSV or JSON"),
                 ("weir streams explain --last --directory .weir/demo", "what became of a record"),
             ]);
             Ok(Exit::Done)
@@ -178,7 +179,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Logs(arguments) => logs::run(&arguments).await,
         Verb::Status(arguments) => status::run(&arguments, output),
         Verb::Archive(arguments) => {
-            archive::run(*arguments, &mut std::io::BufWriter::new(std::io::stdout())).await
+            archive::run(*arguments, output, &mut std::io::BufWriter::new(std::io::stdout())).await
         }
         Verb::Counters(arguments) => counters::run(arguments, output).await,
         Verb::Versions(arguments) => versions::run(arguments, output).await,
@@ -186,7 +187,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Editions(arguments) => editions::run(arguments, output).await,
         Verb::FanOut(arguments) => fan_out::run(arguments, output, stack).await,
         Verb::Bench(arguments) => {
-            let report = bench::run(&arguments, show).await?;
+            let report = bench::run(&arguments, output, show).await?;
             show(&report.text);
             report.failure.map_or(Ok(Exit::Done), Err)
         }

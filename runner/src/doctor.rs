@@ -95,7 +95,7 @@ fn tool(what: &'static str, program: &str, fix: &'static str) -> Check {
 }
 
 fn template(stack: Result<Stack, String>) -> Check {
-    let fix = "run `weir up` to see each place with what to write instead";
+    let fix = "run `weir check` to see each place with what to write instead";
     let (state, finding) = match stack {
         Ok(stack) if stack.warnings.is_empty() => (State::Well, counts(&stack)),
         Ok(stack) => {

@@ -38,9 +38,20 @@ pub fn say(text: &str) {
 
 /// Says which command comes next, on standard error.
 pub fn next(commands: &[(&str, &str)]) {
+    // `cargo run` sets this. Who started `weir` so may have it nowhere else.
+    let by_cargo = std::env::var_os("CARGO").is_some();
     for (index, (command, why)) in commands.iter().enumerate() {
         let head = if index == 0 { "Next" } else { "    " };
+        let command = as_started(command, by_cargo);
         say(&format!("{head}  {command:<46} {why}"));
+    }
+}
+
+/// A command of `weir` as somebody would type it who started this one in the same way.
+fn as_started(command: &str, by_cargo: bool) -> String {
+    match command.strip_prefix("weir ") {
+        Some(rest) if by_cargo => format!("cargo run -- {rest}"),
+        _ => command.to_owned(),
     }
 }
 
@@ -93,6 +104,13 @@ fn cell(value: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn next_commands_can_be_typed_as_they_are() {
+        assert_eq!(as_started("weir up", false), "weir up");
+        assert_eq!(as_started("weir up --port 0", true), "cargo run -- up --port 0");
+        assert_eq!(as_started("duckdb", true), "duckdb");
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use clap::ValueEnum;
 use futures::{StreamExt, stream};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::file::statistics::Statistics;
@@ -14,17 +13,7 @@ use super::cell::time_text;
 use super::output::Output;
 use super::schema::READS_AT_ONCE;
 use super::source::{Part, Source};
-
-/// How the list is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ListingFormat {
-    /// For people
-    Table,
-    /// One JSON document
-    Json,
-    /// One JSON object a line
-    Ndjson,
-}
+use crate::output::Output as Format;
 
 /// One day of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +65,7 @@ impl Day {
 pub(super) async fn write(
     source: &Source,
     parts: &[Part],
-    format: ListingFormat,
+    format: Format,
     output: &mut Output<'_>,
 ) -> Result<(), String> {
     let mut days: BTreeMap<(&str, &str), Day> = BTreeMap::new();
@@ -87,14 +76,14 @@ pub(super) async fn write(
         days.entry((&part.table, &part.date)).or_default().add(part, &footer?);
     }
     match format {
-        ListingFormat::Table => write_table(&days, output),
-        ListingFormat::Json => {
+        Format::Table => write_table(&days, output),
+        Format::Json => {
             let days: Vec<Value> =
                 days.iter().map(|((table, date), day)| day.json(table, date)).collect();
             let listing = json!({"schema": "weir.archive-listing/v1", "days": days});
             output.line(&listing.to_string())
         }
-        ListingFormat::Ndjson => days
+        Format::Ndjson => days
             .iter()
             .try_for_each(|((table, date), day)| output.line(&day.json(table, date).to_string())),
     }

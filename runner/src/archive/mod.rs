@@ -29,7 +29,6 @@ use clap::{Args, Subcommand};
 use self::cell::{parse_time, rows_of};
 use self::completeness::{Archived, Window};
 use self::ddl::{Engine, Target};
-use self::listing::ListingFormat;
 use self::maintenance::{CompactArguments, EraseArguments};
 use self::output::Output;
 use self::place::PlaceArguments;
@@ -60,11 +59,7 @@ pub struct ArchiveArguments {
 #[derive(Clone, Debug, Subcommand)]
 enum ArchiveVerb {
     /// List tables and days: parts, rows, bytes, first and last delete
-    Ls {
-        /// How the list is written
-        #[arg(long = "format", value_enum, default_value = "table")]
-        format: ListingFormat,
-    },
+    Ls,
     /// Write rows as NDJSON
     Cat {
         /// The table
@@ -135,11 +130,15 @@ enum ArchiveVerb {
     },
 }
 
-/// Does it. Data goes to `writer`.
+/// Does it. Data goes to `writer`; `format` is how a list is written, rows are always NDJSON.
 ///
 /// # Errors
 /// What cannot be read and what to do about it.
-pub async fn run(arguments: ArchiveArguments, writer: &mut dyn Write) -> Result<Exit, String> {
+pub async fn run(
+    arguments: ArchiveArguments,
+    format: crate::output::Output,
+    writer: &mut dyn Write,
+) -> Result<Exit, String> {
     let request = match &arguments.verb {
         ArchiveVerb::Compact(compact) => Some(compact.request()),
         ArchiveVerb::Erase(erase) => Some(erase.request()?),
@@ -153,18 +152,19 @@ pub async fn run(arguments: ArchiveArguments, writer: &mut dyn Write) -> Result<
     }
     let source = arguments.place.find().await?;
     let mut output = Output::new(writer);
-    let code = carry_out(arguments.verb, &source, &mut output).await?;
+    let code = carry_out(arguments.verb, format, &source, &mut output).await?;
     output.flush()?;
     Ok(code)
 }
 
 async fn carry_out(
     verb: ArchiveVerb,
+    format: crate::output::Output,
     source: &Source,
     output: &mut Output<'_>,
 ) -> Result<Exit, String> {
     match verb {
-        ArchiveVerb::Ls { format } => {
+        ArchiveVerb::Ls => {
             let parts = source.parts(None, None).await?;
             listing::write(source, &parts, format, output).await?;
         }

@@ -19,6 +19,8 @@ use super::*;
 struct CommandLine {
     #[command(flatten)]
     archive: ArchiveArguments,
+    #[arg(long, global = true, value_enum, default_value_t)]
+    output: crate::output::Output,
 }
 
 /// Year, title, rating in tenths, second of the delete, number of the event.
@@ -89,7 +91,7 @@ fn weir(folder: &Path, arguments: &[&str]) -> Result<String, String> {
     let line = CommandLine::try_parse_from(words).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut out = Vec::new();
-    runtime.block_on(run(line.archive, &mut out))?;
+    runtime.block_on(run(line.archive, line.output, &mut out))?;
     Ok(String::from_utf8(out).unwrap())
 }
 
@@ -173,7 +175,7 @@ fn mistakes_are_named() {
 #[test]
 fn the_list_counts_parts_and_rows() {
     let folder = archive();
-    let json = weir(folder.path(), &["ls", "--format", "json"]).unwrap();
+    let json = weir(folder.path(), &["ls", "--output", "json"]).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let day = &json["days"][0];
     let part = "bucket/archive/table=movies/dt=1970-01-01/part-";
@@ -193,7 +195,7 @@ fn the_list_counts_parts_and_rows() {
         [&day["first_deleted_at"], &day["last_deleted_at"]],
         ["1970-01-01T00:00:10Z", "1970-01-01T00:00:40Z"]
     );
-    let lines = weir(folder.path(), &["ls", "--format", "ndjson"]).unwrap();
+    let lines = weir(folder.path(), &["ls", "--output", "ndjson"]).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&lines).unwrap(), *day);
     let table = weir(folder.path(), &["ls"]).unwrap();
     assert!(table.starts_with("TABLE ") && table.lines().count() == 2, "{table}");

@@ -30,6 +30,7 @@ pub use self::report::Format;
 use self::report::{Report, Row, STORE, SumCheck};
 pub use self::workload::Operation;
 use crate::endpoint;
+use crate::output::Output;
 
 /// What to measure, and how long.
 #[derive(Clone, Debug, Args)]
@@ -67,9 +68,9 @@ pub struct BenchArguments {
     /// Measure also an HTTP echo and a group commit without a store, which nothing can beat
     #[arg(long)]
     ceiling: bool,
-    /// How to write the results
-    #[arg(long = "report", value_enum, default_value = "text")]
-    report: Format,
+    /// How to write the results [default: text, or JSON with --output json]
+    #[arg(long, value_enum)]
+    report: Option<Format>,
     /// Be a ceiling's server: how `--ceiling` starts it
     #[arg(long, value_enum, hide = true)]
     serve_ceiling: Option<Ceiling>,
@@ -93,6 +94,7 @@ pub struct BenchReport {
 /// When nothing can be measured; the tables are deleted then too, if the endpoint answers.
 pub async fn run(
     arguments: &BenchArguments,
+    output: Output,
     announce: impl FnOnce(&str),
 ) -> Result<BenchReport, String> {
     let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
@@ -121,7 +123,11 @@ pub async fn run(
     result?;
     let wrong = report.sum.is_some_and(|sum| !sum.holds());
     let failure = wrong.then(|| "the sum of the slots is not what was acknowledged".to_owned());
-    Ok(BenchReport { text: report.write(arguments.report), failure })
+    let format = arguments.report.unwrap_or(match output {
+        Output::Table => Format::Text,
+        Output::Json | Output::Ndjson => Format::Json,
+    });
+    Ok(BenchReport { text: report.write(format), failure })
 }
 
 fn progress_bar() -> ProgressBar {

@@ -216,16 +216,10 @@ fn text_report(
         "\n Written to {}: state/ (tables), s3/ (objects), logs/ (functions)",
         directory.display()
     );
-    let _ = writeln!(out, " Next");
     let _ = writeln!(
         out,
-        "   duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true) limit 5\""
+        " The archive, with any tool that reads Parquet:\n   duckdb -c \"select year, title, info_rating, _deleted_at from read_parquet('{files}', hive_partitioning=true) limit 5\""
     );
-    let _ = writeln!(
-        out,
-        "   cargo run -- up                     keep it running; any AWS SDK works with it"
-    );
-    let _ = writeln!(out, "   cargo run -- load --help            load your own CSV or JSON");
     out
 }
 

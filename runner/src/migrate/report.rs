@@ -238,13 +238,18 @@ fn line(status: &Value) -> String {
     if at(status, "/stream").is_object() {
         let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
         line.push_str(&format!(
-            "  converged {} % ({} of {} changes wait, {} s behind, lost in {:.1} h)",
+            "  converged {} % ({} of {} changes wait, {} s behind",
             of("converged_percent"),
             of("waiting"),
             of("records"),
             of("lag_seconds"),
-            Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0,
         ));
+        // Nothing can be lost of a stream that was followed to its end.
+        if of("waiting") > 0 {
+            let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
+            line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
+        }
+        line.push(')');
     }
     if let Some(reason) = at(status, "/throttled").as_str() {
         line.push_str(&format!("  throttled: {reason}"));

@@ -312,7 +312,10 @@ impl Ports {
     async fn take(options: &Options) -> Result<Self, String> {
         let store = match options.aws {
             true => None,
-            false => Some(server::listener::bind(loopback(options.store_port)).await?),
+            false => {
+                let bound = server::listener::bind(loopback(options.store_port)).await;
+                Some(bound.map_err(|error| format!("store: {error}; the flag is --port"))?)
+            }
         };
         let bind = async |what, flag, port| {
             let bound = Bound::new(what, loopback(port)).await;
