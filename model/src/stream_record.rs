@@ -6,7 +6,7 @@
 
 mod view;
 
-pub use view::{RecordView, lambda_record_from_str, split_lambda_event};
+pub use view::{RecordView, lambda_record_from_str, read_lambda_event, split_lambda_event};
 
 use std::cmp::Ordering;
 use std::fmt;

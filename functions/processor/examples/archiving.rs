@@ -28,7 +28,6 @@ use bytes::Bytes;
 use processor::Failure;
 use processor::archive_sink::ArchiveSink;
 use processor::back_off::{Deadline, RetryPolicy};
-use processor::event::{self, Event};
 use processor::frame::Frame;
 use processor::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 use processor::quarantine::Quarantine;
@@ -164,10 +163,10 @@ async fn measure() {
             writeln!(file, "{text}").unwrap();
         }
         let started = measurement::busy_seconds();
-        let Event::Batch(delivered) = event::decode(&text).unwrap() else { unreachable!() };
         let deadline = Deadline::after(Duration::from_secs(600));
-        let report = function.process(&delivered, deadline).await.unwrap();
-        drop(delivered);
+        let processed = function.process_event(&text, deadline).await.unwrap().unwrap();
+        let report = processed.result.unwrap();
+        drop(processed.batch);
         busy += measurement::busy_seconds() - started;
         assert!(report.response.batch_item_failures.is_empty(), "{report:?}");
         applied += report.summary.applied;

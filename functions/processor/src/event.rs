@@ -7,7 +7,8 @@
 use std::sync::OnceLock;
 
 use model::stream_record::{
-    LambdaRecord, RecordError, RecordView, lambda_record_from_str, split_lambda_event,
+    LambdaRecord, RecordError, RecordView, lambda_record_from_str, read_lambda_event,
+    split_lambda_event,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -58,6 +59,37 @@ pub fn decode(payload: &str) -> Result<Event<'_>, Failure> {
             Event::Batch(records.into_iter().map(|raw| Delivered::of(raw.get())).collect())
         }
     })
+}
+
+/// Reads an event and looks at each record of a batch meanwhile, by its position: the text is gone
+/// over once, where `decode` and a look afterwards go over it twice. Answers what the looks left.
+///
+/// # Errors
+/// As `decode`.
+pub fn decode_and_look<L: Default>(
+    payload: &str,
+    mut look: impl FnMut(&mut L, usize, Result<RecordView<'_>, &RecordError>),
+) -> Result<(Event<'_>, L), Failure> {
+    let (mut batch, mut left) = (Vec::new(), L::default());
+    let whole = read_lambda_event(payload, |raw, view| {
+        let delivered = Delivered::of(raw);
+        match view {
+            Some(view) => look(&mut left, batch.len(), Ok(view)),
+            None => look(&mut left, batch.len(), delivered.record().as_ref().map(RecordView::of)),
+        }
+        batch.push(delivered);
+    });
+    if whole.is_some() {
+        return Ok((Event::Batch(batch), left));
+    }
+    // What was seen of an event that is unusual may not be what is in it.
+    let (event, mut left) = (decode(payload)?, L::default());
+    if let Event::Batch(batch) = &event {
+        for (position, delivered) in batch.iter().enumerate() {
+            delivered.look(|record| look(&mut left, position, record));
+        }
+    }
+    Ok((event, left))
 }
 
 impl<'p> Delivered<'p> {
@@ -133,6 +165,36 @@ mod tests {
         let readable: Vec<_> = records.iter().map(|record| record.record().is_ok()).collect();
         assert_eq!(readable, [false, false, false, true]);
         assert_eq!(records[0].raw, "7");
+    }
+
+    #[test]
+    fn records_are_looked_at_once_and_in_order() {
+        let record = |id: &str| {
+            format!(
+                r#"{{"eventID":"{id}","eventName":"REMOVE","dynamodb":{{"SequenceNumber":"13","Keys":{{"k":{{"S":"v"}}}},"StreamViewType":"KEYS_ONLY"}},"eventSourceARN":"arn:x"}}"#
+            )
+        };
+        let records = format!("[{},7,{}]", record("a"), record("b"));
+        // The last one has two members `Records`, of which the last one counts.
+        for payload in [
+            format!(r#"{{"Records":{records}}}"#),
+            format!(r#"{{"Rec\u006frds":{records}}}"#),
+            format!(r#"{{"more":1,"Records":{records} }}"#),
+        ] {
+            let (event, seen) = decode_and_look(&payload, |seen: &mut Vec<_>, position, record| {
+                seen.push((position, record.map_or("?".to_owned(), |r| r.event_id.into_owned())));
+            })
+            .unwrap();
+            let Event::Batch(batch) = event else { panic!("{payload}") };
+            assert_eq!(batch[1].raw, "7");
+            let expected = [(0, "a"), (1, "?"), (2, "b")].map(|(at, id)| (at, id.to_owned()));
+            assert_eq!(seen, expected, "{payload}");
+        }
+        let look = |(): &mut (), _, _: Result<RecordView<'_>, &RecordError>| {};
+        assert!(matches!(decode_and_look("{}", look), Ok((Event::Other, ()))));
+        for wrong in ["[]", &format!(r#"{{"Records":[{}"#, record("a"))] {
+            assert!(matches!(decode_and_look(wrong, look), Err(Failure::Fatal(_))), "{wrong}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::copies::{
 };
 use crate::event::{self, BatchResponse, Delivered, Event};
 use crate::failure::Failure;
-use crate::frame::{Executor, Frame, Summary};
+use crate::frame::{Executor, Frame, Processed, Report, Summary};
 use crate::histories::{DynamoDbHistories, Histories};
 use crate::maintenance;
 use crate::metrics::{self, Metrics};
@@ -106,10 +106,8 @@ pub async fn run_archive() -> ExitCode {
     };
     let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
         let deadline = deadline_of(event.context.deadline());
-        match event::decode(event.payload.get())? {
-            Event::Batch(batch) => process(function, "archive", &batch, deadline).await,
-            Event::Other => Err(no_records()),
-        }
+        let response = process_event(function, "archive", event.payload.get(), deadline).await?;
+        response.ok_or_else(no_records)
     });
     finish(lambda_runtime::run(handler).await)
 }
@@ -134,10 +132,8 @@ pub async fn run_versions() -> ExitCode {
     };
     let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
         let deadline = deadline_of(event.context.deadline());
-        match event::decode(event.payload.get())? {
-            Event::Batch(batch) => process(function, "versions", &batch, deadline).await,
-            Event::Other => Err(no_records()),
-        }
+        let response = process_event(function, "versions", event.payload.get(), deadline).await?;
+        response.ok_or_else(no_records)
     });
     finish(lambda_runtime::run(handler).await)
 }
@@ -167,11 +163,10 @@ pub async fn run_fan_out() -> ExitCode {
     };
     let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
         let deadline = deadline_of(event.context.deadline());
-        match event::decode(event.payload.get())? {
-            Event::Batch(batch) => {
-                process(function, "fan-out", &batch, deadline).await.map(FanOutResponse::Batch)
-            }
-            Event::Other => check_copies(function, event.payload.get(), deadline).await,
+        let payload = event.payload.get();
+        match process_event(function, "fan-out", payload, deadline).await? {
+            Some(response) => Ok(FanOutResponse::Batch(response)),
+            None => check_copies(function, payload, deadline).await,
         }
     });
     finish(lambda_runtime::run(handler).await)
@@ -283,11 +278,9 @@ pub async fn run_counters() -> ExitCode {
     };
     let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
         let deadline = deadline_of(event.context.deadline());
-        match event::decode(event.payload.get())? {
-            Event::Batch(batch) => {
-                process(function, "counters", &batch, deadline).await.map(CountersResponse::Batch)
-            }
-            Event::Other => {
+        match process_event(function, "counters", event.payload.get(), deadline).await? {
+            Some(response) => Ok(CountersResponse::Batch(response)),
+            None => {
                 let started = Instant::now();
                 let reconciled = reconciler.run(deadline).await?;
                 log_reconciliation(&reconciled);
@@ -329,6 +322,21 @@ pub async fn run_migration() -> ExitCode {
     finish(lambda_runtime::run(handler).await)
 }
 
+/// Processes an event, if it is a batch, and writes the batch's line and its metrics into the log.
+async fn process_event<R: Rule, E: Executor, O: ObjectStore>(
+    function: &Frame<R, E, O>,
+    name: &str,
+    payload: &str,
+    deadline: Deadline,
+) -> Result<Option<BatchResponse>, Diagnostic> {
+    let (started, now) = (Instant::now(), SystemTime::now());
+    let Some(Processed { batch, result }) = function.process_event(payload, deadline).await? else {
+        return Ok(None);
+    };
+    let lag = metrics::lag(&batch, now);
+    tell(name, batch.len(), lag, started, result).map(Some)
+}
+
 /// Processes one batch and writes its line and its metrics into the log.
 async fn process<R: Rule, E: Executor, O: ObjectStore>(
     function: &Frame<R, E, O>,
@@ -338,9 +346,20 @@ async fn process<R: Rule, E: Executor, O: ObjectStore>(
 ) -> Result<BatchResponse, Diagnostic> {
     let started = Instant::now();
     let lag = metrics::lag(batch, SystemTime::now());
-    let processed = function.process(batch, deadline).await;
+    let result = function.process(batch, deadline).await;
+    tell(name, batch.len(), lag, started, result)
+}
+
+/// Writes a batch's line and its metrics into the log.
+fn tell(
+    name: &str,
+    records: usize,
+    lag: Option<Duration>,
+    started: Instant,
+    processed: Result<Report, Failure>,
+) -> Result<BatchResponse, Diagnostic> {
     // A batch that fails as a whole is delivered again as a whole.
-    let failed = Summary { records: batch.len(), retried: batch.len(), ..Summary::default() };
+    let failed = Summary { records, retried: records, ..Summary::default() };
     let summary = processed.as_ref().map_or(failed, |report| report.summary);
     Metrics::of_batch(summary, lag, started.elapsed()).write(&name_on_aws(name), SystemTime::now());
     let report = processed?;

@@ -12,12 +12,14 @@ use serde::de::IgnoredAny;
 pub(crate) struct Scanner<'t> {
     text: &'t str,
     at: usize,
+    /// Whether something was found in the value under way that `encode` would not write so.
+    is_unusual: bool,
 }
 
 impl<'t> Scanner<'t> {
     /// The beginning of a text.
     pub(crate) fn new(text: &'t str) -> Self {
-        Self { text, at: 0 }
+        Self { text, at: 0, is_unusual: false }
     }
 
     fn rest(&self) -> &'t [u8] {
@@ -28,7 +30,10 @@ impl<'t> Scanner<'t> {
     pub(crate) fn peek(&mut self) -> Option<u8> {
         loop {
             match *self.text.as_bytes().get(self.at)? {
-                b' ' | b'\n' | b'\r' | b'\t' => self.at += 1,
+                b' ' | b'\n' | b'\r' | b'\t' => {
+                    self.is_unusual = true;
+                    self.at += 1;
+                }
                 byte => return Some(byte),
             }
         }
@@ -50,6 +55,41 @@ impl<'t> Scanner<'t> {
         let found = self.peek().is_some() && self.rest().starts_with(word.as_bytes());
         self.at += if found { word.len() } else { 0 };
         found
+    }
+
+    /// Notes that the value is not as `encode` would write it: white space and escapes are noted
+    /// here, the rest by who reads values.
+    pub(crate) fn note_unusual(&mut self) {
+        self.is_unusual = true;
+    }
+
+    /// What `read` goes over, as it stands, if `encode` would write it so. White space before it
+    /// does not count.
+    pub(crate) fn as_written<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<(T, Option<&'t str>)> {
+        self.peek()?;
+        let start = self.at;
+        let around = std::mem::replace(&mut self.is_unusual, false);
+        let value = read(self)?;
+        let text = self.text.get(start..self.at).filter(|_| !self.is_unusual);
+        self.is_unusual |= around;
+        Some((value, text))
+    }
+
+    /// What `read` reads, and what it goes over; it stays the next value if `read` answers `None`.
+    pub(crate) fn try_read<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<(T, &'t str)> {
+        self.peek()?;
+        let start = self.at;
+        let Some(value) = read(self) else {
+            self.at = start;
+            return None;
+        };
+        self.text.get(start..self.at).map(|text| (value, text))
     }
 
     /// Whether nothing but white space is left.
@@ -82,6 +122,7 @@ impl<'t> Scanner<'t> {
 
     /// The rest of a string that has an escape before this place.
     fn escaped(&mut self, start: usize) -> Option<Cow<'t, str>> {
+        self.is_unusual = true;
         let mut is_escape = true;
         let end = self.rest().iter().position(|byte| {
             let is_end = *byte == b'"' && !is_escape;
@@ -98,30 +139,36 @@ impl<'t> Scanner<'t> {
         &mut self,
         mut member: impl FnMut(&mut Self, Cow<'t, str>) -> Option<()>,
     ) -> Option<()> {
-        self.expect(b'{')?;
-        if self.take(b'}') {
-            return Some(());
-        }
-        loop {
-            let name = self.string()?;
-            self.expect(b':')?;
-            member(self, name)?;
-            if self.take(b'}') {
-                return Some(());
-            }
-            self.expect(b',')?;
-        }
+        self.members((b'{', b'}'), |scanner| {
+            let name = scanner.name()?;
+            member(scanner, name)
+        })
+    }
+
+    /// The name of an object's member.
+    pub(crate) fn name(&mut self) -> Option<Cow<'t, str>> {
+        let name = self.string()?;
+        self.expect(b':').map(|()| name)
     }
 
     /// An array: `member` reads each value.
-    pub(crate) fn array(&mut self, mut member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        self.expect(b'[')?;
-        if self.take(b']') {
+    pub(crate) fn array(&mut self, member: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.members((b'[', b']'), member)
+    }
+
+    /// What stands between two brackets, with commas between: `member` reads each.
+    pub(crate) fn members(
+        &mut self,
+        (open, close): (u8, u8),
+        mut member: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
+        self.expect(open)?;
+        if self.take(close) {
             return Some(());
         }
         loop {
             member(self)?;
-            if self.take(b']') {
+            if self.take(close) {
                 return Some(());
             }
             self.expect(b',')?;

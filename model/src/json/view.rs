@@ -22,7 +22,25 @@ const MEMBERS_EXPECTED: usize = 16;
 
 /// Attributes by name, in the order of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ItemView<'t>(Vec<(Cow<'t, str>, ValueView<'t>)>);
+pub struct ItemView<'t>(Vec<Member<'t>>);
+
+/// An attribute of an item, or a member of a map.
+#[derive(Clone, Debug)]
+struct Member<'t> {
+    name: Cow<'t, str>,
+    value: ValueView<'t>,
+    /// Name and value as they stand in the text, if that is how they are written; most are, and
+    /// need not be written piece by piece.
+    text: Option<&'t str>,
+}
+
+impl PartialEq for Member<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.value == other.value
+    }
+}
+
+impl Eq for Member<'_> {}
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +75,10 @@ impl<'t> ItemView<'t> {
     }
 
     fn of_members(members: &'t std::collections::BTreeMap<String, AttributeValue>) -> Self {
-        let member = |(name, value): (&'t String, &'t AttributeValue)| {
-            (Cow::Borrowed(name.as_str()), ValueView::of(value))
+        let member = |(name, value): (&'t String, &'t AttributeValue)| Member {
+            name: Cow::Borrowed(name.as_str()),
+            value: ValueView::of(value),
+            text: None,
         };
         Self(members.iter().map(member).collect())
     }
@@ -78,16 +98,20 @@ impl<'t> ItemView<'t> {
     /// `level` is that of the members: 1 in an item, one more in each map or list.
     fn read_members(scanner: &mut Scanner<'t>, level: usize) -> Option<Self> {
         let mut members = Vec::with_capacity(MEMBERS_EXPECTED);
-        scanner.object(|scanner, name| {
-            members.push((name, ValueView::read(scanner, level)?));
+        scanner.members((b'{', b'}'), |scanner| {
+            let ((name, value), text) = scanner.as_written(|scanner| {
+                let name = scanner.name()?;
+                Some((name, ValueView::read(scanner, level)?))
+            })?;
+            members.push(Member { name, value, text });
             Some(())
         })?;
-        sort_unique(&mut members, |(name, _)| name).then_some(Self(members))
+        sort_unique(scanner, &mut members, |member| &member.name).then_some(Self(members))
     }
 
     /// The attributes, in the order of their names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &ValueView<'t>)> {
-        self.0.iter().map(|(name, value)| (name.as_ref(), value))
+        self.0.iter().map(|member| (member.name.as_ref(), &member.value))
     }
 
     /// Number of attributes.
@@ -111,15 +135,15 @@ impl<'t> ItemView<'t> {
     /// The place of an attribute, from 0, and its value.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(usize, &ValueView<'t>)> {
-        let at = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
-        self.0.get(at).map(|(_, value)| (at, value))
+        let at = self.0.binary_search_by(|member| member.name.as_ref().cmp(name)).ok()?;
+        self.0.get(at).map(|member| (at, &member.value))
     }
 
     /// As [`ItemView::find`], for who knows where the attribute may be.
     #[must_use]
     pub fn find_near(&self, place: usize, name: &str) -> Option<(usize, &ValueView<'t>)> {
         match self.0.get(place) {
-            Some((known, value)) if known == name => Some((place, value)),
+            Some(member) if member.name == name => Some((place, &member.value)),
             _ => self.find(name),
         }
     }
@@ -127,16 +151,42 @@ impl<'t> ItemView<'t> {
     /// The item.
     #[must_use]
     pub fn into_item(self) -> Item {
-        self.0.into_iter().map(|(name, value)| (name.into_owned(), value.into_value())).collect()
+        let members = self.0.into_iter();
+        members.map(|member| (member.name.into_owned(), member.value.into_value())).collect()
+    }
+
+    /// Bytes of the attributes whose text is known.
+    #[must_use]
+    pub fn text_len(&self) -> usize {
+        self.0.iter().map(|member| member.text.map_or(0, |text| text.len() + ",".len())).sum()
     }
 
     /// Appends DynamoDB JSON, as `write_item` does.
     pub fn write(&self, out: &mut String) {
-        write_all(out, ('{', '}'), &self.0, |out, (name, value)| {
-            write_string(out, name);
-            out.push(':');
-            value.write(out);
-        });
+        self.write_and_tell(out, |_, _| {});
+    }
+
+    /// The same, and tells between which bytes of `out` each value stands.
+    pub fn write_and_tell(&self, out: &mut String, mut tell: impl FnMut(usize, usize)) {
+        out.push('{');
+        for (position, Member { name, value, text }) in self.0.iter().enumerate() {
+            if position > 0 {
+                out.push(',');
+            }
+            let start = out.len() + name.len() + "\"\":".len();
+            let start = if let Some(text) = text {
+                out.push_str(text);
+                start
+            } else {
+                write_string(out, name);
+                out.push(':');
+                let start = out.len();
+                value.write(out);
+                start
+            };
+            tell(start, out.len());
+        }
+        out.push('}');
     }
 }
 
@@ -200,7 +250,7 @@ impl<'t> ValueView<'t> {
     ) -> Option<Self> {
         Some(match attribute_type {
             AttributeType::S => Self::S(scanner.string()?),
-            AttributeType::N => Self::N(number_text(scanner.string()?)?),
+            AttributeType::N => Self::N(number_text(scanner)?),
             AttributeType::B => Self::B(binary(scanner)?),
             AttributeType::Bool => Self::Bool(scanner.boolean()?),
             AttributeType::Null => scanner.boolean()?.then_some(Self::Null)?,
@@ -214,7 +264,7 @@ impl<'t> ValueView<'t> {
                 Self::L(members)
             }
             AttributeType::Ss => Self::Ss(set(scanner, Scanner::string)?),
-            AttributeType::Ns => Self::Ns(set(scanner, |s| s.string()?.parse().ok())?),
+            AttributeType::Ns => Self::Ns(set(scanner, |s| number_text(s)?.parse().ok())?),
             AttributeType::Bs => Self::Bs(set(scanner, binary)?),
         })
     }
@@ -285,30 +335,23 @@ fn write_plain(out: &mut String, text: &str) {
 }
 
 fn write_list<T>(out: &mut String, members: &[T], write: impl Fn(&mut String, &T)) {
-    write_all(out, ('[', ']'), members, write);
-}
-
-fn write_all<T>(
-    out: &mut String,
-    (open, close): (char, char),
-    members: &[T],
-    write: impl Fn(&mut String, &T),
-) {
-    out.push(open);
+    out.push('[');
     for (position, member) in members.iter().enumerate() {
         if position > 0 {
             out.push(',');
         }
         write(out, member);
     }
-    out.push(close);
+    out.push(']');
 }
 
 /// The number's own text: most come so, as DynamoDB writes them so.
-fn number_text(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+fn number_text<'t>(scanner: &mut Scanner<'t>) -> Option<Cow<'t, str>> {
+    let text = scanner.string()?;
     if is_canonical(text.as_bytes()) {
         return Some(text);
     }
+    scanner.note_unusual();
     text.parse::<Number>().ok().map(|number| Cow::Owned(number.to_string()))
 }
 
@@ -344,15 +387,20 @@ fn set<'t, T: Ord>(
         members.push(read(scanner)?);
         Some(())
     })?;
-    (sort_unique(&mut members, |member| member) && !members.is_empty()).then_some(members)
+    (sort_unique(scanner, &mut members, |member| member) && !members.is_empty()).then_some(members)
 }
 
 /// Sorts; `false` if two are alike.
-fn sort_unique<T, K: Ord + ?Sized>(members: &mut [T], key: impl Fn(&T) -> &K) -> bool {
+fn sort_unique<T, K: Ord + ?Sized>(
+    scanner: &mut Scanner<'_>,
+    members: &mut [T],
+    key: impl Fn(&T) -> &K,
+) -> bool {
     let is_sorted = |members: &[T]| members.is_sorted_by(|a, b| key(a) < key(b));
     if is_sorted(members) {
         return true;
     }
+    scanner.note_unusual();
     members.sort_unstable_by(|a, b| key(a).cmp(key(b)));
     is_sorted(members)
 }
@@ -370,6 +418,15 @@ mod tests {
         let view = ItemView::read(&mut scanner).filter(|_| scanner.is_at_end())?;
         let mut written = String::new();
         view.write(&mut written);
+        let is_plain = text == written && !text.contains('\\');
+        assert!(!is_plain || view.0.iter().all(|member| member.text.is_some()), "{text}");
+        let mut values = Vec::new();
+        view.write_and_tell(&mut String::new(), |start, end| values.push(&written[start..end]));
+        for (written, value) in values.into_iter().zip(view.iter().map(|(_, value)| value)) {
+            let mut expected = String::new();
+            value.write(&mut expected);
+            assert_eq!(written, expected);
+        }
         let item = view.clone().into_item();
         assert_eq!(written, item_to_string(&item));
         assert_eq!(view, ItemView::of(&item));
@@ -402,7 +459,9 @@ mod tests {
             "--1",
         ] {
             let expected = text.parse::<Number>().ok().map(|number| number.to_string());
-            assert_eq!(number_text(Cow::Borrowed(text)).as_deref(), expected.as_deref(), "{text}");
+            let quoted = format!("\"{text}\"");
+            let read = number_text(&mut Scanner::new(&quoted));
+            assert_eq!(read.as_deref(), expected.as_deref(), "{text}");
             assert!(!is_canonical(text.as_bytes()) || expected.as_deref() == Some(text), "{text}");
         }
         assert!(is_canonical(b"-120.05") && is_canonical(b"0") && is_canonical(b"1000"));

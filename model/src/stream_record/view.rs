@@ -70,8 +70,11 @@ impl<'t> RecordView<'t> {
     #[must_use]
     pub fn read(text: &'t str) -> Option<Self> {
         let mut scanner = Scanner::new(text);
-        let wire = Wire::read(&mut scanner)?;
-        let wire = if scanner.is_at_end() { wire } else { return None };
+        Self::read_next(&mut scanner).filter(|_| scanner.is_at_end())
+    }
+
+    fn read_next(scanner: &mut Scanner<'t>) -> Option<Self> {
+        let wire = Wire::read(scanner)?;
         Some(Self {
             event_id: wire.event_id?,
             event_name: EventName::from_text(&wire.event_name?)?,
@@ -146,20 +149,45 @@ pub fn lambda_record_from_str(text: &str) -> Result<LambdaRecord, RecordError> {
 /// looked through for their ends only; what is in them has still to be read.
 #[must_use]
 pub fn split_lambda_event(text: &str) -> Option<Vec<&str>> {
-    let mut scanner = Scanner::new(text);
-    let mut records = None;
-    scanner.object(|scanner, name| {
-        if name != "Records" {
-            return scanner.raw().map(drop);
-        }
-        let mut found = Vec::new();
-        scanner.array(|scanner| {
-            found.push(scanner.unread()?);
-            Some(())
-        })?;
-        set(&mut records, found)
+    let mut found = Vec::new();
+    each_record(text, |scanner| {
+        found.push(scanner.unread()?);
+        Some(())
     })?;
-    records.filter(|_| scanner.is_at_end())
+    Some(found)
+}
+
+/// Hands on each record of a Lambda event as it stands, with what it says if nothing about it is
+/// unusual. `None` if something about the event is; what was handed on until then does not count.
+pub fn read_lambda_event<'t>(
+    text: &'t str,
+    mut record: impl FnMut(&'t str, Option<RecordView<'t>>),
+) -> Option<()> {
+    each_record(text, |scanner| {
+        match scanner.try_read(RecordView::read_next) {
+            Some((view, raw)) => record(raw, Some(view)),
+            None => record(scanner.unread()?, None),
+        }
+        Some(())
+    })
+}
+
+/// `None` if something about the event is unusual.
+fn each_record<'t>(
+    text: &'t str,
+    mut record: impl FnMut(&mut Scanner<'t>) -> Option<()>,
+) -> Option<()> {
+    let mut scanner = Scanner::new(text);
+    let mut has_records = false;
+    scanner.object(|scanner, name| match name.as_ref() {
+        "Records" if has_records => None,
+        "Records" => {
+            has_records = true;
+            scanner.array(&mut record)
+        }
+        _ => scanner.raw().map(drop),
+    })?;
+    (has_records && scanner.is_at_end()).then_some(())
 }
 
 /// What of a record was there. An inner `None` is a `null`.
@@ -329,7 +357,28 @@ mod tests {
             ("[]", None),
         ] {
             assert_eq!(split_lambda_event(event).as_deref(), records, "{event}");
+            let mut read = Vec::new();
+            let whole = read_lambda_event(event, |raw, view| {
+                assert_eq!(view, None, "{raw}");
+                read.push(raw);
+            });
+            assert_eq!(whole.map(|()| read).as_deref(), records, "{event}");
         }
+    }
+
+    #[test]
+    fn records_of_an_event_are_read_where_they_stand() {
+        let usual = text("", "");
+        let spaced = text("\"SizeBytes\":9", "\"SizeBytes\" : 9");
+        let unusual = text("REMOVE", "remove");
+        let event = format!(r#"{{"Records":[{usual}, {unusual} ,{spaced}],"more":[1]}}"#);
+        let mut read = Vec::new();
+        read_lambda_event(&event, |raw, view| {
+            assert_eq!(view, RecordView::read(raw), "{raw}");
+            read.push((raw, view.is_some()));
+        })
+        .unwrap();
+        assert_eq!(read, [(&*usual, true), (&*unusual, false), (&*spaced, true)]);
     }
 
     #[test]

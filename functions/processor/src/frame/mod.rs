@@ -10,12 +10,12 @@ mod executor;
 pub use executor::{Executor, TargetOutcome};
 
 use futures::{StreamExt, stream};
-use model::stream_record::RecordView;
+use model::stream_record::{RecordError, RecordView};
 use rules::{Effect, Folded, Found, LookAhead, Needs, Refusal, Rule};
 use tracing::{error, warn};
 
 use crate::back_off::Deadline;
-use crate::event::{BatchItemFailure, BatchResponse, Delivered};
+use crate::event::{self, BatchItemFailure, BatchResponse, Delivered, Event};
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
@@ -61,7 +61,65 @@ pub struct Frame<R, E, O> {
     pub quarantine: Quarantine<O>,
 }
 
+/// A batch, and what became of it.
+#[derive(Debug)]
+pub struct Processed<'p> {
+    /// The batch.
+    pub batch: Vec<Delivered<'p>>,
+    /// What was done, as [`Frame::process`] answers it.
+    pub result: Result<Report, Failure>,
+}
+
+/// What the records of a batch say.
+#[derive(Debug, Default)]
+struct Decided {
+    ignored: usize,
+    folded: Folded,
+    /// Records that no retry can help, by their positions, and why.
+    refused: Vec<(usize, String)>,
+}
+
+impl Decided {
+    fn add(&mut self, position: usize, decided: Result<Vec<Effect>, Refusal>) {
+        match decided {
+            Ok(effects) if effects.is_empty() => self.ignored += 1,
+            Ok(effects) => effects.into_iter().for_each(|effect| self.folded.add(position, effect)),
+            Err(refusal) => self.refused.push((position, refusal.0)),
+        }
+    }
+}
+
 impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
+    /// Processes an event; `None` if it is not a batch. Where nothing must be loaded before the
+    /// first decision, records are decided about while the event is read.
+    ///
+    /// # Errors
+    /// When the event cannot be read.
+    pub async fn process_event<'p>(
+        &self,
+        payload: &'p str,
+        deadline: Deadline,
+    ) -> Result<Option<Processed<'p>>, Failure> {
+        if self.rule.look_ahead() != LookAhead::Nothing {
+            let Event::Batch(batch) = event::decode(payload)? else { return Ok(None) };
+            let result = self.process(&batch, deadline).await;
+            return Ok(Some(Processed { batch, result }));
+        }
+        let found = deadline.limit(self.executor.load(Needs::default())).await;
+        let (event, decided) =
+            event::decode_and_look(payload, |decided: &mut Decided, at, record| {
+                if let Ok(found) = &found {
+                    decided.add(at, self.decide_view(record, found));
+                }
+            })?;
+        let Event::Batch(batch) = event else { return Ok(None) };
+        let result = match found {
+            Ok(found) => self.apply(&batch, decided, &found, deadline).await,
+            Err(failure) => Self::not_loaded(&batch, failure),
+        };
+        Ok(Some(Processed { batch, result }))
+    }
+
     /// Processes a batch.
     ///
     /// # Errors
@@ -72,29 +130,35 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         batch: &[Delivered<'_>],
         deadline: Deadline,
     ) -> Result<Report, Failure> {
-        let mut outcome = Outcome::default();
-        outcome.summary.records = batch.len();
-
         let needs = self.look_ahead(batch);
         let found = match deadline.limit(self.executor.load(needs)).await {
             Ok(found) => found,
-            Err(failure) => {
-                outcome.fail(0, "load", failure)?;
-                return outcome.report(batch);
-            }
+            Err(failure) => return Self::not_loaded(batch, failure),
         };
-
-        let mut refused: Vec<(usize, String)> = Vec::new();
-        let mut folded = Folded::default();
+        let mut decided = Decided::default();
         for (position, delivered) in batch.iter().enumerate() {
-            match self.decide(delivered, &found) {
-                Ok(effects) if effects.is_empty() => outcome.summary.ignored += 1,
-                Ok(effects) => effects.into_iter().for_each(|effect| folded.add(position, effect)),
-                Err(reason) => refused.push((position, reason)),
-            }
+            decided.add(position, self.decide(delivered, &found));
         }
+        self.apply(batch, decided, &found, deadline).await
+    }
 
-        for target in self.executor.apply(folded, &found, deadline).await {
+    fn not_loaded(batch: &[Delivered<'_>], failure: Failure) -> Result<Report, Failure> {
+        let mut outcome = Outcome::of(batch);
+        outcome.fail(0, "load", failure)?;
+        outcome.report(batch)
+    }
+
+    /// Makes what was decided true, puts aside what was refused, and reports.
+    async fn apply(
+        &self,
+        batch: &[Delivered<'_>],
+        decided: Decided,
+        found: &Found,
+        deadline: Deadline,
+    ) -> Result<Report, Failure> {
+        let mut outcome = Outcome::of(batch);
+        outcome.summary.ignored = decided.ignored;
+        for target in self.executor.apply(decided.folded, found, deadline).await {
             match target.result {
                 Ok(applied) => {
                     outcome.summary.applied += applied;
@@ -106,7 +170,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
                 }
             }
         }
-        self.put_aside(batch, refused, deadline, &mut outcome).await?;
+        self.put_aside(batch, decided.refused, deadline, &mut outcome).await?;
         outcome.report(batch)
     }
 
@@ -134,17 +198,21 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     }
 
     /// Effects, or why no retry can help. A record that was kept for the load is there already.
-    fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> Result<Vec<Effect>, String> {
-        let decided = if self.rule.look_ahead() == LookAhead::Keep {
-            let record = delivered.record().as_ref().map_err(ToString::to_string)?;
+    fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
+        if self.rule.look_ahead() == LookAhead::Keep {
+            let record = delivered.record().as_ref().map_err(unreadable)?;
             self.rule.decide(record, found)
         } else {
-            delivered.look(|record| {
-                let record = record.map_err(|error| Refusal(error.to_string()))?;
-                self.rule.decide_view(record, found)
-            })
-        };
-        decided.map_err(|refusal| refusal.0)
+            delivered.look(|record| self.decide_view(record, found))
+        }
+    }
+
+    fn decide_view(
+        &self,
+        record: Result<RecordView<'_>, &RecordError>,
+        found: &Found,
+    ) -> Result<Vec<Effect>, Refusal> {
+        self.rule.decide_view(record.map_err(unreadable)?, found)
     }
 
     async fn put_aside(
@@ -174,14 +242,23 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
     }
 }
 
+fn unreadable(error: &RecordError) -> Refusal {
+    Refusal(error.to_string())
+}
+
 /// A report in the making.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Outcome {
     summary: Summary,
     retry_from: Option<(usize, String)>,
 }
 
 impl Outcome {
+    fn of(batch: &[Delivered<'_>]) -> Self {
+        let summary = Summary { records: batch.len(), ..Summary::default() };
+        Self { summary, retry_from: None }
+    }
+
     /// Notes that a record must be delivered again; a fatal failure ends the invocation.
     fn fail(&mut self, position: usize, target: &str, failure: Failure) -> Result<(), Failure> {
         match failure {

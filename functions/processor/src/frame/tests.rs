@@ -6,9 +6,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use model::{AttributeValue, Number};
 use proptest::prelude::*;
+use rules::archive::Archive;
 use rules::counters::Counters;
 
 use super::*;
+use crate::archive_sink::ArchiveSink;
 use crate::event::{Event, decode};
 use crate::object_store::in_memory::{self as objects, InMemoryObjectStore};
 use crate::tables::in_memory::{AT_ONCE, Faults, InMemoryTable};
@@ -48,8 +50,9 @@ fn vote(sequence: usize, key: &str, votes: Option<i64>) -> String {
 
 async fn process(frame: &CountersFrame, records: &[String]) -> Result<Report, Failure> {
     let payload = format!(r#"{{"Records":[{}]}}"#, records.join(","));
-    let Ok(Event::Batch(batch)) = decode(&payload) else { panic!("{payload}") };
-    frame.process(&batch, Deadline::after(Duration::from_secs(3600))).await
+    let processed =
+        frame.process_event(&payload, Deadline::after(Duration::from_secs(3600))).await?;
+    processed.expect("a batch").result
 }
 
 fn total(table: &InMemoryTable, counter: &str) -> Option<Number> {
@@ -166,6 +169,55 @@ async fn a_missing_bucket_fails_the_invocation() {
     let frame = frame(Arc::new(InMemoryTable::new("counter")), store, 2);
     let failed = process(&frame, &[vote(7, "bad", Some(1))]).await;
     assert_eq!(failed, Err(Failure::Fatal("bucket=`b` does not exist".to_owned())));
+}
+
+/// A delete by TTL, or one that gives no row or cannot be read.
+fn delete(sequence: usize) -> String {
+    let (identity, image) = match sequence {
+        3 => ("User", r#","OldImage":{"id":{"S":"a"}}"#),
+        4 => ("Service", ""),
+        5 => ("Service", r#", "OldImage": {"id": {"S": "a"}}"#),
+        6 => ("Service", r#","OldImage":7"#),
+        _ => ("Service", r#","OldImage":{"id":{"S":"a"}}"#),
+    };
+    format!(
+        r#"{{"eventID":"e{sequence}","eventName":"REMOVE","dynamodb":{{"ApproximateCreationDateTime":1795228199,"Keys":{{"id":{{"S":"a"}}}}{image},"SequenceNumber":"{sequence}","StreamViewType":"OLD_IMAGE"}},"userIdentity":{{"type":"{identity}","principalId":"dynamodb.amazonaws.com"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/t/stream/2026"}}"#
+    )
+}
+
+#[tokio::test]
+async fn an_event_is_processed_as_its_batch_is() {
+    let archive = |store: &Arc<InMemoryObjectStore>| Frame {
+        rule: Archive::default(),
+        executor: ArchiveSink::new(Arc::clone(store), "a/".to_owned(), AT_ONCE),
+        quarantine: Quarantine::new(Arc::clone(store), "q/".to_owned(), "archive", AT_ONCE),
+    };
+    let records: Vec<String> = (1..8).map(delete).collect();
+    let usual = format!(r#"{{"Records":[{}]}}"#, records.join(","));
+    let unusual = usual.replacen("Records", "Rec\\u006frds", 1);
+    let deadline = Deadline::after(Duration::from_secs(3600));
+    let by_batch = Arc::default();
+    let Ok(Event::Batch(batch)) = decode(&usual) else { panic!("{usual}") };
+    let expected = archive(&by_batch).process(&batch, deadline).await;
+    let summary = Summary { records: 7, applied: 4, ignored: 1, refused: 2, ..Summary::default() };
+    assert_eq!(expected.as_ref().map(|report| report.summary), Ok(summary));
+    for payload in [&usual, &unusual] {
+        let store = Arc::default();
+        let processed = archive(&store).process_event(payload, deadline).await.unwrap().unwrap();
+        let texts: Vec<&str> = processed.batch.iter().map(|delivered| delivered.raw).collect();
+        assert_eq!(texts, records);
+        assert_eq!(processed.result, expected);
+        assert_eq!(store.objects(), by_batch.objects());
+    }
+
+    let lost = objects::Faults { lost: 100, ..objects::Faults::default() };
+    let store = Arc::new(InMemoryObjectStore::with_faults(1, lost));
+    let processed = archive(&store).process_event(&usual, deadline).await.unwrap().unwrap();
+    let report = processed.result.unwrap();
+    assert_eq!(report.response.batch_item_failures[0].item_identifier, "1");
+    assert_eq!(report.summary.retried, 7);
+    assert!(archive(&store).process_event("{}", deadline).await.unwrap().is_none());
+    assert!(matches!(archive(&store).process_event("[", deadline).await, Err(Failure::Fatal(_))));
 }
 
 /// Delivers the records of one shard until all are done, as Lambda does.

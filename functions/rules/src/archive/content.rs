@@ -6,14 +6,12 @@
 //! copied. Which columns there are is not decided here.
 
 use model::Number;
-use model::json::{ItemView, ValueView, write_string};
+use model::json::{ItemView, ValueView};
 
 use super::column::{Column, ColumnType, Schema};
 use super::plain_json::write_plain_json;
 use super::row::{Content, Kept, Span};
 
-/// Bytes that are reserved for an item's text and its columns; most need less.
-const TEXTS_EXPECTED: usize = 1_024;
 /// What stands before and behind a text or a number in DynamoDB JSON: `{"S":"` and `"}`.
 const BEFORE: u32 = 6;
 const BEHIND: u32 = 2;
@@ -26,8 +24,13 @@ pub(super) fn content_of(
     places: &[usize],
     coercions: &mut Vec<String>,
 ) -> Content {
-    let mut texts = String::with_capacity(TEXTS_EXPECTED);
-    let attributes = write_item(&mut texts, item);
+    // Lists and maps are most of what columns add to the text, and mostly a small part of it.
+    let expected = item.text_len();
+    let mut texts = String::with_capacity(expected + expected / 4);
+    let mut attributes = Vec::with_capacity(item.len());
+    item.write_and_tell(&mut texts, |start, end| {
+        attributes.push(Span { start: offset(start), end: offset(end) });
+    });
     let item_span = Span { start: 0, end: end_of(&texts) };
     let values = schema.columns().enumerate().map(|(position, column)| {
         let place = places.get(position).copied().unwrap_or(0);
@@ -41,24 +44,7 @@ pub(super) fn content_of(
         })
     });
     let values = values.collect();
-    // A copy, as what was reserved beyond it would stay with the row.
-    Content { texts: Box::from(texts.as_str()), item: item_span, values }
-}
-
-/// Writes DynamoDB JSON. Answers where the attributes' values stand.
-fn write_item(out: &mut String, item: &ItemView<'_>) -> Vec<Span> {
-    let mut spans = Vec::with_capacity(item.len());
-    out.push('{');
-    for (position, (name, value)) in item.iter().enumerate() {
-        if position > 0 {
-            out.push(',');
-        }
-        write_string(out, name);
-        out.push(':');
-        spans.push(appended(out, |out| value.write(out)));
-    }
-    out.push('}');
-    spans
+    Content { texts: texts.into_boxed_str(), item: item_span, values }
 }
 
 /// A column's attribute, and where the value is written, unless it is in a map.
@@ -113,7 +99,11 @@ fn appended(texts: &mut String, write: impl FnOnce(&mut String)) -> Span {
 
 /// An item has 400 KB at most, so its text and columns are far from 4 GB.
 fn end_of(texts: &str) -> u32 {
-    u32::try_from(texts.len()).unwrap_or(u32::MAX)
+    offset(texts.len())
+}
+
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
 }
 
 /// The number times 10^scale, if that is exact and fits.
