@@ -24,9 +24,8 @@ pub(super) fn content_of(
     places: &[usize],
     coercions: &mut Vec<String>,
 ) -> Content {
-    // Lists and maps are most of what columns add to the text, and mostly a small part of it.
-    let expected = item.text_len();
-    let mut texts = String::with_capacity(expected + expected / 4);
+    // What columns add to the text is mostly a part of it again, so the text seldom has to grow.
+    let mut texts = String::with_capacity(2 * item.text_len());
     let mut attributes = Vec::with_capacity(item.len());
     item.write_and_tell(&mut texts, |start, end| {
         attributes.push(Span { start: offset(start), end: offset(end) });
@@ -44,7 +43,8 @@ pub(super) fn content_of(
         })
     });
     let values = values.collect();
-    Content { texts: texts.into_boxed_str(), item: item_span, values }
+    // A copy, as what was reserved beyond it would stay with the row.
+    Content { texts: Box::from(texts.as_str()), item: item_span, values }
 }
 
 /// A column's attribute, and where the value is written, unless it is in a map.
