@@ -138,6 +138,7 @@ async fn measure() {
     let records = measurement::records();
     let is_given = |name: &str| std::env::args().any(|argument| argument == name);
     let columns = if is_given("--declared") { parse_columns(COLUMNS).unwrap() } else { Vec::new() };
+    let columns = columns.into();
     let root = measurement::argument("--folder")
         .map_or_else(std::env::temp_dir, PathBuf::from)
         .join("archiving");

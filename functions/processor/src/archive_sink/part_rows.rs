@@ -11,7 +11,7 @@ use rules::archive::{Row, Rows, Schema};
 /// readers open all of a file's columns to know them.
 pub(super) const PART_COLUMNS_MAX: usize = 500;
 
-/// The rows of one part, by sequence number.
+/// The rows of one part, by sequence number, as they came.
 pub(super) struct PartRows<'r> {
     /// The columns of the part.
     pub(super) schema: Arc<Schema>,
@@ -48,7 +48,6 @@ pub(super) fn rows_of_parts(rows: &Rows) -> Vec<PartRows<'_>> {
             parts.push(PartRows { schema, rows: vec![row], known });
         }
     }
-    parts.iter_mut().for_each(|part| part.rows.sort_unstable());
     parts.sort_by(|a, b| a.schema.cmp(&b.schema));
     parts
 }

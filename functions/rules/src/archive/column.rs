@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use model::AttributeType;
 use model::json::ItemView;
@@ -105,7 +106,7 @@ pub enum ColumnsError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Declaration {
     /// The columns that have a type.
-    pub columns: Vec<Column>,
+    pub columns: Arc<[Column]>,
     /// Whether every other attribute gets a column as it is found.
     pub discover: bool,
 }
@@ -121,7 +122,7 @@ impl Declaration {
         let declared = entries.len();
         entries.retain(|entry| *entry != "*");
         let discover = entries.len() < declared;
-        Ok(Self { columns: parse_columns(&entries.join(","))?, discover })
+        Ok(Self { columns: parse_columns(&entries.join(","))?.into(), discover })
     }
 }
 

@@ -33,7 +33,7 @@ type Shape = Vec<(String, AttributeType)>;
 #[derive(Debug)]
 struct Known {
     keys: Shape,
-    declared: Vec<Column>,
+    declared: Arc<[Column]>,
     /// The attributes, if their columns were discovered.
     item: Option<Shape>,
     columns: Columns,
@@ -45,7 +45,7 @@ impl KnownSchema {
     pub(super) fn of(
         &self,
         keys: &ItemView<'_>,
-        declared: &[Column],
+        declared: &Arc<[Column]>,
         item: &ItemView<'_>,
         discovers: bool,
     ) -> Columns {
@@ -72,7 +72,7 @@ impl KnownSchema {
         let columns = Columns { schema: Arc::new(schema), places, notes: notes.into() };
         known.push_front(Known {
             keys: shape_of(keys),
-            declared: declared.to_vec(),
+            declared: Arc::clone(declared),
             item: found.map(shape_of),
             columns: columns.clone(),
         });
@@ -93,13 +93,21 @@ fn has_shape(item: &ItemView<'_>, shape: &Shape) -> bool {
 }
 
 impl Known {
-    fn is_of(&self, keys: &ItemView<'_>, declared: &[Column], item: Option<&ItemView<'_>>) -> bool {
+    fn is_of(
+        &self,
+        keys: &ItemView<'_>,
+        declared: &Arc<[Column]>,
+        item: Option<&ItemView<'_>>,
+    ) -> bool {
         let same_item = match (item, &self.item) {
             (Some(item), Some(shape)) => has_shape(item, shape),
             (None, None) => true,
             _ => false,
         };
-        same_item && has_shape(keys, &self.keys) && self.declared == declared
+        // A rule's declaration stays where it is, so it is seldom compared.
+        let same_declaration =
+            || Arc::ptr_eq(&self.declared, declared) || self.declared == *declared;
+        same_item && has_shape(keys, &self.keys) && same_declaration()
     }
 }
 
@@ -128,20 +136,22 @@ mod tests {
     #[test]
     fn it_is_shared_while_keys_attributes_and_declaration_stay() {
         let known = KnownSchema::default();
-        let declared = parse_columns("a:json").unwrap();
+        let declared: Arc<[Column]> = parse_columns("a:json").unwrap().into();
+        let undeclared: Arc<[Column]> = Arc::default();
         let item = |text: &str| -> ItemView<'static> {
             let item: &Item = Box::leak(Box::new(item_from_str(text).unwrap()));
             ItemView::of(item)
         };
         let none = ItemView::default();
         let first = known.of(&item(r#"{"id":{"S":"1"}}"#), &declared, &none, false).schema;
-        let again = known.of(&item(r#"{"id":{"S":"2"}}"#), &declared, &none, false).schema;
+        let alike = Arc::from(&*declared);
+        let again = known.of(&item(r#"{"id":{"S":"2"}}"#), &alike, &none, false).schema;
         assert!(Arc::ptr_eq(&first, &again));
         for (other, declared) in [
-            (r#"{"id":{"N":"1"}}"#, &declared[..]),
-            (r#"{"id":{"S":"1"}}"#, &[]),
-            (r#"{"id":{"S":"1"},"sk":{"S":"1"}}"#, &declared[..]),
-            (r#"{"ID":{"S":"1"}}"#, &declared[..]),
+            (r#"{"id":{"N":"1"}}"#, &declared),
+            (r#"{"id":{"S":"1"}}"#, &undeclared),
+            (r#"{"id":{"S":"1"},"sk":{"S":"1"}}"#, &declared),
+            (r#"{"ID":{"S":"1"}}"#, &declared),
         ] {
             let keys = item(other);
             let schema = known.of(&keys, declared, &none, false).schema;
@@ -153,7 +163,7 @@ mod tests {
                 [r#"{"a0":{"S":"1"}}"#.to_owned(), format!(r#"{{"a{number}":{{"N":"1"}}}}"#)]
             {
                 let item = item(&text);
-                let found = known.of(&keys, &[], &item, true);
+                let found = known.of(&keys, &undeclared, &item, true);
                 let (schema, notes) = discover(&Schema::of(&keys, &[]), &item);
                 assert_eq!((&*found.schema, &*found.notes), (&schema, &*notes), "{text}");
             }
@@ -161,7 +171,7 @@ mod tests {
         }
         // The kind of item that comes all the time was derived once.
         let item = item(r#"{"a0":{"S":"2"}}"#);
-        let schema = || known.of(&keys, &[], &item, true).schema;
+        let schema = || known.of(&keys, &undeclared, &item, true).schema;
         assert!(Arc::ptr_eq(&schema(), &schema()));
     }
 }

@@ -43,7 +43,7 @@ use crate::rule::{Found, LookAhead, Needs, Refusal, Rule};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Archive {
     /// Attributes that get a typed column of their own, beside the key attributes.
-    pub columns: Vec<Column>,
+    pub columns: Arc<[Column]>,
     /// Whether every other attribute gets a column too, as it is found.
     pub discover: bool,
     /// The attribute that holds the time of expiry in seconds, if rows shall tell it.
@@ -183,7 +183,9 @@ mod tests {
     #[test]
     fn decisions() {
         let rule = Archive {
-            columns: parse_columns("info.rating:decimal(3,1),title:string,info:json").unwrap(),
+            columns: parse_columns("info.rating:decimal(3,1),title:string,info:json")
+                .unwrap()
+                .into(),
             ttl_attribute: Some("expires".to_owned()),
             ..Archive::default()
         };

@@ -244,7 +244,7 @@ fn counters() -> Counters {
 }
 
 fn archive() -> Archive {
-    let columns = parse_columns("votes:bigint").unwrap();
+    let columns = parse_columns("votes:bigint").unwrap().into();
     Archive { columns, discover: true, ..Archive::default() }
 }
 

@@ -450,7 +450,7 @@ fn run(seed: u64, migration: &Migration) -> BTreeMap<&'static str, u64> {
         slot_key: "slot".to_owned(),
         slot_value: "votes".to_owned(),
     };
-    let columns = parse_columns("votes:bigint").unwrap();
+    let columns = parse_columns("votes:bigint").unwrap().into();
     let archive = Archive { columns, ..Archive::default() };
     let mut tables = Tables::default();
     let mut faults = BTreeMap::new();
