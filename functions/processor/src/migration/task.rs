@@ -94,6 +94,24 @@ pub(crate) async fn lease(
     Ok(Task::from_item(&leased).ok_or(Idle::NothingToDo))
 }
 
+/// The task as it stands after a slice of work: how far it came, for whoever takes it next.
+fn given_back(task: &Task, cursor: Option<&Item>, done: bool, tally: &Tally) -> Item {
+    task.next(|item| {
+        item.remove("owner");
+        item.remove("leased_until");
+        match cursor {
+            Some(key) => {
+                item.insert("cursor".to_owned(), AttributeValue::M(key.0.clone()));
+            }
+            None => {
+                item.remove("cursor");
+            }
+        }
+        item.insert("done".to_owned(), AttributeValue::Bool(done));
+        tally.add_to(item);
+    })
+}
+
 impl Worker<'_> {
     /// Works on a leased task for a slice of time, and writes how far it came.
     ///
@@ -144,20 +162,7 @@ impl Worker<'_> {
                 break false;
             }
         };
-        let next = task.next(|item| {
-            item.remove("owner");
-            item.remove("leased_until");
-            match &cursor {
-                Some(key) => {
-                    item.insert("cursor".to_owned(), AttributeValue::M(key.0.clone()));
-                }
-                None => {
-                    item.remove("cursor");
-                }
-            }
-            item.insert("done".to_owned(), AttributeValue::Bool(done));
-            tally.add_to(item);
-        });
+        let next = given_back(task, cursor.as_ref(), done, &tally);
         let written = self.control.replace(&next, task.revision).await?;
         info!(
             function = "migration",
