@@ -181,7 +181,7 @@ fn delete(sequence: usize) -> String {
         _ => ("Service", r#","OldImage":{"id":{"S":"a"}}"#),
     };
     format!(
-        r#"{{"eventID":"e{sequence}","eventName":"REMOVE","dynamodb":{{"ApproximateCreationDateTime":1795228199,"Keys":{{"id":{{"S":"a"}}}}{image},"SequenceNumber":"{sequence}","StreamViewType":"OLD_IMAGE"}},"userIdentity":{{"type":"{identity}","principalId":"dynamodb.amazonaws.com"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/t/stream/2026"}}"#
+        r#"{{"eventID":"e{sequence}","eventName":"REMOVE","dynamodb":{{"ApproximateCreationDateTime":1795228199,"Keys":{{"id":{{"S":"a"}}}}{image},"SequenceNumber":"{sequence}","StreamViewType":"OLD_IMAGE"}},"userIdentity":{{"type":"{identity}","principalId":"dynamodb.amazonaws.com"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/tab/stream/2026"}}"#
     )
 }
 
