@@ -27,6 +27,7 @@ pub mod migrate;
 pub mod object_store;
 pub mod output;
 pub mod partitions;
+mod plain_http;
 pub mod poller;
 pub mod schedule;
 pub mod status;

@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, Endpoint};
 use super::histogram::Histogram;
 use super::process::{self, Usage};
 use super::workload::{self, Draw, Operation, Tables};
+use crate::plain_http::{Connection, Endpoint};
 
 /// Time that a request which is under way at the end has for its answer.
 const GRACE: Duration = Duration::from_secs(20);

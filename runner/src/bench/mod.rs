@@ -1,18 +1,16 @@
 //! `weir bench`: what a DynamoDB endpoint can do, and how near that is to what this machine can.
 //!
-//! `request`, `response` and `connection` are a client that costs little; `workload` says what is
-//! sent; `measurement` sends it in a closed loop; `ceiling` is what to compare with. It verifies
-//! no result but the sum of the counter. `docs/benchmarks.md` says how to read the figures.
+//! `request` and `plain_http` are a client that costs little; `workload` says what is sent;
+//! `measurement` sends it in a closed loop; `ceiling` is what to compare with. It verifies no result
+//! but the sum of the counter. `docs/benchmarks.md` says how to read the figures.
 
 mod ceiling;
-mod connection;
 mod fixture;
 mod histogram;
 mod measurement;
 mod process;
 mod report;
 mod request;
-mod response;
 mod syncs;
 mod workload;
 
@@ -23,7 +21,6 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::ceiling::{Ceiling, CeilingProcess};
-use self::connection::Endpoint;
 use self::fixture::Fixture;
 use self::measurement::{Outcome, Plan};
 pub use self::report::Format;
@@ -31,6 +28,7 @@ use self::report::{Report, Row, STORE, SumCheck};
 pub use self::workload::Operation;
 use crate::endpoint;
 use crate::output::Output;
+use crate::plain_http::Endpoint;
 
 /// What to measure, and how long.
 #[derive(Clone, Debug, Args)]

@@ -5,6 +5,8 @@
 
 use serde_json::{Value, json};
 
+use crate::plain_http;
+
 /// Bytes of an item by DynamoDB's rule: names and values.
 #[cfg(test)]
 const ITEM_BYTES: usize = 300;
@@ -65,19 +67,8 @@ impl Request {
 
     fn of_api(authority: &str, api: &str, target: &str, body: &Value) -> Self {
         let body = body.to_string();
-        let day = jiff::Timestamp::now().strftime("%Y%m%d").to_string();
-        let bytes = format!(
-            "POST / HTTP/1.1\r\nhost: {authority}\r\n\
-             content-type: application/x-amz-json-1.0\r\n\
-             x-amz-target: {api}.{target}\r\n\
-             x-amz-date: {day}T000000Z\r\n\
-             authorization: AWS4-HMAC-SHA256 Credential=local/{day}/us-east-1/dynamodb/aws4_request, \
-             SignedHeaders=content-type;host;x-amz-date;x-amz-target, Signature={:064}\r\n\
-             content-length: {}\r\n\r\n{body}",
-            0,
-            body.len(),
-        )
-        .into_bytes();
+        let head = plain_http::head(authority, &format!("{api}.{target}"));
+        let bytes = format!("{head}{}\r\n\r\n{body}", body.len()).into_bytes();
         let keys = places(&bytes, KEY_MARK);
         let versions = places(&bytes, VERSION_MARK);
         Self { bytes, keys, versions, others: Vec::new() }

@@ -6,18 +6,16 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use clap::{Args, ValueEnum};
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{AttributeValue, Number};
-use rules::counters::Counters;
+use model::Number;
 use rules::counters::ballot::slot_of_voter;
 
 use super::Place;
 use super::ballots::Ballots;
 use super::reading::total_of;
-use crate::load::{error_text, to_sdk_value};
+use super::voting::Voting;
 use crate::mapping::mix;
 
 /// Votes that are under way at the same time.
@@ -90,12 +88,18 @@ pub(super) struct Generated {
 }
 
 impl GenerateArguments {
+    fn draw(&self, number: u64, which: u64, bound: u64) -> u64 {
+        mix(mix(self.seed).wrapping_add(number.wrapping_mul(4)).wrapping_add(which)) % bound
+    }
+
+    fn voter(&self, number: u64) -> String {
+        format!("v{}", self.draw(number, 0, self.voters))
+    }
+
     /// The vote with a number. With ballots, a voter has one vote in all counters together.
     fn vote(&self, number: u64, slots: u32) -> Vote {
-        let draw = |which: u64, bound: u64| {
-            mix(mix(self.seed).wrapping_add(number.wrapping_mul(4)).wrapping_add(which)) % bound
-        };
-        let voter = format!("v{}", draw(0, self.voters));
+        let draw = |which: u64, bound: u64| self.draw(number, which, bound);
+        let voter = self.voter(number);
         let prefix = self.prefix.clone().unwrap_or_else(|| format!("g-{}-", self.seed));
         let slot = match self.spread {
             Spread::Random => u32::try_from(draw(2, u64::from(slots))).unwrap_or(0),
@@ -103,6 +107,16 @@ impl GenerateArguments {
         };
         let points = if draw(3, 100) < self.negative { -1 } else { 1 };
         Vote { counter: format!("{prefix}{}", draw(1, self.counters)), voter, slot, points }
+    }
+
+    /// The votes that one of the lanes casts. With ballots the last vote of a voter counts, so votes
+    /// of one voter must not overtake each other: all of them are in one lane, and lanes run beside
+    /// each other.
+    fn numbers_of(&self, lane: u64, by_voter: bool) -> impl Iterator<Item = u64> {
+        let (first, step) = if by_voter { (0, 1) } else { (lane, VOTERS_AT_ONCE as usize) };
+        (first..self.votes).step_by(step).filter(move |number| {
+            !by_voter || u64::from(slot_of_voter(&self.voter(*number), VOTERS_AT_ONCE)) == lane
+        })
     }
 
     /// What the totals must be after all votes.
@@ -166,19 +180,10 @@ async fn cast_all(
     started: Instant,
     progress: &ProgressBar,
 ) -> Result<(), String> {
-    // With ballots the last vote of a voter counts, so votes of one voter must not overtake each
-    // other: all votes of a voter are in one lane, and lanes run beside each other.
-    let lanes = u64::from(VOTERS_AT_ONCE);
-    let lane_of = |vote: &Vote, number: u64| match ballots {
-        Some(_) => u64::from(slot_of_voter(&vote.voter, VOTERS_AT_ONCE)),
-        None => number % lanes,
-    };
-    let lanes = (0..lanes).map(async |lane| {
-        for number in 0..arguments.votes {
+    let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
+        let mut voting = Voting::to(place);
+        for number in arguments.numbers_of(lane, ballots.is_some()) {
             let vote = arguments.vote(number, place.rule.slot_count);
-            if lane_of(&vote, number) != lane {
-                continue;
-            }
             if let Some(rate) = arguments.rate {
                 let due = Duration::from_micros(number.saturating_mul(1_000_000) / rate);
                 tokio::time::sleep_until((started + due).into()).await;
@@ -188,30 +193,13 @@ async fn cast_all(
                     let points = Number::from(vote.points);
                     ballots.vote("all", &vote.voter, Some((&vote.counter, points))).await?;
                 }
-                None => add(place, &vote).await?,
+                None => voting.add(&vote.counter, vote.slot, vote.points).await?,
             }
             progress.inc(1);
         }
         Ok::<(), String>(())
     });
     stream::iter(lanes).buffer_unordered(VOTERS_AT_ONCE as usize).try_collect().await
-}
-
-async fn add(place: &Place, vote: &Vote) -> Result<(), String> {
-    let points = AttributeValue::N(Number::from(vote.points));
-    let key = Counters::slot_key_text(&vote.counter, vote.slot);
-    place
-        .client
-        .update_item()
-        .table_name(&place.slots_table)
-        .key(&place.rule.slot_key, SdkValue::S(key))
-        .update_expression("ADD #value :points")
-        .expression_attribute_names("#value", &place.rule.slot_value)
-        .expression_attribute_values(":points", to_sdk_value(&points))
-        .send()
-        .await
-        .map(drop)
-        .map_err(|error| format!("a vote was refused: {}", error_text(&error)))
 }
 
 /// Reads the totals until they are right or the time is over.
@@ -265,6 +253,26 @@ mod tests {
         let slots: BTreeMap<String, u32> =
             votes(&hash).into_iter().map(|vote| (vote.voter, vote.slot)).collect();
         assert!(votes(&hash).iter().all(|vote| slots[&vote.voter] == vote.slot));
+    }
+
+    #[test]
+    fn every_vote_is_in_one_lane_and_with_ballots_in_its_voters() {
+        let arguments = arguments(&["--votes", "1000", "--voters", "100"]);
+        for by_voter in [false, true] {
+            let lanes = (0..u64::from(VOTERS_AT_ONCE))
+                .map(|lane| arguments.numbers_of(lane, by_voter).collect::<Vec<_>>())
+                .collect::<Vec<_>>();
+            let mut all = lanes.concat();
+            all.sort_unstable();
+            assert_eq!(all, (0..1000).collect::<Vec<_>>());
+            assert!(lanes.iter().all(|numbers| numbers.is_sorted()));
+            let voters = lanes.iter().map(|numbers| {
+                let voters = numbers.iter().map(|number| arguments.voter(*number));
+                voters.collect::<std::collections::BTreeSet<_>>().len()
+            });
+            let voters_of_lanes: usize = voters.sum();
+            assert_eq!(voters_of_lanes == 100, by_voter, "{voters_of_lanes}");
+        }
     }
 
     #[test]

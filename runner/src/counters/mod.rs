@@ -7,6 +7,7 @@ mod ballots;
 mod fold;
 mod generate;
 mod reading;
+mod voting;
 
 use std::time::Duration;
 
@@ -123,6 +124,7 @@ pub enum How {
 /// The tables and how to reach them.
 pub(crate) struct Place {
     pub(crate) client: Client,
+    pub(crate) endpoint: String,
     pub(crate) rule: Counters,
     pub(crate) slots_table: String,
     pub(crate) totals_table: String,
@@ -137,6 +139,7 @@ pub async fn run(arguments: CountersArguments, output: Output) -> Result<Exit, S
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let place = Place {
         client: endpoint::client(&endpoint),
+        endpoint,
         rule: Counters {
             slot_count: arguments.slots,
             slot_key: arguments.slot_key,

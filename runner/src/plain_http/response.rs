@@ -6,19 +6,19 @@
 /// Bytes of an answer's head at most.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a whole answer at most: a page of 1 MB with room for JSON's own characters.
-pub(super) const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(crate) const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// The HTTP status.
-    pub(super) status: u16,
+    pub(crate) status: u16,
     /// Offset of the body's first byte; in a chunked answer, of its first chunk's length.
-    pub(super) body_start: usize,
+    pub(crate) body_start: usize,
     /// Offset after the answer's last byte.
-    pub(super) end: usize,
+    pub(crate) end: usize,
     /// Whether the server closes the connection after it.
-    pub(super) closes: bool,
+    pub(crate) closes: bool,
 }
 
 enum Framing {
@@ -31,7 +31,7 @@ enum Framing {
 /// # Errors
 /// When the bytes are no HTTP/1.1 answer, it says neither its length nor that it is chunked, or it
 /// is too large.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<Answer>, String> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Answer>, String> {
     let mut lines = Lines { bytes, at: 0 };
     let Some(first) = lines.next_line() else {
         return head_incomplete(bytes);

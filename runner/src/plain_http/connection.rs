@@ -12,9 +12,9 @@ use super::response::{self, ANSWER_BYTES_MAX};
 
 /// Where requests go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     /// Host and port, as in the `Host` header.
-    pub(super) authority: String,
+    pub(crate) authority: String,
     host: String,
     port: u16,
 }
@@ -24,11 +24,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// When it is none, or needs TLS.
-    pub(super) fn parse(url: &str) -> Result<Self, String> {
+    pub(crate) fn parse(url: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("--endpoint `{url}` {why}; write http://HOST:PORT");
         let uri: http::Uri = url.parse().map_err(|_| wrong("is no address"))?;
         if uri.scheme_str() != Some("http") {
-            return Err(wrong("is not plain HTTP, and the benchmark speaks no TLS"));
+            return Err(wrong("is not plain HTTP, and no TLS is spoken here"));
         }
         if !matches!(uri.path(), "" | "/") {
             return Err(wrong("has a path"));
@@ -44,19 +44,19 @@ impl Endpoint {
 }
 
 /// A connection and what was read from it last.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 /// A whole answer; its body lies in the connection's buffer.
-pub(super) struct Answered<'a> {
+pub(crate) struct Answered<'a> {
     /// The HTTP status.
-    pub(super) status: u16,
+    pub(crate) status: u16,
     /// The body; of a chunked answer with the lengths of its chunks in it.
-    pub(super) body: &'a [u8],
+    pub(crate) body: &'a [u8],
     /// Whether the connection is at its end.
-    pub(super) closes: bool,
+    pub(crate) closes: bool,
 }
 
 /// The first size of the buffer: more than most answers.
@@ -64,7 +64,7 @@ const BUFFER_BYTES: usize = 32 * 1024;
 
 impl Connection {
     /// Connects.
-    pub(super) async fn open(endpoint: &Endpoint) -> io::Result<Self> {
+    pub(crate) async fn open(endpoint: &Endpoint) -> io::Result<Self> {
         let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: vec![0; BUFFER_BYTES] })
@@ -75,7 +75,7 @@ impl Connection {
     /// # Errors
     /// When the connection breaks or what comes is no answer; whether the request was carried out
     /// is not known then, and the connection is of no further use.
-    pub(super) async fn exchange(&mut self, request: &[u8]) -> io::Result<Answered<'_>> {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> io::Result<Answered<'_>> {
         let broken = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
         self.stream.write_all(request).await?;
         let mut filled = 0;
