@@ -5,11 +5,11 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::attribute_value::{CONTAINER_OVERHEAD, MEMBER_OVERHEAD};
+use crate::attribute_value::AttributeValue;
 use crate::encoding::{self, DEPTH_MAX, EncodingError, Reader, Tag};
 use crate::item::Item;
 
-/// The bytes that `encoding::encode_item` writes. Equal items have equal bytes: attributes and
+/// The bytes that `encoding::encode_item` writes, in which the item's size stands too. Equal items have equal bytes: attributes and
 /// members of sets are in order, and a number has one form.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EncodedItem(Vec<u8>);
@@ -46,10 +46,22 @@ impl EncodedItem {
     /// # Errors
     /// When the bytes are damaged.
     pub fn size(&self) -> Result<usize, EncodingError> {
-        let mut reader = Reader::start(&self.0)?;
-        let size = members_size(&mut reader, DEPTH_MAX, 0)?;
-        reader.end()?;
-        Ok(size)
+        Reader::of_item(&self.0).map(|(_, size)| size)
+    }
+
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// When the bytes are damaged.
+    pub fn get(&self, name: &str) -> Result<Option<AttributeValue>, EncodingError> {
+        let (mut reader, _) = Reader::of_item(&self.0)?;
+        for _ in 0..reader.count()? {
+            if reader.slice()? == name.as_bytes() {
+                return reader.value(DEPTH_MAX).map(Some);
+            }
+            skip(&mut reader, DEPTH_MAX)?;
+        }
+        Ok(None)
     }
 }
 
@@ -68,42 +80,27 @@ impl fmt::Debug for EncodedItem {
     }
 }
 
-/// Each member takes `overhead` beside its name and value.
-fn members_size(
-    reader: &mut Reader<'_>,
-    depth: usize,
-    overhead: usize,
-) -> Result<usize, EncodingError> {
-    let mut size = 0;
-    for _ in 0..reader.count()? {
-        size += reader.slice()?.len() + overhead + value_size(reader, depth)?;
-    }
-    Ok(size)
-}
-
-fn value_size(reader: &mut Reader<'_>, depth: usize) -> Result<usize, EncodingError> {
+/// Goes over a value.
+fn skip(reader: &mut Reader<'_>, depth: usize) -> Result<(), EncodingError> {
     let depth = depth.checked_sub(1).ok_or_else(|| reader.error("nested too deeply"))?;
-    Ok(match reader.tag()? {
-        Tag::S | Tag::B => reader.slice()?.len(),
-        Tag::N => reader.number()?.size(),
-        Tag::False | Tag::True | Tag::Null => 1,
-        Tag::M => CONTAINER_OVERHEAD + members_size(reader, depth, MEMBER_OVERHEAD)?,
-        Tag::L => {
-            let mut size = CONTAINER_OVERHEAD;
-            for _ in 0..reader.count()? {
-                size += MEMBER_OVERHEAD + value_size(reader, depth)?;
+    let tag = reader.tag()?;
+    let count = match tag {
+        Tag::M | Tag::L | Tag::Ss | Tag::Bs | Tag::Ns => reader.count()?,
+        _ => 1,
+    };
+    for _ in 0..count {
+        match tag {
+            Tag::False | Tag::True | Tag::Null => {}
+            Tag::S | Tag::B | Tag::Ss | Tag::Bs => drop(reader.slice()?),
+            Tag::N | Tag::Ns => drop(reader.number()?),
+            Tag::M => {
+                reader.slice()?;
+                skip(reader, depth)?;
             }
-            size
+            Tag::L => skip(reader, depth)?,
         }
-        Tag::Ss | Tag::Bs => {
-            let count = reader.count()?;
-            (0..count).map(|_| reader.slice().map(<[u8]>::len)).sum::<Result<_, _>>()?
-        }
-        Tag::Ns => {
-            let count = reader.count()?;
-            (0..count).map(|_| reader.number().map(|number| number.size())).sum::<Result<_, _>>()?
-        }
-    })
+    }
+    Ok(())
 }
 
 /// In binary formats the same byte string as an [`Item`].

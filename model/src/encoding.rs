@@ -1,6 +1,7 @@
 //! The compact bytes of items and attribute values, as they are stored and logged.
 //!
-//! Every encoding begins with a version byte. The layout is drawn in `docs/formats/items.md`.
+//! Every encoding begins with a version byte; that of an item goes on with the item's size, which
+//! then nobody has to count. The layout is drawn in `docs/formats/items.md`.
 //! Ordered key bytes are elsewhere: see `key` and `number`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +14,12 @@ use crate::attribute_value::AttributeValue;
 use crate::item::Item;
 use crate::number::Number;
 
-/// First byte of every encoding made by this version.
-const VERSION: u8 = 1;
+/// First byte of every item that this version encodes.
+const ITEM_VERSION: u8 = 2;
+/// First byte of every single value.
+const VALUE_VERSION: u8 = 1;
+/// Bytes of an item's size, which stands behind its version, the lowest byte first.
+const SIZE_BYTES: usize = size_of::<u32>();
 /// Nesting that decoding follows at most: what the service accepts, and the item itself.
 pub(crate) const DEPTH_MAX: usize = crate::limits::NESTING_LEVELS_MAX + 2;
 
@@ -67,17 +72,34 @@ pub struct EncodingError {
 /// The stored form of an item.
 #[must_use]
 pub fn encode_item(item: &Item) -> Vec<u8> {
+    let size = item.size();
     // Values take a little more than their size as DynamoDB counts it.
-    let mut out = Vec::with_capacity(item.size() + 4 * item.len() + 8);
-    out.push(VERSION);
+    let mut out = begin_item(size + 4 * item.len() + 12);
     put_members(&mut out, item);
+    finish_item(out, size)
+}
+
+/// The beginning of an item's stored form, with room for so many bytes.
+pub(crate) fn begin_item(capacity: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(capacity);
+    out.push(ITEM_VERSION);
+    out.extend_from_slice(&[0; SIZE_BYTES]);
+    out
+}
+
+/// Says the size of an item whose members have been put. No request holds an item of 4 GiB.
+pub(crate) fn finish_item(mut out: Vec<u8>, size: usize) -> Vec<u8> {
+    let size = u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes();
+    if let Some(place) = out.get_mut(1..=SIZE_BYTES) {
+        place.copy_from_slice(&size);
+    }
     out
 }
 
 /// The stored form of one value.
 #[must_use]
 pub fn encode_value(value: &AttributeValue) -> Vec<u8> {
-    let mut out = vec![VERSION];
+    let mut out = vec![VALUE_VERSION];
     put_value(&mut out, value);
     out
 }
@@ -87,7 +109,7 @@ pub fn encode_value(value: &AttributeValue) -> Vec<u8> {
 /// # Errors
 /// When the bytes are anything else.
 pub fn decode_item(bytes: &[u8]) -> Result<Item, EncodingError> {
-    let mut reader = Reader::start(bytes)?;
+    let (mut reader, _) = Reader::of_item(bytes)?;
     let members = reader.members(DEPTH_MAX)?;
     reader.end()?;
     Ok(Item(members))
@@ -98,13 +120,13 @@ pub fn decode_item(bytes: &[u8]) -> Result<Item, EncodingError> {
 /// # Errors
 /// When the bytes are anything else.
 pub fn decode_value(bytes: &[u8]) -> Result<AttributeValue, EncodingError> {
-    let mut reader = Reader::start(bytes)?;
+    let mut reader = Reader::start(bytes, VALUE_VERSION)?;
     let value = reader.value(DEPTH_MAX)?;
     reader.end()?;
     Ok(value)
 }
 
-fn put_length(out: &mut Vec<u8>, length: usize) {
+pub(crate) fn put_length(out: &mut Vec<u8>, length: usize) {
     let mut rest = length;
     while rest >= 0x80 {
         out.push(u8::try_from(rest & 0x7f).unwrap_or(0) | 0x80);
@@ -113,7 +135,7 @@ fn put_length(out: &mut Vec<u8>, length: usize) {
     out.push(u8::try_from(rest).unwrap_or(0));
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_length(out, bytes.len());
     out.extend_from_slice(bytes);
 }
@@ -176,12 +198,24 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn start(bytes: &'a [u8]) -> Result<Self, EncodingError> {
+    fn start(bytes: &'a [u8], version: u8) -> Result<Self, EncodingError> {
         let mut reader = Self { bytes, offset: 0 };
-        match reader.byte()? {
-            VERSION => Ok(reader),
-            _ => Err(EncodingError { offset: 0, problem: "unknown version" }),
+        if reader.byte()? == version {
+            Ok(reader)
+        } else {
+            Err(EncodingError { offset: 0, problem: "unknown version" })
         }
+    }
+
+    /// At the members of an item; and the item's size.
+    pub(crate) fn of_item(bytes: &'a [u8]) -> Result<(Self, usize), EncodingError> {
+        let mut reader = Self::start(bytes, ITEM_VERSION)?;
+        let rest = bytes.get(reader.offset..).and_then(<[u8]>::first_chunk);
+        let size = rest.ok_or_else(|| reader.error("ends too early"))?;
+        reader.offset += SIZE_BYTES;
+        let size = usize::try_from(u32::from_le_bytes(*size));
+        let size = size.map_err(|_| reader.error("larger than memory"))?;
+        Ok((reader, size))
     }
 
     pub(crate) fn end(&self) -> Result<(), EncodingError> {
@@ -261,7 +295,7 @@ impl<'a> Reader<'a> {
         Ok(members)
     }
 
-    fn value(&mut self, depth: usize) -> Result<AttributeValue, EncodingError> {
+    pub(crate) fn value(&mut self, depth: usize) -> Result<AttributeValue, EncodingError> {
         let depth = depth.checked_sub(1).ok_or_else(|| self.error("nested too deeply"))?;
         Ok(match self.tag()? {
             Tag::S => AttributeValue::S(self.text()?),
@@ -348,7 +382,12 @@ mod tests {
             let item = Item(members);
             let bytes = encode_item(&item);
             prop_assert_eq!(decode_item(&bytes), Ok(item.clone()));
-            prop_assert_eq!(EncodedItem::from(&item).size(), Ok(item.size()));
+            let encoded = EncodedItem::from(&item);
+            prop_assert_eq!(encoded.size(), Ok(item.size()));
+            for (name, value) in &item {
+                prop_assert_eq!(encoded.get(name), Ok(Some(value.clone())));
+            }
+            prop_assert_eq!(encoded.get("longer than any name"), Ok(None));
             let text = json::item_to_string(&item);
             let mut straight = String::new();
             prop_assert_eq!(json::write_encoded_item(&mut straight, &bytes), Ok(item.size()));
@@ -370,11 +409,13 @@ mod tests {
         #[test]
         fn damaged_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = decode_item(&bytes);
-            let mut versioned = vec![VERSION];
+            let mut versioned = finish_item(begin_item(0), bytes.len());
             versioned.extend(bytes);
             let straight = json::write_encoded_item(&mut String::new(), &versioned);
             prop_assert_eq!(straight.is_ok(), decode_item(&versioned).is_ok());
-            let _ = EncodedItem::from_stored(versioned).size();
+            let damaged = EncodedItem::from_stored(versioned);
+            let _ = damaged.size();
+            let _ = damaged.get("a");
         }
 
         #[test]

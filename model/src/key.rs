@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::attribute_value::{AttributeType, AttributeValue};
+use crate::encoded_item::EncodedItem;
+use crate::encoding::EncodingError;
 use crate::item::Item;
 use crate::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 use crate::number::Number;
@@ -251,18 +253,41 @@ impl KeySchema {
     /// # Errors
     /// [`KeyError::Missing`], [`KeyError::TypeMismatch`], or an empty or too long value.
     pub fn key_of_item(&self, item: &Item) -> Result<PrimaryKey, KeyError> {
-        let value_of = |attribute: &KeyAttribute| {
-            let value = item
-                .get(&attribute.name)
+        self.key_of_values(|name| item.get(name).cloned())
+    }
+
+    /// The same of an item in its stored form.
+    ///
+    /// # Errors
+    /// When its bytes are damaged; within, as [`KeySchema::key_of_item`].
+    pub fn key_of_encoded(
+        &self,
+        item: &EncodedItem,
+    ) -> Result<Result<PrimaryKey, KeyError>, EncodingError> {
+        let mut values = Vec::with_capacity(2);
+        for KeyAttribute { name, .. } in self.attributes() {
+            values.push(item.get(name)?);
+        }
+        let mut values = values.into_iter();
+        Ok(self.key_of_values(|_| values.next().flatten()))
+    }
+
+    /// Asks for the value of the partition key, then for that of the sort key.
+    fn key_of_values(
+        &self,
+        mut value_of: impl FnMut(&str) -> Option<AttributeValue>,
+    ) -> Result<PrimaryKey, KeyError> {
+        let mut key_value = |attribute: &KeyAttribute| {
+            let value = value_of(&attribute.name)
                 .ok_or_else(|| KeyError::Missing(attribute.name.clone()))?;
-            typed(attribute, value).ok_or_else(|| KeyError::TypeMismatch {
+            typed(attribute, &value).ok_or_else(|| KeyError::TypeMismatch {
                 name: attribute.name.clone(),
                 expected: attribute.attribute_type.descriptor(),
                 actual: value.attribute_type().descriptor(),
             })
         };
-        let partition = value_of(&self.partition)?;
-        let sort = self.sort.as_ref().map(value_of).transpose()?;
+        let partition = key_value(&self.partition)?;
+        let sort = self.sort.as_ref().map(key_value).transpose()?;
         self.checked(PrimaryKey { partition, sort })
     }
 

@@ -210,7 +210,7 @@ fn unexpected(json: &Json<'_>) -> DecodeError {
         Json::Float(_) => "DECIMAL_VALUE cannot be converted to String",
         Json::String(_) => "Unexpected value type in payload",
         Json::Array(_) => "Unrecognized collection type class java.util.ArrayList",
-        Json::Object(_) => "Start of structure or map found where not expected",
+        Json::Object(_) | Json::Item(_) => "Start of structure or map found where not expected",
     })
 }
 

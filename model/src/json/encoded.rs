@@ -2,7 +2,7 @@
 //! answers with is mostly what is stored.
 
 use super::encode::{write_binary, write_string};
-use crate::attribute_value::{AttributeType, CONTAINER_OVERHEAD, MEMBER_OVERHEAD};
+use crate::attribute_value::AttributeType;
 use crate::encoding::{DEPTH_MAX, EncodingError, Reader, Tag};
 use std::fmt::Write as _;
 
@@ -12,67 +12,55 @@ use std::fmt::Write as _;
 /// # Errors
 /// When the bytes are damaged.
 pub fn write_encoded_item(out: &mut String, bytes: &[u8]) -> Result<usize, EncodingError> {
-    let mut reader = Reader::start(bytes)?;
-    let size = write_members(out, &mut reader, DEPTH_MAX, 0)?;
+    let (mut reader, size) = Reader::of_item(bytes)?;
+    write_members(out, &mut reader, DEPTH_MAX)?;
     reader.end()?;
     Ok(size)
 }
 
-/// Each member takes `overhead` beside its name and value.
 fn write_members(
     out: &mut String,
     reader: &mut Reader<'_>,
     depth: usize,
-    overhead: usize,
-) -> Result<usize, EncodingError> {
+) -> Result<(), EncodingError> {
     let count = reader.count()?;
-    let mut size = 0;
     out.push('{');
     for position in 0..count {
         if position > 0 {
             out.push(',');
         }
-        let name = reader.str()?;
-        write_string(out, name);
+        write_text(out, reader)?;
         out.push(':');
-        size += name.len() + overhead + write_value(out, reader, depth)?;
+        write_value(out, reader, depth)?;
     }
     out.push('}');
-    Ok(size)
+    Ok(())
 }
 
-/// Appends a value and gives its size.
 fn write_value(
     out: &mut String,
     reader: &mut Reader<'_>,
     depth: usize,
-) -> Result<usize, EncodingError> {
+) -> Result<(), EncodingError> {
     let depth = depth.checked_sub(1).ok_or_else(|| reader.error("nested too deeply"))?;
     let tag = reader.tag()?;
     out.push_str("{\"");
     out.push_str(kind(tag).descriptor());
     out.push_str("\":");
-    let size = match tag {
+    match tag {
         Tag::S => write_text(out, reader)?,
         Tag::N => write_number(out, reader)?,
         Tag::B => write_bytes(out, reader)?,
-        Tag::False | Tag::True | Tag::Null => {
-            out.push_str(if matches!(tag, Tag::False) { "false" } else { "true" });
-            1
-        }
-        Tag::M => CONTAINER_OVERHEAD + write_members(out, reader, depth, MEMBER_OVERHEAD)?,
-        Tag::L => {
-            let member = |out: &mut String, reader: &mut Reader<'_>| {
-                Ok(MEMBER_OVERHEAD + write_value(out, reader, depth)?)
-            };
-            CONTAINER_OVERHEAD + write_array(out, reader, member)?
-        }
+        Tag::False => out.push_str("false"),
+        Tag::True | Tag::Null => out.push_str("true"),
+        Tag::M => write_members(out, reader, depth)?,
+        Tag::L => write_array(out, reader, |out, reader| write_value(out, reader, depth))?,
         Tag::Ss => write_array(out, reader, write_text)?,
         Tag::Ns => write_array(out, reader, write_number)?,
         Tag::Bs => write_array(out, reader, write_bytes)?,
-    };
+    }
     out.push('}');
-    Ok(size)
+    Ok(())
 }
 
 fn kind(tag: Tag) -> AttributeType {
@@ -93,35 +81,31 @@ fn kind(tag: Tag) -> AttributeType {
 fn write_array(
     out: &mut String,
     reader: &mut Reader<'_>,
-    mut member: impl FnMut(&mut String, &mut Reader<'_>) -> Result<usize, EncodingError>,
-) -> Result<usize, EncodingError> {
+    mut member: impl FnMut(&mut String, &mut Reader<'_>) -> Result<(), EncodingError>,
+) -> Result<(), EncodingError> {
     let count = reader.count()?;
-    let mut size = 0;
     out.push('[');
     for position in 0..count {
         if position > 0 {
             out.push(',');
         }
-        size += member(out, reader)?;
+        member(out, reader)?;
     }
     out.push(']');
-    Ok(size)
+    Ok(())
 }
 
-fn write_text(out: &mut String, reader: &mut Reader<'_>) -> Result<usize, EncodingError> {
-    let text = reader.str()?;
-    write_string(out, text);
-    Ok(text.len())
+fn write_text(out: &mut String, reader: &mut Reader<'_>) -> Result<(), EncodingError> {
+    write_string(out, reader.str()?);
+    Ok(())
 }
 
-fn write_number(out: &mut String, reader: &mut Reader<'_>) -> Result<usize, EncodingError> {
-    let number = reader.number()?;
-    let _ = write!(out, "\"{number}\"");
-    Ok(number.size())
+fn write_number(out: &mut String, reader: &mut Reader<'_>) -> Result<(), EncodingError> {
+    let _ = write!(out, "\"{}\"", reader.number()?);
+    Ok(())
 }
 
-fn write_bytes(out: &mut String, reader: &mut Reader<'_>) -> Result<usize, EncodingError> {
-    let bytes = reader.slice()?;
-    write_binary(out, bytes);
-    Ok(bytes.len())
+fn write_bytes(out: &mut String, reader: &mut Reader<'_>) -> Result<(), EncodingError> {
+    write_binary(out, reader.slice()?);
+    Ok(())
 }

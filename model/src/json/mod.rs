@@ -2,14 +2,17 @@
 //!
 //! `tree` reads any JSON without losing what plain parsers lose (duplicate names, number texts);
 //! `decode` turns parts of it into items with DynamoDB's checks and words; `scan` and `view` read
-//! items without a tree, for texts that are right; `encode` writes items, and `encoded` what is
-//! stored of them.
+//! items without a tree, for texts that are right; `stored` makes of those what is stored, and
+//! `request` reads a request in which they stand; `encode` writes items, and `encoded` what is stored
+//! of them.
 //! Requests and responses themselves are known only to the server.
 
 mod decode;
 mod encode;
 mod encoded;
+mod request;
 pub(crate) mod scan;
+mod stored;
 mod tree;
 mod view;
 
@@ -18,5 +21,6 @@ pub use decode::{
 };
 pub use encode::{item_to_string, write_attribute_value, write_item, write_string};
 pub use encoded::write_encoded_item;
+pub use request::{ANY_NAME, parse_with_items};
 pub use tree::{Json, JsonError, parse};
 pub use view::{ItemView, ValueView};

@@ -11,6 +11,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use thiserror::Error;
 
+use crate::encoded_item::EncodedItem;
+
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json<'a> {
@@ -28,6 +30,8 @@ pub enum Json<'a> {
     Array(Vec<Json<'a>>),
     /// An object: names and values as they stand, duplicates included.
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
+    /// An object that is an item; [`parse`] gives none, `parse_with_items` does.
+    Item(EncodedItem),
 }
 
 /// Text that is not JSON: where and why.
@@ -41,13 +45,18 @@ const BYTES_PER_VALUE: usize = 4;
 /// Values that a text may have beside.
 const VALUES_BESIDE: usize = 1000;
 
+/// The most values that a text of so many bytes may have.
+pub(super) fn values_max(bytes: usize) -> usize {
+    bytes / BYTES_PER_VALUE + VALUES_BESIDE
+}
+
 /// Reads one JSON value from the whole of `text`.
 ///
 /// # Errors
 /// When the text is not JSON, is nested more than 128 levels deep, goes on after the value, or has
 /// more values than any request of its length.
 pub fn parse(text: &[u8]) -> Result<Json<'_>, JsonError> {
-    let left = Cell::new(text.len() / BYTES_PER_VALUE + VALUES_BESIDE);
+    let left = Cell::new(values_max(text.len()));
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let json = Value { left: &left }.deserialize(&mut deserializer)?;
     deserializer.end()?;

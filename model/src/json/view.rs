@@ -17,7 +17,7 @@ use crate::item::Item;
 use crate::limits::NESTING_LEVELS_MAX;
 use crate::number::Number;
 
-/// Attributes of one item, or members of one map, that most have at most.
+/// Attributes that most items have at most. Maps may be many and small.
 const MEMBERS_EXPECTED: usize = 16;
 
 /// Attributes by name, in the order of their names.
@@ -97,7 +97,8 @@ impl<'t> ItemView<'t> {
 
     /// `level` is that of the members: 1 in an item, one more in each map or list.
     fn read_members(scanner: &mut Scanner<'t>, level: usize) -> Option<Self> {
-        let mut members = Vec::with_capacity(MEMBERS_EXPECTED);
+        let expected = if level == 1 { MEMBERS_EXPECTED } else { 0 };
+        let mut members = Vec::with_capacity(expected);
         scanner.members((b'{', b'}'), |scanner| {
             let ((name, value), text) = scanner.as_written(|scanner| {
                 let name = scanner.name()?;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use model::key::KeyError;
 use model::limits::BATCH_WRITE_ITEMS_MAX;
-use model::{Item, KeyValue, PrimaryKey};
-use partition::{Command, Reply, Table, TableId, Write, WriteAction, check_put};
+use model::{EncodedItem, Item, KeyValue, PrimaryKey};
+use partition::{Command, Reply, Table, TableId, Write, WriteAction};
 
 use super::answer::{begin_member, item_member};
 use super::batch;
@@ -21,13 +21,13 @@ use super::item_collections;
 use super::item_write::written;
 use super::metering::{self, Admitted};
 use super::parameters::{self, Checked, Parameters};
-use super::put_item::check_size;
+use super::put_item::{check_indexes, check_size, damaged};
 use super::tables;
 use crate::store::Store;
 
 /// One request of a batch, as it was sent.
 enum Request {
-    Put(Checked<Item>),
+    Put(Checked<EncodedItem>),
     Delete(Checked<Item>),
     /// Neither or both.
     Unclear,
@@ -102,7 +102,7 @@ pub(super) async fn batch_write_item(
     }
     let mut out = String::from("{\"UnprocessedItems\":{");
     if let Some(items) = items.filter(|_| !left.is_empty()) {
-        write_unprocessed(&mut out, read_tables(items)?, &left);
+        write_unprocessed(&mut out, read_tables(items)?, &left)?;
     }
     out.push('}');
     CapacityDetail::from_parameter(capacity_detail).write_list_member(&mut out, &capacities);
@@ -159,14 +159,18 @@ fn admit<'j>(store: &Store, plan: Plan<'j>) -> Result<Admission<'j>, ApiError> {
 
 /// Hands back the requests of these numbers, counted from 1: they are beyond the throughput of their
 /// table, or a transaction that is under way has their items.
-fn write_unprocessed(out: &mut String, tables: Vec<TableWrites<'_>>, left: &BTreeSet<usize>) {
+fn write_unprocessed(
+    out: &mut String,
+    tables: Vec<TableWrites<'_>>,
+    left: &BTreeSet<usize>,
+) -> Result<(), ApiError> {
     let mut number = 0;
     for TableWrites { name, requests } in tables {
         let mut separator = '[';
         for request in requests {
             number += 1;
             let (kind, member, item) = match request {
-                Request::Put(Ok(item)) => ("PutRequest", "Item", item),
+                Request::Put(Ok(item)) => ("PutRequest", "Item", item.decode().map_err(damaged)?),
                 Request::Delete(Ok(key)) => ("DeleteRequest", "Key", key),
                 _ => continue,
             };
@@ -188,6 +192,7 @@ fn write_unprocessed(out: &mut String, tables: Vec<TableWrites<'_>>, left: &BTre
             out.push(']');
         }
     }
+    Ok(())
 }
 
 fn partition_key(command: &Command) -> Option<KeyValue> {
@@ -222,7 +227,8 @@ fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
     let delete = request.structure("DeleteRequest")?;
     Ok(match (put, delete) {
         (Some(put), None) => Request::Put(
-            put.item("Item")?.ok_or_else(|| missing("requestItems.member.putRequest.item"))?,
+            put.encoded_item("Item")?
+                .ok_or_else(|| missing("requestItems.member.putRequest.item"))?,
         ),
         (None, Some(delete)) => Request::Delete(
             delete.item("Key")?.ok_or_else(|| missing("requestItems.member.deleteRequest.key"))?,
@@ -274,7 +280,7 @@ fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, Api
 
 fn check_values(request: &Request) -> Result<(), ApiError> {
     match request {
-        Request::Put(Ok(item)) => check_size(item),
+        Request::Put(Ok(item)) => check_size(item.size().map_err(damaged)?),
         Request::Put(Err(text)) | Request::Delete(Err(text)) => Err(ApiError::validation(text)),
         Request::Delete(Ok(_)) => Ok(()),
         Request::Unclear => Err(ApiError::validation(
@@ -286,13 +292,14 @@ fn check_values(request: &Request) -> Result<(), ApiError> {
 fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteAction), ApiError> {
     match request {
         Request::Put(Ok(item)) => {
-            let key = table.key_schema.key_of_item(&item).map_err(|error| match error {
+            let key = table.key_schema.key_of_encoded(&item).map_err(damaged)?;
+            let key = key.map_err(|error| match error {
                 // A batch says it of an item in the words that are otherwise for keys.
                 KeyError::Missing(_) | KeyError::TypeMismatch { .. } => KeyError::SchemaMismatch,
                 other => other,
             })?;
-            check_put(table, &item).map_err(|refusal| ApiError::validation(refusal.text))?;
-            Ok((key, WriteAction::put(&item)))
+            check_indexes(table, &item)?;
+            Ok((key, WriteAction::Put(item)))
         }
         Request::Delete(Ok(key)) => {
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))

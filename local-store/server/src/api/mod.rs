@@ -88,11 +88,20 @@ pub async fn handle(store: &Store, target: &str, body: &[u8]) -> Response {
 }
 
 async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, ApiError> {
+    let operation = Operation::from_target(target);
     let json = match body {
         [] => None,
-        body => Some(json::parse(body).map_err(|e| ApiError::serialization(e.to_string()))?),
+        body => {
+            let path = operation.map_or(&[][..], Operation::items_at);
+            let json = if path.is_empty() {
+                json::parse(body)
+            } else {
+                json::parse_with_items(body, path)
+            };
+            Some(json.map_err(|e| ApiError::serialization(e.to_string()))?)
+        }
     };
-    let operation = Operation::from_target(target).ok_or_else(ApiError::unknown_operation)?;
+    let operation = operation.ok_or_else(ApiError::unknown_operation)?;
     let json = json.ok_or_else(|| ApiError::serialization("The request has no body"))?;
     let parameters = Parameters::of_body(&json)?;
     let mut is_up_to_date = is_strong_read(operation, &json);
@@ -247,6 +256,15 @@ enum Operation {
 }
 
 impl Operation {
+    /// Under which names, one below the other, the items stand that are to be put.
+    fn items_at(self) -> &'static [&'static str] {
+        match self {
+            Self::PutItem => &["Item"],
+            Self::BatchWriteItem => &["RequestItems", json::ANY_NAME, "PutRequest", "Item"],
+            _ => &[],
+        }
+    }
+
     fn from_target(target: &str) -> Option<Self> {
         let operation = match target.split_once('.')? {
             ("DynamoDB_20120810", operation) => match operation {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use model::json::{self, DecodeError, Json};
-use model::{AttributeValue, Item};
+use model::{AttributeValue, EncodedItem, Item};
 
 use super::attribute_names;
 use super::error::ApiError;
@@ -69,7 +69,7 @@ impl<'j> Parameters<'j> {
         match self.get(name) {
             None => Ok(None),
             Some(Json::Array(members)) => Ok(Some(members)),
-            Some(Json::Object(_)) => {
+            Some(Json::Object(_) | Json::Item(_)) => {
                 Err(ApiError::serialization("Start of structure or map found where not expected"))
             }
             Some(_) => Err(ApiError::serialization("Unexpected field type")),
@@ -119,6 +119,15 @@ impl<'j> Parameters<'j> {
     /// An item or a key.
     pub(crate) fn item(self, name: &str) -> Result<Option<Checked<Item>>, ApiError> {
         self.get(name).map(item).transpose()
+    }
+
+    /// An item in its stored form.
+    pub(crate) fn encoded_item(self, name: &str) -> Result<Option<Checked<EncodedItem>>, ApiError> {
+        match self.get(name) {
+            Some(Json::Item(item)) => Ok(Some(Ok(item.clone()))),
+            Some(json) => item(json).map(|item| Some(item.map(|item| EncodedItem::from(&item)))),
+            None => Ok(None),
+        }
     }
 
     /// A map of strings.
@@ -189,7 +198,7 @@ fn checked<T>(decoded: Result<T, DecodeError>) -> Result<Checked<T>, ApiError> {
 
 fn wrong_type(got: &Json<'_>, expected: &str) -> ApiError {
     let kind = match got {
-        Json::Object(_) => {
+        Json::Object(_) | Json::Item(_) => {
             return ApiError::serialization("Start of structure or map found where not expected");
         }
         Json::Array(_) => {

@@ -2,9 +2,10 @@
 //!
 //! The condition is decided when the command is applied, not here.
 
-use model::Item;
+use model::EncodedItem;
+use model::encoding::EncodingError;
 use model::limits::ITEM_BYTES_MAX;
-use partition::{Write, WriteAction, check_put};
+use partition::{Table, Write, WriteAction, check_put};
 
 use super::answer::item_member;
 use super::error::ApiError;
@@ -22,7 +23,7 @@ pub(super) async fn put_item(
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
     let shared = WriteParameters::read(parameters)?;
-    let item = parameters.item("Item")?;
+    let item = parameters.encoded_item("Item")?;
     shared.constrain("item", item.is_some()).finish()?;
     let (Some(table), Some(item)) = (shared.table, item) else {
         return Err(ApiError::resource_not_found());
@@ -32,19 +33,19 @@ pub(super) async fn put_item(
     shared.expected.check_joined()?;
     let item = item.map_err(ApiError::validation)?;
     shared.check_returns_old_only()?;
-    check_size(&item)?;
+    check_size(item.size().map_err(damaged)?)?;
     let detail = shared.capacity_detail();
     let return_old = shared.return_values == "ALL_OLD";
     let return_on_failure = shared.returns_item_on_failure();
     let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
 
     let table = tables::find_for_items(store, table)?;
-    let key = table.key_schema.key_of_item(&item)?;
-    check_put(&table, &item).map_err(|refusal| ApiError::validation(refusal.text))?;
+    let key = table.key_schema.key_of_encoded(&item).map_err(damaged)??;
+    check_indexes(&table, &item)?;
     let write = Write {
         table: table.id,
         key,
-        action: WriteAction::put(&item),
+        action: WriteAction::Put(item),
         condition,
         return_old,
         return_new: false,
@@ -62,6 +63,21 @@ pub(super) async fn put_item(
 }
 
 /// An item of at most 400 KB, names included.
-pub(crate) fn check_size(item: &Item) -> Result<(), ApiError> {
-    if item.size() > ITEM_BYTES_MAX { Err(ApiError::validation(TOO_LARGE)) } else { Ok(()) }
+pub(crate) fn check_size(size: usize) -> Result<(), ApiError> {
+    if size > ITEM_BYTES_MAX { Err(ApiError::validation(TOO_LARGE)) } else { Ok(()) }
+}
+
+/// Whether the indexes of a table can take an item.
+pub(super) fn check_indexes(table: &Table, item: &EncodedItem) -> Result<(), ApiError> {
+    if table.indexes.is_empty() {
+        return Ok(());
+    }
+    let item = item.decode().map_err(damaged)?;
+    check_put(table, &item).map_err(|refusal| ApiError::validation(refusal.text))
+}
+
+/// An item that we have just made cannot be read.
+#[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]
+pub(super) fn damaged(error: EncodingError) -> ApiError {
+    ApiError::defect(&error.to_string())
 }

@@ -167,7 +167,7 @@ fn insert(
     item: &Item,
     return_on_failure: bool,
 ) -> Result<StatementWrite, ApiError> {
-    check_size(item)?;
+    check_size(item.size())?;
     let table = tables::find_for_items(store, table)?;
     let key = table.key_schema.key_of_item(item)?;
     check_put(&table, item).map_err(|refusal| ApiError::validation(refusal.text))?;

@@ -251,7 +251,7 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
     let subject = match (operation.kind, subject) {
         (Kind::Put, subject) => {
             let item = subject.map_err(ApiError::validation)?;
-            check_size(&item)?;
+            check_size(item.size())?;
             Ok(item)
         }
         (_, subject) => subject,
