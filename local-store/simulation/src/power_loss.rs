@@ -155,7 +155,11 @@ impl History {
                 let entry = self.draw();
                 let payload = encode_entry(&entry).map_err(|e| e.to_string())?;
                 self.entries.push(entry);
-                records.push(log::Entry { index: self.entries.len() as u64, term: 1, payload });
+                records.push(log::Entry {
+                    index: self.entries.len() as u64,
+                    term: 1,
+                    payload: payload.into(),
+                });
             }
             if log.append(&records).and_then(|()| log.sync()).is_err() {
                 return Ok(());

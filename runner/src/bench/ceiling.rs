@@ -22,7 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use server::disk::{Disk, FileDisk};
-use server::log::{Entry, Log, Options};
+use server::log::{Entry, Log, Options, Payload};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
@@ -249,7 +249,7 @@ fn commit_groups(mut waiting: mpsc::Receiver<Commit>, logs: &[LogThread], syncs:
         let mut waiters = Vec::new();
         let mut next = Some(first);
         while let Some(commit) = next {
-            group.push(Entry { index, term: 1, payload: commit.payload.to_vec() });
+            group.push(Entry { index, term: 1, payload: Payload::new(Vec::new(), commit.payload) });
             waiters.push(commit.done);
             index += 1;
             next = if group.len() < GROUP_MAX { waiting.try_recv().ok() } else { None };
@@ -324,7 +324,7 @@ mod tests {
             let disk = Arc::new(disk.subdirectory(&format!("log-{number}")).unwrap());
             let log = Log::open(disk, Options::default()).unwrap();
             let payloads: Vec<_> =
-                log.read(1, 6).unwrap().map(|entry| entry.unwrap().payload).collect();
+                log.read(1, 6).unwrap().map(|entry| entry.unwrap().payload.into_bytes()).collect();
             assert_eq!(payloads, [[0], [1], [2], [3], [4]]);
         }
     }

@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::request::{self, BATCH_ITEMS, QUERY_ITEMS, Request, SLOTS};
-use super::workload::{self, Operation, Tables};
+use super::workload::{self, Follower, Operation, Tables};
 use crate::plain_http::{Connection, Endpoint};
 
 /// How long one request may take, and a new table to become ready.
@@ -22,6 +22,7 @@ pub(super) struct Fixture {
     endpoint: Endpoint,
     connection: Connection,
     operations: Vec<Operation>,
+    followers: Vec<Follower>,
     pub(super) tables: Tables,
 }
 
@@ -35,6 +36,7 @@ impl Fixture {
         item_count: u64,
         partition_count: u64,
         operations: &[Operation],
+        followers: &[Follower],
     ) -> Result<Self, String> {
         let connection = Connection::open(&endpoint)
             .await
@@ -49,7 +51,8 @@ impl Fixture {
             item_count,
             partition_count,
         };
-        Ok(Self { endpoint, connection, operations: operations.to_vec(), tables })
+        let (operations, followers) = (operations.to_vec(), followers.to_vec());
+        Ok(Self { endpoint, connection, operations, followers, tables })
     }
 
     /// Makes the tables that the operations need and fills them.
@@ -59,9 +62,18 @@ impl Fixture {
     pub(super) async fn load(&mut self, progress: &ProgressBar) -> Result<(), String> {
         let tables = self.tables.clone();
         let items = request::create_table_body(&tables.items, &[("pk", "HASH"), ("sk", "RANGE")]);
-        self.ask("CreateTable", &items).await?;
+        let items = match self.followers.contains(&Follower::Index) {
+            true => request::with_moving_index(items),
+            false => items,
+        };
         let votes = request::create_table_body(&tables.votes, &[("pk", "HASH")]);
-        self.ask("CreateTable", &votes).await?;
+        for create in [items, votes] {
+            let create = match self.followers.contains(&Follower::Stream) {
+                true => request::with_stream(create),
+                false => create,
+            };
+            self.ask("CreateTable", &create).await?;
+        }
         for table in [&tables.items, &tables.votes] {
             self.wait_until_ready(table).await?;
         }

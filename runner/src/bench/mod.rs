@@ -25,7 +25,7 @@ use self::fixture::Fixture;
 use self::measurement::{Outcome, Plan};
 pub use self::report::Format;
 use self::report::{Report, Row, STORE, SumCheck};
-pub use self::workload::Operation;
+pub use self::workload::{Follower, Operation};
 use crate::endpoint;
 use crate::output::Output;
 use crate::plain_http::Endpoint;
@@ -35,6 +35,7 @@ use crate::plain_http::Endpoint;
 #[command(after_help = "Examples:\n  \
     weir bench --endpoint http://127.0.0.1:8000 --server-pid 4711\n  \
     weir bench --endpoint http://127.0.0.1:8000 --operations put,get --connections 64 --report tsv\n  \
+    weir bench --endpoint http://127.0.0.1:8000 --operations put,batch --with stream,index\n  \
     weir bench --ceiling                      what this machine can do without a store\n  \
     weir bench --ceiling --endpoint URL       both, and the store's puts in percent of it\n\n\
     The tables weir-bench-… are made, loaded, and deleted afterwards.")]
@@ -45,6 +46,9 @@ pub struct BenchArguments {
     /// What to measure
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…", default_values = ["put", "get", "get-eventual", "update", "query", "batch", "query-index", "transact2", "transact25", "scan", "get-records"])]
     operations: Vec<Operation>,
+    /// What the tables of items and slots have beside, so that writes cost what they do with it
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,…")]
+    with: Vec<Follower>,
     /// Connections that send at the same time, one figure for each measurement
     #[arg(long, value_delimiter = ',', value_name = "N,…", default_values = ["1", "16", "64"], value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: Vec<u32>,
@@ -105,6 +109,12 @@ pub async fn run(
         let note = "a development build: load and ceilings cost more than with --release";
         report.notes.push(note.to_owned());
     }
+    let with: Vec<_> = arguments.with.iter().map(|follower| follower.name()).collect();
+    if !with.is_empty() {
+        report
+            .notes
+            .push(format!("the tables of items and slots have beside: {}", with.join(", ")));
+    }
     let url = match &arguments.endpoint {
         None if arguments.ceiling => None,
         flag => Some(endpoint::find(flag.as_deref())?),
@@ -149,7 +159,8 @@ async fn measure_all(
         Some(url) => {
             let endpoint = Endpoint::parse(url)?;
             let (items, partitions) = (arguments.items, arguments.partitions);
-            Some(Fixture::open(endpoint, items, partitions, &arguments.operations).await?)
+            let (operations, with) = (&arguments.operations, &arguments.with);
+            Some(Fixture::open(endpoint, items, partitions, operations, with).await?)
         }
         None => None,
     };

@@ -242,9 +242,31 @@ pub(super) fn create_indexed_body(table: &str) -> Value {
 
 /// CreateTable with a stream of both images.
 pub(super) fn create_streamed_body(table: &str) -> Value {
+    with_stream(create_table_body(table, &[("pk", "HASH"), ("sk", "RANGE")]))
+}
+
+/// The same CreateTable, and a stream of both images.
+pub(super) fn with_stream(create: Value) -> Value {
     let stream = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
-    let body = create_table_body(table, &[("pk", "HASH"), ("sk", "RANGE")]);
-    with(body, "StreamSpecification", stream)
+    with(create, "StreamSpecification", stream)
+}
+
+/// The same CreateTable of a table of items, and a global index whose sort key is another one after
+/// each put, so that each takes an entry away and makes one.
+pub(super) fn with_moving_index(mut create: Value) -> Value {
+    let definitions = create.get_mut("AttributeDefinitions").and_then(Value::as_array_mut);
+    if let Some(definitions) = definitions {
+        definitions.push(json!({"AttributeName": "version", "AttributeType": "N"}));
+    }
+    let index = json!({
+        "IndexName": "by-version",
+        "KeySchema": [
+            {"AttributeName": "pk", "KeyType": "HASH"},
+            {"AttributeName": "version", "KeyType": "RANGE"},
+        ],
+        "Projection": {"ProjectionType": "ALL"},
+    });
+    with(create, "GlobalSecondaryIndexes", json!([index]))
 }
 
 /// UpdateItem that adds 1 to a slot.

@@ -52,6 +52,25 @@ impl Operation {
     }
 }
 
+/// What keeps up with the writes of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Follower {
+    /// A stream with both images, of the items and of the slots
+    Stream,
+    /// A global index of the items with all attributes, in which each put moves an entry
+    Index,
+}
+
+impl Follower {
+    /// As on the command line and in reports.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Index => "index",
+        }
+    }
+}
+
 /// The tables of one run and how much is in them.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {

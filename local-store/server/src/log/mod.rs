@@ -55,7 +55,7 @@ use std::sync::Arc;
 
 pub use error::Error;
 pub use reader::Reader;
-pub use record::Entry;
+pub use record::{Entry, Payload};
 pub use recovery::{Discarded, Recovery};
 
 use partition::mutation::{self, Mutation};

@@ -2,8 +2,61 @@
 //!
 //! It reads and writes no files. The layout is drawn in `docs/formats/log.md`.
 
+use bytes::Bytes;
 use crc32c::{crc32c, crc32c_append};
 use partition::mutation::{self, Mutation};
+
+/// What an entry says, in two parts of which the second is shared: the nodes of one process log the
+/// same bytes. In the log they stand one behind the other.
+#[derive(Debug, Clone, Default)]
+pub struct Payload {
+    head: Vec<u8>,
+    body: Bytes,
+}
+
+impl Payload {
+    /// A payload of two parts.
+    pub fn new(head: Vec<u8>, body: Bytes) -> Self {
+        Self { head, body }
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of it in one place, where it is without a copy when it was read from a log.
+    pub fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = self.head;
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+
+    fn crc(&self) -> u32 {
+        crc32c_append(crc32c(&self.head), &self.body)
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(head: Vec<u8>) -> Self {
+        Self { head, body: Bytes::new() }
+    }
+}
+
+/// Where one part ends and the other begins makes no difference.
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len()
+            && self.head.iter().chain(&self.body).eq(other.head.iter().chain(&other.body))
+    }
+}
+
+impl Eq for Payload {}
 
 /// One entry of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,7 +66,7 @@ pub struct Entry {
     /// The term of the leader that appended it, as in Raft.
     pub term: u64,
     /// What it says; the log does not look inside.
-    pub payload: Vec<u8>,
+    pub payload: Payload,
 }
 
 /// The size of a record's header.
@@ -85,7 +138,7 @@ pub(super) fn encode(buffer: &mut Vec<u8>, segment_id: u64, entry: &Entry, synce
     let payload_bytes = u32::try_from(entry.payload.len()).unwrap_or(u32::MAX);
     let mut covered = [0; HEADER_BYTES - 4];
     let fields: [&[u8]; 6] = [
-        &crc32c(&entry.payload).to_le_bytes(),
+        &entry.payload.crc().to_le_bytes(),
         &payload_bytes.to_le_bytes(),
         &[0; 4],
         &entry.index.to_le_bytes(),
@@ -97,7 +150,8 @@ pub(super) fn encode(buffer: &mut Vec<u8>, segment_id: u64, entry: &Entry, synce
     }
     buffer.extend_from_slice(&crc32c_append(seed(segment_id), &covered).to_le_bytes());
     buffer.extend_from_slice(&covered);
-    buffer.extend_from_slice(&entry.payload);
+    buffer.extend_from_slice(&entry.payload.head);
+    buffer.extend_from_slice(&entry.payload.body);
     buffer.resize(buffer.len().next_multiple_of(ALIGNMENT_BYTES), 0);
 }
 
@@ -108,7 +162,8 @@ mod tests {
     use super::*;
 
     fn entry(index: u64, term: u64, payload: &[u8]) -> Entry {
-        Entry { index, term, payload: payload.to_vec() }
+        let (head, body) = payload.split_at(payload.len() / 2);
+        Entry { index, term, payload: Payload::new(head.to_vec(), Bytes::copy_from_slice(body)) }
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl Segment {
                 let found = "other bytes".to_owned();
                 corrupt(format!("payload with checksum {:#010x}", header.payload_crc), found)
             })?;
-        Ok(Entry { index, term: header.term, payload: payload.to_vec() })
+        Ok(Entry { index, term: header.term, payload: payload.to_vec().into() })
     }
 
     /// Where the record of an entry begins, or the end for an index that is not there.

@@ -53,10 +53,11 @@ fn one_arc() -> u32 {
 }
 
 /// The format of a directory with one arc. Formats 1 and 2 stored indexes with one key attribute, and
-/// writes without their item collections; in 3 and 4 the state had a journal of its own.
-const FORMAT_ONE_ARC: u32 = 5;
+/// writes without their item collections; in 3 and 4 the state had a journal of its own; in
+/// 5 and 6 items did not say their size.
+const FORMAT_ONE_ARC: u32 = 7;
 /// The format of a directory with several arcs.
-const FORMAT_ARCS: u32 = 6;
+const FORMAT_ARCS: u32 = 8;
 
 impl Identity {
     /// Who a new directory belongs to.

@@ -74,7 +74,7 @@ pub fn recover(
     let entries = log.read(applied + 1, log.next_index()).map_err(|e| e.to_string())?;
     for entry in entries {
         let entry = entry.map_err(|e| e.to_string())?;
-        let decoded = decode_entry(&entry.payload).map_err(|e| e.to_string())?;
+        let decoded = decode_entry(&entry.payload.into_bytes()).map_err(|e| e.to_string())?;
         let (batch, _) =
             machine.apply(&*storage.view(), entry.index, decoded).map_err(|e| e.to_string())?;
         storage.apply(batch).map_err(|e| e.to_string())?;
@@ -143,7 +143,7 @@ impl Committer {
         let entry = Entry { now: self.machinery.clock.now(), commands };
         let payload = encode_entry(&entry).map_err(|e| e.to_string())?;
         let index = self.log.next_index();
-        match self.log.append(&[log::Entry { index, term: 1, payload }]) {
+        match self.log.append(&[log::Entry { index, term: 1, payload: payload.into() }]) {
             Ok(()) => {}
             Err(error) if error.is_fatal() => return Err(error.to_string()),
             Err(error) => {

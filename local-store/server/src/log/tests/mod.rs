@@ -23,8 +23,9 @@ fn open(disk: &SimulatedDisk) -> Log {
 }
 
 fn entry(index: u64, payload_bytes: usize) -> Entry {
-    let payload = (0..payload_bytes).map(|place| (index as u8).wrapping_add(place as u8)).collect();
-    Entry { index, term: index / 10, payload }
+    let payload: Vec<u8> =
+        (0..payload_bytes).map(|place| (index as u8).wrapping_add(place as u8)).collect();
+    Entry { index, term: index / 10, payload: payload.into() }
 }
 
 /// Entries of 100 bytes each, 144 with header and padding; 28 of them fill a segment.

@@ -56,7 +56,7 @@ impl Model {
             self.count += 1;
             let mut payload = self.count.to_le_bytes().repeat(size / 8 + 1);
             payload.truncate((*size).max(8));
-            group.push(Entry { index, term: 1, payload });
+            group.push(Entry { index, term: 1, payload: payload.into() });
         }
         group
     }

@@ -94,8 +94,8 @@ impl NodeLog {
             let entry = entry?;
             let position = entry.index;
             let corrupt = |reason: String| corrupt(position, reason);
-            let (arc, record) =
-                record::decode(entry.term, entry.payload).map_err(|e| corrupt(e.to_string()))?;
+            let (arc, record) = record::decode(entry.term, entry.payload.into_bytes())
+                .map_err(|e| corrupt(e.to_string()))?;
             groups.entry(arc).or_default().take(position, record, false).map_err(corrupt)?;
         }
         for (arc, group) in &groups {
@@ -359,7 +359,9 @@ impl Shared {
             let mut entries = log.read(position, position + 1).map_err(io::Error::other)?;
             let missing = || io::Error::other(format!("record {position} is not there"));
             let entry = entries.next().ok_or_else(missing)?.map_err(io::Error::other)?;
-            match record::decode(entry.term, entry.payload).map_err(io::Error::other)? {
+            match record::decode(entry.term, entry.payload.into_bytes())
+                .map_err(io::Error::other)?
+            {
                 (_, Record::Entry(entry)) => Ok(entry),
                 _ => Err(io::Error::other(format!("record {position} is no entry"))),
             }

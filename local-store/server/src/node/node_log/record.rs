@@ -9,6 +9,7 @@ use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use thiserror::Error;
 
+use crate::log;
 use crate::node::types::{Entry, LogId, Payload, Vote, log_id};
 use crate::ring::ArcId;
 
@@ -41,31 +42,29 @@ pub(super) enum Record {
 pub(super) struct RecordError(String);
 
 /// The term under which the record is kept, and its payload.
-pub(super) fn encode(arc: ArcId, record: &Record) -> Result<(u64, Vec<u8>), RecordError> {
+pub(super) fn encode(arc: ArcId, record: &Record) -> Result<(u64, log::Payload), RecordError> {
     let fail = |error: postcard::Error| RecordError(error.to_string());
     Ok(match record {
         Record::Entry(entry) => {
             let at = entry.log_id;
             let payload = match &entry.payload {
-                EntryPayload::Blank => head(BLANK, arc, at.index, 0),
+                EntryPayload::Blank => head(BLANK, arc, at.index, 0).into(),
                 EntryPayload::Normal(Payload(body)) => {
-                    let mut payload = head(COMMANDS, arc, at.index, body.len());
-                    payload.extend_from_slice(body);
-                    payload
+                    log::Payload::new(head(COMMANDS, arc, at.index, 0), body.clone())
                 }
                 EntryPayload::Membership(membership) => {
-                    postcard::to_extend(membership, head(MEMBERSHIP, arc, at.index, 64))
-                        .map_err(fail)?
+                    let head = head(MEMBERSHIP, arc, at.index, 64);
+                    postcard::to_extend(membership, head).map_err(fail)?.into()
                 }
             };
             (at.leader_id.term, payload)
         }
         Record::Vote(vote) => {
             let payload = postcard::to_extend(vote, head(VOTE, arc, 0, 16)).map_err(fail)?;
-            (vote.leader_id.term, payload)
+            (vote.leader_id.term, payload.into())
         }
-        Record::Cut(from) => (0, head(CUT, arc, *from, 0)),
-        Record::Purged(at) => (at.leader_id.term, head(PURGED, arc, at.index, 0)),
+        Record::Cut(from) => (0, head(CUT, arc, *from, 0).into()),
+        Record::Purged(at) => (at.leader_id.term, head(PURGED, arc, at.index, 0).into()),
     })
 }
 
@@ -77,7 +76,7 @@ fn head(kind: u8, arc: ArcId, index: u64, body_bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// Reads what [`encode`] wrote.
+/// Reads what [`encode`] wrote, in one part.
 pub(super) fn decode(term: u64, payload: Vec<u8>) -> Result<(ArcId, Record), RecordError> {
     let short = || RecordError(format!("it has only {} bytes", payload.len()));
     let (kind, rest) = payload.split_first().ok_or_else(short)?;
@@ -128,7 +127,7 @@ mod tests {
         ];
         for record in records {
             let (term, payload) = encode(ArcId(5), &record).unwrap();
-            assert_eq!(decode(term, payload).unwrap(), (ArcId(5), record));
+            assert_eq!(decode(term, payload.into_bytes()).unwrap(), (ArcId(5), record));
         }
     }
 
@@ -138,7 +137,7 @@ mod tests {
         let record = Record::Entry(Entry::new(log_id(7, 0x0102), EntryPayload::Normal(body)));
         let (term, payload) = encode(ArcId(5), &record).unwrap();
         assert_eq!(term, 7);
-        assert_eq!(payload, [2, 5, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, b'c']);
+        assert_eq!(payload.into_bytes(), [2, 5, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, b'c']);
     }
 
     #[test]

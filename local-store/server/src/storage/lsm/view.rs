@@ -106,7 +106,7 @@ impl View for LsmView {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        let wanted = Key::from(key.to_vec());
+        let wanted = Key::from(key);
         let Moment { number, tables } = &*self.moment;
         if let Some(found) = tables.newest_first().find_map(|table| table.get(&wanted, *number)) {
             return Ok(found);
