@@ -38,7 +38,9 @@ use partition::mutation::{self, Mutation};
 use partition::{Catalogue, Command, Reply, Seat, View};
 use thiserror::Error;
 
-pub use self::forward::{decode_commands, decode_replies, encode_commands, encode_replies};
+pub use self::forward::{
+    Submission, decode_replies, decode_submission, encode_replies, encode_submission,
+};
 pub use self::home::{Begun, DirectoryHome, MemoryHome, StorageHome};
 pub use self::node_log::{GroupLog, NodeLog};
 pub(crate) use self::replica::check_continuity;
@@ -172,6 +174,7 @@ struct Inner {
     proposer: Proposer,
     reader: Reader,
     transport: Arc<dyn Transport>,
+    clock: Arc<Clock>,
     settings: Settings,
     /// Whether a leader was heard of since the start.
     heard_of_leader: AtomicBool,
@@ -234,7 +237,8 @@ impl Node {
             id,
             arc,
             receiver: receiver::Receiver::new(home, worker),
-            proposer: Proposer::start(raft.clone(), clock),
+            proposer: Proposer::start(raft.clone(), Arc::clone(&clock)),
+            clock,
             reader: Reader::start(raft.clone()),
             replica: shared,
             raft,
@@ -296,36 +300,39 @@ impl Node {
     pub async fn submit(&self, commands: Vec<Command>) -> Result<Vec<Reply>, SubmitError> {
         let timeout = self.inner.settings.request;
         let slow = |_| SubmitError::Unknown(format!("no answer within {timeout:?}"));
-        tokio::time::timeout(timeout, self.submit_inner(commands)).await.map_err(slow)?
+        let submission = Submission { asked_at: self.inner.clock.now(), commands };
+        tokio::time::timeout(timeout, self.submit_inner(submission)).await.map_err(slow)?
     }
 
-    async fn submit_inner(&self, commands: Vec<Command>) -> Result<Vec<Reply>, SubmitError> {
+    async fn submit_inner(&self, submission: Submission) -> Result<Vec<Reply>, SubmitError> {
         let leader = self.leader();
         if leader != Some(self.inner.id) {
-            return self.submit_elsewhere(commands, leader).await;
+            return self.submit_elsewhere(submission, leader).await;
         }
-        match self.inner.proposer.propose(commands).await {
+        match self.inner.proposer.propose(submission).await {
             Ok((_, replies)) => Ok(replies),
             Err(Unproposed::Failed(error)) => Err(error),
-            Err(Unproposed::NotLeader(other, commands)) => {
-                self.submit_elsewhere(commands, other).await
+            Err(Unproposed::NotLeader(other, submission)) => {
+                self.submit_elsewhere(submission, other).await
             }
         }
     }
 
     async fn submit_elsewhere(
         &self,
-        commands: Vec<Command>,
+        mut submission: Submission,
         mut leader: Option<NodeId>,
     ) -> Result<Vec<Reply>, SubmitError> {
-        let encoded = encode_commands(&commands).map_err(SubmitError::NotDone)?;
         loop {
+            // Whoever asked still waits.
+            submission.asked_at = self.inner.clock.now();
+            let encoded = encode_submission(&submission).map_err(SubmitError::NotDone)?;
             let answer = match leader {
                 Some(leader) if leader == self.inner.id => {
-                    self.answer_submit(commands.clone()).await
+                    self.answer_submit(submission.clone()).await
                 }
                 Some(leader) => {
-                    let request = Request::Submit(encoded.clone());
+                    let request = Request::Submit(encoded);
                     match self.call_leader(leader, request).await {
                         Ok(answer) => answer,
                         Err(CallError::Unreachable(_)) => Response::NotLeader { leader: None },
@@ -479,8 +486,8 @@ impl Node {
         }
     }
 
-    async fn answer_submit(&self, commands: Vec<Command>) -> Response {
-        match self.inner.proposer.propose(commands).await {
+    async fn answer_submit(&self, submission: Submission) -> Response {
+        match self.inner.proposer.propose(submission).await {
             Ok((index, replies)) => match encode_replies(&replies) {
                 Ok(replies) => Response::Submitted { index, replies },
                 Err(reason) => Response::Unknown(reason),
@@ -522,8 +529,8 @@ impl Node {
                 Err(error) => stopped(&error),
             },
             Request::Snapshot(part) => self.inner.receiver.take(raft, message.from, *part).await,
-            Request::Submit(commands) => match decode_commands(&commands) {
-                Ok(commands) => self.answer_submit(commands).await,
+            Request::Submit(bytes) => match decode_submission(&bytes) {
+                Ok(submission) => self.answer_submit(submission).await,
                 Err(reason) => Response::Refused(reason),
             },
             Request::ReadIndex => match self.inner.reader.read_index().await {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use openraft::errors::ClientWriteError;
 use openraft::raft::ClientWriteResult;
-use partition::{Command, EntryEncoder, EntryError, Reply};
+use partition::{EntryEncoder, EntryError, Reply};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use super::forward::Submission;
 use super::types::{CallBack, NodeId, Payload, TypeConfig};
 use super::{Raft, SubmitError};
 use crate::clock::Clock;
@@ -34,8 +35,9 @@ pub(super) type Outcome = Result<(u64, Vec<Reply>), Unproposed>;
 
 /// Why a proposal has no replies.
 pub(super) enum Unproposed {
-    /// It was not proposed, as this node does not lead: here is what was to be proposed.
-    NotLeader(Option<NodeId>, Vec<Command>),
+    /// It was not proposed, as this node does not lead, or as it was too old: here is what was to be
+    /// proposed.
+    NotLeader(Option<NodeId>, Submission),
     /// See there.
     Failed(SubmitError),
 }
@@ -59,7 +61,7 @@ impl From<Unproposed> for Rejection {
 
 /// Commands of one request, and where their replies go.
 pub(super) struct Proposal {
-    commands: Vec<Command>,
+    submission: Submission,
     outcome: oneshot::Sender<Outcome>,
 }
 
@@ -78,18 +80,18 @@ impl Proposer {
     }
 
     /// Proposes commands, in order, in one entry, and waits until it is applied here.
-    pub(super) async fn propose(&self, commands: Vec<Command>) -> Outcome {
+    pub(super) async fn propose(&self, submission: Submission) -> Outcome {
         let (outcome, received) = oneshot::channel();
         let stopping =
             || Unproposed::Failed(SubmitError::NotDone("the node is stopping".to_owned()));
-        self.proposals.send(Proposal { commands, outcome }).await.map_err(|_| stopping())?;
+        self.proposals.send(Proposal { submission, outcome }).await.map_err(|_| stopping())?;
         let unknown = "the node stopped before the outcome was known".to_owned();
         received.await.unwrap_or(Err(Unproposed::Failed(SubmitError::Unknown(unknown))))
     }
 }
 
-/// Who waits for the replies of an entry, each with its commands, which may be needed again.
-type Waiters = Vec<(Vec<Command>, oneshot::Sender<Outcome>)>;
+/// Who waits for the replies of an entry, each with what it submitted, which may be needed again.
+type Waiters = Vec<(Submission, oneshot::Sender<Outcome>)>;
 
 async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal>) {
     let under_way = Arc::new(Semaphore::new(ENTRIES_UNDER_WAY));
@@ -133,11 +135,16 @@ fn gather(
             next = waiting.try_recv().ok();
             continue;
         }
-        for command in &proposal.commands {
+        if proposal.submission.is_too_old(clock.now()) {
+            let _ = proposal.outcome.send(Err(Unproposed::NotLeader(None, proposal.submission)));
+            next = waiting.try_recv().ok();
+            continue;
+        }
+        for command in &proposal.submission.commands {
             bytes = encoder.push(command)?;
             positions += command.positions();
         }
-        waiters.push((proposal.commands, proposal.outcome));
+        waiters.push((proposal.submission, proposal.outcome));
         let full = positions >= POSITIONS_PER_ENTRY
             || waiters.len() >= PROPOSALS_PER_ENTRY
             || bytes >= BYTES_PER_ENTRY;
@@ -151,17 +158,17 @@ fn distribute(result: ClientWriteResult<TypeConfig>, waiters: Waiters) {
         Ok(response) => {
             let index = response.log_id.index;
             let mut replies = response.data.0.into_iter();
-            for (commands, waiter) in waiters {
-                let own = replies.by_ref().take(commands.len()).collect();
+            for (submission, waiter) in waiters {
+                let own = replies.by_ref().take(submission.commands.len()).collect();
                 // A requester that has gone away needs no reply.
                 let _ = waiter.send(Ok((index, own)));
             }
         }
         Err(error) => {
-            for (commands, waiter) in waiters {
+            for (submission, waiter) in waiters {
                 let unproposed = match &error {
                     ClientWriteError::ForwardToLeader(forward) => {
-                        Unproposed::NotLeader(forward.leader_id, commands)
+                        Unproposed::NotLeader(forward.leader_id, submission)
                     }
                     other => Unproposed::Failed(SubmitError::Unknown(other.to_string())),
                 };

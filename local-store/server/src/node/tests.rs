@@ -2,6 +2,7 @@
 //! forwarding, snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::status::Role;
 use super::transport::{
-    BoxFuture, CallError, Envelope, LocalTransport, Response, SnapshotPart, Transport,
+    BoxFuture, CallError, Envelope, LocalTransport, Request, Response, SnapshotPart, Transport,
 };
 use super::worker::{Job, Worker};
 use super::*;
@@ -76,6 +77,8 @@ struct Cluster {
     nodes: BTreeMap<NodeId, Node>,
     wires: Wires,
     settings: Settings,
+    /// What the clock of each node shows.
+    clock: Arc<AtomicU64>,
 }
 
 impl Cluster {
@@ -86,6 +89,7 @@ impl Cluster {
             nodes: BTreeMap::new(),
             wires: Wires::default(),
             settings,
+            clock: Arc::new(AtomicU64::new(1_000)),
         };
         for id in 1..=3 {
             cluster.disks.insert(id, SimulatedDisk::new());
@@ -107,6 +111,7 @@ impl Cluster {
         let log = Log::open(disk, options).unwrap();
         let on_fatal: OnFatal = Arc::new(|reason| tracing::debug!(reason, "a node died"));
         let worker = || Arc::new(TaskWorker::start(Duration::from_micros(300)));
+        let clock = Arc::clone(&self.clock);
         let parts = Parts {
             id,
             arc: ArcId::WHOLE,
@@ -114,7 +119,10 @@ impl Cluster {
             home: Arc::new(self.homes[&id].clone()),
             worker: worker(),
             transport: Arc::new(self.wires.clone()),
-            clock: Arc::new(Clock::with_source(EpochMillis(0), Box::new(|| EpochMillis(1_000)))),
+            clock: Arc::new(Clock::with_source(
+                EpochMillis(0),
+                Box::new(move || EpochMillis(clock.load(Ordering::SeqCst))),
+            )),
             settings: self.settings.clone(),
             seed: id,
             on_fatal,
@@ -247,6 +255,33 @@ async fn another_node_leads_within_two_seconds_and_the_old_leader_serves_nothing
     cluster.wires.cut_off.lock().unwrap().clear();
     cluster.nodes[&old].read_index().await.unwrap();
     assert!(has(&cluster.nodes[&old], "new"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_waits_for_any_more_is_not_proposed_late() {
+    let cluster = Cluster::start(Settings::default()).await;
+    cluster.nodes[&1].submit(vec![create()]).await.unwrap();
+    let leader = &cluster.nodes[&cluster.leader()];
+    let from = cluster.follower();
+    // The clock of every node shows 1,000.
+    for (asked_at, name) in [(0, "now"), (2_000, "ahead")] {
+        let submission = Submission { asked_at: EpochMillis(asked_at), commands: vec![put(name)] };
+        let request = Request::Submit(encode_submission(&submission).unwrap());
+        let message = Envelope { from, to: leader.id(), arc: ArcId::WHOLE, request };
+        assert!(matches!(leader.handle(message).await, Response::Submitted { .. }), "{name}");
+        assert!(has(leader, name));
+    }
+    let minutes = 6;
+    cluster.clock.fetch_add(minutes * 60_000, Ordering::SeqCst);
+    let submission = Submission { asked_at: EpochMillis(1_000), commands: vec![put("late")] };
+    let request = Request::Submit(encode_submission(&submission).unwrap());
+    let message = Envelope { from, to: leader.id(), arc: ArcId::WHOLE, request };
+    assert!(matches!(leader.handle(message).await, Response::NotLeader { leader: None }));
+    assert!(!has(leader, "late"));
+    // Who asks now is answered, by whichever node.
+    for (id, node) in &cluster.nodes {
+        node.submit(vec![put(&format!("k{id}"))]).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

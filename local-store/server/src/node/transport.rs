@@ -50,7 +50,7 @@ pub enum Request {
     PreVote(VoteRequest<TypeConfig>),
     /// Raft: a part of a snapshot.
     Snapshot(Box<SnapshotPart>),
-    /// Propose commands, as [`super::forward::encode_commands`] writes them. Handled twice, it is
+    /// Propose commands, as [`super::forward::encode_submission`] writes them. Handled twice, it is
     /// proposed twice: a transport delivers it once at most.
     Submit(super::types::Payload),
     /// Make sure that you lead, and say up to where a strong read has to see.

@@ -241,12 +241,12 @@ mod tests {
             // As a program wrote it that knew no arcs, and as the next ones did.
             r#"{"format":1,"cluster":"c","node":258}"#,
             r#"{"format":2,"cluster":"c","node":258,"arcs":3}"#,
-            r#"{"format":4,"cluster":"c","node":258,"arcs":3}"#,
+            r#"{"format":6,"cluster":"c","node":258,"arcs":3}"#,
             r#"{"format":9,"cluster":"c","node":258,"arcs":1}"#,
         ] {
             fs::write(directory.join(IDENTITY), other).unwrap();
             let Err(Problem::Other(reason)) = read_identity(&directory) else { panic!("{other}") };
-            assert!(reason.contains("reads the formats 5 and 6: take what you need"), "{reason}");
+            assert!(reason.contains("reads the formats 7 and 8: take what you need"), "{reason}");
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));

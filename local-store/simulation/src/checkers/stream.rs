@@ -188,7 +188,7 @@ fn check_replay(
 /// Exactly the changes that clients asked for, and TTL.
 fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut stored: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut stored: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     let mut deletes = facts.deletes.clone();
     for (_, record) in all {
         let key = key_of(record);
@@ -196,7 +196,8 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
         let (old, new) = (state_of(record.old_image.as_ref()), state_of(record.new_image.as_ref()));
         match new {
             Some(id) if old != new => {
-                *stored.entry(id).or_default() += 1;
+                let second = record.approximate_creation_seconds.unwrap_or_default();
+                stored.entry(id).or_default().push(format!("{number} in second {second}"));
                 match facts.writes.get(&id) {
                     None => wrong.push(format!("{key} at {number}: nobody wrote {id}")),
                     Some((_, Fate::NotMade)) => {
@@ -222,10 +223,13 @@ fn check_changes(all: &[(&Shard, &StreamRecord)], facts: &Facts<'_>) -> Vec<Stri
         }
     }
     for (id, (key, fate)) in facts.writes {
-        let times = stored.get(id).copied().unwrap_or(0);
-        if times > 1 {
-            wrong.push(format!("{key}: the write {id} stands in the stream {times} times"));
-        } else if times == 0 && *fate == Fate::Acknowledged {
+        let places = stored.get(id).map(Vec::as_slice).unwrap_or_default();
+        if places.len() > 1 {
+            let (times, places) = (places.len(), places.join(", "));
+            wrong.push(format!(
+                "{key}: the write {id} stands in the stream {times} times: {places}"
+            ));
+        } else if places.is_empty() && *fate == Fate::Acknowledged {
             wrong.push(format!("{key}: the acknowledged write {id} does not stand in the stream"));
         }
     }

@@ -18,8 +18,9 @@ use super::translation;
 use crate::request::TABLE;
 use crate::workload::Signals;
 
-/// How long an advance of the clocks waits for requests that are under way.
-const DRAIN_MS_MAX: u64 = 3_000;
+/// How long an advance of the clocks waits for requests that are under way: somewhat longer than a
+/// node works on one.
+const DRAIN_MS_MAX: u64 = 12_000;
 
 /// How often, and how long each time, a power cut waits for a write that is under way.
 const WRITE_WAIT_MAX: usize = 500;
@@ -328,13 +329,13 @@ async fn advance(cluster: &Cluster, minutes: u64, signals: &Signals, under_way: 
     signals.hold.store(true, Ordering::SeqCst);
     for _ in 0..DRAIN_MS_MAX / 20 {
         if under_way.load(Ordering::SeqCst) == 0 {
+            cluster.environment.advance(minutes * 60_000);
+            if minutes > 0 {
+                cluster.environment.coverage.hit("clock advance");
+            }
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    cluster.environment.advance(minutes * 60_000);
-    if minutes > 0 {
-        cluster.environment.coverage.hit("clock advance");
     }
     signals.hold.store(false, Ordering::SeqCst);
 }
