@@ -9,8 +9,8 @@ use crate::attribute_value::AttributeValue;
 use crate::encoding::{self, DEPTH_MAX, EncodingError, Reader, Tag};
 use crate::item::Item;
 
-/// The bytes that `encoding::encode_item` writes, in which the item's size stands too. Equal items have equal bytes: attributes and
-/// members of sets are in order, and a number has one form.
+/// The bytes that `encoding::encode_item` writes, in which the item's size stands, too. Equal items
+/// have equal bytes: attributes and members of sets are in order, and a number has one form.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EncodedItem(Vec<u8>);
 

@@ -2,8 +2,9 @@
 
 Runs `weir up` with the project's template, in which each batch may have 10,000 records and waits for
 them; writes films, edits them, lets them expire, while a migration brings them into another table;
-casts votes, and renames a product of many order lines. Then tells, for each function, what its processes used at most and how many records its
-largest batch had, from the functions' own logs. `docs/benchmarks.md` says how to run and read it.
+casts votes, and renames a product of many order lines. Then tells, for each function, what its
+processes used at most and how many records its largest batch had, from the functions' own logs.
+`docs/benchmarks.md` says how to run and read it.
 """
 
 import argparse

@@ -169,14 +169,14 @@ fn write_unprocessed(
         let mut separator = '[';
         for request in requests {
             number += 1;
+            if !left.contains(&number) {
+                continue;
+            }
             let (kind, member, item) = match request {
                 Request::Put(Ok(item)) => ("PutRequest", "Item", item.decode().map_err(damaged)?),
                 Request::Delete(Ok(key)) => ("DeleteRequest", "Key", key),
                 _ => continue,
             };
-            if !left.contains(&number) {
-                continue;
-            }
             if separator == '[' {
                 begin_member(out, name);
             }

@@ -326,12 +326,12 @@ impl Node {
         loop {
             // Whoever asked still waits.
             submission.asked_at = self.inner.clock.now();
-            let encoded = encode_submission(&submission).map_err(SubmitError::NotDone)?;
             let answer = match leader {
                 Some(leader) if leader == self.inner.id => {
                     self.answer_submit(submission.clone()).await
                 }
                 Some(leader) => {
+                    let encoded = encode_submission(&submission).map_err(SubmitError::NotDone)?;
                     let request = Request::Submit(encoded);
                     match self.call_leader(leader, request).await {
                         Ok(answer) => answer,
@@ -359,6 +359,11 @@ impl Node {
                     return Ok(replies);
                 }
                 Response::NotLeader { .. } => {
+                    tokio::time::sleep(RETRY).await;
+                    leader = self.leader();
+                }
+                Response::TooOld { now } => {
+                    self.inner.clock.reach(now);
                     tokio::time::sleep(RETRY).await;
                     leader = self.leader();
                 }
@@ -530,7 +535,13 @@ impl Node {
             },
             Request::Snapshot(part) => self.inner.receiver.take(raft, message.from, *part).await,
             Request::Submit(bytes) => match decode_submission(&bytes) {
-                Ok(submission) => self.answer_submit(submission).await,
+                Ok(submission) => {
+                    let now = self.inner.clock.now();
+                    if submission.is_too_old(now) {
+                        return Response::TooOld { now };
+                    }
+                    self.answer_submit(submission).await
+                }
                 Err(reason) => Response::Refused(reason),
             },
             Request::ReadIndex => match self.inner.reader.read_index().await {

@@ -78,7 +78,7 @@ struct Cluster {
     wires: Wires,
     settings: Settings,
     /// What the clock of each node shows.
-    clock: Arc<AtomicU64>,
+    clocks: BTreeMap<NodeId, Arc<AtomicU64>>,
 }
 
 impl Cluster {
@@ -89,9 +89,10 @@ impl Cluster {
             nodes: BTreeMap::new(),
             wires: Wires::default(),
             settings,
-            clock: Arc::new(AtomicU64::new(1_000)),
+            clocks: BTreeMap::new(),
         };
         for id in 1..=3 {
+            cluster.clocks.insert(id, Arc::new(AtomicU64::new(1_000)));
             cluster.disks.insert(id, SimulatedDisk::new());
             cluster.homes.insert(id, MemoryHome::default());
             cluster.start_node(id).await;
@@ -111,7 +112,7 @@ impl Cluster {
         let log = Log::open(disk, options).unwrap();
         let on_fatal: OnFatal = Arc::new(|reason| tracing::debug!(reason, "a node died"));
         let worker = || Arc::new(TaskWorker::start(Duration::from_micros(300)));
-        let clock = Arc::clone(&self.clock);
+        let clock = Arc::clone(&self.clocks[&id]);
         let parts = Parts {
             id,
             arc: ArcId::WHOLE,
@@ -271,14 +272,17 @@ async fn what_nobody_waits_for_any_more_is_not_proposed_late() {
         assert!(matches!(leader.handle(message).await, Response::Submitted { .. }), "{name}");
         assert!(has(leader, name));
     }
-    let minutes = 6;
-    cluster.clock.fetch_add(minutes * 60_000, Ordering::SeqCst);
+    // All clocks but that of a follower are moved ahead.
+    for (_, clock) in cluster.clocks.iter().filter(|(id, _)| **id != from) {
+        clock.fetch_add(6 * 60_000, Ordering::SeqCst);
+    }
     let submission = Submission { asked_at: EpochMillis(1_000), commands: vec![put("late")] };
     let request = Request::Submit(encode_submission(&submission).unwrap());
     let message = Envelope { from, to: leader.id(), arc: ArcId::WHOLE, request };
-    assert!(matches!(leader.handle(message).await, Response::NotLeader { leader: None }));
+    let answer = leader.handle(message).await;
+    assert!(matches!(answer, Response::TooOld { now: EpochMillis(361_000) }), "{answer:?}");
     assert!(!has(leader, "late"));
-    // Who asks now is answered, by whichever node.
+    // Who asks now is answered by whichever node, also by the one whose clock has to follow.
     for (id, node) in &cluster.nodes {
         node.submit(vec![put(&format!("k{id}"))]).await.unwrap();
     }

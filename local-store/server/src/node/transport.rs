@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use model::EpochMillis;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
@@ -106,6 +107,11 @@ pub enum Response {
     NotLeader {
         /// The leader that this node knows of.
         leader: Option<NodeId>,
+    },
+    /// By this node's clock it was asked for too long ago, and nothing was done.
+    TooOld {
+        /// What this clock shows: one that is that far behind was not told that it was advanced.
+        now: EpochMillis,
     },
     /// Whether it was done is not known.
     Unknown(String),

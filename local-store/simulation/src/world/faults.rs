@@ -19,7 +19,7 @@ use crate::request::TABLE;
 use crate::workload::Signals;
 
 /// How long an advance of the clocks waits for requests that are under way: somewhat longer than a
-/// node works on one.
+/// node works on one. If they do not end, the clocks stay as they are.
 const DRAIN_MS_MAX: u64 = 12_000;
 
 /// How often, and how long each time, a power cut waits for a write that is under way.
