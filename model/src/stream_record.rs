@@ -4,8 +4,10 @@
 //! They differ in the writing of `userIdentity` and in Lambda's `eventSourceARN`.
 //! Source: AWS API reference, `Record`, `StreamRecord`, `Identity`; Lambda guide, `with-ddb`.
 
+mod page;
 mod view;
 
+pub use page::{PageError, PageRecord, RecordsPage};
 pub use view::{RecordView, lambda_record_from_str, read_lambda_event, split_lambda_event};
 
 use std::cmp::Ordering;

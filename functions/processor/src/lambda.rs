@@ -6,9 +6,11 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use aws_config::BehaviorVersion;
+use aws_config::environment::EnvironmentVariableCredentialsProvider;
 use aws_config::retry::RetryConfig;
+use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, Region};
 use lambda_runtime::{Diagnostic, LambdaEvent, service_fn};
 use rules::Rule;
 use rules::archive::Archive;
@@ -423,7 +425,9 @@ fn deadline_of(end: SystemTime) -> Deadline {
     Deadline::after(end.duration_since(SystemTime::now()).unwrap_or(UNTOLD_DEADLINE))
 }
 
-/// Region, credentials and endpoints come from the environment, as for every SDK.
+/// Region, credentials and endpoints come from the environment, as for every SDK. On Lambda region
+/// and credentials are variables; then nothing is made that would look for them elsewhere, each with
+/// a client of its own.
 async fn sdk_config() -> aws_config::SdkConfig {
     let retries =
         RetryConfig::standard().with_max_attempts(SDK_ATTEMPTS).with_max_backoff(SDK_BACK_OFF_MAX);
@@ -431,11 +435,19 @@ async fn sdk_config() -> aws_config::SdkConfig {
         .connect_timeout(CONNECT_TIMEOUT)
         .operation_attempt_timeout(REQUEST_TIMEOUT)
         .build();
-    aws_config::defaults(BehaviorVersion::latest())
+    let mut config = aws_config::defaults(BehaviorVersion::latest())
         .retry_config(retries)
         .timeout_config(timeouts)
-        .load()
-        .await
+        // An attempt that stalls is over after its time-out.
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+    if let Some(region) = environment_variable("AWS_REGION") {
+        config = config.region(Region::new(region));
+    }
+    let is_set = |name: &str| environment_variable(name).is_some_and(|value| !value.is_empty());
+    if is_set("AWS_ACCESS_KEY_ID") && is_set("AWS_SECRET_ACCESS_KEY") {
+        config = config.credentials_provider(EnvironmentVariableCredentialsProvider::new());
+    }
+    config.load().await
 }
 
 /// JSON lines on standard output, which Lambda takes into the function's log.

@@ -97,7 +97,7 @@ pub(crate) mod testing {
     use std::fmt::Write as _;
 
     use model::json;
-    use model::stream_record::decode_lambda_record;
+    use model::stream_record::{RecordView, decode_lambda_record};
 
     use super::{Found, Rule};
     use crate::effect::Effect;
@@ -111,7 +111,10 @@ pub(crate) mod testing {
             assert!(title.starts_with("# "), "{title}");
             let record =
                 decode_lambda_record(&json::parse(record.as_bytes()).expect(title)).expect(title);
-            let decided = match rule.decide(&record, found) {
+            let decided = rule.decide(&record, found);
+            let of_view = rule.decide_view(RecordView::of(&record), found);
+            assert_eq!(decided, of_view, "{title}");
+            let decided = match decided {
                 Ok(effects) if effects.is_empty() => "nothing".to_owned(),
                 Ok(effects) => effects.iter().map(describe).collect::<Vec<_>>().join("\n"),
                 Err(refusal) => format!("refused: {refusal}"),

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use aws_sdk_dynamodbstreams::Client;
 use model::stream_record::lambda_record_from_str;
 use rules::archive::restored;
-use serde_json::Value;
 
 use super::completeness::Deletes;
+use crate::mapping::Record;
 use crate::streams::shards::{self, Place, Refusal, Start, Stream};
 
 /// TTL deletes that are kept at most: some 500 MB.
@@ -62,7 +62,7 @@ async fn read_shard(
             };
             empty = if page.is_empty() { empty + 1 } else { 0 };
             for record in page {
-                note(&record.event, found, restored)?;
+                note(&record, found, restored)?;
             }
             if found.deletes.len() > DELETES_MAX {
                 return Err(format!("the stream has more than {DELETES_MAX} TTL deletes"));
@@ -75,13 +75,16 @@ async fn read_shard(
     Ok(())
 }
 
-fn note(event: &Value, found: &mut Deletes, restored: &mut BTreeSet<String>) -> Result<(), String> {
+fn note(
+    record: &Record,
+    found: &mut Deletes,
+    restored: &mut BTreeSet<String>,
+) -> Result<(), String> {
     // Few records say who made them, so the others need not be decoded.
-    if event.get("userIdentity").is_none_or(Value::is_null) {
+    if !record.json().contains("\"userIdentity\"") {
         return Ok(());
     }
-    let record =
-        lambda_record_from_str(&event.to_string()).map_err(|error| error.to_string())?.record;
+    let record = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?.record;
     if !record.is_time_to_live() {
         return Ok(());
     }

@@ -94,14 +94,14 @@ impl MappingJournal {
 impl PageWatcher for MappingJournal {
     fn page(&self, shard: &ShardId, records: &[Record], now: Now) {
         let refused: Vec<&Record> =
-            records.iter().filter(|record| !self.filter.verdict(&record.event).matched).collect();
+            records.iter().filter(|record| !self.filter.verdict(record.event()).matched).collect();
         let (named, more) = refused.split_at(refused.len().min(NAMED_PER_PAGE_MAX));
         let named = named.iter().map(|record| Entry::PassedOver {
             mapping: self.mapping.clone(),
             shard: shard.as_str().to_owned(),
             at_ms: now.time_ms,
             record: name_of_record(record),
-            why: self.filter.explain(&record.event),
+            why: self.filter.explain(record.event()),
         });
         let more = more.first().zip(more.last()).map(|(first, last)| Entry::PassedOverMore {
             mapping: self.mapping.clone(),
@@ -118,7 +118,7 @@ impl PageWatcher for MappingJournal {
 }
 
 fn name_of_record(record: &Record) -> RecordName {
-    let text = |name: &str| record.event.get(name).and_then(|value| value.as_str());
+    let text = |name: &str| record.event().get(name).and_then(|value| value.as_str());
     RecordName(
         record.sequence.as_str().to_owned(),
         text("eventID").unwrap_or_default().to_owned(),
@@ -127,6 +127,25 @@ fn name_of_record(record: &Record) -> RecordName {
 }
 
 fn name_of_delivery(record: &Delivery) -> RecordName {
+    let sequence = record.sequence.as_str().to_owned();
+    match names_in_front(&record.json) {
+        Some((id, name)) => RecordName(sequence, id.to_owned(), name.to_owned()),
+        None => {
+            let (id, name) = names_anywhere(&record.json);
+            RecordName(sequence, id, name)
+        }
+    }
+}
+
+/// `eventID` and `eventName` where the poller writes them, so that the items behind them need not be
+/// read.
+fn names_in_front(json: &str) -> Option<(&str, &str)> {
+    let (id, rest) = json.strip_prefix("{\"eventID\":\"")?.split_once('"')?;
+    let (name, _) = rest.strip_prefix(",\"eventName\":\"")?.split_once('"')?;
+    (!id.contains('\\') && !name.contains('\\')).then_some((id, name))
+}
+
+fn names_anywhere(json: &str) -> (String, String) {
     #[derive(Default, Deserialize)]
     struct Names {
         #[serde(rename = "eventID", default)]
@@ -134,6 +153,33 @@ fn name_of_delivery(record: &Delivery) -> RecordName {
         #[serde(rename = "eventName", default)]
         name: String,
     }
-    let names: Names = serde_json::from_str(&record.json).unwrap_or_default();
-    RecordName(record.sequence.as_str().to_owned(), names.id, names.name)
+    let names: Names = serde_json::from_str(json).unwrap_or_default();
+    (names.id, names.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_wherever_they_stand() {
+        for (json, expected) in [
+            (r#"{"eventID":"7","eventName":"INSERT","dynamodb":{}}"#, Some(("7", "INSERT"))),
+            (r#"{"eventID":"","eventName":""}"#, Some(("", ""))),
+            (r#"{"eventName":"INSERT","eventID":"7"}"#, None),
+            (r#"{"eventID":"\u0037","eventName":"INSERT"}"#, None),
+            (r#"{"eventID":"7","eventName":"INSE\u0052T"}"#, None),
+            (r#"{"eventID": "7","eventName":"INSERT"}"#, None),
+            (r#"{"eventID":"7","dynamodb":{},"eventName":"INSERT"}"#, None),
+        ] {
+            assert_eq!(names_in_front(json), expected, "{json}");
+            let (id, name) = names_anywhere(json);
+            if let Some(expected) = expected {
+                assert_eq!((&*id, &*name), expected, "{json}");
+            } else {
+                assert_eq!((&*id, &*name), ("7", "INSERT"), "{json}");
+            }
+        }
+        assert_eq!(names_in_front("{}"), None);
+    }
 }

@@ -170,7 +170,7 @@ mod tests {
             .map(|text| {
                 let sequence = SequenceNumber::parse(text).unwrap();
                 let event = json!({"eventName": "INSERT"});
-                Arc::new(Delivery::of(Record { sequence, creation_s: Some(1_573_690_399), event }))
+                Arc::new(Record::of_event(sequence, Some(1_573_690_399), &event).into())
             })
             .to_vec()
     }

@@ -171,7 +171,7 @@ impl World {
             Event::GaveUp { shard, first, last, count, .. } => {
                 let factor = self.mapping.settings().parallelization_factor as u64;
                 let truth = self.shards.get_mut(&shard).unwrap();
-                let lane = |record: &RecordTruth| Delivery::of(record.record()).item % factor;
+                let lane = |record: &RecordTruth| Delivery::from(record.record()).item % factor;
                 let first_given_up = truth.records.iter().find(|record| record.sequence == first);
                 let its_lane = lane(first_given_up.unwrap());
                 let in_range = |record: &&RecordTruth| {
@@ -471,11 +471,8 @@ impl RecordTruth {
     fn record(&self) -> Record {
         let keys = json!({"pk": {"S": "p"}, "sk": {"N": self.item.to_string()}});
         let event_name = if self.passes { "INSERT" } else { "REMOVE" };
-        Record {
-            sequence: self.sequence.clone(),
-            creation_s: Some(self.creation_s),
-            event: json!({"eventName": event_name, "dynamodb": {"Keys": keys}}),
-        }
+        let event = json!({"eventName": event_name, "dynamodb": {"Keys": keys}});
+        Record::of_event(self.sequence.clone(), Some(self.creation_s), &event)
     }
 }
 

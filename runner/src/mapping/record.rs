@@ -2,7 +2,7 @@
 //!
 //! Nothing here decides whether, when or how often a record is delivered.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -17,19 +17,20 @@ const LIST_END: &str = "]";
 const EVENT_END: &str = "}";
 
 /// One record of a page, as it was read from a shard.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Record {
     /// Its place in the shard.
     pub sequence: SequenceNumber,
     /// When the change was made, in whole seconds since 1970 (DynamoDB rounds down);
     /// `None` when the stream did not say, and then the record has no age.
     pub creation_s: Option<i64>,
-    /// The record as Lambda hands it to a function, with `eventSourceARN` and all.
-    pub event: Value,
+    item: u64,
+    json: Box<str>,
+    parsed: OnceLock<Value>,
 }
 
-/// A record that passed the filter: its event is serialized once and kept as text,
-/// which takes a fraction of the memory of the parsed form.
+/// A record that passed the filter, as text, which takes a fraction of the memory of the parsed
+/// form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// Its place in the shard.
@@ -43,18 +44,60 @@ pub struct Delivery {
     pub json: Box<str>,
 }
 
-impl Delivery {
-    /// Serializes a record that passed the filter.
+impl Record {
+    /// A record by its text, as Lambda hands it to a function with `eventSourceARN` and all, and
+    /// the text of its item's key.
     #[must_use]
-    pub fn of(record: Record) -> Self {
-        Self {
-            sequence: record.sequence,
-            creation_s: record.creation_s,
-            item: item_of(&record.event),
-            json: text_of(&record.event).into_boxed_str(),
-        }
+    pub fn new(
+        sequence: SequenceNumber,
+        creation_s: Option<i64>,
+        keys: Option<&str>,
+        json: Box<str>,
+    ) -> Self {
+        let keys = keys.and_then(|keys| serde_json::from_str::<Value>(keys).ok());
+        Self { sequence, creation_s, item: item_of(keys.as_ref()), json, parsed: OnceLock::new() }
     }
 
+    /// A record by what it says.
+    #[cfg(test)]
+    pub(crate) fn of_event(
+        sequence: SequenceNumber,
+        creation_s: Option<i64>,
+        event: &Value,
+    ) -> Self {
+        let keys = event.pointer("/dynamodb/Keys").map(text_of);
+        Self::new(sequence, creation_s, keys.as_deref(), text_of(event).into_boxed_str())
+    }
+
+    /// The record as JSON text.
+    #[must_use]
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// What the record says, for filters and people: most records of most mappings are never parsed.
+    /// Null for one that nests deeper than any item of DynamoDB.
+    #[must_use]
+    pub fn event(&self) -> &Value {
+        self.parsed.get_or_init(|| serde_json::from_str(&self.json).unwrap_or_default())
+    }
+}
+
+impl PartialEq for Record {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.sequence, self.creation_s, &self.json)
+            == (&other.sequence, other.creation_s, &other.json)
+    }
+}
+
+impl From<Record> for Delivery {
+    fn from(record: Record) -> Self {
+        let Record { sequence, creation_s, item, json, .. } = record;
+        Self { sequence, creation_s, item, json }
+    }
+}
+
+impl Delivery {
     /// The record's age in milliseconds at `time_ms`; `None` without a creation time.
     #[must_use]
     pub fn age_ms(&self, time_ms: i64) -> Option<i64> {
@@ -67,11 +110,10 @@ fn text_of(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
-/// A number for the item that a record is about.
-fn item_of(event: &Value) -> u64 {
-    let keys = event.pointer("/dynamodb/Keys").and_then(Value::as_object);
+/// A number for the item with a key.
+fn item_of(keys: Option<&Value>) -> u64 {
     // A sum, so that the order of the keys does not matter.
-    keys.into_iter().flatten().fold(0, |sum, (name, value)| {
+    keys.and_then(Value::as_object).into_iter().flatten().fold(0, |sum, (name, value)| {
         sum.wrapping_add(back_off::mix(back_off::seed_of(&format!("{name}\0{}", text_of(value)))))
     })
 }
@@ -109,14 +151,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn delivery(sequence: &str, event: Value) -> Arc<Delivery> {
+    fn delivery(sequence: &str, event: &Value) -> Arc<Delivery> {
         let sequence = SequenceNumber::parse(sequence).unwrap();
-        Arc::new(Delivery::of(Record { sequence, creation_s: Some(5), event }))
+        Arc::new(Record::of_event(sequence, Some(5), event).into())
     }
 
     #[test]
     fn the_event_is_as_long_as_foretold() {
-        let records = [delivery("1", json!({"a": "ü"})), delivery("2", json!({"b": [1, 2]}))];
+        let records = [delivery("1", &json!({"a": "ü"})), delivery("2", &json!({"b": [1, 2]}))];
         for count in 0..=records.len() {
             let some = &records[..count];
             let json_bytes = some.iter().map(|record| record.json.len()).sum();
@@ -129,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_item_is_its_partition_and_sort_key() {
-        let item = |keys: Value| delivery("1", json!({"dynamodb": {"Keys": keys}})).item;
+        let item = |keys: Value| delivery("1", &json!({"dynamodb": {"Keys": keys}})).item;
         let one = item(json!({"pk": {"S": "a"}, "sk": {"N": "1"}}));
         assert_eq!(one, item(json!({"sk": {"N": "1"}, "pk": {"S": "a"}})));
         assert_ne!(one, item(json!({"pk": {"S": "a"}, "sk": {"N": "2"}})));
@@ -142,14 +184,30 @@ mod tests {
         let mut lanes = [0_u32; 10];
         for number in 0..1_000 {
             let keys = json!({"pk": {"S": "a"}, "sk": {"N": number.to_string()}});
-            let item = delivery("1", json!({"dynamodb": {"Keys": keys}})).item;
+            let item = delivery("1", &json!({"dynamodb": {"Keys": keys}})).item;
             lanes[usize::try_from(item % 10).unwrap()] += 1;
         }
         assert!(lanes.iter().all(|count| (70..130).contains(count)), "{lanes:?}");
     }
 
     #[test]
+    fn a_record_is_its_text_and_parsed_on_demand() {
+        let record = |text: &str| {
+            let sequence = SequenceNumber::parse("7").unwrap();
+            Record::new(sequence, None, Some(r#"{ "a" : {"N":"1"} }"#), text.into())
+        };
+        let spaced = record(r#"{ "eventName" : "INSERT" }"#);
+        assert_eq!(spaced.event(), &json!({"eventName": "INSERT"}));
+        let deep = record(&format!("{}1{}", "[".repeat(500), "]".repeat(500)));
+        assert_eq!(deep.event(), &Value::Null);
+        let delivery = Delivery::from(spaced.clone());
+        assert_eq!(&*delivery.json, spaced.json());
+        let same = self::delivery("8", &json!({"dynamodb": {"Keys": {"a": {"N": "1"}}}}));
+        assert_eq!(delivery.item, same.item);
+    }
+
+    #[test]
     fn age_is_measured_from_the_whole_second() {
-        assert_eq!(delivery("1", json!({})).age_ms(7_250), Some(2_250));
+        assert_eq!(delivery("1", &json!({})).age_ms(7_250), Some(2_250));
     }
 }

@@ -52,6 +52,12 @@ impl SequenceNumber {
     }
 }
 
+impl From<&model::stream_record::SequenceNumber> for SequenceNumber {
+    fn from(number: &model::stream_record::SequenceNumber) -> Self {
+        Self(number.as_str().into())
+    }
+}
+
 impl Ord for SequenceNumber {
     fn cmp(&self, other: &Self) -> Ordering {
         let (mine, theirs) = (self.significant(), other.significant());

@@ -7,7 +7,7 @@ use super::checkpoint::{CheckpointPosition, ShardCheckpoint};
 use super::command::{Command, Event, ReadFailure, ReadFrom, ShardId};
 use super::context::Context;
 use super::lane::Reading;
-use super::record::{Delivery, Record};
+use super::record::Record;
 use super::sequence::SequenceNumber;
 use super::settings::StartingPosition;
 use super::work::Work;
@@ -231,7 +231,7 @@ impl Shard {
             context.totals.read += 1;
             self.reached_s = self.reached_s.max(record.creation_s.unwrap_or(i64::MIN));
             if self.wants(&record, context) {
-                self.work.accept(Delivery::of(record), context);
+                self.work.accept(record.into(), context);
             } else {
                 context.totals.filtered += 1;
                 let (count, first) = passed_over
@@ -254,7 +254,7 @@ impl Shard {
             (Some(earliest), Some(made)) => made < earliest,
             _ => false,
         };
-        !is_old && context.settings.filter.verdict(&record.event).matched
+        !is_old && context.settings.filter.verdict(record.event()).matched
     }
 
     /// Deals with a read that brought nothing.

@@ -194,15 +194,13 @@ fn record(word: &str) -> Record {
     let (word, item) = word.split_once('#').unwrap_or((word, ""));
     let (sequence, seconds) = word.split_once('@').unwrap_or((word, "0"));
     let event_name = if passes { "INSERT" } else { "REMOVE" };
-    Record {
-        sequence: SequenceNumber::parse(sequence).unwrap(),
-        creation_s: Some(seconds.parse().unwrap()),
-        event: json!({ "eventName": event_name, "dynamodb": {
-            "Keys": { "pk": { "S": "p" }, "sk": { "S": item } },
-            "NewImage": { "text": { "S": "x".repeat(bytes.parse().unwrap()) } },
-            "SequenceNumber": sequence,
-        } }),
-    }
+    let event = json!({ "eventName": event_name, "dynamodb": {
+        "Keys": { "pk": { "S": "p" }, "sk": { "S": item } },
+        "NewImage": { "text": { "S": "x".repeat(bytes.parse().unwrap()) } },
+        "SequenceNumber": sequence,
+    } });
+    let sequence = SequenceNumber::parse(sequence).unwrap();
+    Record::of_event(sequence, Some(seconds.parse().unwrap()), &event)
 }
 
 fn status(status: &Status) -> String {

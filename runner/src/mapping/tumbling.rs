@@ -116,7 +116,7 @@ fn utc(second: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::{Delivery, Record, SequenceNumber, event};
+    use crate::mapping::{Record, SequenceNumber, event};
     use serde_json::Value;
 
     #[test]
@@ -136,16 +136,13 @@ mod tests {
     /// The shape of the documented event, member by member.
     #[test]
     fn the_event_has_the_documented_shape() {
-        let record = Record {
-            sequence: SequenceNumber::parse("111").unwrap(),
-            creation_s: None,
-            event: json!({"eventID": "1"}),
-        };
+        let sequence = SequenceNumber::parse("111").unwrap();
+        let record = Record::of_event(sequence, None, &json!({"eventID": "1"}));
         let mut open = OpenWindow::begin(Window::containing(1_596_128_401, 300));
         open.state = r#"{"1":"state1"}"#.into();
         let invocation = WindowInvocation { open, is_final: false, is_terminated_early: false };
         let members = invocation.members(&ShardId::new("shard123456789"), "stream-ARN");
-        let text = event(&[Arc::new(Delivery::of(record))], &members);
+        let text = event(&[Arc::new(record.into())], &members);
         assert_eq!(
             serde_json::from_str::<Value>(&text).unwrap(),
             json!({

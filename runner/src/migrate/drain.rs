@@ -11,8 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use aws_sdk_dynamodb::Client;
 use futures::{StreamExt, TryStreamExt, stream};
-use model::json;
-use model::stream_record::decode_lambda_record;
+use model::stream_record::lambda_record_from_str;
 use model::{Item, PrimaryKey};
 use rules::migration::{MARK, Migration, Registers, Rewrite, Target};
 use rules::{Effect, Folded, Found, Rule, fold};
@@ -165,9 +164,7 @@ impl Drain {
         if record.creation_s.is_some_and(|second| second <= self.since) {
             return Ok(());
         }
-        let text = record.event.to_string();
-        let json = json::parse(text.as_bytes()).map_err(|error| error.to_string())?;
-        let decoded = decode_lambda_record(&json).map_err(|error| error.to_string())?;
+        let decoded = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?;
         // A refused record is put aside and counted; it says nothing.
         let effects = self.migration.decide(&decoded, &Found::default()).unwrap_or_default();
         if !effects.is_empty() {

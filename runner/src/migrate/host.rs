@@ -96,6 +96,8 @@ impl Host {
         let settings = function::Settings {
             environment: [
                 ("CONTROL_TABLE".to_owned(), options.control_table.to_owned()),
+                // As in the template.
+                ("MIMALLOC_ALLOW_THP".to_owned(), "0".to_owned()),
                 ("QUARANTINE_BUCKET".to_owned(), BUCKET.to_owned()),
             ]
             .into(),

@@ -6,8 +6,8 @@
 mod chaos;
 mod checkpoint_store;
 mod destination;
-mod event;
 mod invoke;
+mod page;
 mod run;
 mod stream;
 
@@ -17,8 +17,8 @@ mod tests;
 pub use self::chaos::{Chaos, MappingChaos};
 pub use self::checkpoint_store::{CheckpointError, CheckpointStore};
 pub use self::destination::{FailureDestination, FileDestination, NoDestination, S3Destination};
-pub use self::event::{UnreadableRecord, record_of};
 pub use self::invoke::{Invoke, InvokeOutcome};
+pub use self::page::{Page, PageFailure, read_page};
 pub use self::run::{
     Observed, Observer, PageWatcher, Poller, RunEnd, RunError, run_mapping, tick_ms,
 };

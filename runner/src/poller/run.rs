@@ -17,7 +17,8 @@ use super::chaos::MappingChaos;
 use super::checkpoint_store::{CheckpointError, CheckpointStore};
 use super::destination::FailureDestination;
 use super::invoke::Invoke;
-use super::stream::{DescribeFailure, Listing, Page, ReadStart, Stream};
+use super::page::Page;
+use super::stream::{DescribeFailure, Listing, ReadStart, Stream};
 use crate::mapping::{
     BatchId, Checkpoints, Command, DeliveryId, Input, InvalidSetting, InvokeOutcome, Mapping, Now,
     ReadFailure, ReadFrom, Record, Settings, ShardId, Status, event,

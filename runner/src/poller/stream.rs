@@ -7,8 +7,8 @@ use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
 
-use super::event;
-use crate::mapping::{ReadFailure, ReadFrom, Record, ShardDescription, ShardId};
+use super::page::{Page, PageFailure, read_page};
+use crate::mapping::{ReadFailure, ReadFrom, ShardDescription, ShardId};
 
 /// `DescribeStream` gives at most 100 shards a page. A stream with more than 10,000 is refused
 /// rather than half known; four-hourly rotation leaves about 7 per partition in a day.
@@ -39,13 +39,6 @@ pub(super) enum DescribeFailure {
 pub(super) enum ReadStart {
     Iterator(String),
     From(ReadFrom),
-}
-
-/// One page.
-pub(super) struct Page {
-    pub(super) records: Vec<Record>,
-    /// `None`: the shard has ended.
-    pub(super) next_iterator: Option<String>,
 }
 
 impl Stream {
@@ -99,18 +92,11 @@ impl Stream {
             // A shard that has ended with nothing at or after the position.
             return Ok(Page { records: Vec::new(), next_iterator: None });
         };
-        let answer = self.client.get_records().shard_iterator(iterator).send().await;
-        let answer = answer.map_err(|error| read_failure("GetRecords", &error))?;
-        let region = region_of(&self.arn);
-        let records: Result<Vec<_>, _> = answer
-            .records
-            .unwrap_or_default()
-            .into_iter()
-            .map(|record| event::record_of(record, &self.arn, region))
-            .collect();
-        let records =
-            records.map_err(|error| ReadFailure::Unavailable { reason: error.to_string() })?;
-        Ok(Page { records, next_iterator: answer.next_shard_iterator })
+        let page = read_page(&self.client, &self.arn, iterator).await;
+        page.map_err(|failure| match failure {
+            PageFailure::Request(error) => read_failure("GetRecords", &error),
+            unreadable => ReadFailure::Unavailable { reason: unreadable.to_string() },
+        })
     }
 
     async fn iterator(
@@ -133,11 +119,6 @@ impl Stream {
         let answer = answer.map_err(|error| read_failure("GetShardIterator", &error))?;
         Ok(answer.shard_iterator)
     }
-}
-
-/// The region in an ARN (`arn:partition:service:region:…`); empty if there is none.
-fn region_of(arn: &str) -> &str {
-    arn.split(':').nth(3).unwrap_or_default()
 }
 
 fn shard_description(shard: Shard) -> Option<ShardDescription> {

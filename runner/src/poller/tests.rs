@@ -27,6 +27,9 @@ use crate::mapping::{FilterCriteria, Phase, Settings, ShardId, Status};
 
 const ARN: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/2019-11-14T00:04:06.388";
 
+/// In the place of an error's code.
+const NO_PAGE: &str = "no page";
+
 /// One shard: its parent, whether it is closed, the sequence numbers of its records.
 struct FakeShard {
     parent: Option<&'static str>,
@@ -170,6 +173,8 @@ async fn answer(
     let answered = stream.lock().unwrap().answer(&operation, &body);
     let (status, body) = match answered {
         Ok(body) => (200, body),
+        // A page that is none: something in between answers in the stream's place.
+        Err(code) if code == NO_PAGE => (200, json!({ "Records": "none" })),
         Err(code) => {
             let name = format!("com.amazonaws.dynamodb.v20120810#{code}");
             (400, json!({ "__type": name, "message": "as the test wants it" }))
@@ -407,7 +412,7 @@ async fn passing_errors_pass() {
     bench.stream.lock().unwrap().errors = BTreeMap::from([
         ("DescribeStream", vec!["LimitExceededException"]),
         ("GetShardIterator", vec!["InternalServerError"; 4]),
-        ("GetRecords", vec!["ExpiredIteratorException", "LimitExceededException"]),
+        ("GetRecords", vec!["ExpiredIteratorException", NO_PAGE, "LimitExceededException"]),
     ]);
     let function = Arc::new(FakeFunction::default());
     let mut running = bench.run(&function);

@@ -164,7 +164,7 @@ fn verdict(
 ) -> Verdict {
     let live = found.zip(FilterCriteria::compile(&mapping.facts.filters).ok());
     let live = live.map(|(found, filter)| {
-        let event = &found.record.event;
+        let event = found.record.event();
         (filter.verdict(event).matched, filter.explain(event))
     });
     let why = match (&mapping.passed_over, &live) {
@@ -341,11 +341,11 @@ fn time(millis: i64) -> String {
 }
 
 fn event_name(found: Option<&Found>) -> Option<String> {
-    found?.record.event.get("eventName")?.as_str().map(str::to_owned)
+    found?.record.event().get("eventName")?.as_str().map(str::to_owned)
 }
 
 fn event_id(history: &History, found: Option<&Found>) -> Option<String> {
-    let live = found.and_then(|found| found.record.event.get("eventID")?.as_str());
+    let live = found.and_then(|found| found.record.event().get("eventID")?.as_str());
     live.or(history.record.as_ref().map(|record| record.event_id())).map(str::to_owned)
 }
 

@@ -4,6 +4,7 @@
 //! is. The object is kept: whether it may go is for a person to say.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Args;
@@ -14,7 +15,7 @@ use crate::endpoint::{self, Running};
 use crate::exit::Exit;
 use crate::invoke;
 use crate::journal::{Reader, history_of};
-use crate::mapping::{Answer, FilterCriteria, SequenceNumber, read_answer};
+use crate::mapping::{self, Answer, FilterCriteria, SequenceNumber, read_answer};
 use crate::output::{self, Output};
 
 /// Pages that are read at most to find the records again: a batch has up to 10,000.
@@ -164,13 +165,13 @@ async fn from_stream(running: &Running, document: &Value) -> Result<Option<Recor
             break;
         }
     }
-    records.retain(|record| filter.verdict(&record.event).matched);
+    records.retain(|record| filter.verdict(record.event()).matched);
     if u64::try_from(records.len()).ok() != Some(count) {
         return Ok(None);
     }
     let sequences = records.iter().map(|record| record.sequence.clone()).collect();
-    let events: Vec<&Value> = records.iter().map(|record| &record.event).collect();
-    Ok(Some(Records { event: Bytes::from(json!({"Records": events}).to_string()), sequences }))
+    let records: Vec<_> = records.into_iter().map(|record| Arc::new(record.into())).collect();
+    Ok(Some(Records { event: Bytes::from(mapping::event(&records, "")), sequences }))
 }
 
 /// The filter of the mapping that gave the records up, as the journal knows it; without it, every

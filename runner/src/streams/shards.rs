@@ -10,7 +10,7 @@ use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
 
 use crate::endpoint;
 use crate::mapping::Record;
-use crate::poller;
+use crate::poller::{self, PageFailure};
 
 /// Pages of a listing that are read at most: 100 entries each.
 const PAGES_MAX: usize = 100;
@@ -232,14 +232,12 @@ impl Stream {
 
     /// A page, and the next iterator.
     async fn read(&self, iterator: String) -> Result<(Vec<Record>, Option<String>), Refusal> {
-        let answer = self.client.get_records().shard_iterator(iterator).send().await;
-        let answer = answer.map_err(|error| Refusal::new("GetRecords", &error))?;
-        let region = self.arn.split(':').nth(3).unwrap_or_default();
-        let records = answer.records.unwrap_or_default().into_iter();
-        let records: Result<Vec<Record>, _> =
-            records.map(|record| poller::record_of(record, &self.arn, region)).collect();
-        let records = records.map_err(|error| Refusal::Other(error.to_string()))?;
-        Ok((records, answer.next_shard_iterator))
+        let page = poller::read_page(&self.client, &self.arn, iterator).await;
+        let page = page.map_err(|failure| match failure {
+            PageFailure::Request(error) => Refusal::new("GetRecords", &*error),
+            unreadable => Refusal::Other(unreadable.to_string()),
+        })?;
+        Ok((page.records, page.next_iterator))
     }
 
     /// One record, and its shard.

@@ -190,14 +190,14 @@ impl Tail {
     }
 
     fn show(&mut self, shard: &str, record: &Record) {
-        if self.left == 0 || !self.filter.verdict(&record.event).matched {
+        if self.left == 0 || !self.filter.verdict(record.event()).matched {
             return;
         }
         self.left -= 1;
         if self.output == Output::Table {
             output::show(&format!("{}\n", line(shard, record)));
         } else {
-            output::show(&format!("{}\n", record.event));
+            output::show(&format!("{}\n", record.json()));
         }
     }
 }
@@ -216,7 +216,7 @@ fn behind_the_gap(shard: &str, reading: &Reading) -> Option<Reading> {
 
 /// One record in one line: time, sequence number, what happened, to which key, and by whom.
 fn line(shard: &str, record: &Record) -> String {
-    let event = &record.event;
+    let event = record.event();
     let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or("-");
     let time = record
         .creation_s

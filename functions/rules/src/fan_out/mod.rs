@@ -24,7 +24,8 @@ pub use job::{DamagedJob, Job};
 pub use mark::{MARK_PREFIX, Mark, mark_attribute};
 pub use tables::{TableShape, check_tables};
 
-use model::stream_record::LambdaRecord;
+use model::json::{ItemView, ValueView};
+use model::stream_record::{LambdaRecord, RecordView};
 use model::{AttributeValue, EventName, Item, json};
 
 use crate::effect::{Effect, Join};
@@ -175,6 +176,17 @@ impl FanOut {
         Ok(wants.then_some(Effect::Look { copy }))
     }
 
+    /// Whether a record is of nothing but this rule's own writes of a copy, which say nothing: the
+    /// mark of the copy's origin changed. A job of a million copies leaves a million such records.
+    fn is_own_write(&self, record: &RecordView<'_>) -> bool {
+        let Ok(stream) = stream_of(&record.event_source_arn) else { return false };
+        let table = &stream.table.table;
+        let is_other = *table == self.jobs_table || self.rules.iter().any(|r| r.origin == *table);
+        let (Some(old), Some(new)) = (&record.old_image, &record.new_image) else { return false };
+        let mut rules = self.rules.iter().filter(|rule| rule.target == *table).peekable();
+        !is_other && rules.peek().is_some() && rules.all(|rule| is_marked_by(rule, old, new))
+    }
+
     fn of_job(record: &LambdaRecord) -> Option<Effect> {
         let image = record.record.new_image.as_ref()?;
         if image.get(JOB_DONE) == Some(&AttributeValue::Bool(true)) {
@@ -184,6 +196,19 @@ impl FanOut {
         let revision = Revision(image.get(JOB_REVISION)?.as_number()?.to_u64()?);
         Some(Effect::Continue { origin, revision })
     }
+}
+
+/// Whether a copy got another mark of its present origin. Then it wants no look, see
+/// [`CopyRule::wants_look`].
+fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool {
+    let name = mark_attribute(&rule.name);
+    let Some(mark @ ValueView::S(text)) = new.get(&name) else { return false };
+    let (Some(mark_of), Some(origin)) = (Mark::parse(text), new.get(&rule.index_key)) else {
+        return false;
+    };
+    let mut origin_text = String::new();
+    origin.write(&mut origin_text);
+    mark_of.origin == origin_text && old.get(&name) != Some(mark)
 }
 
 fn no_images(view_type: &str) -> Refusal {
@@ -226,6 +251,13 @@ impl Rule for FanOut {
             }
         }
         Ok(effects)
+    }
+
+    fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
+        if self.is_own_write(&record) {
+            return Ok(Vec::new());
+        }
+        self.decide(&record.into_record(), found)
     }
 }
 

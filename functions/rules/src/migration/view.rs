@@ -11,6 +11,7 @@
 //! What a transform gives back is read the same way. Nothing is computed here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -80,23 +81,42 @@ pub(super) fn to_item(value: &Val) -> Result<Item, String> {
     let Val::Obj(members) = value else {
         return Err(format!("the transform gave {}, not an object of attributes", kind(value)));
     };
-    members_of(members, "", 0).map(Item)
+    members_of(members, None, 0).map(Item)
+}
+
+/// Where a value stands, for people: put together only when something is wrong there.
+#[derive(Clone, Copy)]
+struct Path<'p> {
+    outer: Option<&'p Path<'p>>,
+    name: &'p str,
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(outer) = self.outer {
+            write!(f, "{outer}.")?;
+        }
+        f.write_str(self.name)
+    }
 }
 
 fn members_of(
     members: &Map,
-    path: &str,
+    outer: Option<&Path<'_>>,
     level: usize,
 ) -> Result<BTreeMap<String, AttributeValue>, String> {
     let read = |(name, value): (&Val, &Val)| {
-        let name = string_of(name).ok_or_else(|| format!("a name in `{path}` is not a string"))?;
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        Ok((name, to_value(value, &path, level)?))
+        let name = string_of(name).ok_or_else(|| {
+            let outer = outer.map(ToString::to_string).unwrap_or_default();
+            format!("a name in `{outer}` is not a string")
+        })?;
+        let value = to_value(value, &Path { outer, name: &name }, level)?;
+        Ok((name, value))
     };
     members.iter().map(read).collect()
 }
 
-fn to_value(value: &Val, path: &str, level: usize) -> Result<AttributeValue, String> {
+fn to_value(value: &Val, path: &Path<'_>, level: usize) -> Result<AttributeValue, String> {
     if level > NESTING_LEVELS_MAX {
         return Err(format!("`{path}` is nested more than {NESTING_LEVELS_MAX} levels deep"));
     }
@@ -115,7 +135,7 @@ fn to_value(value: &Val, path: &str, level: usize) -> Result<AttributeValue, Str
         ),
         Val::Obj(members) => match only_member(members) {
             Some((tag, inner)) if tag.starts_with('$') => to_tagged(&tag, inner, path, level)?,
-            _ => AttributeValue::M(members_of(members, path, level + 1)?),
+            _ => AttributeValue::M(members_of(members, Some(path), level + 1)?),
         },
     })
 }
@@ -125,7 +145,12 @@ fn only_member(members: &Map) -> Option<(String, &Val)> {
     Some((string_of(name)?, value))
 }
 
-fn to_tagged(tag: &str, value: &Val, path: &str, level: usize) -> Result<AttributeValue, String> {
+fn to_tagged(
+    tag: &str,
+    value: &Val,
+    path: &Path<'_>,
+    level: usize,
+) -> Result<AttributeValue, String> {
     let wrong = |expected: &str| format!("`{path}` has the tag `{tag}` without {expected}");
     let members = || match value {
         Val::Arr(members) if !members.is_empty() => Ok(members.iter()),
@@ -152,7 +177,7 @@ fn to_tagged(tag: &str, value: &Val, path: &str, level: usize) -> Result<Attribu
             AttributeValue::Ns(numbers.collect::<Result<_, _>>()?)
         }
         MAP => match value {
-            Val::Obj(members) => AttributeValue::M(members_of(members, path, level + 1)?),
+            Val::Obj(members) => AttributeValue::M(members_of(members, Some(path), level + 1)?),
             _ => return Err(wrong("an object")),
         },
         _ => {
@@ -163,7 +188,7 @@ fn to_tagged(tag: &str, value: &Val, path: &str, level: usize) -> Result<Attribu
     })
 }
 
-fn number_of(value: &Num, path: &str) -> Result<Number, String> {
+fn number_of(value: &Num, path: &Path<'_>) -> Result<Number, String> {
     let text = value.to_string();
     text.parse().map_err(|error| format!("`{path}` cannot be stored as a number: {text}: {error}"))
 }
@@ -220,6 +245,10 @@ mod tests {
             (r#"{"a":{"$ss":[]}}"#, "`a` has the tag `$ss` without an array that is not empty"),
             (r#"{"a":{"b":{"$binary":"!"}}}"#, "`a.b` has the tag `$binary` without base64"),
             (r#"{"a":{"$ns":["1"]}}"#, "`a` has the tag `$ns` without numbers"),
+            (
+                r#"{"a":{"x":[{"b":{"$map":{"c":{"$c":1}}}}]}}"#,
+                "`a.x.b.c` has the unknown tag `$c`; put an object whose only name begins with `$` into {\"$map\": ...}",
+            ),
             (
                 r#"{"a":1e200}"#,
                 "`a` cannot be stored as a number: 1e200: Number overflow. Attempting to store a number with magnitude larger than supported range",

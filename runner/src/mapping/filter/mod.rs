@@ -99,10 +99,11 @@ impl FilterCriteria {
         Ok(Self { patterns: compiled? })
     }
 
-    /// Decides about one record in the shape in which a function receives it.
+    /// Decides about one record in the shape in which a function receives it. One that could not be
+    /// parsed, and is null, is the function's to judge.
     #[must_use]
     pub fn verdict(&self, record: &Value) -> Verdict {
-        if self.patterns.is_empty() {
+        if self.patterns.is_empty() || record.is_null() {
             return Verdict { matched: true, clause: None };
         }
         let mut first_unmet = None;
@@ -207,6 +208,13 @@ mod tests {
         let verdict = judge(r#"{"eventName":"MODIFY"}"#);
         assert!(!verdict.matched);
         assert_eq!(verdict.clause, Some(Clause { pattern: 0, leaf: Some(0) }));
+    }
+
+    #[test]
+    fn a_record_that_could_not_be_parsed_is_not_passed_over() {
+        let criteria = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
+        assert_eq!(criteria.verdict(&Value::Null), Verdict { matched: true, clause: None });
+        assert!(!criteria.verdict(&Value::Bool(true)).matched);
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Table {
         };
         if old.as_ref() != new {
             let event = self.event(keys, old.as_ref(), new, number);
-            self.shards.push(&self.shard_of[usize::try_from(place).unwrap()], number, event);
+            self.shards.push(&self.shard_of[usize::try_from(place).unwrap()], number, &event);
         }
     }
 

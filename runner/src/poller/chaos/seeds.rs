@@ -68,7 +68,7 @@ impl History {
             if after.is_none() && by_ttl {
                 history.expired.insert(event["eventID"].as_str().unwrap().to_owned());
             }
-            history.shards.push(&shard_of[place], number, event);
+            history.shards.push(&shard_of[place], number, &event);
         }
         history
     }

@@ -44,11 +44,11 @@ impl Shards {
     }
 
     /// Adds the change with a number to a shard.
-    pub(super) fn push(&mut self, shard: &ShardId, number: u64, event: Value) {
+    pub(super) fn push(&mut self, shard: &ShardId, number: u64, event: &Value) {
         let sequence = SequenceNumber::parse(&format!("{:021}", number + 7)).unwrap();
         let creation_s = Some(1_795_228_140 + i64::try_from(number).unwrap());
         let shard = self.0.get_mut(shard).unwrap();
-        shard.records.push(Record { sequence, creation_s, event });
+        shard.records.push(Record::of_event(sequence, creation_s, event));
     }
 
     /// Now and then, a shard closes.

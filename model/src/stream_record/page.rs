@@ -1,0 +1,364 @@
+//! A page of `GetRecords` whose records become Lambda's without being decoded: their items are
+//! copied as they stand.
+//!
+//! What a record says is not looked at; whether it can be read is for those to say who read it.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use super::SequenceNumber;
+use crate::json::write_string;
+
+/// Bytes that a record of Lambda has beside its items, about.
+const FRAME_LENGTH: usize = 500;
+
+/// The answer to a `GetRecords`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordsPage {
+    /// In the order of the shard.
+    pub records: Vec<PageRecord>,
+    /// `None` at the end of the shard.
+    pub next_shard_iterator: Option<String>,
+}
+
+/// One record of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageRecord {
+    /// Its place in the stream.
+    pub sequence_number: SequenceNumber,
+    /// When the change was made, in whole seconds since 1970, if the stream says it.
+    pub creation_seconds: Option<i64>,
+    /// The item's key in DynamoDB JSON, as it came.
+    pub keys: Option<Box<str>>,
+    /// The record as a Lambda event shows it.
+    pub lambda_json: Box<str>,
+}
+
+/// A body that is no answer to a `GetRecords`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unreadable page of stream records: {0}")]
+pub struct PageError(String);
+
+#[derive(Deserialize)]
+struct PageBody<'b> {
+    #[serde(borrow, rename = "Records")]
+    records: Option<Vec<RecordBody<'b>>>,
+    #[serde(rename = "NextShardIterator")]
+    next_shard_iterator: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordBody<'b> {
+    #[serde(borrow, rename = "eventID")]
+    event_id: Option<&'b RawValue>,
+    #[serde(borrow)]
+    event_name: Option<&'b RawValue>,
+    #[serde(borrow)]
+    event_version: Option<&'b RawValue>,
+    #[serde(borrow)]
+    aws_region: Option<&'b RawValue>,
+    #[serde(borrow)]
+    dynamodb: ChangeBody<'b>,
+    #[serde(borrow)]
+    user_identity: Option<IdentityBody<'b>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ChangeBody<'b> {
+    approximate_creation_date_time: Option<f64>,
+    #[serde(borrow)]
+    keys: Option<&'b RawValue>,
+    #[serde(borrow)]
+    new_image: Option<&'b RawValue>,
+    #[serde(borrow)]
+    old_image: Option<&'b RawValue>,
+    sequence_number: String,
+    size_bytes: Option<i64>,
+    #[serde(borrow)]
+    stream_view_type: Option<&'b RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct IdentityBody<'b> {
+    #[serde(borrow)]
+    principal_id: Option<&'b RawValue>,
+    #[serde(borrow, rename = "Type")]
+    identity_type: Option<&'b RawValue>,
+}
+
+impl RecordsPage {
+    /// Reads the body of an answer about a stream.
+    ///
+    /// # Errors
+    /// The body is not JSON, or something in it has not the shape that `GetRecords` gives it.
+    pub fn read(body: &[u8], stream_arn: &str, region: &str) -> Result<Self, PageError> {
+        let text = std::str::from_utf8(body).map_err(|error| PageError(error.to_string()))?;
+        let page: PageBody<'_> =
+            serde_json::from_str(text).map_err(|error| PageError(error.to_string()))?;
+        let [arn, region] = [stream_arn, region].map(|text| {
+            let mut json = String::new();
+            write_string(&mut json, text);
+            json
+        });
+        let records = page.records.unwrap_or_default().into_iter();
+        let records = records.map(|record| record.into_page_record(&arn, &region));
+        let next_shard_iterator = page.next_shard_iterator;
+        Ok(Self { records: records.collect::<Result<_, _>>()?, next_shard_iterator })
+    }
+}
+
+impl RecordBody<'_> {
+    /// `arn` and `region` are JSON.
+    fn into_page_record(self, arn: &str, region: &str) -> Result<PageRecord, PageError> {
+        let change = &self.dynamodb;
+        let wrong = |what: &str| PageError(format!("record {}: {what}", change.sequence_number));
+        let sequence_number = change.sequence_number.parse();
+        let sequence_number = sequence_number.map_err(|_| wrong("no sequence number"))?;
+        let begins = |raw: Option<&RawValue>, with| raw.is_none_or(|r| r.get().starts_with(with));
+        let texts = [self.event_id, self.event_name, self.event_version, self.aws_region];
+        if !texts.into_iter().all(|text| begins(text, '"')) {
+            return Err(wrong("a text is something else"));
+        }
+        if !change.items().into_iter().all(|(_, item)| begins(item, '{')) {
+            return Err(wrong("an item is something else"));
+        }
+        Ok(PageRecord {
+            sequence_number,
+            creation_seconds: change.approximate_creation_date_time.map(rounded_down),
+            keys: change.keys.map(|keys| keys.get().into()),
+            lambda_json: self.lambda_json(arn, region).into_boxed_str(),
+        })
+    }
+
+    fn lambda_json(&self, arn: &str, region: &str) -> String {
+        let items = self.dynamodb.items().into_iter().filter_map(|(_, item)| item);
+        let length = items.map(|item| item.get().len()).sum::<usize>() + FRAME_LENGTH;
+        let mut out = String::with_capacity(length);
+        let mut record = Object::begin(&mut out);
+        record.member("eventID", self.event_id);
+        record.member("eventName", self.event_name);
+        record.text("eventVersion", self.event_version.map_or("\"1.1\"", RawValue::get));
+        record.text("eventSource", "\"aws:dynamodb\"");
+        record.text("awsRegion", self.aws_region.map_or(region, RawValue::get));
+        self.dynamodb.write(record.name("dynamodb"));
+        if let Some(identity) = &self.user_identity {
+            let mut object = Object::begin(record.name("userIdentity"));
+            object.text("principalId", identity.principal_id.map_or("null", RawValue::get));
+            object.text("type", identity.identity_type.map_or("null", RawValue::get));
+            object.end();
+        }
+        record.text("eventSourceARN", arn);
+        record.end();
+        out
+    }
+}
+
+impl<'b> ChangeBody<'b> {
+    fn items(&self) -> [(&'static str, Option<&'b RawValue>); 3] {
+        [("Keys", self.keys), ("NewImage", self.new_image), ("OldImage", self.old_image)]
+    }
+
+    fn write(&self, out: &mut String) {
+        let mut change = Object::begin(out);
+        if let Some(seconds) = self.approximate_creation_date_time {
+            // With a fraction, as recorded on AWS: `1573690399.0`.
+            let _ = write!(change.name("ApproximateCreationDateTime"), "{seconds:?}");
+        }
+        for (name, item) in self.items() {
+            change.member(name, item);
+        }
+        let _ = write!(change.name("SequenceNumber"), "\"{}\"", self.sequence_number);
+        if let Some(size) = self.size_bytes {
+            let _ = write!(change.name("SizeBytes"), "{size}");
+        }
+        change.member("StreamViewType", self.stream_view_type);
+        change.end();
+    }
+}
+
+/// An object that is being written; its names need no escapes.
+struct Object<'o> {
+    out: &'o mut String,
+    between: char,
+}
+
+impl<'o> Object<'o> {
+    fn begin(out: &'o mut String) -> Self {
+        Self { out, between: '{' }
+    }
+
+    /// Writes the name of a member; its value is to be written next.
+    fn name(&mut self, name: &str) -> &mut String {
+        self.out.push(std::mem::replace(&mut self.between, ','));
+        self.out.push('"');
+        self.out.push_str(name);
+        self.out.push_str("\":");
+        self.out
+    }
+
+    fn text(&mut self, name: &str, json: &str) {
+        self.name(name).push_str(json);
+    }
+
+    fn member(&mut self, name: &str, raw: Option<&RawValue>) {
+        if let Some(raw) = raw {
+            self.text(name, raw.get());
+        }
+    }
+
+    /// There was at least one member.
+    fn end(self) {
+        self.out.push('}');
+    }
+}
+
+/// The seconds rounded down.
+fn rounded_down(seconds: f64) -> i64 {
+    #[expect(clippy::cast_possible_truncation, reason = "what no calendar knows is cut")]
+    let whole = seconds.floor() as i64;
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::json::item_from_str;
+    use crate::stream_record::{
+        EventName, StreamRecord, StreamViewType, UserIdentity, lambda_record_from_str,
+    };
+
+    const ARN: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/l";
+
+    fn read(body: &str) -> Result<RecordsPage, PageError> {
+        RecordsPage::read(body.as_bytes(), ARN, "eu-west-1")
+    }
+
+    /// One record, with `part` written differently.
+    fn body(part: &str, instead: &str) -> String {
+        let whole = r#"{"Records":[{"awsRegion":"eu-west-1","dynamodb":{"ApproximateCreationDateTime":1573690399,"Keys":{"pk":{"S":"a"}},"OldImage":{"n":{"N":"00.50"},"m":{"M":{"l":{"L":[{"NULL":true},{"B":"/w=="},{"S":"\u00e9\"}]"}]}}}},"SequenceNumber":"000000000000000000042","SizeBytes":58,"StreamViewType":"OLD_IMAGE"},"eventID":"ab0e","eventName":"REMOVE","eventSource":"aws:dynamodb","eventVersion":"1.1","userIdentity":{"PrincipalId":"dynamodb.amazonaws.com","Type":"Service"}}],"NextShardIterator":"i\"2"}"#;
+        assert!(whole.contains(part), "{part}");
+        whole.replacen(part, instead, 1)
+    }
+
+    fn parsed(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn records_have_the_shape_of_a_lambda_event() {
+        let page = read(&body("", "")).unwrap();
+        assert_eq!(page.next_shard_iterator.as_deref(), Some("i\"2"));
+        let [record] = &page.records[..] else { panic!("{page:?}") };
+        assert_eq!(record.sequence_number.as_str(), "000000000000000000042");
+        assert_eq!(record.creation_seconds, Some(1_573_690_399));
+        assert_eq!(record.keys.as_deref(), Some(r#"{"pk":{"S":"a"}}"#));
+        let expected = json!({
+            "eventID": "ab0e",
+            "eventName": "REMOVE",
+            "eventVersion": "1.1",
+            "eventSource": "aws:dynamodb",
+            "awsRegion": "eu-west-1",
+            "dynamodb": {
+                "ApproximateCreationDateTime": 1_573_690_399.0,
+                "Keys": {"pk": {"S": "a"}},
+                "OldImage": {
+                    "n": {"N": "00.50"},
+                    "m": {"M": {"l": {"L": [{"NULL": true}, {"B": "/w=="}, {"S": "é\"}]"}]}}},
+                },
+                "SequenceNumber": "000000000000000000042",
+                "SizeBytes": 58,
+                "StreamViewType": "OLD_IMAGE",
+            },
+            "userIdentity": {"type": "Service", "principalId": "dynamodb.amazonaws.com"},
+            "eventSourceARN": ARN,
+        });
+        assert_eq!(parsed(&record.lambda_json), expected);
+        // Numbers are compared by their texts in filters.
+        assert!(record.lambda_json.contains(":1573690399.0,"), "{}", record.lambda_json);
+    }
+
+    #[test]
+    fn what_a_record_lacks_stays_absent() {
+        let page = read(r#"{"Records":[{"dynamodb":{"SequenceNumber":"7"},"more":[1]}]}"#).unwrap();
+        let [record] = &page.records[..] else { panic!("{page:?}") };
+        let expected = json!({
+            "eventVersion": "1.1",
+            "eventSource": "aws:dynamodb",
+            "awsRegion": "eu-west-1",
+            "dynamodb": {"SequenceNumber": "7"},
+            "eventSourceARN": ARN,
+        });
+        assert_eq!(parsed(&record.lambda_json), expected);
+        assert_eq!((record.creation_seconds, &record.keys), (None, &None));
+        for empty in ["{}", r#"{"Records":null}"#, r#"{"Records":[]}"#] {
+            let none = RecordsPage { records: Vec::new(), next_shard_iterator: None };
+            assert_eq!(read(empty), Ok(none));
+        }
+    }
+
+    #[test]
+    fn a_time_is_rounded_down() {
+        for (text, expected) in [("1.573690399E9", 1_573_690_399), ("7.75", 7), ("-0.5", -1)] {
+            let page = read(&body("1573690399", text)).unwrap();
+            assert_eq!(page.records[0].creation_seconds, Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_page_is_refused() {
+        for (part, instead) in [
+            ("\"dynamodb\"", "\"dynamo\""),
+            ("\"SequenceNumber\":\"000000000000000000042\",", ""),
+            ("000000000000000000042", "x"),
+            ("000000000000000000042", ""),
+            ("1573690399", "\"now\""),
+            ("{\"pk\":{\"S\":\"a\"}}", "[]"),
+            ("\"ab0e\"", "7"),
+            ("\"REMOVE\"", "{}"),
+            ("58", "\"58\""),
+            ("}],", "}"),
+        ] {
+            assert!(read(&body(part, instead)).is_err(), "{part} {instead}");
+        }
+        for wrong in ["", "[]", r#"{"Records":[7]}"#, r#"{"Records":{}}"#] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert!(
+            RecordsPage::read(b"{\"Records\":[],\"NextShardIterator\":\"\xff\"}", ARN, "").is_err()
+        );
+    }
+
+    /// Both ways of a record say the same: through the page, and written at once.
+    #[test]
+    fn what_the_stream_shows_is_what_lambda_reads() {
+        let item = |text: &str| item_from_str(text).unwrap();
+        let record = StreamRecord {
+            event_id: "00000000000000000000000000000001".to_owned(),
+            event_name: EventName::Remove,
+            user_identity: Some(UserIdentity::time_to_live()),
+            approximate_creation_seconds: Some(1_795_000_000),
+            keys: item(r#"{"pk":{"S":"a\"\\\n"}}"#),
+            old_image: Some(item(
+                r#"{"pk":{"S":"a\"\\\n"},"s":{"NS":["1","2"]},"b":{"BOOL":false}}"#,
+            )),
+            new_image: None,
+            sequence_number: "100000000000000000001".parse().unwrap(),
+            size_bytes: 9,
+            view_type: StreamViewType::NewAndOldImages,
+        };
+        let mut body = String::from("{\"Records\":[");
+        record.write_streams_json(&mut body, "eu-west-1");
+        body.push_str("]}");
+        let page = read(&body).unwrap();
+        let read = lambda_record_from_str(&page.records[0].lambda_json).unwrap();
+        assert_eq!((read.record, read.event_source_arn.as_str()), (record, ARN));
+    }
+}
