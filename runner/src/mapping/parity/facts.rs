@@ -77,7 +77,7 @@ pub(super) const FACTS: &[Fact] = &[
     recorded("R5", "Arrival times are to the second; `version` is 1.0")
         .and(&[("runner/src/mapping/failure.rs", "fn has_the_documented_shape")]),
     documented("R6", "Records have `eventVersion` 1.1 and an `eventID` of 32 hexadecimal digits")
-        .and(&[("runner/src/poller/event.rs", "fn has_the_shape_of_a_lambda_event")]),
+        .and(&[("model/src/stream_record/page.rs", "fn records_have_the_shape_of_a_lambda_event")]),
     documented("R7", "S3 keeps the whole event, under `aws/lambda/MAPPING/SHARD/YYYY/MM/DD/…`; queues and topics get no payload")
         .and(&[("runner/src/mapping/failure.rs", "fn has_the_documented_shape")]),
     documented("F1", "Leaves are lists of alternatives, fields must all match, one of several patterns must match"),
@@ -109,6 +109,6 @@ pub(super) const FACTS: &[Fact] = &[
     documented("S8", "A stream that is enabled again has a new label, and with it new checkpoints")
         .and(&[("runner/src/poller/checkpoint_store.rs", "fn a_stream_that_was_enabled_again_has_other_checkpoints")]),
     documented("S9", "The creation time is to the second and may be absent")
-        .and(&[("runner/src/poller/event.rs", "fn what_is_absent_stays_absent")]),
+        .and(&[("model/src/stream_record/page.rs", "fn what_a_record_lacks_stays_absent")]),
     documented("S10", "A finished shard that is still listed is not read again"),
 ];
