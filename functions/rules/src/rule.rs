@@ -171,7 +171,7 @@ pub(crate) mod testing {
                     let _ = write!(
                         text,
                         "\nrow {} {} {}",
-                        row.event_id,
+                        row.event_id(),
                         row.event_name,
                         row.deleted_by.as_str()
                     );

@@ -46,7 +46,7 @@ impl<'t> Scanner<'t> {
         found
     }
 
-    fn expect(&mut self, byte: u8) -> Option<()> {
+    pub(crate) fn expect(&mut self, byte: u8) -> Option<()> {
         self.take(byte).then_some(())
     }
 
@@ -107,9 +107,41 @@ impl<'t> Scanner<'t> {
         if self.word("true") { Some(true) } else { self.word("false").then_some(false) }
     }
 
+    /// A whole number of a few digits, if that is plainly the next value; other values stay the next
+    /// one.
+    pub(crate) fn whole_number(&mut self) -> Option<u64> {
+        /// Any number of so many digits fits.
+        const DIGITS_MAX: usize = 18;
+        self.peek()?;
+        let digits =
+            self.rest().iter().take(DIGITS_MAX + 1).take_while(|byte| byte.is_ascii_digit());
+        let (count, number) = digits.fold((0, 0), |(count, number), digit| {
+            (count + 1, number * 10 + u64::from(digit - b'0'))
+        });
+        // Zeros before a number are not JSON's, and what goes on is another number.
+        let is_whole = matches!(self.rest().get(count), Some(b',' | b'}' | b']'))
+            && (count == 1 || self.rest().first() != Some(&b'0'));
+        (is_whole && (1..=DIGITS_MAX).contains(&count)).then(|| {
+            self.at += count;
+            number
+        })
+    }
+
     /// A string.
     pub(crate) fn string(&mut self) -> Option<Cow<'t, str>> {
         self.expect(b'"')?;
+        self.string_from_here()
+    }
+
+    /// Goes over these bytes, if they are the next ones, with no white space before them.
+    pub(crate) fn exactly(&mut self, bytes: &[u8]) -> bool {
+        let found = self.rest().starts_with(bytes);
+        self.at += if found { bytes.len() } else { 0 };
+        found
+    }
+
+    /// The rest of a string, from behind its first quotation mark.
+    pub(crate) fn string_from_here(&mut self) -> Option<Cow<'t, str>> {
         let start = self.at;
         let length = special_at(self.rest())?;
         self.at += length + 1;
@@ -283,6 +315,31 @@ mod tests {
             let mut scanner = Scanner::new(text);
             assert_eq!(scanner.string().as_deref(), expected, "{text}");
             assert!(expected.is_none() || scanner.is_at_end(), "{text}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_read_if_they_plainly_are_ones() {
+        for (text, expected) in [
+            (" 0,", Some(0)),
+            ("7}", Some(7)),
+            ("1795000000]", Some(1_795_000_000)),
+            ("999999999999999999,", Some(999_999_999_999_999_999)),
+            ("1000000000000000000,", None),
+            ("01,", None),
+            ("-1,", None),
+            ("1.5,", None),
+            ("1e3,", None),
+            ("7 ,", None),
+            ("7", None),
+            ("null,", None),
+            (",", None),
+            ("", None),
+        ] {
+            let mut scanner = Scanner::new(text);
+            assert_eq!(scanner.whole_number(), expected, "{text}");
+            let digits = expected.map_or(0, |number| number.to_string().len());
+            assert_eq!(scanner.rest().len() + digits, text.trim_start().len(), "{text}");
         }
     }
 

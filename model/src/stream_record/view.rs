@@ -228,15 +228,25 @@ impl<'t> Wire<'t> {
     fn read_of_change(&mut self, scanner: &mut Scanner<'t>, name: &str) -> Option<()> {
         match name {
             "ApproximateCreationDateTime" => {
-                let seconds = serde_json::from_str::<Option<Seconds>>(scanner.raw()?).ok()?;
-                let seconds = seconds.and_then(|seconds| seconds.0);
+                let seconds = match scanner.whole_number() {
+                    Some(seconds) => Some(seconds),
+                    None => serde_json::from_str::<Option<Seconds>>(scanner.raw()?)
+                        .ok()?
+                        .and_then(|seconds| seconds.0),
+                };
                 set(&mut self.approximate_creation_seconds, seconds)
             }
             "Keys" => set(&mut self.keys, ItemView::read(scanner)?),
             "OldImage" => set(&mut self.old_image, nullable(scanner, ItemView::read)?),
             "NewImage" => set(&mut self.new_image, nullable(scanner, ItemView::read)?),
             "SequenceNumber" => set(&mut self.sequence_number, scanner.string()?),
-            "SizeBytes" => set(&mut self.size_bytes, serde_json::from_str(scanner.raw()?).ok()?),
+            "SizeBytes" => {
+                let size = match scanner.whole_number() {
+                    Some(size) => Some(size),
+                    None => serde_json::from_str(scanner.raw()?).ok()?,
+                };
+                set(&mut self.size_bytes, size)
+            }
             "StreamViewType" => set(&mut self.view_type, scanner.string()?),
             _ => scanner.raw().map(drop),
         }

@@ -21,7 +21,6 @@ mod part_rows;
 mod rewrite;
 mod united_columns;
 
-use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use futures::{StreamExt, stream};
@@ -29,7 +28,7 @@ use rules::archive::{Bucket, PART_NUMBER_MAX, Rows};
 use rules::{Folded, Found, Needs};
 
 use self::known_parts::KnownParts;
-use self::part_content::{EventDigest, PartContent, digest};
+use self::part_content::{DigestSet, PartContent, digest};
 use self::part_format::write_part;
 use self::part_rows::rows_of_parts;
 use crate::back_off::{Deadline, RetryPolicy};
@@ -97,9 +96,8 @@ impl<O: ObjectStore> ArchiveSink<O> {
             })?;
             match self.store.put_if_absent(&name, part, PARQUET).await? {
                 PutOutcome::Created { entity_tag } => {
-                    let content = PartContent::of_event_ids(
-                        rows.rows.iter().map(|row| row.event_id.as_str()),
-                    );
+                    let content =
+                        PartContent::of_event_ids(rows.rows.iter().map(|row| row.event_id()));
                     *written += rows.rows.len();
                     stands.push(content.clone());
                     if let Some(entity_tag) = entity_tag {
@@ -185,11 +183,11 @@ fn without(rows: &mut Rows, contents: &[PartContent]) {
     if contents.iter().all(|content| content.event_ids.is_empty()) {
         return;
     }
-    let digests: HashSet<EventDigest> = rows.event_ids().map(digest).collect();
+    let digests: DigestSet = rows.event_ids().map(digest).collect();
     let known = contents.iter().flat_map(|content| content.event_ids.iter());
-    let known: HashSet<EventDigest> = known.copied().filter(|id| digests.contains(id)).collect();
+    let known: DigestSet = known.copied().filter(|id| digests.contains(id)).collect();
     if !known.is_empty() {
-        rows.retain(|row| !known.contains(&digest(&row.event_id)));
+        rows.retain(|row| !known.contains(&digest(row.event_id())));
     }
 }
 

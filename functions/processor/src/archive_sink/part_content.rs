@@ -3,7 +3,8 @@
 //!
 //! No other column is read. Objects never gain rows, so what was read of an entity tag stays true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use arrow_array::{Array, StringArray};
@@ -30,6 +31,30 @@ pub(super) type Replaced = BTreeMap<String, u32>;
 
 /// An event id in 128 bits, which stand for equality: it takes a quarter of the id's memory.
 pub(super) type EventDigest = u128;
+
+/// Digests, of which a part is their hash.
+pub(super) type DigestSet = HashSet<EventDigest, BuildHasherDefault<DigestHasher>>;
+
+/// Takes the lower half of a digest for its hash: it is as good as any.
+#[derive(Debug, Default)]
+pub(super) struct DigestHasher(u64);
+
+impl Hasher for DigestHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is taken")]
+    fn write_u128(&mut self, digest: u128) {
+        self.0 = digest as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// The digest of an event id.
 pub(super) fn digest(event_id: &str) -> EventDigest {

@@ -10,8 +10,6 @@ use arrow_array::builder::{
     BinaryBuilder, BooleanBuilder, Decimal128Builder, Int32Builder, Int64Builder, ListBuilder,
     StringBuilder, TimestampMillisecondBuilder,
 };
-use arrow_array::cast::AsArray;
-use arrow_array::types::Decimal128Type;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema as ArrowSchema, TimeUnit};
 use bytes::Bytes;
@@ -31,7 +29,9 @@ const UTC: &str = "UTC";
 /// zstd's fastest regular level: on archive rows higher ones cost time and save nothing.
 const ZSTD_LEVEL: i32 = 1;
 /// Rows whose columns are in memory beside the rows themselves: a part is written some at a time.
-const ROWS_AT_ONCE: usize = 1_024;
+const ROWS_AT_ONCE: usize = 512;
+/// Rows that tell whether a column's values repeat.
+const SAMPLE_ROWS: usize = 1_024;
 /// Bytes after which a page is compressed: what stays in a core's cache until then.
 const PAGE_BYTES: usize = 256 << 10;
 /// Rows after which a page's size is looked at.
@@ -43,16 +43,18 @@ const WRITE_BATCH_ROWS: usize = 256;
 /// When there is no row.
 pub(super) fn write_part(part: &PartRows<'_>) -> Result<Bytes, ParquetError> {
     let schema = part.schema.as_ref();
+    let sample = part.rows.get(..SAMPLE_ROWS).unwrap_or(&part.rows);
     let mut writer = None;
     for rows in part.rows.chunks(ROWS_AT_ONCE) {
         let batch = record_batch(schema, rows)?;
         let writer = match &mut writer {
             Some(writer) => writer,
             none => {
+                let places = places_by_schema(schema, sample);
                 let typed = schema.columns().enumerate().map(|(position, column)| TypedColumn {
                     name: &column.name,
                     column_type: column.column_type,
-                    repeats: repeats(&batch, position),
+                    repeats: repeats(column.column_type, places.values(sample, position)),
                 });
                 let properties = writer_properties(typed, metadata(schema, &part.rows))?;
                 none.insert(ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties))?)
@@ -70,11 +72,7 @@ fn record_batch(schema: &Schema, rows: &[&Row]) -> Result<RecordBatch, ParquetEr
     let mut columns: Vec<ArrayRef> = Vec::new();
     let places = places_by_schema(schema, rows);
     for (position, column) in schema.columns().enumerate() {
-        let values = rows.iter().zip(&places.of_row).map(|(row, known)| {
-            let place = places.known.get(*known)?.get(position).copied().flatten()?;
-            Some(row.value(place))
-        });
-        let array = typed_array(column.column_type, values)?;
+        let array = typed_array(column.column_type, places.values(rows, position))?;
         fields.push(Field::new(&column.name, array.data_type().clone(), true));
         columns.push(array);
     }
@@ -91,6 +89,20 @@ struct Places {
     known: Vec<Vec<Option<usize>>>,
     /// For each row, which of those it has.
     of_row: Vec<usize>,
+}
+
+impl Places {
+    /// The values that rows have of the part's column at `position`.
+    fn values<'v>(
+        &self,
+        rows: &[&'v Row],
+        position: usize,
+    ) -> impl Iterator<Item = Option<ColumnValue<'v>>> + Clone {
+        rows.iter().zip(&self.of_row).map(move |(row, known)| {
+            let place = self.known.get(*known)?.get(position).copied().flatten()?;
+            Some(row.value(place))
+        })
+    }
 }
 
 fn places_by_schema(schema: &Schema, rows: &[&Row]) -> Places {
@@ -157,12 +169,11 @@ fn typed_array<'v>(
 }
 
 /// Texts in one piece of memory that is as large as it has to be.
-fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>> + Clone) -> StringArray {
-    let (count, bytes) = texts
-        .clone()
-        .fold((0, 0), |(count, bytes), text| (count + 1, bytes + text.map_or(0, str::len)));
-    let mut builder = StringBuilder::with_capacity(count, bytes);
-    texts.for_each(|text| builder.append_option(text));
+fn texts_of<'v>(texts: impl Iterator<Item = Option<&'v str>>) -> StringArray {
+    let texts: Vec<_> = texts.collect();
+    let bytes = texts.iter().flatten().map(|text| text.len()).sum();
+    let mut builder = StringBuilder::with_capacity(texts.len(), bytes);
+    texts.into_iter().for_each(|text| builder.append_option(text));
     builder.finish()
 }
 
@@ -189,8 +200,8 @@ fn system_arrays(rows: &[&Row]) -> [(&'static str, ArrayRef, bool); 12] {
     }
     [
         ("_item", text(Row::item), false),
-        (EVENT_ID, text(|row| &row.event_id), false),
-        ("_sequence_number", text(|row| &row.sequence_number), false),
+        (EVENT_ID, text(Row::event_id), false),
+        ("_sequence_number", text(Row::sequence_number), false),
         ("_event_name", text(|row| row.event_name), false),
         ("_deleted_by", text(|row| row.deleted_by.as_str()), false),
         ("_deleted_at", timestamp(|row| Some(row.deleted_at_ms)), false),
@@ -214,16 +225,17 @@ pub(super) struct TypedColumn<'c> {
 }
 
 /// Whether at most half of a column's values are different ones.
-fn repeats(batch: &RecordBatch, position: usize) -> bool {
-    let column = batch.column(position);
-    let different = match column.data_type() {
-        DataType::Utf8 => column.as_string::<i32>().iter().flatten().collect::<HashSet<_>>().len(),
-        DataType::Decimal128(..) => {
-            column.as_primitive::<Decimal128Type>().iter().flatten().collect::<HashSet<_>>().len()
-        }
-        _ => return true,
-    };
-    different <= (column.len() - column.null_count()) / 2
+fn repeats<'v>(
+    column_type: ColumnType,
+    values: impl Iterator<Item = Option<ColumnValue<'v>>>,
+) -> bool {
+    if !matches!(column_type, ColumnType::String | ColumnType::Json | ColumnType::Decimal { .. }) {
+        return true;
+    }
+    let mut count = 0;
+    let values = values.flatten().filter(|value| *value != ColumnValue::Null);
+    let different = values.inspect(|_| count += 1).collect::<HashSet<_>>().len();
+    different <= count / 2
 }
 
 /// Texts that differ from row to row get no dictionary, and integers that grow get differences;
@@ -300,7 +312,7 @@ fn encoded(
 /// What the file says of itself beside its columns.
 fn metadata(schema: &Schema, rows: &[&Row]) -> Vec<KeyValue> {
     let sequence =
-        |row: Option<&&Row>| row.map_or(String::new(), |row| row.sequence_number.clone());
+        |row: Option<&&Row>| row.map_or(String::new(), |row| row.sequence_number().to_owned());
     let mut columns = String::from("{");
     for (position, column) in schema.columns().enumerate() {
         if position > 0 {
@@ -328,7 +340,8 @@ fn metadata(schema: &Schema, rows: &[&Row]) -> Vec<KeyValue> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::types::{Int64Type, TimestampMillisecondType};
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Decimal128Type, Int64Type, TimestampMillisecondType};
     use model::json::item_from_str;
     use model::stream_record::LambdaRecord;
     use model::{EventName, StreamRecord, StreamViewType, UserIdentity};
@@ -449,7 +462,7 @@ mod tests {
         assert_eq!(part, write(&rows));
         assert_eq!(
             PartContent::read(part.clone()).unwrap(),
-            PartContent::of_event_ids(rows.iter().map(|row| row.event_id.as_str()))
+            PartContent::of_event_ids(rows.iter().map(Row::event_id))
         );
         let builder = ParquetRecordBatchReaderBuilder::try_new(part).unwrap();
         let names: Vec<&str> =

@@ -92,7 +92,7 @@ fn check_exactly_once(store: &InMemoryObjectStore, count: usize) {
     for number in 0..count {
         let Effect::Rows { bucket, rows } = effect(number) else { panic!("rows") };
         let row = rows.into_rows().next().unwrap();
-        let places = &found[&row.event_id];
+        let places = &found[row.event_id()];
         assert_eq!(places.len(), 1, "{number} stands in {places:?}");
         let (name, item) = &places[0];
         assert!(bucket.part_number("archive/", name).is_some(), "{number} stands in {name}");

@@ -16,27 +16,32 @@ use super::row::{Content, Kept, Span};
 const BEFORE: u32 = 6;
 const BEHIND: u32 = 2;
 
-/// An item's text and columns; what does not fit is NULL and is named in `coercions`. `places` tell
-/// where the columns' attributes may be.
+/// A record's sequence number and event id, its item's text and columns; what does not fit is NULL
+/// and is named in `coercions`. `places` tell where the columns' attributes may be.
 pub(super) fn content_of(
+    names: (&str, &str),
     item: &ItemView<'_>,
-    schema: &Schema,
-    places: &[usize],
+    (schema, places): (&Schema, &[usize]),
     coercions: &mut Vec<String>,
 ) -> Content {
+    let (sequence_number, event_id) = names;
     // What columns add to the text is mostly a part of it again, so the text seldom has to grow.
-    let mut texts = String::with_capacity(2 * item.text_len());
+    let capacity = sequence_number.len() + event_id.len() + 2 * item.text_len();
+    let mut writing = Writing { texts: String::with_capacity(capacity), bytes: Vec::new() };
+    let sequence_number = writing.append(|texts| texts.push_str(sequence_number));
+    let event_id = writing.append(|texts| texts.push_str(event_id));
     let mut attributes = Vec::with_capacity(item.len());
-    item.write_and_tell(&mut texts, |start, end| {
-        attributes.push(Span { start: offset(start), end: offset(end) });
+    let item_span = writing.append(|texts| {
+        item.write_and_tell(texts, |start, end| {
+            attributes.push(Span { start: offset(start), end: offset(end) });
+        });
     });
-    let item_span = Span { start: 0, end: end_of(&texts) };
     let values = schema.columns().enumerate().map(|(position, column)| {
         let place = places.get(position).copied().unwrap_or(0);
         let Some((value, written)) = find(item, &attributes, place, column) else {
             return Kept::Null;
         };
-        kept(column.column_type, value, written, &mut texts).unwrap_or_else(|| {
+        writing.keep(column.column_type, value, written).unwrap_or_else(|| {
             let found = value.attribute_type().descriptor();
             coercions.push(format!("{}: {found} does not fit {}", column.name, column.column_type));
             Kept::Null
@@ -44,7 +49,9 @@ pub(super) fn content_of(
     });
     let values = values.collect();
     // A copy, as what was reserved beyond it would stay with the row.
-    Content { texts: Box::from(texts.as_str()), item: item_span, values }
+    let texts = Box::from(writing.texts.as_str());
+    let bytes = writing.bytes.into_boxed_slice();
+    Content { texts, sequence_number, event_id, item: item_span, bytes, values }
 }
 
 /// A column's attribute, and where the value is written, unless it is in a map.
@@ -61,47 +68,60 @@ fn find<'i, 't>(
     Some((value, written))
 }
 
-/// The value in this type; `None` if it does not fit.
-fn kept(
-    column_type: ColumnType,
-    value: &ValueView<'_>,
-    written: Option<Span>,
-    texts: &mut String,
-) -> Option<Kept> {
-    Some(match (column_type, value) {
-        (ColumnType::Json, value) => {
-            Kept::Text(appended(texts, |texts| write_plain_json(texts, value)))
-        }
-        (_, ValueView::Null) => Kept::Null,
-        (ColumnType::String, ValueView::S(text) | ValueView::N(text)) => {
-            let as_it_is = written
-                .map(|span| Span { start: span.start + BEFORE, end: span.end - BEHIND })
-                .filter(|span| span.end - span.start == end_of(text));
-            Kept::Text(as_it_is.unwrap_or_else(|| appended(texts, |texts| texts.push_str(text))))
-        }
-        // The text of a whole number has neither a point nor an exponent.
-        (ColumnType::Bigint, ValueView::N(text)) => Kept::Integer(text.parse().ok()?),
-        (ColumnType::Decimal { precision, scale }, ValueView::N(text)) => {
-            let fits = |unscaled: &i128| unscaled.unsigned_abs() < 10_u128.pow(precision.into());
-            Kept::Decimal(unscaled(text, scale).filter(fits)?.to_le_bytes())
-        }
-        (ColumnType::Boolean, ValueView::Bool(flag)) => Kept::Boolean(*flag),
-        (ColumnType::Binary, ValueView::B(bytes)) => Kept::Binary(bytes.as_slice().into()),
-        _ => return None,
-    })
+/// A content while it is written.
+struct Writing {
+    texts: String,
+    bytes: Vec<u8>,
 }
 
-fn appended(texts: &mut String, write: impl FnOnce(&mut String)) -> Span {
-    let start = end_of(texts);
-    write(texts);
-    Span { start, end: end_of(texts) }
+impl Writing {
+    fn append(&mut self, write: impl FnOnce(&mut String)) -> Span {
+        let start = offset(self.texts.len());
+        write(&mut self.texts);
+        Span { start, end: offset(self.texts.len()) }
+    }
+
+    /// The value in this type; `None` if it does not fit.
+    fn keep(
+        &mut self,
+        column_type: ColumnType,
+        value: &ValueView<'_>,
+        written: Option<Span>,
+    ) -> Option<Kept> {
+        Some(match (column_type, value) {
+            (ColumnType::Json, value) => {
+                Kept::Text(self.append(|texts| write_plain_json(texts, value)))
+            }
+            (_, ValueView::Null) => Kept::Null,
+            (ColumnType::String, ValueView::S(text) | ValueView::N(text)) => {
+                let as_it_is = written
+                    .map(|span| Span { start: span.start + BEFORE, end: span.end - BEHIND })
+                    .filter(|span| span.end - span.start == offset(text.len()));
+                Kept::Text(as_it_is.unwrap_or_else(|| self.append(|texts| texts.push_str(text))))
+            }
+            // The text of a whole number has neither a point nor an exponent.
+            (ColumnType::Bigint, ValueView::N(text)) => Kept::Integer(text.parse().ok()?),
+            (ColumnType::Decimal { precision, scale }, ValueView::N(text)) => {
+                let fits =
+                    |unscaled: &i128| unscaled.unsigned_abs() < 10_u128.pow(precision.into());
+                let unscaled = unscaled(text, scale).filter(fits)?;
+                match i64::try_from(unscaled) {
+                    Ok(unscaled) => Kept::Decimal(unscaled),
+                    Err(_) => Kept::Wide(Box::new(unscaled)),
+                }
+            }
+            (ColumnType::Boolean, ValueView::Bool(flag)) => Kept::Boolean(*flag),
+            (ColumnType::Binary, ValueView::B(bytes)) => {
+                let start = offset(self.bytes.len());
+                self.bytes.extend_from_slice(bytes);
+                Kept::Binary(Span { start, end: offset(self.bytes.len()) })
+            }
+            _ => return None,
+        })
+    }
 }
 
 /// An item has 400 KB at most, so its text and columns are far from 4 GB.
-fn end_of(texts: &str) -> u32 {
-    offset(texts.len())
-}
-
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
@@ -135,7 +155,10 @@ mod tests {
         let columns = parse_columns(&format!("a.b:{type_text}")).unwrap();
         let schema = Schema::of(&ItemView::of(&Item::new()), &columns);
         let mut coercions = Vec::new();
-        let content = content_of(&ItemView::of(item), &schema, &[], &mut coercions);
+        let view = ItemView::of(item);
+        let content = content_of(("7", "e"), &view, (&schema, &[]), &mut coercions);
+        assert_eq!(content.text(content.sequence_number), "7");
+        assert_eq!(content.text(content.event_id), "e");
         assert_eq!(content.text(content.item), item_to_string(item));
         match coercions.as_slice() {
             [] => format!("{:?}", content.value(0)),

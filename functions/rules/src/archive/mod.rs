@@ -150,11 +150,11 @@ impl Archive {
         let Columns { schema, places, notes } =
             self.schema.of(&change.keys, &self.columns, item, self.discover);
         let mut coercions = notes.to_vec();
-        let content = content_of(item, &schema, &places, &mut coercions);
+        let names = (&*change.padded_sequence_number(), &*change.event_id);
+        let content = content_of(names, item, (&schema, &places), &mut coercions);
         let ttl_raw = self.ttl_of(item);
         let row = Row {
-            sequence_number: change.padded_sequence_number(),
-            event_id: change.event_id.clone().into_owned(),
+            content,
             event_name: EventName::Remove.as_str(),
             deleted_by,
             deleted_at_ms: minute.millis_of_second(seconds),
@@ -164,7 +164,6 @@ impl Archive {
             stream_arn,
             schema,
             coercions,
-            content,
         };
         Ok((bucket, row))
     }

@@ -3,6 +3,7 @@
 //! A row says nothing that its record does not say: no time of archiving, no file name. So the
 //! same record always gives the same row.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::column::Schema;
@@ -35,7 +36,7 @@ impl DeletedBy {
 }
 
 /// The value of one typed column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ColumnValue<'r> {
     /// No such attribute, or one that does not fit the column.
     Null,
@@ -51,32 +52,39 @@ pub enum ColumnValue<'r> {
     Binary(&'r [u8]),
 }
 
-/// A [`ColumnValue`] as a row keeps it.
+/// A [`ColumnValue`] as a row keeps it, in sixteen bytes: a row has one for each column.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kept {
     Null,
     Text(Span),
     Integer(i64),
-    /// The bytes of an `i128`, which itself would make every value half as large again.
-    Decimal([u8; 16]),
+    Decimal(i64),
+    /// One beyond 64 bits.
+    Wide(Box<i128>),
     Boolean(bool),
-    Binary(Box<[u8]>),
+    /// In the row's bytes.
+    Binary(Span),
 }
 
-/// A part of a row's texts, in bytes.
+/// A part of a row's texts or bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
     pub(super) start: u32,
     pub(super) end: u32,
 }
 
+impl Span {
+    fn range(self) -> Range<usize> {
+        let place = |at: u32| usize::try_from(at).unwrap_or(usize::MAX);
+        place(self.start)..place(self.end)
+    }
+}
+
 /// One deleted item. Rows order by sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// The record's place in its stream, 40 digits.
-    pub sequence_number: String,
-    /// The record's event id; identifies the row in its bucket.
-    pub event_id: String,
+    /// What was kept of the record and its item. First, as it begins with the sequence number.
+    pub(super) content: Content,
     /// `REMOVE`.
     pub event_name: &'static str,
     /// Who deleted the item.
@@ -95,21 +103,37 @@ pub struct Row {
     pub schema: Arc<Schema>,
     /// Columns whose attribute did not fit, each with what was found; in the schema's order.
     pub coercions: Vec<String>,
-    /// What was kept of the item.
-    pub(super) content: Content,
 }
 
-/// An item as text, with its columns. Most texts of columns stand in the item's.
+/// A record's names and its item as one text, with the item's columns. Most texts of columns stand
+/// in the item's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Content {
-    /// The item, and behind it what columns hold that does not stand there as it is.
+    /// The sequence number, the event id, the item, and behind it what columns hold that does not
+    /// stand there as it is.
     pub(super) texts: Box<str>,
+    pub(super) sequence_number: Span,
+    pub(super) event_id: Span,
     pub(super) item: Span,
+    /// What binary columns hold.
+    pub(super) bytes: Box<[u8]>,
     /// In the schema's order.
     pub(super) values: Vec<Kept>,
 }
 
 impl Row {
+    /// The record's place in its stream, 40 digits.
+    #[must_use]
+    pub fn sequence_number(&self) -> &str {
+        self.content.text(self.content.sequence_number)
+    }
+
+    /// The record's event id; identifies the row in its bucket.
+    #[must_use]
+    pub fn event_id(&self) -> &str {
+        self.content.text(self.content.event_id)
+    }
+
     /// The whole item as DynamoDB JSON, lossless.
     #[must_use]
     pub fn item(&self) -> &str {
@@ -129,15 +153,17 @@ impl Content {
             None | Some(Kept::Null) => ColumnValue::Null,
             Some(Kept::Text(span)) => ColumnValue::Text(self.text(*span)),
             Some(Kept::Integer(integer)) => ColumnValue::Integer(*integer),
-            Some(Kept::Decimal(unscaled)) => ColumnValue::Decimal(i128::from_le_bytes(*unscaled)),
+            Some(Kept::Decimal(unscaled)) => ColumnValue::Decimal((*unscaled).into()),
+            Some(Kept::Wide(unscaled)) => ColumnValue::Decimal(**unscaled),
             Some(Kept::Boolean(flag)) => ColumnValue::Boolean(*flag),
-            Some(Kept::Binary(bytes)) => ColumnValue::Binary(bytes),
+            Some(Kept::Binary(span)) => {
+                ColumnValue::Binary(self.bytes.get(span.range()).unwrap_or_default())
+            }
         }
     }
 
     pub(super) fn text(&self, span: Span) -> &str {
-        let place = |at: u32| usize::try_from(at).unwrap_or(usize::MAX);
-        self.texts.get(place(span.start)..place(span.end)).unwrap_or_default()
+        self.texts.get(span.range()).unwrap_or_default()
     }
 }
 
@@ -166,7 +192,7 @@ impl Rows {
     /// everywhere alike. Records come in the order of their stream, so most rows go to the end.
     fn insert(&mut self, row: Row) {
         fn place(row: &Row) -> (&str, &str) {
-            (&row.sequence_number, &row.event_id)
+            (row.sequence_number(), row.event_id())
         }
         if self.0.last().is_none_or(|last| place(last) < place(&row)) {
             self.0.push(row);
@@ -183,7 +209,7 @@ impl Rows {
 
     /// The event ids.
     pub fn event_ids(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|row| row.event_id.as_str())
+        self.0.iter().map(Row::event_id)
     }
 
     /// All rows, by their places in the stream.

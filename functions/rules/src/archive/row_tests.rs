@@ -194,7 +194,8 @@ fn check_row(rule: &Archive, row: &Row, record: &LambdaRecord) {
         if rule.discover { discovered::discover(&base, &view) } else { (base, Vec::new()) };
     assert_eq!(*row.schema, schema);
     assert_eq!(row.item(), item_to_string(item));
-    assert_eq!(row.sequence_number, record.record.sequence_number.padded());
+    assert_eq!(row.sequence_number(), record.record.sequence_number.padded());
+    assert_eq!(row.event_id(), record.record.event_id);
     assert_eq!(row.ttl_raw, item.get("ttl").and_then(|ttl| ttl.as_number()?.to_i64()));
     let mut misfits = 0;
     for (position, column) in schema.columns().enumerate() {
