@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use model::arn::StreamArn;
 use model::stream_record::LambdaRecord;
 use model::{AttributeValue, Item, KeySchema};
 use rules::migration::{Direction, Migration, Plan};
@@ -115,15 +116,18 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         migrations: &[Arc<Migration>],
         batch: &[Delivered<'_>],
     ) -> Result<(), Failure> {
-        let records = batch.iter().filter_map(|delivered| delivered.record().as_ref().ok());
-        let is_followed = |record: &&LambdaRecord| migrations.iter().any(|m| m.follows(record));
-        let first = { records }.find(is_followed);
-        let Some((record, now)) = first.zip(self.control.now()) else { return Ok(()) };
-        let Ok(arn) = record.event_source_arn.parse::<model::arn::StreamArn>() else {
-            return Ok(());
-        };
-        let table = arn.table.table.as_str();
-        let made = record.record.approximate_creation_seconds.unwrap_or(now);
+        let Some(now) = self.control.now() else { return Ok(()) };
+        let first = batch.iter().find_map(|delivered| {
+            delivered.look(|record| {
+                let record = record.ok()?;
+                let arn: StreamArn = record.event_source_arn.parse().ok()?;
+                let (table, made) = (arn.table.table, record.approximate_creation_seconds);
+                let is_followed = migrations.iter().any(|m| m.follows(&table, made));
+                is_followed.then_some((table, made))
+            })
+        });
+        let Some((table, made)) = first else { return Ok(()) };
+        let made = made.unwrap_or(now);
         let lag = Lag { seconds: now.saturating_sub(made), at: now };
         if !lag.is_too_long(now) {
             return Ok(());
@@ -131,7 +135,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         if !self.is_to_be_noted(&format!("LAG#{table}"), now) {
             return Ok(());
         }
-        self.control.note_lag(table, lag).await
+        self.control.note_lag(&table, lag).await
     }
 
     /// Notes what DynamoDB throttled, for people. A note that cannot be written holds nothing up.
@@ -173,15 +177,15 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// A mapping has one stream, so all records of a batch are from one table.
     fn kind(&self, batch: &[Delivered<'_>]) -> Result<Batch, Failure> {
-        let first = batch.iter().find_map(|delivered| delivered.record().as_ref().ok());
-        let Some(record) = first else {
+        let first = batch.iter().find_map(|delivered| {
+            delivered.look(|record| record.ok().map(|record| record.event_source_arn.into_owned()))
+        });
+        let Some(arn) = first else {
             // Nothing can be read: the frame puts it aside.
             return Ok(Batch::Sources);
         };
-        let arn: model::arn::StreamArn = record
-            .event_source_arn
-            .parse()
-            .map_err(|error| Failure::Fatal(format!("`eventSourceARN`: {error}")))?;
+        let arn: StreamArn =
+            arn.parse().map_err(|error| Failure::Fatal(format!("`eventSourceARN`: {error}")))?;
         Ok(if arn.table.table == self.control.table() { Batch::Control } else { Batch::Sources })
     }
 

@@ -38,13 +38,13 @@ use std::sync::Arc;
 
 use model::json::{item_from_str, item_to_string};
 use model::limits::ITEM_BYTES_MAX;
-use model::stream_record::LambdaRecord;
+use model::stream_record::{LambdaRecord, RecordView};
 use model::{AttributeValue, Item, KeySchema, PrimaryKey};
 use thiserror::Error;
 
 use self::split::{Misfits, Split};
 use crate::effect::Effect;
-use crate::rule::{Found, Needs, Refusal, Rule, stream_of};
+use crate::rule::{Found, LookAhead, Needs, Refusal, Rule, stream_of};
 use crate::stamp::Stamp;
 
 /// Room for the mark of a target item beside the text of its source.
@@ -239,9 +239,8 @@ impl Migration {
         self.kind
     }
 
-    fn is_before_fence(&self, record: &LambdaRecord) -> bool {
+    fn is_before_fence(&self, made: Option<u64>) -> bool {
         // A record without a time is not passed over: nothing may be lost.
-        let made = record.record.approximate_creation_seconds;
         self.fence.zip(made).is_some_and(|(fence, made)| made <= fence)
     }
 
@@ -282,11 +281,11 @@ impl Migration {
         self.sources.contains_key(table) || self.splits.contains_key(table)
     }
 
-    /// Whether a record is of a table that it reads, and was made after it began.
+    /// Whether a record of this table, made in this second (since 1970), says something to it: one
+    /// of a table that it reads, made after it began.
     #[must_use]
-    pub fn follows(&self, record: &LambdaRecord) -> bool {
-        let stream = stream_of(&record.event_source_arn);
-        stream.is_ok_and(|stream| self.reads(&stream.table.table)) && !self.is_before_fence(record)
+    pub fn follows(&self, table: &str, made: Option<u64>) -> bool {
+        self.reads(table) && !self.is_before_fence(made)
     }
 
     /// What an item of a source table becomes, by target. A tombstone becomes nothing.
@@ -383,6 +382,10 @@ impl Migration {
 }
 
 impl Rule for Migration {
+    fn look_ahead(&self) -> LookAhead {
+        LookAhead::Nothing
+    }
+
     fn needs(&self, _: &[&LambdaRecord]) -> Needs {
         Needs::default()
     }
@@ -390,10 +393,10 @@ impl Rule for Migration {
     fn decide(&self, record: &LambdaRecord, _: &Found) -> Result<Vec<Effect>, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let table = &stream.table.table;
-        if !self.reads(table) || self.is_before_fence(record) {
+        let change = &record.record;
+        if !self.follows(table, change.approximate_creation_seconds) {
             return Ok(Vec::new());
         }
-        let change = &record.record;
         if !(change.view_type.has_new_image() && change.view_type.has_old_image()) {
             return Err(Refusal(format!(
                 "the stream's view type is {}, a migration needs NEW_AND_OLD_IMAGES",
@@ -431,6 +434,10 @@ impl Rule for Migration {
 
 /// Several migrations that read the same tables.
 impl Rule for Vec<Arc<Migration>> {
+    fn look_ahead(&self) -> LookAhead {
+        LookAhead::Nothing
+    }
+
     fn needs(&self, _: &[&LambdaRecord]) -> Needs {
         Needs::default()
     }
@@ -441,6 +448,16 @@ impl Rule for Vec<Arc<Migration>> {
             effects.extend(migration.decide(record, found)?);
         }
         Ok(effects)
+    }
+
+    fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
+        let stream = stream_of(&record.event_source_arn)?;
+        let (table, made) = (&stream.table.table, record.approximate_creation_seconds);
+        // Most records that say nothing are those of the source's load; they are not decoded.
+        if !self.iter().any(|migration| migration.follows(table, made)) {
+            return Ok(Vec::new());
+        }
+        self.decide(&record.into_record(), found)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Decisions about records, as data, and plans that do not fit their tables.
 
+use model::stream_record::lambda_record_from_str;
 use model::{KeyAttribute, KeyAttributeType};
 
 use super::*;
@@ -39,11 +40,31 @@ fn plan(transform: &str, key: &[(&str, &str)]) -> Plan {
 
 const KEYS: [(&str, &str); 2] = [("pk", "CUSTOMER#{customer}"), ("sk", "ORDER#{id}")];
 
+const DECISIONS: &str = include_str!("../../testdata/migration.txt");
+
+fn orders_migration() -> Migration {
+    let plan = plan("select(.customer) | {id, customer, total}", &KEYS);
+    Migration::compile(&plan, Direction::Forward, &schemas()).unwrap()
+}
+
 #[test]
 fn decisions() {
-    let plan = plan("select(.customer) | {id, customer, total}", &KEYS);
-    let migration = Migration::compile(&plan, Direction::Forward, &schemas()).unwrap();
-    check_decisions(&migration, &Found::default(), include_str!("../../testdata/migration.txt"));
+    check_decisions(&orders_migration(), &Found::default(), DECISIONS);
+    // The function asks all migrations that are active.
+    check_decisions(&vec![Arc::new(orders_migration())], &Found::default(), DECISIONS);
+}
+
+#[test]
+fn records_up_to_the_fence_say_nothing() {
+    let record = DECISIONS.lines().nth(1).unwrap();
+    let record = lambda_record_from_str(record).unwrap();
+    let second = record.record.approximate_creation_seconds.unwrap();
+    for (fence, effects) in [(second + 1, 0), (second, 0), (second - 1, 1)] {
+        let rule = vec![Arc::new(orders_migration().fenced(Some(fence)))];
+        let decided = rule.decide(&record, &Found::default()).unwrap();
+        assert_eq!(decided.len(), effects, "{fence}");
+        assert_eq!(rule.decide_view(RecordView::of(&record), &Found::default()), Ok(decided));
+    }
 }
 
 #[test]
