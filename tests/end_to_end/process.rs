@@ -171,8 +171,11 @@ impl Up {
         let running = folder.path().join(".weir/running.json");
         let _ = fs::remove_file(&running);
         let mut command = binary("weir");
+        // A test may bring a template of its own.
+        let own = folder.path().join("template.yaml");
+        let template = if own.exists() { own } else { root().join("template.yaml") };
         command.args(["up", "--s3-port", "0", "--template"]);
-        command.arg(root().join("template.yaml")).args(flags).current_dir(folder.path());
+        command.arg(template).args(flags).current_dir(folder.path());
         command.envs(environment.iter().copied());
         let mut process = Process::start(command, folder.path().join("weir.log"));
         let endpoints: Value = wait_for("weir up to run", START_MAX * 4, || {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::process::{Up, wait_for, weir};
+use crate::process::{Up, root, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(240);
 const FILMS: usize = 20;
@@ -99,4 +99,98 @@ fn what_a_tenant_had_is_gone_with_one_receipt() {
     run(&up, &["migrate", "complete", "studio-leaves"]);
     assert_eq!(kept(), text);
     assert!(!text.as_str().unwrap().contains("Film"), "{text}");
+}
+
+const PLAN_WITH_HISTORIES: &str = r#"migration: studio-leaves
+kind: purge
+from:
+  - table: movies
+    where: '.studio == "A"'
+  - table: movies-history
+    where: '.item | contains("\"A-")'
+segments: 2
+gate_seconds: 0
+"#;
+
+/// The project's template, in which the histories have a stream and the function `migration` follows
+/// it, as the guide says that a purge of them needs.
+fn template_with_history_stream() -> String {
+    let text = fs::read_to_string(root().join("template.yaml")).unwrap();
+    let package = format!("CodeUri: {}/", root().join("functions/processor").display());
+    let text = text.replace("CodeUri: functions/processor/", &package);
+    let stream = "      StreamSpecification:\n        StreamViewType: NEW_AND_OLD_IMAGES\n";
+    let (before, table) = text.split_once("  HistoryTable:\n").unwrap();
+    let (head, rest) = table.split_once("      TimeToLiveSpecification:\n").unwrap();
+    let text =
+        format!("{before}  HistoryTable:\n{head}{stream}      TimeToLiveSpecification:\n{rest}");
+    let (before, function) = text.split_once("  MigrationFunction:\n").unwrap();
+    let (head, changed) = function.split_once("        Changed:\n").unwrap();
+    let (changed, rest) = changed.split_once("\n\n").unwrap();
+    let histories = changed.replace("MoviesTable.StreamArn", "HistoryTable.StreamArn");
+    assert_ne!(histories, changed);
+    format!(
+        "{before}  MigrationFunction:\n{head}        Changed:\n{changed}\n        Histories:\n{histories}\n\n{rest}"
+    )
+}
+
+/// Histories of a tenant's films have no record of their own once the films are gone: deleting the
+/// films writes into them once more, and that goes as well.
+#[test]
+fn histories_of_a_tenant_are_purged_although_the_purge_itself_adds_to_them() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("template.yaml"), template_with_history_stream()).unwrap();
+    let up = Up::start_in(folder, &["--duplicate-deliveries"]);
+    for edit in 0..2 {
+        for film in 0..FILMS {
+            let studio = if film % 2 == 0 { "A" } else { "B" };
+            let item = json!({
+                "year": {"N": "2026"}, "title": {"S": format!("{studio}-{film}")},
+                "studio": {"S": studio}, "edit": {"N": edit.to_string()},
+            });
+            up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
+        }
+    }
+    let histories = |studio: &str| -> Vec<(String, String)> {
+        let begins = format!("\"{studio}-");
+        let text = |item: &Value, name: &str| item[name]["S"].as_str().unwrap().to_owned();
+        let items = up.store.scan("movies-history");
+        let mut found: Vec<_> =
+            items.iter().map(|item| (text(item, "item"), text(item, "version"))).collect();
+        found.retain(|(item, _)| item.contains(&begins));
+        found.sort();
+        found
+    };
+    // A head and two versions each.
+    let whole = FILMS / 2 * 3;
+    wait_for("every edit to be a version", LIMIT, || {
+        (histories("A").len() == whole && histories("B").len() == whole).then_some(())
+    });
+    let others = histories("B");
+
+    fs::write(up.folder.path().join("plan.yaml"), PLAN_WITH_HISTORIES).unwrap();
+    run(&up, &["migrate", "start", "plan.yaml"]);
+    run(&up, &["migrate", "wait", "studio-leaves", "--timeout", "240"]);
+    // The deletes have become versions when the function `versions` is through with the stream.
+    let marker = json!({"year": {"N": "2026"}, "title": {"S": "B-marker"}, "studio": {"S": "B"}});
+    up.store.ok("PutItem", &json!({"TableName": "movies", "Item": marker}));
+    wait_for("the last change to be a version", LIMIT, || {
+        (histories("B").len() == others.len() + 2).then_some(())
+    });
+    wait_for("the histories to be gone", LIMIT, || histories("A").is_empty().then_some(()));
+    run(&up, &["migrate", "verify", "studio-leaves"]);
+    let receipt: Value =
+        serde_json::from_str(run(&up, &["migrate", "complete", "studio-leaves"]).trim()).unwrap();
+    assert_eq!(receipt["tables"]["movies"]["removed"], json!(FILMS / 2), "{receipt}");
+    // Heads that the deletes of the films changed meanwhile went through the stream.
+    let removed = receipt["tables"]["movies-history"]["removed"].as_u64().unwrap();
+    assert!(removed > 0, "{receipt}");
+    assert_eq!(receipt["left"], 0, "{receipt}");
+
+    assert_eq!(histories("A"), []);
+    let left: Vec<_> =
+        histories("B").into_iter().filter(|(item, _)| !item.contains("marker")).collect();
+    assert_eq!(left, others);
+    let films = up.store.scan("movies");
+    assert!(films.iter().all(|item| item["studio"]["S"] == "B"), "{films:?}");
+    assert_eq!(films.len(), FILMS / 2 + 1);
 }
