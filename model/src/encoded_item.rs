@@ -63,6 +63,24 @@ impl EncodedItem {
         }
         Ok(None)
     }
+
+    /// The item with those attributes only whose names are wanted.
+    ///
+    /// # Errors
+    /// When the bytes are damaged.
+    pub fn decode_only(&self, wants: impl Fn(&str) -> bool) -> Result<Item, EncodingError> {
+        let (mut reader, _) = Reader::of_item(&self.0)?;
+        let mut item = Item::new();
+        for _ in 0..reader.count()? {
+            let name = reader.str()?;
+            if wants(name) {
+                item.insert(name.to_owned(), reader.value(DEPTH_MAX)?);
+            } else {
+                skip(&mut reader, DEPTH_MAX)?;
+            }
+        }
+        Ok(item)
+    }
 }
 
 impl From<&Item> for EncodedItem {

@@ -388,6 +388,10 @@ mod tests {
                 prop_assert_eq!(encoded.get(name), Ok(Some(value.clone())));
             }
             prop_assert_eq!(encoded.get("longer than any name"), Ok(None));
+            let wants = |name: &str| name.len().is_multiple_of(2);
+            let mut wanted = item.clone();
+            wanted.retain(|name, _| wants(name));
+            prop_assert_eq!(encoded.decode_only(wants), Ok(wanted));
             let text = json::item_to_string(&item);
             let mut straight = String::new();
             prop_assert_eq!(json::write_encoded_item(&mut straight, &bytes), Ok(item.size()));

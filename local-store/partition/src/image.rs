@@ -63,7 +63,7 @@ impl Image {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]
-fn damaged(error: EncodingError) -> ReadError {
+pub(crate) fn damaged(error: EncodingError) -> ReadError {
     ReadError(error.to_string())
 }
 

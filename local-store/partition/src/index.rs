@@ -6,14 +6,17 @@
 //! (see `docs/decisions/0004-global-indexes-follow-in-the-same-batch.md`), others go through the outbox.
 //! Building an index of a table that has items already is in `index_build`.
 
+use std::borrow::Cow;
+
+use model::encoding::EncodingError;
 use model::limits::{ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 use model::{
-    AttributeValue, IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema, PrimaryKey,
-    Token,
+    AttributeValue, EncodedItem, IndexKeySchema, IndexKeyValues, Item, KeyAttribute, KeySchema,
+    PrimaryKey, Token,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::image::{Image, item_of};
+use crate::image::{Image, damaged};
 use crate::keys::index_entry;
 use crate::keys::index_statistics;
 use crate::keys::statistics::Statistics;
@@ -126,13 +129,26 @@ pub struct IndexKey {
     pub table: PrimaryKey,
 }
 
-/// An entry: where it is and what it holds.
+/// An entry: where it is and what it holds, which mostly is what its item does.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct IndexEntry {
+pub(crate) struct IndexEntry<'i> {
     pub(crate) key: Vec<u8>,
-    pub(crate) item: Item,
+    pub(crate) item: Cow<'i, EncodedItem>,
+    /// Size of what it holds in bytes, as DynamoDB counts it.
+    pub(crate) size: usize,
     /// The arc that it lies in: that of the table's items with the token of its partition key.
     pub(crate) arc: ArcId,
+}
+
+impl IndexEntry<'_> {
+    /// The same without its item.
+    pub(crate) fn into_owned(self) -> IndexEntry<'static> {
+        IndexEntry { item: Cow::Owned(self.item.into_owned()), ..self }
+    }
+
+    fn into_bytes(self) -> Vec<u8> {
+        self.item.into_owned().into_bytes()
+    }
 }
 
 /// Why an item cannot be written to a table with these indexes.
@@ -257,34 +273,38 @@ impl SecondaryIndex {
     }
 
     /// The entry that an item has in this index, if it has one.
-    pub(crate) fn entry_of(
+    pub(crate) fn entry_of<'i>(
         &self,
         table: &Table,
         primary: &PrimaryKey,
-        item: &Item,
-    ) -> Option<IndexEntry> {
-        let index = self.definition.key_of(item)?;
+        item: &'i EncodedItem,
+    ) -> Result<Option<IndexEntry<'i>>, ReadError> {
+        let definition = &self.definition;
+        let keys = item.decode_only(|name| definition.key_schema.contains(name));
+        let Some(index) = definition.key_of(&keys.map_err(damaged)?) else { return Ok(None) };
+        let item = match definition.projection {
+            IndexProjection::All => Cow::Borrowed(item),
+            IndexProjection::KeysOnly | IndexProjection::Include(_) => {
+                let part = item.decode_only(|name| definition.projects(&table.key_schema, name));
+                Cow::Owned(EncodedItem::from(&part.map_err(damaged)?))
+            }
+        };
         let place = IndexKey { index, table: primary.clone() };
-        Some(IndexEntry {
+        Ok(Some(IndexEntry {
             arc: table.placement.arc_of(place.index.token()),
             key: index_entry::encode(table.id, self.number, &place),
-            item: self.definition.project(&table.key_schema, item),
-        })
+            size: item.size().map_err(damaged)?,
+            item,
+        }))
     }
 }
 
 /// Where an item stands on the rings of the table's global indexes that it is in.
 #[must_use]
-pub fn global_index_tokens(
-    table: &Table,
-    primary: &PrimaryKey,
-    item: &Item,
-) -> Vec<(IndexNumber, Token)> {
+pub fn global_index_tokens(table: &Table, item: &Item) -> Vec<(IndexNumber, Token)> {
     let global = table.indexes_of(IndexKind::Global).filter(|index| index.is_maintained());
-    let token = |index: &SecondaryIndex| {
-        let entry = index.entry_of(table, primary, item)?;
-        Some((index.number, index_entry::token_of(&entry.key)))
-    };
+    let token =
+        |index: &SecondaryIndex| Some((index.number, index.definition.key_of(item)?.token()));
     global.filter_map(token).collect()
 }
 
@@ -294,9 +314,35 @@ pub fn global_index_tokens(
 /// # Errors
 /// Why, and whether a transaction is refused as a whole because of it.
 pub fn check_put(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
-    let Some((index, name, problem)) = first_problem(table, item) else {
-        return check_size_with_local_entries(table, item);
-    };
+    match first_problem(table, item) {
+        Some(problem) => Err(refusal_of(problem)),
+        None => check_size_with_local_entries(table, item),
+    }
+}
+
+/// The same of an item in its stored form, of which little is decoded.
+///
+/// # Errors
+/// When the bytes are damaged.
+pub fn check_put_encoded(
+    table: &Table,
+    item: &EncodedItem,
+) -> Result<Result<(), ItemRefusal>, EncodingError> {
+    let is_key =
+        |name: &str| table.indexes.iter().any(|index| index.definition.key_schema.contains(name));
+    if !table.indexes.is_empty()
+        && let Some(problem) = first_problem(table, &item.decode_only(is_key)?)
+    {
+        return Ok(Err(refusal_of(problem)));
+    }
+    if is_small_with_local_entries(table, item.size()?) {
+        return Ok(Ok(()));
+    }
+    Ok(check_size_with_local_entries(table, &item.decode()?))
+}
+
+/// A problem in DynamoDB's words, from the name of the index and of the attribute.
+fn refusal_of((index, name, problem): (&str, &str, IndexKeyProblem)) -> ItemRefusal {
     let is_empty_key = matches!(problem, IndexKeyProblem::Empty(_));
     let text = match problem {
         IndexKeyProblem::Type { expected, actual } => type_mismatch(index, name, expected, actual),
@@ -310,7 +356,7 @@ pub fn check_put(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
             "One or more parameter values were invalid: Aggregated size of all range keys has exceeded the size limit of 1024 bytes".to_owned()
         }
     };
-    Err(ItemRefusal { text, is_empty_key })
+    ItemRefusal { text, is_empty_key }
 }
 
 fn type_mismatch(index: &str, name: &str, expected: &str, actual: &str) -> String {
@@ -323,17 +369,21 @@ fn type_mismatch(index: &str, name: &str, expected: &str, actual: &str) -> Strin
 /// (AWS, "Quotas: local secondary indexes").
 fn check_size_with_local_entries(table: &Table, item: &Item) -> Result<(), ItemRefusal> {
     let size = item.size();
-    let locals = || table.indexes_of(IndexKind::Local);
-    // No entry is larger than its item, so most items need no further look.
-    if size.saturating_mul(1 + locals().count()) <= ITEM_BYTES_MAX {
+    if is_small_with_local_entries(table, size) {
         return Ok(());
     }
-    let entries = locals().filter(|index| index.definition.key_of(item).is_some());
+    let locals = table.indexes_of(IndexKind::Local);
+    let entries = locals.filter(|index| index.definition.key_of(item).is_some());
     let projected = entries.map(|index| index.definition.project(&table.key_schema, item).size());
     if size + projected.sum::<usize>() <= ITEM_BYTES_MAX {
         return Ok(());
     }
     Err(ItemRefusal { text: ITEM_TOO_LARGE.to_owned(), is_empty_key: false })
+}
+
+/// No entry is larger than its item, so most items need no further look.
+fn is_small_with_local_entries(table: &Table, size: usize) -> bool {
+    size.saturating_mul(1 + table.indexes_of(IndexKind::Local).count()) <= ITEM_BYTES_MAX
 }
 
 /// Refuses the item that an update made; see [`check_put`]. A value that the update left as it was
@@ -381,26 +431,28 @@ fn first_problem<'a>(table: &'a Table, item: &Item) -> Option<(&'a str, &'a str,
 }
 
 /// Keeps every index of a table in step with a write. Gives which entries it changed.
-pub(crate) fn update_entries(
+pub(crate) fn update_entries<'i>(
     overlay: &mut Overlay<'_>,
     table: &Table,
     primary: &PrimaryKey,
-    old: Option<&Image>,
-    new: Option<&Image>,
+    old: Option<&'i Image>,
+    new: Option<&'i Image>,
 ) -> Result<Vec<IndexWrite>, ReadError> {
     let mut writes = Vec::new();
     if table.indexes.is_empty() {
         return Ok(writes);
     }
-    let (old, new) = (item_of(old)?, item_of(new)?);
     if new.is_none() && mutation::is_active(Mutation::SkipIndexEntries) {
         return Ok(writes);
     }
     // An item and its entries in local indexes are always in one arc.
     let here = table.placement.arc_of(primary.token());
     for index in table.indexes.iter().filter(|index| index.is_maintained()) {
-        let entry = |item: Option<&Item>| index.entry_of(table, primary, item?);
-        let (mut before, after) = (entry(old), entry(new));
+        let entry = |image: Option<&'i Image>| match image {
+            Some(image) => index.entry_of(table, primary, image.encoded()),
+            None => Ok(None),
+        };
+        let (mut before, after) = (entry(old)?, entry(new)?);
         if before == after {
             continue;
         }
@@ -419,30 +471,31 @@ pub(crate) fn update_entries(
 
 /// Puts `after` where `before` is, and counts both: at once what lies in this arc, and through the
 /// outbox what lies elsewhere.
-pub(crate) fn replace_entry(
+pub(crate) fn replace_entry<'i>(
     overlay: &mut Overlay<'_>,
     table: &Table,
     index: &SecondaryIndex,
     here: ArcId,
-    before: Option<IndexEntry>,
-    after: Option<IndexEntry>,
+    before: Option<IndexEntry<'i>>,
+    after: Option<IndexEntry<'i>>,
 ) -> Result<Vec<IndexWrite>, ReadError> {
     let writes = describe_change(index, before.as_ref(), after.as_ref());
-    let (old, new) =
-        (before.as_ref().map(|e| e.key.clone()), after.as_ref().map(|e| e.key.clone()));
-    let is_here = |entry: &IndexEntry| entry.arc == here;
-    let (old_here, old_there) = (before.clone().filter(is_here), before.filter(|e| !is_here(e)));
-    let (new_here, new_there) = (after.clone().filter(is_here), after.filter(|e| !is_here(e)));
+    let is_same_place = before.as_ref().map(|entry| &entry.key) == after.as_ref().map(|e| &e.key);
+    let apart = |entry: Option<IndexEntry<'i>>| match entry {
+        Some(entry) if entry.arc == here => (Some(entry), None),
+        entry => (None, entry),
+    };
+    let ((old_here, old_there), (new_here, new_there)) = (apart(before), apart(after));
     if old_here.is_some() || new_here.is_some() {
         replace_here(overlay, table, index, old_here, new_here)?;
     }
     let delivery = |key, entry| Delivery { table: table.id, index: index.number, key, entry };
-    if let Some(old_there) = old_there.filter(|_| old != new) {
+    if let Some(old_there) = old_there.filter(|_| !is_same_place) {
         outbox::push(overlay, old_there.arc, &delivery(old_there.key, None))?;
     }
-    if let Some(new_there) = new_there {
-        let entry = crate::keys::item::encode_value(&new_there.item);
-        outbox::push(overlay, new_there.arc, &delivery(new_there.key, Some(entry)))?;
+    if let Some(mut new_there) = new_there {
+        let (arc, key) = (new_there.arc, std::mem::take(&mut new_there.key));
+        outbox::push(overlay, arc, &delivery(key, Some(new_there.into_bytes())))?;
     }
     Ok(writes)
 }
@@ -450,23 +503,22 @@ pub(crate) fn replace_entry(
 /// The entries that a change puts, replaces or removes.
 fn describe_change(
     index: &SecondaryIndex,
-    before: Option<&IndexEntry>,
-    after: Option<&IndexEntry>,
+    before: Option<&IndexEntry<'_>>,
+    after: Option<&IndexEntry<'_>>,
 ) -> Vec<IndexWrite> {
-    let write = |entry: &IndexEntry, old_bytes, new_bytes| IndexWrite {
+    let write = |entry: &IndexEntry<'_>, old_bytes, new_bytes| IndexWrite {
         index: index.number,
         token: index_entry::token_of(&entry.key),
         old_bytes,
         new_bytes,
     };
-    let size = |entry: &IndexEntry| entry.item.size();
     match (before, after) {
         (Some(before), Some(after)) if before.key == after.key => {
-            vec![write(after, size(before), size(after))]
+            vec![write(after, before.size, after.size)]
         }
         (before, after) => {
-            let removed = before.map(|entry| write(entry, size(entry), 0));
-            removed.into_iter().chain(after.map(|entry| write(entry, 0, size(entry)))).collect()
+            let removed = before.map(|entry| write(entry, entry.size, 0));
+            removed.into_iter().chain(after.map(|entry| write(entry, 0, entry.size))).collect()
         }
     }
 }
@@ -475,25 +527,27 @@ fn replace_here(
     overlay: &mut Overlay<'_>,
     table: &Table,
     index: &SecondaryIndex,
-    before: Option<IndexEntry>,
-    after: Option<IndexEntry>,
+    before: Option<IndexEntry<'_>>,
+    after: Option<IndexEntry<'_>>,
 ) -> Result<(), ReadError> {
-    let bytes = |entry: &Option<IndexEntry>| {
-        let size = entry.as_ref().map_or(0, |entry| entry.item.size());
-        u64::try_from(size).unwrap_or(u64::MAX)
+    let of = |entry: &Option<IndexEntry<'_>>| {
+        entry.as_ref().map_or((0, 0), |entry| (1, u64::try_from(entry.size).unwrap_or(u64::MAX)))
     };
-    let counted = |entry: &Option<IndexEntry>| u64::from(entry.is_some());
-    let statistics = index_statistics::read(overlay, table.id, index.number)?;
-    let statistics = Statistics {
-        items: (statistics.items + counted(&after)).saturating_sub(counted(&before)),
-        bytes: (statistics.bytes + bytes(&after)).saturating_sub(bytes(&before)),
-    };
-    index_statistics::write(overlay, table.id, index.number, &statistics)?;
+    let ((old_items, old_bytes), (new_items, new_bytes)) = (of(&before), of(&after));
+    if (old_items, old_bytes) != (new_items, new_bytes) {
+        let statistics = index_statistics::read(overlay, table.id, index.number)?;
+        let statistics = Statistics {
+            items: (statistics.items + new_items).saturating_sub(old_items),
+            bytes: (statistics.bytes + new_bytes).saturating_sub(old_bytes),
+        };
+        index_statistics::write(overlay, table.id, index.number, &statistics)?;
+    }
     if let Some(before) = before {
         overlay.delete(before.key);
     }
-    if let Some(after) = after {
-        overlay.put(after.key, crate::keys::item::encode_value(&after.item));
+    if let Some(mut after) = after {
+        let key = std::mem::take(&mut after.key);
+        overlay.put(key, after.into_bytes());
     }
     Ok(())
 }

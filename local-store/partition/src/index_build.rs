@@ -6,7 +6,11 @@
 
 use std::ops::ControlFlow;
 
-use crate::index::{IndexChange, IndexNumber, IndexStatus, SecondaryIndex, replace_entry};
+use model::EncodedItem;
+
+use crate::index::{
+    IndexChange, IndexEntry, IndexNumber, IndexStatus, SecondaryIndex, replace_entry,
+};
 use crate::keys::{Family, index_entry, index_statistics, item};
 use crate::outbox;
 use crate::placement::{ArcId, Seat};
@@ -121,9 +125,9 @@ fn add_entries(
     let mut stopped_at = None;
     let mut result = Ok(());
     overlay.scan(&from, &end, false, &mut |key, value| {
-        let entry = item::decode_value(value).and_then(|found| {
-            let primary = item::decode(&table.key_schema, key)?.1;
-            Ok(index.entry_of(table, &primary, &found))
+        let found = EncodedItem::from_stored(value.to_vec());
+        let entry = item::decode(&table.key_schema, key).and_then(|(_, primary)| {
+            Ok(index.entry_of(table, &primary, &found)?.map(IndexEntry::into_owned))
         });
         match entry {
             Ok(entry) => entries.extend(entry),

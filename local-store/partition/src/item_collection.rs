@@ -4,9 +4,9 @@
 //! Only such tables have them, in DynamoDB as here: a local index is what ties the items together.
 //! Source: AWS, "Local secondary indexes", item collections and their size limit.
 
-use model::{Item, PrimaryKey};
+use model::PrimaryKey;
 
-use crate::image::{Image, item_of};
+use crate::image::Image;
 use crate::index::IndexKind;
 use crate::keys::item_collection;
 use crate::storage::{Overlay, ReadError};
@@ -36,8 +36,7 @@ pub(crate) fn count(
     if table.indexes_of(IndexKind::Local).next().is_none() {
         return Ok(Collection::None);
     }
-    let (before, after) =
-        (bytes_of(table, key, item_of(old)?), bytes_of(table, key, item_of(new)?));
+    let (before, after) = (bytes_of(table, key, old)?, bytes_of(table, key, new)?);
     let known = item_collection::read(overlay, table.id, &key.partition)?;
     let bytes = (known + after).saturating_sub(before);
     if is_limited && bytes > known && bytes > item_collection::read_bytes_max(overlay)? {
@@ -50,10 +49,11 @@ pub(crate) fn count(
 }
 
 /// Bytes of an item and of its entries in local indexes.
-fn bytes_of(table: &Table, key: &PrimaryKey, item: Option<&Item>) -> u64 {
-    let Some(item) = item else { return 0 };
-    let entries = table
-        .indexes_of(IndexKind::Local)
-        .filter_map(|index| Some(index.entry_of(table, key, item)?.item.size()));
-    u64::try_from(item.size() + entries.sum::<usize>()).unwrap_or(u64::MAX)
+fn bytes_of(table: &Table, key: &PrimaryKey, image: Option<&Image>) -> Result<u64, ReadError> {
+    let Some(image) = image else { return Ok(0) };
+    let mut bytes = image.size();
+    for index in table.indexes_of(IndexKind::Local) {
+        bytes += index.entry_of(table, key, image.encoded())?.map_or(0, |entry| entry.size);
+    }
+    Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
 }

@@ -49,7 +49,7 @@ pub use command::{
 pub use deletion::find_deleted_table;
 pub use index::{
     IndexChange, IndexDefinition, IndexKey, IndexKind, IndexNumber, IndexProjection, IndexStatus,
-    IndexWrite, ItemRefusal, SecondaryIndex, check_put, global_index_tokens,
+    IndexWrite, ItemRefusal, SecondaryIndex, check_put, check_put_encoded, global_index_tokens,
 };
 pub use index_build::find_index_work;
 pub use keys::statistics::Statistics;

@@ -8,7 +8,7 @@ use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EncodedItem, EpochMillis, Item, PrimaryKey};
 
 use crate::command::{ItemCollection, Reply, Write, WriteAction, Written};
-use crate::image::{Image, item_of};
+use crate::image::{Image, damaged, item_of};
 use crate::index::{self, ItemRefusal};
 use crate::item_collection::{self, Collection};
 use crate::keys::item;
@@ -45,7 +45,7 @@ pub(crate) fn apply_write(
     let mut new = match write.action {
         WriteAction::Put(encoded) => {
             let image = Image::stored(encoded)?;
-            match check_put(table, &image)? {
+            match index::check_put_encoded(table, image.encoded()).map_err(damaged)? {
                 Ok(()) => Some(image),
                 Err(refusal) => return Ok(refused(refusal)),
             }
@@ -80,15 +80,6 @@ pub(crate) fn apply_write(
         collection,
         ..sizes
     }))
-}
-
-/// Whether an item may be put into a table. Without indexes its size alone counts, and then nobody
-/// has to look into it.
-fn check_put(table: &Table, image: &Image) -> Result<Result<(), ItemRefusal>, ReadError> {
-    if table.indexes.is_empty() && image.size() <= ITEM_BYTES_MAX {
-        return Ok(Ok(()));
-    }
-    Ok(index::check_put(table, image.item()?))
 }
 
 /// Deletes an item that has expired, if what was found is still so.

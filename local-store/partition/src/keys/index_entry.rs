@@ -66,11 +66,11 @@ pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
         KeyValue::B(bytes) => bytes,
         KeyValue::N(number) => return number.encode_ordered(key),
     };
-    for byte in bytes {
-        key.push(*byte);
-        if *byte == 0 {
-            key.push(u8::MAX);
-        }
+    let mut runs = bytes.split(|byte| *byte == 0);
+    key.extend_from_slice(runs.next().unwrap_or_default());
+    for run in runs {
+        key.extend_from_slice(&[0, u8::MAX]);
+        key.extend_from_slice(run);
     }
 }
 

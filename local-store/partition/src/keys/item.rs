@@ -72,10 +72,6 @@ pub(crate) fn decode_suffix(schema: &KeySchema, suffix: &[u8]) -> Option<(Token,
     Some((Token(u64::from_be_bytes(token)), PrimaryKey { partition, sort }))
 }
 
-pub(crate) fn encode_value(item: &Item) -> Vec<u8> {
-    encoding::encode_item(item)
-}
-
 pub(crate) fn decode_value(bytes: &[u8]) -> Result<Item, ReadError> {
     encoding::decode_item(bytes).map_err(|error| ReadError(error.to_string()))
 }

@@ -82,7 +82,16 @@ pub(crate) const PLACED_TABLE_VERSION: u8 = 2;
 
 /// A stored value: the version byte and the value in postcard's encoding.
 pub(crate) fn encode_value<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, ReadError> {
-    postcard::to_extend(value, vec![VALUE_VERSION])
+    encode_value_into(Vec::new(), value)
+}
+
+/// The same into an empty vector, which may have room already.
+pub(crate) fn encode_value_into<T: serde::Serialize>(
+    mut out: Vec<u8>,
+    value: &T,
+) -> Result<Vec<u8>, ReadError> {
+    out.push(VALUE_VERSION);
+    postcard::to_extend(value, out)
         .map_err(|error| ReadError(format!("cannot encode a value: {error}")))
 }
 

@@ -6,7 +6,7 @@
 use model::{EncodedItem, EventName, Item};
 use serde::{Deserialize, Serialize};
 
-use super::{Family, decode_value, encode_value, take};
+use super::{Family, decode_value, encode_value_into, take};
 use crate::TableId;
 use crate::storage::{Overlay, ReadError};
 use crate::stream::{Sequence, ShardNumber};
@@ -59,7 +59,10 @@ pub(crate) fn write(
     key: Vec<u8>,
     record: &NewRecord<'_>,
 ) -> Result<(), ReadError> {
-    overlay.put(key, encode_value(record)?);
+    let image = |image: Option<&EncodedItem>| image.map_or(0, |image| image.as_bytes().len());
+    // Event, time, keys and lengths take little beside the images.
+    let capacity = 64 + record.keys.size() + image(record.old_image) + image(record.new_image);
+    overlay.put(key, encode_value_into(Vec::with_capacity(capacity), record)?);
     Ok(())
 }
 
@@ -97,6 +100,6 @@ mod tests {
             old_image: Some(old.clone()),
             new_image: None,
         };
-        assert_eq!(decode(&encode_value(&record).unwrap()), Ok(read));
+        assert_eq!(decode(&encode_value_into(Vec::new(), &record).unwrap()), Ok(read));
     }
 }

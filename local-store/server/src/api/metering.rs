@@ -95,7 +95,7 @@ pub(crate) fn admit_write(
     if table.indexes_of(IndexKind::Global).next().is_some() {
         let old = read_item(&*store.view(), table, &write.key)?;
         for item in old.iter().chain(new) {
-            for (index, token) in global_index_tokens(table, &write.key, item) {
+            for (index, token) in global_index_tokens(table, item) {
                 // Whether the entry changes is not known yet: nothing is taken for it.
                 let demand = Demand {
                     index: Some(index),

@@ -5,7 +5,7 @@
 use model::EncodedItem;
 use model::encoding::EncodingError;
 use model::limits::ITEM_BYTES_MAX;
-use partition::{Table, Write, WriteAction, check_put};
+use partition::{Table, Write, WriteAction, check_put_encoded};
 
 use super::answer::item_member;
 use super::error::ApiError;
@@ -69,11 +69,8 @@ pub(crate) fn check_size(size: usize) -> Result<(), ApiError> {
 
 /// Whether the indexes of a table can take an item.
 pub(super) fn check_indexes(table: &Table, item: &EncodedItem) -> Result<(), ApiError> {
-    if table.indexes.is_empty() {
-        return Ok(());
-    }
-    let item = item.decode().map_err(damaged)?;
-    check_put(table, &item).map_err(|refusal| ApiError::validation(refusal.text))
+    let checked = check_put_encoded(table, item).map_err(damaged)?;
+    checked.map_err(|refusal| ApiError::validation(refusal.text))
 }
 
 /// An item that we have just made cannot be read.

@@ -20,8 +20,13 @@ const SEALED_TABLES_MAX: usize = 3;
 /// be merged beyond that.
 const RUNS_MAX: usize = 20;
 
-/// The strategy merges runs from this number on.
-const RUNS_TO_MERGE: usize = 4;
+/// The strategy merges runs from this number on: a merge writes again what the runs overlap with,
+/// and each run is one more to look into for what is not in memory.
+const RUNS_TO_MERGE: u8 = 6;
+
+/// A merge begins a new file at this size. Files whose keys nothing overlaps with, as those of stream
+/// records, move on without being written again, so they must not be large.
+const FILE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Merges after one table was written. One makes as much room as one table takes, on average.
 const MERGES_MAX: usize = 4;
@@ -130,9 +135,11 @@ impl Work {
         // and not begun to wait holds the lock, and would not hear of it.
         drop(self.lock());
         self.changed.notify_all();
+        let strategy =
+            Leveled::default().with_table_target_size(FILE_BYTES).with_l0_threshold(RUNS_TO_MERGE);
         for _ in 0..MERGES_MAX {
-            state.tree.compact(Arc::new(Leveled::default()), state.oldest_seen())?;
-            if state.sealed_count() > 0 || state.tree.l0_run_count() < RUNS_TO_MERGE {
+            state.tree.compact(Arc::new(strategy.clone()), state.oldest_seen())?;
+            if state.sealed_count() > 0 || state.tree.l0_run_count() < usize::from(RUNS_TO_MERGE) {
                 break;
             }
         }
