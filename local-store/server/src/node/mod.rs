@@ -216,6 +216,9 @@ impl Node {
         clock.reach(replica.now());
         let shared = replica.shared();
         check_continuity(&log, arc, &*shared.view())?;
+        if let Some(applied) = replica.applied() {
+            log.cut_replaced(arc, applied).map_err(describe)?;
+        }
         let persist_due = replica.persist_due();
         let transfers = Arc::new(AtomicU64::new(0));
         let network = network::Network {

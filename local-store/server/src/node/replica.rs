@@ -142,6 +142,11 @@ impl Replica {
         })
     }
 
+    /// The last entry that the state contains.
+    pub(super) fn applied(&self) -> Option<LogId> {
+        self.applied
+    }
+
     /// Notified when much of the state is not durable by itself.
     pub(super) fn persist_due(&self) -> Arc<Notify> {
         Arc::clone(&self.persist_due)

@@ -85,6 +85,12 @@ impl Group {
         last.or(self.purged)
     }
 
+    /// The term of an entry that is there.
+    pub(super) fn term_of(&self, index: u64) -> Option<u64> {
+        let slot = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        self.slots.get(slot).map(|slot| slot.term)
+    }
+
     /// The place of the oldest entry that is needed.
     pub(super) fn oldest_position(&self) -> Option<u64> {
         self.slots.front().map(|slot| slot.position)

@@ -151,6 +151,20 @@ impl NodeLog {
             && state.groups.get(&arc).and_then(oldest) == first
     }
 
+    /// Before a group starts: lets go of the entry at the place of the state's last one, and of those
+    /// behind it, if it is of another term. A later leader has replaced them; the state had that on
+    /// disk, and the log had not, when the power went: an entry that others have synced is applied
+    /// without waiting for the sync here.
+    pub(super) fn cut_replaced(&self, arc: ArcId, applied: super::types::LogId) -> io::Result<()> {
+        let there = self.shared.lock().groups.get(&arc).and_then(|g| g.term_of(applied.index));
+        match there {
+            Some(term) if term != applied.leader_id.term => {
+                self.write(arc, [Record::Cut(applied.index)], None)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Queues records of a group, and what to do when they are durable.
     fn write(
         &self,

@@ -98,6 +98,36 @@ async fn what_was_reported_survives_a_power_cut() {
     }
 }
 
+/// The state was durable with the entry of a later leader, the log only with the one that it replaced.
+#[tokio::test(start_paused = true)]
+async fn entries_that_were_replaced_go_when_the_state_says_so() {
+    for (applied, last, left) in [
+        (log_id(2, 7), log_id(1, 6), 7),
+        (log_id(2, 0), log_id(0, 0), 0),
+        (log_id(1, 7), log_id(1, 9), 10),
+        (log_id(2, 10), log_id(1, 9), 10),
+    ] {
+        let disk = SimulatedDisk::new();
+        let node = open(&disk, 64 * 1024);
+        let mut log = node.group(ARC);
+        append(&mut log, (0..10).map(|index| entry(index, 100)).collect()).await;
+        node.cut_replaced(ARC, applied).unwrap();
+        let last = (left > 0).then_some(last);
+        assert_eq!(log.get_log_state().await.unwrap().last_log_id, last, "{applied}");
+        assert_eq!(indexes(&mut log).await, Vec::from_iter(0..left), "{applied}");
+        // What the consensus library does with a state that is ahead.
+        if last < Some(applied) {
+            log.purge(applied).await.unwrap();
+            append(&mut log, vec![entry(applied.index + 1, 10)]).await;
+            drop((node, log));
+            let mut log = open(&disk, 64 * 1024).group(ARC);
+            let state = log.get_log_state().await.unwrap();
+            assert_eq!(state.last_purged_log_id, Some(applied));
+            assert_eq!(indexes(&mut log).await, [applied.index + 1]);
+        }
+    }
+}
+
 /// Whatever goes with the oldest files, the vote and the purge itself do not.
 #[tokio::test(start_paused = true)]
 async fn the_vote_survives_the_shortening_of_the_log() {
