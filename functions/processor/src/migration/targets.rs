@@ -324,12 +324,12 @@ impl Targets {
     }
 }
 
-/// Runs them, some at the same time.
+/// Runs them, some at the same time. The others are not made before: each takes several kilobytes,
+/// and a batch has thousands.
 async fn some_at_once<F: Future<Output = TargetOutcome>>(
     work: impl Iterator<Item = F>,
     at_once: usize,
 ) -> Vec<TargetOutcome> {
-    let work: Vec<_> = work.collect();
     stream::iter(work).buffer_unordered(at_once).collect().await
 }
 
