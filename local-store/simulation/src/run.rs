@@ -311,9 +311,14 @@ async fn settle(cluster: &Cluster) -> Vec<Violation> {
         Ok(()) => Vec::new(),
         Err(_) => {
             let left = leftovers(cluster);
+            let replicas: Vec<String> = cluster
+                .nodes()
+                .filter_map(|node| Some(cluster.replica(node)?.describe()))
+                .collect();
             let what = format!(
-                "the replicas have not applied the same log after {EQUAL_AFTER:?}, one of them is no member ({:?}), or something is left over ({left:?})",
-                cluster.ids()
+                "the replicas have not applied the same log after {EQUAL_AFTER:?}, one of them is no member ({:?}), or something is left over ({left:?}): {}",
+                cluster.ids(),
+                replicas.join("; ")
             );
             let liveness = Violation { checker: "liveness", what };
             let leftover = |what| Violation { checker: "leftovers", what };

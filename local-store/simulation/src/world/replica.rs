@@ -54,6 +54,9 @@ pub trait Replica: Send + Sync {
     /// Of each arc, the last log index that its state contains.
     fn applied(&self) -> Vec<u64>;
 
+    /// Of each arc, what it says of itself, for people.
+    fn describe(&self) -> String;
+
     /// Whether it coordinates a transaction over several arcs.
     fn coordinates(&self) -> bool;
 

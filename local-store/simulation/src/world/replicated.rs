@@ -385,6 +385,12 @@ impl Replica for ReplicatedNode {
         self.replicas.iter().map(|node| node.status().applied.unwrap_or(0)).collect()
     }
 
+    fn describe(&self) -> String {
+        let statuses: Vec<String> =
+            self.replicas.iter().map(|node| format!("{:?}", node.status())).collect();
+        statuses.join("; ")
+    }
+
     fn coordinates(&self) -> bool {
         self.store.transactions_under_way() > 0
     }

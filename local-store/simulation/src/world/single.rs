@@ -237,6 +237,10 @@ impl Replica for SingleNode {
         vec![self.shared.applied.load(Ordering::SeqCst)]
     }
 
+    fn describe(&self) -> String {
+        format!("applied {:?}", self.applied())
+    }
+
     fn coordinates(&self) -> bool {
         false
     }
