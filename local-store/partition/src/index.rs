@@ -141,7 +141,7 @@ pub(crate) struct IndexEntry<'i> {
 }
 
 impl IndexEntry<'_> {
-    /// The same without its item.
+    /// The same, with a copy of what it borrows of its item.
     pub(crate) fn into_owned(self) -> IndexEntry<'static> {
         IndexEntry { item: Cow::Owned(self.item.into_owned()), ..self }
     }
