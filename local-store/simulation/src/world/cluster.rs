@@ -49,6 +49,9 @@ struct Process {
 struct Slot {
     machinery: Arc<Machinery>,
     process: Mutex<Process>,
+    /// Held while a process starts, as a real one holds the lock of its directory: of two that read
+    /// and write the same disk, the one that has to give way would take the other's place.
+    starting: tokio::sync::Mutex<()>,
 }
 
 /// The nodes. Clones are the same nodes.
@@ -75,6 +78,7 @@ impl Cluster {
         let machine = |node| Slot {
             machinery: Machinery::new(environment, node, plan.arcs, plan.log_spares),
             process: Mutex::default(),
+            starting: tokio::sync::Mutex::default(),
         };
         let (fatal, mut ended) = mpsc::unbounded_channel();
         let cluster = Self {
@@ -242,6 +246,7 @@ impl Cluster {
     pub async fn start(&self, node: usize) {
         for _ in 0..STARTS_MAX {
             let Some(slot) = self.slot(node) else { return };
+            let lock = slot.starting.lock().await;
             let epoch = {
                 let Some(mut process) = self.process(node) else { return };
                 if process.running.is_some() || process.held > 0 {
@@ -254,12 +259,13 @@ impl Cluster {
                 Ok(true) => return,
                 Ok(false) => {
                     // It ended itself, or was ended, before it was up.
+                    drop(lock);
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
                 }
                 Err(_) if self.process(node).is_none_or(|process| process.epoch != epoch) => {
-                    // Another start began meanwhile. A real one is kept out by the directory's lock;
-                    // here it may have changed what this one was reading.
+                    // It was ended while it read.
+                    drop(lock);
                     tokio::time::sleep(RETRY_AFTER).await;
                     continue;
                 }
