@@ -20,6 +20,8 @@ use std::io::Write as _;
 
 use model::Item;
 use model::stream_record::lambda_record_from_str;
+// For the function's allocator.
+use processor as _;
 use rules::counters::{Counters, Total};
 use rules::{Found, Rule, fold};
 use serde::Deserialize;
