@@ -2,6 +2,7 @@
 //! it is logged, copied to the other replicas and put into its place without being decoded.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -10,15 +11,16 @@ use crate::encoding::{self, DEPTH_MAX, EncodingError, Reader, Tag};
 use crate::item::Item;
 
 /// The bytes that `encoding::encode_item` writes, in which the item's size stands, too. Equal items
-/// have equal bytes: attributes and members of sets are in order, and a number has one form.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct EncodedItem(Vec<u8>);
+/// have equal bytes: attributes and members of sets are in order, and a number has one form. Copies
+/// share them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EncodedItem(Arc<[u8]>);
 
 impl EncodedItem {
     /// Takes stored bytes as they are; damage is found when they are looked into.
     #[must_use]
-    pub fn from_stored(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+    pub fn from_stored(bytes: impl Into<Arc<[u8]>>) -> Self {
+        Self(bytes.into())
     }
 
     /// The bytes.
@@ -27,10 +29,10 @@ impl EncodedItem {
         &self.0
     }
 
-    /// The same, where nobody needs the item any more.
+    /// The same, shared with the item.
     #[must_use]
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.0
+    pub fn to_shared(&self) -> Arc<[u8]> {
+        Arc::clone(&self.0)
     }
 
     /// The item.
@@ -85,7 +87,7 @@ impl EncodedItem {
 
 impl From<&Item> for EncodedItem {
     fn from(item: &Item) -> Self {
-        Self(encoding::encode_item(item))
+        Self(encoding::encode_item(item).into())
     }
 }
 
@@ -140,7 +142,7 @@ impl<'de> Deserialize<'de> for EncodedItem {
             }
 
             fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<EncodedItem, E> {
-                Ok(EncodedItem(bytes.to_vec()))
+                Ok(EncodedItem(bytes.into()))
             }
         }
 

@@ -2,7 +2,6 @@
 //! asks for them. Most tables have no rule that does.
 
 use std::cell::OnceCell;
-use std::mem;
 
 use model::encoding::EncodingError;
 use model::{EncodedItem, Item};
@@ -46,12 +45,6 @@ impl Image {
         }
         let item = self.encoded.decode().map_err(damaged)?;
         Ok(self.item.get_or_init(|| item))
-    }
-
-    /// Its stored bytes, which it has no longer then: only its size and, if it was asked for them
-    /// before, its attributes.
-    pub(crate) fn take_bytes(&mut self) -> Vec<u8> {
-        mem::take(&mut self.encoded).into_bytes()
     }
 
     pub(crate) fn into_item(self) -> Result<Item, ReadError> {

@@ -23,7 +23,7 @@ use crate::keys::statistics::Statistics;
 use crate::mutation::{self, Mutation};
 use crate::outbox::{self, Delivery};
 use crate::placement::ArcId;
-use crate::storage::{Overlay, ReadError, View};
+use crate::storage::{Overlay, ReadError, Value, View};
 use crate::table::Table;
 
 /// An index's number among all indexes that its table ever had.
@@ -146,8 +146,8 @@ impl IndexEntry<'_> {
         IndexEntry { item: Cow::Owned(self.item.into_owned()), ..self }
     }
 
-    fn into_bytes(self) -> Vec<u8> {
-        self.item.into_owned().into_bytes()
+    fn value(&self) -> Value {
+        self.item.to_shared()
     }
 }
 
@@ -493,9 +493,9 @@ pub(crate) fn replace_entry<'i>(
     if let Some(old_there) = old_there.filter(|_| !is_same_place) {
         outbox::push(overlay, old_there.arc, &delivery(old_there.key, None))?;
     }
-    if let Some(mut new_there) = new_there {
-        let (arc, key) = (new_there.arc, std::mem::take(&mut new_there.key));
-        outbox::push(overlay, arc, &delivery(key, Some(new_there.into_bytes())))?;
+    if let Some(new_there) = new_there {
+        let value = new_there.value().to_vec();
+        outbox::push(overlay, new_there.arc, &delivery(new_there.key, Some(value)))?;
     }
     Ok(writes)
 }
@@ -545,9 +545,9 @@ fn replace_here(
     if let Some(before) = before {
         overlay.delete(before.key);
     }
-    if let Some(mut after) = after {
-        let key = std::mem::take(&mut after.key);
-        overlay.put(key, after.into_bytes());
+    if let Some(after) = after {
+        let value = after.value();
+        overlay.put(after.key, value);
     }
     Ok(())
 }

@@ -125,7 +125,7 @@ fn add_entries(
     let mut stopped_at = None;
     let mut result = Ok(());
     overlay.scan(&from, &end, false, &mut |key, value| {
-        let found = EncodedItem::from_stored(value.to_vec());
+        let found = EncodedItem::from_stored(value);
         let entry = item::decode(&table.key_schema, key).and_then(|(_, primary)| {
             Ok(index.entry_of(table, &primary, &found)?.map(IndexEntry::into_owned))
         });

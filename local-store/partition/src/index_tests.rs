@@ -185,10 +185,9 @@ impl Replica {
         self.index += 1;
         let entry = Entry { now: EpochMillis(1_800_000_000_000), commands };
         let entry = decode_entry(&encode_entry(&entry).unwrap()).unwrap();
-        let (batch, replies) =
-            self.machine.apply(&self.storage, self.index, entry.clone()).unwrap();
+        let (batch, replies) = self.machine.apply(&self.storage, self.index, &entry).unwrap();
         self.storage.apply(batch);
-        let (again, none) = self.machine.apply(&self.storage, self.index, entry).unwrap();
+        let (again, none) = self.machine.apply(&self.storage, self.index, &entry).unwrap();
         assert_eq!((again, none), (Batch::default(), Vec::new()), "a replay does nothing");
         replies
     }

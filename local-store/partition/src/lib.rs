@@ -69,7 +69,7 @@ pub use routing::{
     Destination, Location, Piece, cut, destination, home_of_token, locate, sum_values,
 };
 pub use split::{PARTITIONS_MAX, Split, SplitPoint, find_due_splits, find_split_work};
-pub use storage::{Batch, Op, ReadError, View, Visit};
+pub use storage::{Batch, Op, ReadError, Value, View, Visit};
 pub use stream::{
     Position, Sequence, Shard, ShardNumber, Stream, find_due_rotations, find_due_trims,
     read_last_sequence, read_shard_records,

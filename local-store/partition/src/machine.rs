@@ -9,7 +9,7 @@ use model::EpochMillis;
 
 use crate::adoption;
 use crate::catalogue::Catalogue;
-use crate::command::{Command, CreateTable, Entry, Reply, TimeToLiveChange, UpdateTable};
+use crate::command::{Command, CreateTable, Entry, Reply, TimeToLiveChange, UpdateTable, Write};
 use crate::deletion;
 use crate::index::{IndexNumber, IndexStatus, SecondaryIndex};
 use crate::index_build;
@@ -94,7 +94,7 @@ impl Machine {
         &mut self,
         view: &dyn View,
         index: u64,
-        entry: Entry,
+        entry: &Entry,
     ) -> Result<(Batch, Vec<Reply>), ReadError> {
         if index <= self.state.applied_index {
             return Ok((Batch::default(), Vec::new()));
@@ -104,11 +104,14 @@ impl Machine {
         self.state.now = self.state.now.max(entry.now);
         let mut replies = Vec::with_capacity(entry.commands.len());
         let mut position = 0u32;
-        for command in entry.commands {
+        for command in &entry.commands {
             let sequence = Sequence { index, position };
             let positions = u32::try_from(command.positions()).unwrap_or(u32::MAX);
             position = position.saturating_add(positions);
-            replies.push(self.apply_command(&mut overlay, sequence, command)?);
+            replies.push(match command {
+                Command::Write(write) => self.write(&mut overlay, sequence, write)?,
+                rarer => self.apply_command(&mut overlay, sequence, rarer.clone())?,
+            });
         }
         machine_state::write(&mut overlay, &self.state)?;
         Ok((overlay.into_batch(), replies))
@@ -128,11 +131,7 @@ impl Machine {
             Command::UpdateTimeToLive { table, change } => {
                 self.update_time_to_live(overlay, table, change)
             }
-            Command::Write(write) => match self.table(write.table) {
-                Some(_) if self.locks.contains(write.table, &write.key) => Ok(Reply::Conflict),
-                Some(table) => write::apply_write(overlay, &table, sequence, now, *write),
-                None => Ok(Reply::TableNotFound),
-            },
+            Command::Write(write) => self.write(overlay, sequence, &write),
             Command::Expire { table, key, expires_at } => match self.table(table) {
                 // It is found again when the transaction is over.
                 Some(_) if self.locks.contains(table, &key) => Ok(Reply::Done { more: false }),
@@ -180,6 +179,19 @@ impl Machine {
                 transaction::forget_tokens(overlay, now).map(|more| Reply::Done { more })
             }
             command => self.apply_arc_command(overlay, sequence, command),
+        }
+    }
+
+    fn write(
+        &self,
+        overlay: &mut Overlay<'_>,
+        sequence: Sequence,
+        write: &Write,
+    ) -> Result<Reply, ReadError> {
+        match self.catalogue.get(write.table) {
+            Some(_) if self.locks.contains(write.table, &write.key) => Ok(Reply::Conflict),
+            Some(table) => write::apply_write(overlay, table, sequence, self.state.now, write),
+            None => Ok(Reply::TableNotFound),
         }
     }
 

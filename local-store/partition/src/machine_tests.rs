@@ -30,7 +30,7 @@ impl Replica {
         Self { machine: Machine::open(&storage).unwrap(), storage }
     }
 
-    pub(crate) fn apply(&mut self, index: u64, entry: Entry) -> Vec<Reply> {
+    pub(crate) fn apply(&mut self, index: u64, entry: &Entry) -> Vec<Reply> {
         let (batch, replies) = self.machine.apply(&self.storage, index, entry).unwrap();
         self.storage.apply(batch);
         replies
@@ -212,7 +212,7 @@ fn run(steps: &[Vec<Step>]) -> (Replica, Vec<Entry>) {
     };
     let mut log =
         vec![entry(0, vec![create(), enable, Command::StepTimeToLive { table: TableId(1) }])];
-    replica.apply(1, log[0].clone());
+    replica.apply(1, &log[0]);
     let mut now = 0;
     for group in steps {
         let mut commands = Vec::new();
@@ -245,7 +245,7 @@ fn run(steps: &[Vec<Step>]) -> (Replica, Vec<Entry>) {
         }
         log.push(entry(now, commands));
         let index = u64::try_from(log.len()).unwrap();
-        replica.apply(index, log.last().unwrap().clone());
+        replica.apply(index, log.last().unwrap());
     }
     (replica, log)
 }
@@ -360,8 +360,8 @@ proptest! {
         let mut twin = Replica::new();
         for (index, entry) in (1u64..).zip(&log) {
             let decoded = decode_entry(&encode_entry(entry).unwrap()).unwrap();
-            twin.apply(index, decoded);
-            twin.apply(index, entry.clone());
+            twin.apply(index, &decoded);
+            twin.apply(index, entry);
         }
         prop_assert_eq!(twin.storage.0, replica.storage.0);
     }
@@ -378,7 +378,7 @@ fn time_to_live_spares_what_was_extended_and_says_who_it_was() {
     let mut commands = vec![extended];
     commands.extend(expired.clone());
     commands.extend(expired);
-    replica.apply(next, entry(0, commands));
+    replica.apply(next, &entry(0, commands));
     assert_eq!(replica.items().len(), 1);
     let records: Vec<_> = replica.records().into_iter().flat_map(|(_, r)| r).collect();
     let removed: Vec<_> = records.iter().filter(|r| r.event_name == EventName::Remove).collect();
@@ -390,31 +390,33 @@ fn time_to_live_spares_what_was_extended_and_says_who_it_was() {
 #[test]
 fn enabling_time_to_live_finds_the_items_that_were_there() {
     let mut replica = Replica::new();
-    replica.apply(1, entry(0, vec![create()]));
+    replica.apply(1, &entry(0, vec![create()]));
     let expired = START / 1000 - 5;
     let commands = (0..9).map(|number| put(number, 1, Some(expired))).collect();
-    replica.apply(2, entry(0, commands));
+    replica.apply(2, &entry(0, commands));
     let change = TimeToLiveChange::Enable("ttl".to_owned());
     let reply = replica.apply(
         3,
-        entry(0, vec![Command::UpdateTimeToLive { table: TableId(1), change: change.clone() }]),
+        &entry(0, vec![Command::UpdateTimeToLive { table: TableId(1), change: change.clone() }]),
     );
     assert!(matches!(reply[0], Reply::Table(_)));
     assert_eq!(replica.table().time_to_live.status(), "ENABLING");
     assert_eq!(find_time_to_live_work([replica.table()].into_iter()), [TableId(1)]);
-    replica.apply(4, entry(0, vec![Command::StepTimeToLive { table: TableId(1) }]));
+    replica.apply(4, &entry(0, vec![Command::StepTimeToLive { table: TableId(1) }]));
     assert_eq!(replica.table().time_to_live.status(), "ENABLED");
     assert_eq!(
         find_expired(&replica.storage, replica.table(), EpochMillis(START), 100).unwrap().len(),
         9
     );
     let again =
-        replica.apply(5, entry(0, vec![Command::UpdateTimeToLive { table: TableId(1), change }]));
+        replica.apply(5, &entry(0, vec![Command::UpdateTimeToLive { table: TableId(1), change }]));
     assert_eq!(again[0], Reply::Invalid("TimeToLive is already enabled".to_owned()));
     let disable = TimeToLiveChange::Disable("ttl".to_owned());
-    replica
-        .apply(6, entry(0, vec![Command::UpdateTimeToLive { table: TableId(1), change: disable }]));
-    replica.apply(7, entry(0, vec![Command::StepTimeToLive { table: TableId(1) }]));
+    replica.apply(
+        6,
+        &entry(0, vec![Command::UpdateTimeToLive { table: TableId(1), change: disable }]),
+    );
+    replica.apply(7, &entry(0, vec![Command::StepTimeToLive { table: TableId(1) }]));
     assert_eq!(replica.table().time_to_live, TimeToLive::Disabled);
     let left: Vec<_> = replica.storage.0.keys().filter(|key| key[0] == 5).collect();
     assert_eq!(left, Vec::<&Vec<u8>>::new());
@@ -439,7 +441,7 @@ fn shards_rotate_with_lineage_and_are_trimmed_after_a_day() {
     let due = find_due_trims(&replica.storage, tables.iter(), EpochMillis(START + later)).unwrap();
     assert_eq!(due, [TableId(1)]);
     let next = u64::try_from(log.len()).unwrap() + 1;
-    replica.apply(next, entry(later, vec![Command::TrimStreams { table: TableId(1) }]));
+    replica.apply(next, &entry(later, vec![Command::TrimStreams { table: TableId(1) }]));
     assert_eq!(count(&replica), 0);
     assert_eq!(replica.table().shards().count(), 4, "closed shards are gone, open ones stay");
 }
@@ -459,11 +461,11 @@ fn a_stream_that_is_enabled_again_is_another_stream() {
         })
     };
     let enable = |label: &str| update(Some(Some((StreamViewType::KeysOnly, label.to_owned()))));
-    let refused = replica.apply(next, entry(0, vec![enable("label-2")]));
+    let refused = replica.apply(next, &entry(0, vec![enable("label-2")]));
     assert!(matches!(&refused[0], Reply::Invalid(text) if text.contains("enabled stream")));
     replica.apply(
         next + 1,
-        entry(0, vec![update(Some(None)), put(2, 1, None), enable("label-2"), put(3, 1, None)]),
+        &entry(0, vec![update(Some(None)), put(2, 1, None), enable("label-2"), put(3, 1, None)]),
     );
     let table = replica.table();
     assert_eq!(
@@ -499,7 +501,7 @@ fn conditions_and_refusals_change_nothing() {
         Command::DeleteTable { table: TableId(9) },
         create(),
     ];
-    let replies = replica.apply(next, entry(0, commands));
+    let replies = replica.apply(next, &entry(0, commands));
     assert_eq!(replies[0], Reply::ConditionFailed { item: before.first().cloned() });
     assert!(
         matches!(&replies[2], Reply::Invalid(text) if text.contains("incorrect data type")),
@@ -514,11 +516,11 @@ fn conditions_and_refusals_change_nothing() {
 fn a_deleted_table_leaves_nothing() {
     let (mut replica, log) = run(&[vec![Step::Put(1, 1, Some(5)), Step::Put(2, 1, None)]]);
     let next = u64::try_from(log.len()).unwrap() + 1;
-    replica.apply(next, entry(0, vec![Command::DeleteTable { table: TableId(1) }, create()]));
+    replica.apply(next, &entry(0, vec![Command::DeleteTable { table: TableId(1) }, create()]));
     assert_eq!(replica.table().id, TableId(2), "the new table is another table");
     assert_eq!(replica.items(), Vec::<Item>::new());
     assert_eq!(find_deleted_table(&replica.storage), Ok(Some(TableId(1))));
-    let reply = replica.apply(next + 1, entry(0, vec![Command::PurgeTable { table: TableId(1) }]));
+    let reply = replica.apply(next + 1, &entry(0, vec![Command::PurgeTable { table: TableId(1) }]));
     assert_eq!(reply, [Reply::Done { more: false }]);
     assert_eq!(find_deleted_table(&replica.storage), Ok(None));
     let of_old = |key: &&Vec<u8>| key.len() > 8 && key[1..9] == 1u64.to_be_bytes();

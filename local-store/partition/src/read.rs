@@ -10,7 +10,7 @@ use model::{Item, KeyValue, PrimaryKey, Token};
 use crate::index::{IndexKey, IndexNumber};
 use crate::keys::statistics::{self, Statistics};
 use crate::keys::{Family, index_entry, index_statistics, item};
-use crate::storage::{ReadError, View, end_of_prefix};
+use crate::storage::{ReadError, Value, View, end_of_prefix};
 use crate::table::{PartitionNumber, Table};
 
 /// The sort keys that a Query asks for, as a key condition states them.
@@ -86,7 +86,7 @@ pub fn read_encoded_item(
     view: &dyn View,
     table: &Table,
     key: &PrimaryKey,
-) -> Result<Option<Vec<u8>>, ReadError> {
+) -> Result<Option<Value>, ReadError> {
     view.get(&item::encode(table.id, key))
 }
 

@@ -54,7 +54,7 @@ impl Ring {
         let arc = &mut self.arcs[arc.0 as usize];
         arc.index += 1;
         let entry = Entry { now, commands: vec![command] };
-        let (batch, mut replies) = arc.machine.apply(&arc.storage, arc.index, entry).unwrap();
+        let (batch, mut replies) = arc.machine.apply(&arc.storage, arc.index, &entry).unwrap();
         arc.storage.apply(batch);
         replies.remove(0)
     }

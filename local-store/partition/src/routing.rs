@@ -7,7 +7,7 @@ use crate::command::Command;
 use crate::keys::statistics::Statistics;
 use crate::keys::{Family, decode_value, encode_value, take};
 use crate::placement::{ArcId, Placement};
-use crate::storage::{ReadError, end_of_prefix};
+use crate::storage::{ReadError, Value, end_of_prefix};
 use crate::table::{Table, TableId};
 use model::{PrimaryKey, Token};
 
@@ -112,7 +112,7 @@ pub fn locate(catalogue: &Catalogue, key: &[u8]) -> Result<Location, ReadError> 
 ///
 /// # Errors
 /// When a value is damaged.
-pub fn sum_values(values: &[Vec<u8>]) -> Result<Option<Vec<u8>>, ReadError> {
+pub fn sum_values(values: &[Value]) -> Result<Option<Value>, ReadError> {
     if values.is_empty() {
         return Ok(None);
     }
@@ -122,7 +122,7 @@ pub fn sum_values(values: &[Vec<u8>]) -> Result<Option<Vec<u8>>, ReadError> {
         total.items += part.items;
         total.bytes += part.bytes;
     }
-    encode_value(&total).map(Some)
+    encode_value(&total).map(|value| Some(value.into()))
 }
 
 /// A part of a range of keys that lies in one arc: from (inclusive) to (exclusive).

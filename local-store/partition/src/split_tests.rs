@@ -15,10 +15,10 @@ fn table_of(sizes: &[usize]) -> Replica {
     let Command::CreateTable(create) = create() else { panic!("a table") };
     replica.apply(
         1,
-        entry(0, vec![Command::CreateTable(CreateTable { billing: provisioned, ..create })]),
+        &entry(0, vec![Command::CreateTable(CreateTable { billing: provisioned, ..create })]),
     );
     let commands = (0u8..).step_by(3).zip(sizes).map(|(number, size)| sized(number, *size));
-    replica.apply(2, entry(0, commands.collect()));
+    replica.apply(2, &entry(0, commands.collect()));
     replica
 }
 
@@ -35,7 +35,7 @@ fn begin(replica: &mut Replica, partition: u32, at: SplitPoint) -> Reply {
 
 fn apply(replica: &mut Replica, command: Command) -> Reply {
     let index = replica.machine.applied_index() + 1;
-    replica.apply(index, entry(0, vec![command])).remove(0)
+    replica.apply(index, &entry(0, vec![command])).remove(0)
 }
 
 /// Steps until nothing is being split; gives the number of steps.
@@ -110,11 +110,11 @@ fn an_empty_partition_is_split_in_the_middle() {
 #[test]
 fn a_split_at_a_token_counts_what_is_written_meanwhile() {
     let mut replica = Replica::new();
-    replica.apply(1, entry(0, vec![create()]));
+    replica.apply(1, &entry(0, vec![create()]));
     // More items than one step counts, so writes come in between.
     for (index, block) in (2..).zip(0u32..60) {
         let commands = (0..200).map(|n| numbered(block * 200 + n, 1)).collect();
-        replica.apply(index, entry(0, commands));
+        replica.apply(index, &entry(0, commands));
     }
     let range = replica.table().token_range(0).unwrap();
     begin(&mut replica, 0, SplitPoint::Token(Token(range.last.0 - 5)));
@@ -124,7 +124,7 @@ fn a_split_at_a_token_counts_what_is_written_meanwhile() {
         let base = steps * 700;
         let changes = (0..300).map(|n| numbered(base + n, u8::try_from(n % 7).unwrap())).collect();
         let index = replica.machine.applied_index() + 1;
-        replica.apply(index, entry(0, changes));
+        replica.apply(index, &entry(0, changes));
         steps += 1;
     }
     assert!(steps > 0, "the counting took several steps");
@@ -212,7 +212,7 @@ fn a_table_gets_the_partitions_that_its_throughput_asks_for() {
 #[test]
 fn two_children_take_over_from_one_shard() {
     let mut replica = Replica::new();
-    replica.apply(1, entry(0, vec![create(), put(1, 1, None)]));
+    replica.apply(1, &entry(0, vec![create(), put(1, 1, None)]));
     let place = replica.table().partition_of(key(1).token());
     let partition = replica.table().partitions[place].clone();
     let middle = replica.table().token_range(place).unwrap().middle().unwrap();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -10,6 +11,10 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("storage cannot be read: {0}")]
 pub struct ReadError(pub String);
+
+/// A value. Copies share their bytes: an item stands in its place, in its entries of indexes and with
+/// all replicas of a process, and is there once.
+pub type Value = Arc<[u8]>;
 
 /// What a scan calls for each key and value; it breaks to stop the scan.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
@@ -20,7 +25,7 @@ pub trait View {
     ///
     /// # Errors
     /// When the engine cannot be read.
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError>;
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError>;
 
     /// Visits the keys from `from` (inclusive) to `to` (exclusive), ascending, or descending when
     /// `reverse`, until the visitor breaks.
@@ -40,7 +45,7 @@ pub trait View {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// The key has this value.
-    Put(Vec<u8>, Vec<u8>),
+    Put(Vec<u8>, Value),
     /// The key is not there.
     Delete(Vec<u8>),
 }
@@ -68,16 +73,33 @@ impl Batch {
 /// one log entry see each other's effects.
 pub(crate) struct Overlay<'a> {
     base: &'a dyn View,
-    changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    changes: BTreeMap<Vec<u8>, Option<Value>>,
+    /// Room to write values in.
+    scratch: Vec<u8>,
 }
 
 impl<'a> Overlay<'a> {
     pub(crate) fn new(base: &'a dyn View) -> Self {
-        Self { base, changes: BTreeMap::new() }
+        Self { base, changes: BTreeMap::new(), scratch: Vec::new() }
     }
 
-    pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        self.changes.insert(key, Some(value));
+    pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Value>) {
+        self.changes.insert(key, Some(value.into()));
+    }
+
+    /// Puts what is written into a vector that other values were written into before.
+    ///
+    /// # Errors
+    /// Those of the writer; nothing is put then.
+    pub(crate) fn put_written(
+        &mut self,
+        key: Vec<u8>,
+        write: impl FnOnce(Vec<u8>) -> Result<Vec<u8>, ReadError>,
+    ) -> Result<(), ReadError> {
+        self.scratch.clear();
+        self.scratch = write(std::mem::take(&mut self.scratch))?;
+        self.changes.insert(key, Some(Value::from(self.scratch.as_slice())));
+        Ok(())
     }
 
     pub(crate) fn delete(&mut self, key: Vec<u8>) {
@@ -104,7 +126,7 @@ impl<'a> Overlay<'a> {
 }
 
 impl View for Overlay<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
         match self.changes.get(key) {
             Some(change) => Ok(change.clone()),
             None => self.base.get(key),
@@ -186,7 +208,7 @@ pub(crate) mod testing {
         pub(crate) fn apply(&mut self, batch: Batch) {
             for op in batch.ops {
                 match op {
-                    Op::Put(key, value) => self.0.insert(key, value),
+                    Op::Put(key, value) => self.0.insert(key, value.to_vec()),
                     Op::Delete(key) => self.0.remove(&key),
                 };
             }
@@ -194,8 +216,8 @@ pub(crate) mod testing {
     }
 
     impl View for MapStorage {
-        fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
-            Ok(self.0.get(key).cloned())
+        fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
+            Ok(self.0.get(key).map(|value| value.as_slice().into()))
         }
 
         fn scan(

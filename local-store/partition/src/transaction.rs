@@ -74,7 +74,7 @@ pub(crate) fn attempt_all(
             return Ok(Err(Reply::TableNotFound));
         };
         let sequence = Sequence { position, ..first };
-        let reason = match write::apply_write(attempt, table, sequence, now, operation)? {
+        let reason = match write::apply_write(attempt, table, sequence, now, &operation)? {
             Reply::Written(written) => {
                 writes.push(written);
                 CancellationReason::None

@@ -39,7 +39,7 @@ fn opened() -> Replica {
     let mut replica = Replica::new();
     let mut commands = vec![create()];
     commands.extend((0..ACCOUNTS).map(|account| put(account, OPENING, None)));
-    replica.apply(1, entry(0, commands));
+    replica.apply(1, &entry(0, commands));
     replica
 }
 
@@ -69,7 +69,7 @@ proptest! {
                 })
                 .collect();
             let before = balances(&replica);
-            let replies = replica.apply(index, entry(0, commands));
+            let replies = replica.apply(index, &entry(0, commands));
             let made = replies
                 .iter()
                 .filter(|reply| matches!(reply, Reply::Transacted { repeated: false, .. }))
@@ -98,7 +98,7 @@ fn a_failed_operation_leaves_nothing_and_every_reason_is_told() {
     wrong.action = WriteAction::Update(parse_update("SET n = p + :v", &mut amount(1)).unwrap());
     let operations = vec![operation(add(0, 5)), poor, wrong, operation(add(7, 1))];
     let transaction = Transaction { token: Some("t".to_owned()), operations };
-    let replies = replica.apply(2, entry(0, vec![Command::Transaction(Box::new(transaction))]));
+    let replies = replica.apply(2, &entry(0, vec![Command::Transaction(Box::new(transaction))]));
     let [Reply::TransactionCancelled(reasons)] = &replies[..] else { panic!("{replies:?}") };
     assert!(
         matches!(
@@ -125,7 +125,7 @@ fn a_token_makes_a_transaction_once_for_ten_minutes() {
     let mut replica = opened();
     let token = || Some("token".to_owned());
     let send = |replica: &mut Replica, index, at, value| {
-        let replies = replica.apply(index, entry(at, vec![transfer(0, 1, value, token())]));
+        let replies = replica.apply(index, &entry(at, vec![transfer(0, 1, value, token())]));
         replies.into_iter().next().unwrap()
     };
     let Reply::Transacted { writes: first, repeated: false } = send(&mut replica, 2, 0, 3) else {
@@ -151,7 +151,7 @@ fn a_token_makes_a_transaction_once_for_ten_minutes() {
     // Whether or not it was forgotten already, the token is free after ten minutes.
     assert!(matches!(send(&mut replica, 6, life, 4), Reply::Transacted { repeated: false, .. }));
     assert_eq!(has_expired(&replica, life), Ok(false));
-    let forgotten = replica.apply(7, entry(2 * life, vec![Command::ForgetTokens]));
+    let forgotten = replica.apply(7, &entry(2 * life, vec![Command::ForgetTokens]));
     assert_eq!(forgotten, [Reply::Done { more: false }]);
     assert_eq!(replica.storage.0.keys().filter(|key| matches!(key[0], 10 | 11)).count(), 0);
 }

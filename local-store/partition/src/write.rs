@@ -29,7 +29,7 @@ pub(crate) fn apply_write(
     table: &Table,
     sequence: Sequence,
     now: EpochMillis,
-    write: Write,
+    write: &Write,
 ) -> Result<Reply, ReadError> {
     let stored = item::encode(table.id, &write.key);
     let old = read_old(overlay, &stored)?;
@@ -42,9 +42,9 @@ pub(crate) fn apply_write(
         let item = old.filter(|_| write.return_on_failure).map(Image::into_item).transpose()?;
         return Ok(Reply::ConditionFailed { item });
     }
-    let mut new = match write.action {
+    let new = match &write.action {
         WriteAction::Put(encoded) => {
-            let image = Image::stored(encoded)?;
+            let image = Image::stored(encoded.clone())?;
             match index::check_put_encoded(table, image.encoded()).map_err(damaged)? {
                 Ok(()) => Some(image),
                 Err(refusal) => return Ok(refused(refusal)),
@@ -53,7 +53,7 @@ pub(crate) fn apply_write(
         WriteAction::Delete => None,
         WriteAction::Check => old.clone(),
         WriteAction::Update(update) => {
-            match updated(&update, item_of(old.as_ref())?, &write.key, table) {
+            match updated(update, item_of(old.as_ref())?, &write.key, table) {
                 Ok(new) => new.map(Image::made),
                 Err(refusal) => return Ok(refused(refusal)),
             }
@@ -69,11 +69,8 @@ pub(crate) fn apply_write(
         }
         Collection::TooLarge => return Ok(Reply::ItemCollectionTooLarge),
     };
-    if write.return_new {
-        item_of(new.as_ref())?;
-    }
     let at = Place { key: &write.key, stored };
-    let sizes = replace(overlay, table, sequence, now, at, before, &mut new, false)?;
+    let sizes = replace(overlay, table, sequence, now, at, before, new.as_ref(), false)?;
     Ok(Reply::Written(Written {
         old: old.filter(|_| write.return_old).map(Image::into_item).transpose()?,
         new: new.filter(|_| write.return_new).map(Image::into_item).transpose()?,
@@ -106,7 +103,7 @@ pub(crate) fn apply_expire(
     {
         item_collection::count(overlay, table, key, Some(&old), None, false)?;
         let at = Place { key, stored };
-        replace(overlay, table, sequence, now, at, Some(&old), &mut None, true)?;
+        replace(overlay, table, sequence, now, at, Some(&old), None, true)?;
     }
     Ok(Reply::Done { more: false })
 }
@@ -122,12 +119,12 @@ pub(crate) fn replace_with(
 ) -> Result<Written, ReadError> {
     let stored = item::encode(table.id, key);
     let old = read_old(overlay, &stored)?;
-    let mut new = new.cloned().map(Image::made);
+    let new = new.cloned().map(Image::made);
     let before = old.as_ref();
     // Whether it fits was decided when it was prepared; what came in between is not undone.
     item_collection::count(overlay, table, key, before, new.as_ref(), false)?;
     let at = Place { key, stored };
-    replace(overlay, table, sequence, now, at, before, &mut new, false)
+    replace(overlay, table, sequence, now, at, before, new.as_ref(), false)
 }
 
 fn refused(refusal: ItemRefusal) -> Reply {
@@ -181,7 +178,7 @@ struct Place<'a> {
     stored: Vec<u8>,
 }
 
-/// Puts `new` where `old` is, and takes its bytes. A change that changes nothing writes nothing, and
+/// Puts `new` where `old` is. A change that changes nothing writes nothing, and
 /// no stream record.
 #[expect(clippy::too_many_arguments, reason = "these are the parts of one change, in one place")]
 fn replace(
@@ -191,10 +188,9 @@ fn replace(
     now: EpochMillis,
     at: Place<'_>,
     old: Option<&Image>,
-    image: &mut Option<Image>,
+    new: Option<&Image>,
     time_to_live: bool,
 ) -> Result<Written, ReadError> {
-    let new = image.as_ref();
     let size = |image: Option<&Image>| image.map_or(0, Image::size);
     let mut written = Written { old_bytes: size(old), new_bytes: size(new), ..Written::default() };
     if old == new && !mutation::is_active(Mutation::RecordOfNothing) {
@@ -207,8 +203,8 @@ fn replace(
     written.index_writes = index::update_entries(overlay, table, key, old, new)?;
     let change = Change { key, old, new, time_to_live };
     stream::write_record(overlay, table, partition, sequence, now, &change)?;
-    match image {
-        Some(new) => overlay.put(stored, new.take_bytes()),
+    match new {
+        Some(new) => overlay.put(stored, new.encoded().to_shared()),
         None => overlay.delete(stored),
     }
     Ok(written)

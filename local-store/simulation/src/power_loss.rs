@@ -215,8 +215,7 @@ fn apply(
     index: u64,
     entry: &Entry,
 ) -> Result<(), String> {
-    let (batch, _) =
-        machine.apply(&*storage.view(), index, entry.clone()).map_err(|e| e.to_string())?;
+    let (batch, _) = machine.apply(&*storage.view(), index, entry).map_err(|e| e.to_string())?;
     storage.apply(batch).map_err(|e| e.to_string())
 }
 

@@ -233,6 +233,38 @@ impl Where {
     }
 }
 
+/// The text of a statement, split into tokens: what several statements of one request that differ in
+/// their parameters alone have in common.
+#[derive(Clone, Debug)]
+pub struct StatementText<'t> {
+    text: &'t str,
+    tokens: Vec<token::Placed>,
+}
+
+impl<'t> StatementText<'t> {
+    /// Splits a text.
+    ///
+    /// # Errors
+    /// What cannot be split, in DynamoDB's words.
+    pub fn new(text: &'t str) -> Result<Self, PartiqlError> {
+        Ok(Self { text, tokens: token::tokenize(text)? })
+    }
+
+    /// Whether this is it.
+    #[must_use]
+    pub fn is(&self, text: &str) -> bool {
+        self.text == text
+    }
+
+    /// The statement; each `?` stands for the next parameter.
+    ///
+    /// # Errors
+    /// The first problem that DynamoDB would report, in its words.
+    pub fn with(&self, parameters: &[AttributeValue]) -> Result<Statement, PartiqlError> {
+        parser::parse(self.text, &self.tokens, parameters)
+    }
+}
+
 /// Reads a statement; each `?` stands for the next parameter.
 ///
 /// # Errors
@@ -241,5 +273,5 @@ pub fn parse_statement(
     text: &str,
     parameters: &[AttributeValue],
 ) -> Result<Statement, PartiqlError> {
-    parser::parse(text, parameters)
+    StatementText::new(text)?.with(parameters)
 }

@@ -4,7 +4,7 @@
 use model::limits::{EXPRESSION_OPERATORS_MAX, NESTING_LEVELS_MAX};
 use model::{AttributeType, AttributeValue, Item};
 
-use super::token::{Placed, Token, place, tokenize};
+use super::token::{Placed, Token, place};
 use super::{PartiqlError, Returning, Select, Statement, Where};
 use crate::path::{Path, PathElement};
 use crate::projection::Projection;
@@ -22,8 +22,11 @@ const TOO_DEEP: &str = "Nesting Levels have exceeded supported limits";
 
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
-pub(super) fn parse(text: &str, parameters: &[AttributeValue]) -> Parsed<Statement> {
-    let tokens = tokenize(text)?;
+pub(super) fn parse(
+    text: &str,
+    tokens: &[Placed],
+    parameters: &[AttributeValue],
+) -> Parsed<Statement> {
     let mut parser = Parser {
         text,
         tokens,
@@ -53,7 +56,7 @@ pub(super) fn parse(text: &str, parameters: &[AttributeValue]) -> Parsed<Stateme
 
 pub(super) struct Parser<'p> {
     text: &'p str,
-    tokens: Vec<Placed>,
+    tokens: &'p [Placed],
     pub(super) position: usize,
     pub(super) parameters: &'p [AttributeValue],
     pub(super) used: usize,

@@ -59,11 +59,7 @@ pub(crate) fn write(
     key: Vec<u8>,
     record: &NewRecord<'_>,
 ) -> Result<(), ReadError> {
-    let image = |image: Option<&EncodedItem>| image.map_or(0, |image| image.as_bytes().len());
-    // Event, time, keys and lengths take little beside the images.
-    let capacity = 64 + record.keys.size() + image(record.old_image) + image(record.new_image);
-    overlay.put(key, encode_value_into(Vec::with_capacity(capacity), record)?);
-    Ok(())
+    overlay.put_written(key, |out| encode_value_into(out, record))
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> Result<StoredRecord, ReadError> {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use expression::partiql::{Select, Statement};
+use expression::partiql::{Select, Statement, StatementText};
 use model::{Item, PrimaryKey, json};
 use partition::{Command, Reply, Table, TableId, read_item};
 
@@ -61,7 +61,8 @@ pub(super) async fn batch_execute_statement(
     }
     constraints.finish()?;
 
-    let prepared = statements.iter().map(|member| prepare(store, member)).collect();
+    let mut text = None;
+    let prepared = statements.iter().map(|member| prepare(store, member, &mut text)).collect();
     answer_all(store, prepared, CapacityDetail::from_parameter(capacity)).await
 }
 
@@ -184,8 +185,12 @@ fn check_together(prepared: &[Result<Prepared, ApiError>]) -> Result<(), ApiErro
     }
 }
 
-fn prepare(store: &Store, member: &Member<'_>) -> Result<Prepared, ApiError> {
-    let select = match member.statement.parse()? {
+fn prepare<'j>(
+    store: &Store,
+    member: &Member<'j>,
+    text: &mut Option<StatementText<'j>>,
+) -> Result<Prepared, ApiError> {
+    let select = match member.statement.parse_after(text)? {
         Statement::Select(select) => select,
         Statement::Exists(_) => return Err(ApiError::validation(EXISTS_MISPLACED)),
         write => {

@@ -71,7 +71,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     let admitted = metering::admit_read(store, &table, &key, is_consistent, 1)?;
     let found = read_encoded_item(&*store.view(), &table, &key)?;
 
-    let mut out = String::with_capacity(64 + 2 * found.as_ref().map_or(0, Vec::len));
+    let mut out = String::with_capacity(64 + 2 * found.as_ref().map_or(0, |bytes| bytes.len()));
     out.push('{');
     let size = match found {
         Some(bytes) => write_found(&mut out, &bytes, projection.as_ref())?,

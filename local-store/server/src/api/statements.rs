@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use expression::partiql::{Returning, Statement, Where, parse_statement};
+use expression::partiql::{Returning, Statement, StatementText, Where};
 use expression::{Condition, LegacyCondition, LegacyOperator, Update};
 use model::{AttributeValue, Item, KeySchema, PrimaryKey};
 use partition::{Table, Write, WriteAction, Written, check_put};
@@ -72,6 +72,14 @@ impl<'j> StatementParameters<'j> {
     }
 
     pub(crate) fn parse(&self) -> Result<Statement, ApiError> {
+        self.parse_after(&mut None)
+    }
+
+    /// The same, where the text may be that of an earlier statement; it is kept for the next one.
+    pub(crate) fn parse_after(
+        &self,
+        earlier: &mut Option<StatementText<'j>>,
+    ) -> Result<Statement, ApiError> {
         let values: Vec<AttributeValue> = self
             .values
             .iter()
@@ -79,8 +87,13 @@ impl<'j> StatementParameters<'j> {
             .cloned()
             .collect::<Result<_, _>>()
             .map_err(ApiError::validation)?;
-        let statement = parse_statement(self.text.unwrap_or_default(), &values);
-        statement.map_err(|error| ApiError::validation(error.to_string()))
+        let text = self.text.unwrap_or_default();
+        let is_known = earlier.as_ref().is_some_and(|earlier| earlier.is(text));
+        let read = match earlier {
+            Some(earlier) if is_known => earlier.with(&values),
+            _ => StatementText::new(text).and_then(|new| earlier.insert(new).with(&values)),
+        };
+        read.map_err(|error| ApiError::validation(error.to_string()))
     }
 }
 

@@ -47,7 +47,7 @@ pub fn encode_submission(submission: &Submission) -> Result<Payload, String> {
 /// # Errors
 /// When the bytes are damaged or of another version.
 pub fn decode_submission(payload: &Payload) -> Result<Submission, String> {
-    postcard::from_bytes(&payload.0).map_err(|error| error.to_string())
+    postcard::from_bytes(payload.bytes()).map_err(|error| error.to_string())
 }
 
 /// Replies as bytes.
@@ -63,10 +63,10 @@ pub fn encode_replies(replies: &[Reply]) -> Result<Payload, String> {
 /// # Errors
 /// When the bytes are damaged or of another version.
 pub fn decode_replies(payload: &Payload) -> Result<Vec<Reply>, String> {
-    postcard::from_bytes(&payload.0).map_err(|error| error.to_string())
+    postcard::from_bytes(payload.bytes()).map_err(|error| error.to_string())
 }
 
 fn encode<T: Serialize>(value: &T) -> Result<Payload, String> {
     let bytes = postcard::to_stdvec(value).map_err(|error| error.to_string())?;
-    Ok(Payload(Bytes::from(bytes)))
+    Ok(Payload::new(Bytes::from(bytes)))
 }

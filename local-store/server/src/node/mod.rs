@@ -14,6 +14,7 @@ mod home;
 mod members;
 mod network;
 mod node_log;
+mod payload;
 mod proposer;
 mod reader;
 mod receiver;

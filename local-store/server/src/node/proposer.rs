@@ -113,7 +113,7 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
             distribute(result, waiters);
         });
         // If it fails, the node has stopped, and dropping the waiters tells them.
-        if raft.client_write_ff(Payload(bytes), Some(answer)).await.is_err() {
+        if raft.client_write_ff(Payload::new(bytes), Some(answer)).await.is_err() {
             tracing::debug!("a proposal came after the end");
         }
     }

@@ -14,11 +14,11 @@ use futures::{Stream, StreamExt};
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use partition::mutation::{self, Mutation};
-use partition::{Batch, Catalogue, Machine, Op, Seat, View, decode_entry};
+use partition::{Batch, Catalogue, Machine, Op, Seat, View};
 use tokio::sync::{Notify, watch};
 
 use super::home::{Begun, StorageHome};
-use super::types::{Entry, LogId, Payload, Replies, SnapshotMeta, StoredMembership, TypeConfig};
+use super::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use super::worker::{Worker, run_on};
 use super::{NodeLog, OnFatal};
 use crate::ring::ArcId;
@@ -164,10 +164,10 @@ impl Replica {
     fn apply_entry(&mut self, entry: Entry) -> Result<Replies, io::Error> {
         let at = entry.log_id;
         let (mut batch, replies) = match entry.payload {
-            EntryPayload::Normal(Payload(bytes)) => {
-                let commands = decode_entry(&bytes).map_err(io::Error::other)?;
+            EntryPayload::Normal(payload) => {
+                let commands = payload.decode().map_err(io::Error::other)?;
                 let view = self.shared.view();
-                self.machine.apply(&*view, at.index, commands).map_err(io::Error::other)?
+                self.machine.apply(&*view, at.index, &commands).map_err(io::Error::other)?
             }
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(Some(at), membership);
@@ -175,9 +175,9 @@ impl Replica {
             }
             EntryPayload::Blank => (Batch::default(), Vec::new()),
         };
-        batch.ops.push(Op::Put(APPLIED_KEY.to_vec(), encode(&at)?));
+        batch.ops.push(Op::Put(APPLIED_KEY.to_vec(), encode(&at)?.into()));
         if *self.membership.log_id() == Some(at) {
-            batch.ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&self.membership)?));
+            batch.ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&self.membership)?.into()));
         }
         self.unpersisted_bytes += batch.size();
         if self.unpersisted_bytes > PERSIST_BYTES {
@@ -214,9 +214,9 @@ impl Replica {
             let storage = Arc::clone(&begun.storage);
             let mut ops = Vec::new();
             if let Some(at) = &meta.last_log_id {
-                ops.push(Op::Put(APPLIED_KEY.to_vec(), encode(at)?));
+                ops.push(Op::Put(APPLIED_KEY.to_vec(), encode(at)?.into()));
             }
-            ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&meta.last_membership)?));
+            ops.push(Op::Put(MEMBERSHIP_KEY.to_vec(), encode(&meta.last_membership)?.into()));
             storage.apply(Batch { ops }).map_err(io::Error::other)?;
             home.adopt(&begun).map_err(io::Error::other)?;
             let machine = Machine::open_in(seat, &*storage.view()).map_err(io::Error::other)?;
@@ -377,7 +377,7 @@ pub(super) fn read_part(
 
 /// Puts pairs into a storage as one batch.
 pub(super) fn write_part(storage: &dyn Storage, pairs: Pairs) -> Result<(), io::Error> {
-    let ops = pairs.into_iter().map(|(key, value)| Op::Put(key, value)).collect();
+    let ops = pairs.into_iter().map(|(key, value)| Op::Put(key, value.into())).collect();
     storage.apply(Batch { ops }).map_err(io::Error::other)
 }
 

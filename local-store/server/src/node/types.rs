@@ -1,9 +1,7 @@
 //! The types that the consensus library is instantiated with.
 
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-use bytes::Bytes;
 use openraft::RaftTypeConfig;
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::impls::{BoxedErrorSource, EmptyNode, InlineBatch, TokioRuntime};
@@ -11,8 +9,9 @@ use openraft::raft::responder::Responder;
 use openraft::vote::RaftLeaderId;
 use openraft_rt::deterministic_rng::DeterministicRng;
 use partition::Reply;
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+
+pub use super::payload::Payload;
 
 /// A node: its slot in the lowest eight bits, and above them how often the slot was rebuilt. An id
 /// is never used again, so a node that lost its disk cannot vote in the name of the one it was.
@@ -83,63 +82,6 @@ pub(crate) fn log_id(term: u64, index: u64) -> LogId {
     openraft::LogId::new(LeaderId::new(term, 0).to_committed(), index)
 }
 
-/// An encoded entry of the partition machine. Copies share their bytes, also between the nodes of
-/// one process.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Payload(pub Bytes);
-
-impl fmt::Debug for Payload {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, formatter)
-    }
-}
-
-impl fmt::Display for Payload {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the content: it is users' data.
-        write!(formatter, "{} bytes", self.0.len())
-    }
-}
-
-impl Serialize for Payload {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Payload {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_byte_buf(BytesVisitor).map(Self)
-    }
-}
-
-/// Reads bytes at once where the format can give them so.
-struct BytesVisitor;
-
-impl<'de> Visitor<'de> for BytesVisitor {
-    type Value = Bytes;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("bytes")
-    }
-
-    fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Bytes, E> {
-        Ok(Bytes::copy_from_slice(bytes))
-    }
-
-    fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<Bytes, E> {
-        Ok(Bytes::from(bytes))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Bytes, A::Error> {
-        let mut bytes = Vec::new();
-        while let Some(byte) = elements.next_element()? {
-            bytes.push(byte);
-        }
-        Ok(Bytes::from(bytes))
-    }
-}
-
 /// What the commands of an entry are answered with, in their order.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Replies(pub Vec<Reply>);
@@ -172,12 +114,5 @@ mod tests {
             assert_eq!((slot_of(id), incarnation_of(id)), (slot, incarnation));
         }
         assert_eq!(node_id(2, 0), 2);
-    }
-
-    #[test]
-    fn payloads_round_trip() {
-        let payload = Payload(Bytes::from_static(b"\0abc"));
-        let bytes = postcard::to_stdvec(&payload).unwrap();
-        assert_eq!(postcard::from_bytes::<Payload>(&bytes).unwrap(), payload);
     }
 }

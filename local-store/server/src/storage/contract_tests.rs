@@ -48,7 +48,7 @@ for_each_engine! {
 }
 
 fn put(key: &str, value: &str) -> Op {
-    Op::Put(key.into(), value.into())
+    Op::Put(key.into(), value.as_bytes().into())
 }
 
 fn apply(storage: &dyn Storage, ops: &[Op]) {
@@ -56,7 +56,7 @@ fn apply(storage: &dyn Storage, ops: &[Op]) {
 }
 
 fn get(view: &dyn View, key: &str) -> Option<String> {
-    view.get(key.as_bytes()).unwrap().map(|value| String::from_utf8(value).unwrap())
+    view.get(key.as_bytes()).unwrap().map(|value| String::from_utf8(value.to_vec()).unwrap())
 }
 
 fn scan(view: &dyn View, from: &[u8], to: &[u8], reverse: bool, count_max: usize) -> Vec<Vec<u8>> {
@@ -141,7 +141,7 @@ fn scans_keep_to_their_bounds_and_order(storage: &dyn Storage) {
     // Bounds are any bytes, also longer ones than a key can have.
     let longest = vec![b'x'; KEY_BYTES_MAX];
     let longer = vec![b'x'; KEY_BYTES_MAX + 1];
-    apply(storage, &[Op::Put(longest.clone(), b"6".to_vec())]);
+    apply(storage, &[Op::Put(longest.clone(), (*b"6").into())]);
     let view = storage.view();
     for (from, to, count) in [
         (b"a".as_slice(), longer.as_slice(), 6),
@@ -168,7 +168,7 @@ fn a_visitor_may_stop_and_may_use_the_storage(storage: &dyn Storage) {
         let mut visit = |key: &[u8], value: &[u8]| {
             count += 1;
             assert_eq!(view.get(key).unwrap().as_deref(), Some(value));
-            let changed = Op::Put(key.to_vec(), b"changed".to_vec());
+            let changed = Op::Put(key.to_vec(), (*b"changed").into());
             storage.apply(Batch { ops: vec![changed, Op::Delete(b"k250".to_vec())] }).unwrap();
             assert_eq!(get(&*storage.view(), "k250"), None);
             ControlFlow::Continue(())
@@ -197,7 +197,7 @@ fn what_breaks_the_contract_is_refused_as_a_whole(storage: &dyn Storage) {
         assert_eq!(error.to_string(), format!("the batch cannot be applied: {complaint}"));
         assert_eq!(scan_text(&*storage.view(), "", "z", false), "");
     }
-    apply(storage, &[Op::Put(long.clone(), b"1".to_vec())]);
+    apply(storage, &[Op::Put(long.clone(), (*b"1").into())]);
     assert_eq!(storage.view().get(&long).unwrap().as_deref(), Some(b"1".as_slice()));
     assert_eq!(storage.view().get(&too_long).unwrap(), None);
 }
@@ -205,12 +205,12 @@ fn what_breaks_the_contract_is_refused_as_a_whole(storage: &dyn Storage) {
 fn large_values_and_many_batches_come_back(storage: &dyn Storage) {
     let value = |n: usize| vec![n.to_be_bytes()[7]; 100 + n % 7 * 1_000];
     for n in 0_usize..600 {
-        apply(storage, &[Op::Put(n.to_be_bytes().to_vec(), value(n))]);
+        apply(storage, &[Op::Put(n.to_be_bytes().to_vec(), value(n).into())]);
     }
     apply(storage, &[put("large", &"y".repeat(500_000))]);
     let view = storage.view();
     for n in 0_usize..600 {
-        assert_eq!(view.get(&n.to_be_bytes()).unwrap(), Some(value(n)));
+        assert_eq!(view.get(&n.to_be_bytes()).unwrap(), Some(value(n).into()));
     }
     assert_eq!(get(&*view, "large").unwrap().len(), 500_000);
     let mut count = 0;
@@ -264,7 +264,8 @@ fn compare(views: &[(Box<dyn View + Send + Sync>, Map)]) -> Result<(), TestCaseE
             prop_assert_eq!(&scan(&**view, &from, &to, true, usize::MAX), &expected);
         }
         for key in [vec![0], vec![1, 2], vec![3, 3, 3]] {
-            prop_assert_eq!(view.get(&key).unwrap(), map.get(&key).cloned());
+            let found = view.get(&key).unwrap();
+            prop_assert_eq!(found.as_deref(), map.get(&key).map(Vec::as_slice));
         }
     }
     Ok(())
@@ -279,7 +280,7 @@ fn run(storage: &dyn Storage, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let mut ops = Vec::new();
                 for (key, value) in changes {
                     ops.push(match value.clone() {
-                        Some(value) => Op::Put(key.clone(), value),
+                        Some(value) => Op::Put(key.clone(), value.into()),
                         None => Op::Delete(key.clone()),
                     });
                     match value {

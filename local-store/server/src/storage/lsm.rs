@@ -47,7 +47,7 @@ impl Default for Options {
     /// through the page cache.
     fn default() -> Self {
         let mebibyte = 1024 * 1024;
-        Options { cache_bytes: 12 * mebibyte, memtable_bytes: 6 * mebibyte }
+        Options { cache_bytes: 12 * mebibyte, memtable_bytes: 8 * mebibyte }
     }
 }
 

@@ -9,13 +9,14 @@ use partition::{Batch, Op};
 
 use super::lsm::Options;
 use super::*;
+use partition::Value;
 
 /// Batch `n` leaves its number under one key, and two values that belong together.
 fn batch(n: u64, value_bytes: usize) -> Batch {
-    let value = vec![n.to_be_bytes()[7]; value_bytes];
+    let value = Value::from(vec![n.to_be_bytes()[7]; value_bytes]);
     Batch {
         ops: vec![
-            Op::Put(b"applied".to_vec(), n.to_be_bytes().to_vec()),
+            Op::Put(b"applied".to_vec(), n.to_be_bytes().into()),
             Op::Put([b"left".as_slice(), &n.to_be_bytes()].concat(), value.clone()),
             Op::Put([b"right".as_slice(), &n.to_be_bytes()].concat(), value),
         ],
@@ -26,11 +27,12 @@ fn batch(n: u64, value_bytes: usize) -> Batch {
 fn applied(storage: &dyn Storage, batches: u64, value_bytes: usize) -> u64 {
     let view = storage.view();
     let applied = view.get(b"applied").unwrap();
-    let applied = applied.map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
+    let applied = applied.map_or(0, |bytes| u64::from_be_bytes((*bytes).try_into().unwrap()));
     for n in 1..=batches {
         for side in [b"left".as_slice(), b"right"] {
             let found = view.get(&[side, &n.to_be_bytes()].concat()).unwrap();
-            let expected = (n <= applied).then(|| vec![n.to_be_bytes()[7]; value_bytes]);
+            let expected =
+                (n <= applied).then(|| Value::from(vec![n.to_be_bytes()[7]; value_bytes]));
             assert!(found == expected, "batch {n} of {applied}");
         }
     }
@@ -237,7 +239,7 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
     let storage = LsmStorage::open_with(&directory.path().join("state"), &SMALL).unwrap();
     let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
     let rewrite = |round: u8| {
-        let ops = (0..200).map(|n| Op::Put(key(n), vec![round; 300])).collect();
+        let ops = (0..200).map(|n| Op::Put(key(n), vec![round; 300].into())).collect();
         storage.apply(Batch { ops }).unwrap();
     };
     let mut views = Vec::new();
@@ -255,7 +257,7 @@ fn a_view_keeps_what_it_sees_while_everything_is_rewritten() {
         }
         for (seen, view) in &views {
             for n in [0, 77, 199] {
-                assert_eq!(view.get(&key(n)).unwrap().unwrap(), vec![*seen; 300]);
+                assert_eq!(view.get(&key(n)).unwrap().unwrap()[..], vec![*seen; 300]);
             }
             let mut count = 0;
             view.scan(b"key", b"kez", false, &mut |_, value| {
@@ -294,8 +296,8 @@ fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
             let op = |n: u64| match (n + round) % 3 {
                 0 => Op::Delete(key(n)),
                 // Rows of different sizes, so that tables end everywhere.
-                1 => Op::Put(key(n), round.to_be_bytes().repeat(5)),
-                _ => Op::Put(key(n), round.to_be_bytes().repeat(10)),
+                1 => Op::Put(key(n), round.to_be_bytes().repeat(5).into()),
+                _ => Op::Put(key(n), round.to_be_bytes().repeat(10).into()),
             };
             storage.apply(Batch { ops: (0..KEYS).map(op).collect() }).unwrap();
         }

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use partition::mutation::{self, Mutation};
-use partition::{Batch, Op, ReadError, View, Visit};
+use partition::{Batch, Op, ReadError, Value, View, Visit};
 
 use super::{Error, Storage, check, key_of};
 use crate::disk::SplitMix64;
@@ -25,7 +25,7 @@ const UNPERSISTED_MAX: usize = 100_000;
 #[derive(Debug)]
 struct Version {
     sequence: u64,
-    value: Option<Arc<[u8]>>,
+    value: Option<Value>,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl State {
-    fn current(&self, key: &[u8]) -> Option<&Arc<[u8]>> {
+    fn current(&self, key: &[u8]) -> Option<&Value> {
         self.entries.get(key)?.last()?.value.as_ref()
     }
 
@@ -51,7 +51,7 @@ impl State {
         let sequence = self.sequence;
         for op in batch.ops {
             let (key, value) = match op {
-                Op::Put(key, value) => (key, Some(value.into())),
+                Op::Put(key, value) => (key, Some(value)),
                 Op::Delete(key) => (key, None),
             };
             let versions = self.entries.entry(key.clone()).or_default();
@@ -84,7 +84,7 @@ impl State {
         let undo = |op: &Op| {
             let key = key_of(op).to_vec();
             match self.current(&key) {
-                Some(value) => Op::Put(key, value.to_vec()),
+                Some(value) => Op::Put(key, Arc::clone(value)),
                 None => Op::Delete(key),
             }
         };
@@ -173,7 +173,7 @@ impl Storage for MemoryStorage {
 }
 
 /// A key and its value.
-type Found = (Vec<u8>, Arc<[u8]>);
+type Found = (Vec<u8>, Value);
 
 struct MemoryView {
     shared: Arc<Shared>,
@@ -181,7 +181,7 @@ struct MemoryView {
 }
 
 impl MemoryView {
-    fn choose<'a>(&self, versions: &'a [Version]) -> Option<&'a Arc<[u8]>> {
+    fn choose<'a>(&self, versions: &'a [Version]) -> Option<&'a Value> {
         let seen = versions.partition_point(|version| version.sequence <= self.sequence);
         versions.get(seen.checked_sub(1)?)?.value.as_ref()
     }
@@ -216,10 +216,10 @@ impl Drop for MemoryView {
 }
 
 impl View for MemoryView {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
         let state = self.shared.read();
         let value = state.entries.get(key).and_then(|versions| self.choose(versions));
-        Ok(value.map(|value| value.to_vec()))
+        Ok(value.cloned())
     }
 
     fn scan(

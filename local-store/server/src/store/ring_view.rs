@@ -6,7 +6,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use partition::{Catalogue, Location, Piece, ReadError, View, Visit, cut, locate, sum_values};
+use partition::{
+    Catalogue, Location, Piece, ReadError, Value, View, Visit, cut, locate, sum_values,
+};
 
 use crate::node::Node;
 use crate::ring::ArcId;
@@ -46,7 +48,7 @@ impl RingView {
 }
 
 impl View for RingView {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
         match locate(&self.catalogue, key)? {
             Location::In(arc) => self.arc(arc)?.get(key),
             Location::Everywhere => {

@@ -76,7 +76,7 @@ pub fn recover(
         let entry = entry.map_err(|e| e.to_string())?;
         let decoded = decode_entry(&entry.payload.into_bytes()).map_err(|e| e.to_string())?;
         let (batch, _) =
-            machine.apply(&*storage.view(), entry.index, decoded).map_err(|e| e.to_string())?;
+            machine.apply(&*storage.view(), entry.index, &decoded).map_err(|e| e.to_string())?;
         storage.apply(batch).map_err(|e| e.to_string())?;
     }
     Ok((log, machine))
@@ -159,7 +159,7 @@ impl Committer {
         tokio::time::sleep(Duration::from_micros(20)).await;
         let view = self.machinery.storage(ArcId::WHOLE).view();
         let (batch, replies) =
-            self.machine.apply(&*view, index, entry).map_err(|e| e.to_string())?;
+            self.machine.apply(&*view, index, &entry).map_err(|e| e.to_string())?;
         drop(view);
         self.machinery.storage(ArcId::WHOLE).apply(batch).map_err(|e| e.to_string())?;
         *self.shared.catalogue() = Arc::clone(self.machine.catalogue());

@@ -7,7 +7,12 @@ use std::collections::VecDeque;
 use openraft::EntryPayload;
 
 use super::record::Record;
-use crate::node::types::{Entry, LogId, Vote, log_id};
+use crate::node::types::{Entry, LogId, Payload, Vote, log_id};
+
+/// Bytes of the newest entries whose commands are kept decoded, so that all nodes of a process apply
+/// what one of them decoded: they are no more than some milliseconds apart, and what is kept longer
+/// only takes memory.
+const DECODED_BYTES_MAX: usize = 1024 * 1024;
 
 /// An entry's place.
 #[derive(Debug, Clone)]
@@ -31,6 +36,9 @@ pub(super) struct Group {
     forgotten: usize,
     /// What the kept entries take in memory.
     pub(super) kept_bytes: usize,
+    /// The newest entries, the oldest first, and their bytes.
+    new: VecDeque<Payload>,
+    new_bytes: usize,
 }
 
 /// An entry, or where it has to be read.
@@ -61,6 +69,7 @@ impl Group {
                 }
                 if keep {
                     self.kept_bytes += bytes_of(&entry);
+                    self.note_new(&entry);
                 } else {
                     self.forget_all();
                     self.forgotten += 1;
@@ -70,6 +79,19 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// Lets go of what the commands of older entries say.
+    fn note_new(&mut self, entry: &Entry) {
+        let EntryPayload::Normal(payload) = &entry.payload else { return };
+        self.new_bytes += payload.bytes().len();
+        self.new.push_back(payload.clone());
+        while self.new_bytes > DECODED_BYTES_MAX
+            && let Some(old) = self.new.pop_front()
+        {
+            self.new_bytes -= old.bytes().len();
+            old.forget_decoded();
+        }
     }
 
     /// The index after that of the last entry.
@@ -164,7 +186,7 @@ impl Group {
 /// What an entry takes in memory, about.
 pub(super) fn bytes_of(entry: &Entry) -> usize {
     let body = match &entry.payload {
-        EntryPayload::Normal(payload) => payload.0.len(),
+        EntryPayload::Normal(payload) => payload.bytes().len(),
         EntryPayload::Blank | EntryPayload::Membership(_) => 64,
     };
     size_of::<Slot>() + body
@@ -179,7 +201,7 @@ mod tests {
     use crate::node::types::Payload;
 
     fn entry(index: u64) -> Record {
-        let payload = EntryPayload::Normal(Payload(Bytes::from(vec![1; 100])));
+        let payload = EntryPayload::Normal(Payload::new(Bytes::from(vec![1; 100])));
         Record::Entry(Entry::new(log_id(1, index), payload))
     }
 

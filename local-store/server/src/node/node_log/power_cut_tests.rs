@@ -52,7 +52,8 @@ async fn read(log: &NodeLog) -> [Said; 2] {
         said.vote = group.read_vote().await.unwrap();
         said.purged = group.get_log_state().await.unwrap().last_purged_log_id;
         for entry in group.try_get_log_entries(0..).await.unwrap() {
-            let EntryPayload::Normal(Payload(body)) = entry.payload else { panic!("{entry:?}") };
+            let EntryPayload::Normal(body) = entry.payload else { panic!("{entry:?}") };
+            let body = body.bytes().clone();
             said.entries.push((entry.log_id.index, entry.log_id.leader_id.term, body));
         }
     }
@@ -135,7 +136,7 @@ impl History {
             let index = self.now()[place].next();
             let (term, byte) = (self.term, u8::try_from(self.random.up_to(255)).unwrap());
             let body = Bytes::from(vec![byte; self.random.up_to(3_000)]);
-            let payload = EntryPayload::Normal(Payload(body.clone()));
+            let payload = EntryPayload::Normal(Payload::new(body.clone()));
             entries.push(Entry::new(log_id(term, index), payload));
             self.change(place, |said| said.entries.push((index, term, body)));
         }

@@ -49,8 +49,9 @@ pub(super) fn encode(arc: ArcId, record: &Record) -> Result<(u64, log::Payload),
             let at = entry.log_id;
             let payload = match &entry.payload {
                 EntryPayload::Blank => head(BLANK, arc, at.index, 0).into(),
-                EntryPayload::Normal(Payload(body)) => {
-                    log::Payload::new(head(COMMANDS, arc, at.index, 0), body.clone())
+                EntryPayload::Normal(payload) => {
+                    let head = head(COMMANDS, arc, at.index, 0);
+                    log::Payload::new(head, payload.bytes().clone())
                 }
                 EntryPayload::Membership(membership) => {
                     let head = head(MEMBERSHIP, arc, at.index, 64);
@@ -92,7 +93,10 @@ pub(super) fn decode(term: u64, payload: Vec<u8>) -> Result<(ArcId, Record), Rec
         VOTE => Record::Vote(postcard::from_bytes(body).map_err(fail)?),
         CUT => Record::Cut(at.index),
         PURGED => Record::Purged(at),
-        COMMANDS => entry(EntryPayload::Normal(Payload(Bytes::from(payload).slice(HEAD_BYTES..)))),
+        COMMANDS => {
+            let body = Bytes::from(payload).slice(HEAD_BYTES..);
+            entry(EntryPayload::Normal(Payload::new(body)))
+        }
         unknown => return Err(RecordError(format!("kind {unknown} is unknown"))),
     };
     Ok((arc, record))
@@ -116,7 +120,7 @@ mod tests {
         let members: BTreeSet<u64> = [1, 2, 3].into();
         let membership: Membership<u64, openraft::impls::EmptyNode> =
             Membership::new(vec![members.clone()], members).unwrap();
-        let body = Payload(Bytes::from_static(b"commands"));
+        let body = Payload::new(Bytes::from_static(b"commands"));
         let records = [
             Record::Entry(Entry::new(log_id(7, 9), EntryPayload::Blank)),
             Record::Entry(Entry::new(log_id(7, 10), EntryPayload::Normal(body))),
@@ -133,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_as_drawn() {
-        let body = Payload(Bytes::from_static(b"c"));
+        let body = Payload::new(Bytes::from_static(b"c"));
         let record = Record::Entry(Entry::new(log_id(7, 0x0102), EntryPayload::Normal(body)));
         let (term, payload) = encode(ArcId(5), &record).unwrap();
         assert_eq!(term, 7);

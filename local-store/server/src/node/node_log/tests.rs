@@ -55,7 +55,7 @@ async fn passes_the_suite_of_the_consensus_library() {
 }
 
 fn entry(index: u64, bytes: usize) -> Entry {
-    let body = Payload(Bytes::from(vec![u8::try_from(index % 251).unwrap(); bytes]));
+    let body = Payload::new(Bytes::from(vec![u8::try_from(index % 251).unwrap(); bytes]));
     Entry::new(log_id(1, index), EntryPayload::Normal(body))
 }
 

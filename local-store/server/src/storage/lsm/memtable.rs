@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use lsm_tree::{InternalValue, Slice, ValueType};
-use partition::{Op, Visit};
+use partition::{Op, Value, Visit};
 
 /// What a row takes beside its value and the end of a long key: its place in the map, which is full
 /// to two thirds, and an allocation.
@@ -72,12 +72,12 @@ impl Key {
 /// A value, or none for a deletion, and the number of the batch that made it so.
 struct Version {
     number: u64,
-    value: Option<Vec<u8>>,
+    value: Option<Value>,
 }
 
 impl Version {
     fn bytes(&self) -> u64 {
-        let length = self.value.as_ref().map_or(0, Vec::len);
+        let length = self.value.as_ref().map_or(0, |value| value.len());
         u64::try_from(length).unwrap_or(u64::MAX)
     }
 }
@@ -181,7 +181,7 @@ impl Memtable {
 
     /// What a view that sees the batches below a number finds under a key: `None` if nothing is
     /// known of it here, `Some(None)` if it was deleted.
-    pub(super) fn get(&self, key: &Key, below: u64) -> Option<Option<Vec<u8>>> {
+    pub(super) fn get(&self, key: &Key, below: u64) -> Option<Option<Value>> {
         let rows = self.read();
         Some(rows.get(key)?.version(below)?.value.clone())
     }
@@ -214,7 +214,7 @@ impl Memtable {
             let versions = std::iter::once(&row.newest).chain(row.older.iter().rev());
             versions.map(move |version| {
                 let (value, kind) = match &version.value {
-                    Some(value) => (value.as_slice(), ValueType::Value),
+                    Some(value) => (&**value, ValueType::Value),
                     None => ([].as_slice(), ValueType::Tombstone),
                 };
                 InternalValue::from_components(user_key.clone(), value, version.number, kind)

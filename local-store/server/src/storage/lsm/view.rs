@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use lsm_tree::{AbstractTree, Guard, Slice};
-use partition::{ReadError, View, Visit};
+use partition::{ReadError, Value, View, Visit};
 
 use super::super::KEY_BYTES_MAX;
 use super::State;
@@ -101,7 +101,7 @@ fn clamp<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
 }
 
 impl View for LsmView {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
         // No key is empty, and the tree does not expect to be asked for one.
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
@@ -112,7 +112,7 @@ impl View for LsmView {
             return Ok(found);
         }
         let value = self.state.tree.get(key, *number).map_err(|error| self.fail(error))?;
-        Ok(value.map(|value| value.to_vec()))
+        Ok(value.map(|value| Value::from(&*value)))
     }
 
     fn scan(
