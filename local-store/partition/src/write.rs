@@ -178,8 +178,7 @@ struct Place<'a> {
     stored: Vec<u8>,
 }
 
-/// Puts `new` where `old` is. A change that changes nothing writes nothing, and
-/// no stream record.
+/// Puts `new` where `old` is. A change that changes nothing writes nothing, and no stream record.
 #[expect(clippy::too_many_arguments, reason = "these are the parts of one change, in one place")]
 fn replace(
     overlay: &mut Overlay<'_>,

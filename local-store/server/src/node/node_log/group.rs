@@ -9,9 +9,10 @@ use openraft::EntryPayload;
 use super::record::Record;
 use crate::node::types::{Entry, LogId, Payload, Vote, log_id};
 
-/// Bytes of the newest entries whose commands are kept decoded, so that all nodes of a process apply
-/// what one of them decoded: they are no more than some milliseconds apart, and what is kept longer
-/// only takes memory.
+/// The newest entries, and their bytes, whose commands are kept decoded, so that all nodes of a process
+/// apply what one of them decoded: they are a few entries apart, and what is kept longer only takes
+/// memory, for small entries several times what their bytes do.
+const DECODED_ENTRIES_MAX: usize = 64;
 const DECODED_BYTES_MAX: usize = 1024 * 1024;
 
 /// An entry's place.
@@ -86,7 +87,7 @@ impl Group {
         let EntryPayload::Normal(payload) = &entry.payload else { return };
         self.new_bytes += payload.bytes().len();
         self.new.push_back(payload.clone());
-        while self.new_bytes > DECODED_BYTES_MAX
+        while (self.new_bytes > DECODED_BYTES_MAX || self.new.len() > DECODED_ENTRIES_MAX)
             && let Some(old) = self.new.pop_front()
         {
             self.new_bytes -= old.bytes().len();
@@ -225,6 +226,23 @@ mod tests {
         assert_eq!(group.kept_bytes, 0);
         group.take(110, entry(10), true).unwrap();
         assert_eq!(indexes(&group, 9, 20), ["at 109", "entry 10"]);
+    }
+
+    #[test]
+    fn what_is_decoded_is_kept_for_the_newest_entries() {
+        let newest = |entries: u64, bytes: usize| {
+            let mut group = Group::default();
+            for index in 0..entries {
+                let payload = Payload::new(Bytes::from(vec![1; bytes]));
+                let entry = Entry::new(log_id(1, index), EntryPayload::Normal(payload));
+                group.take(index, Record::Entry(entry), true).unwrap();
+            }
+            (group.new.len(), group.new_bytes)
+        };
+        assert_eq!(newest(10, 100), (10, 1_000));
+        assert_eq!(newest(100, 100), (DECODED_ENTRIES_MAX, DECODED_ENTRIES_MAX * 100));
+        assert_eq!(newest(10, DECODED_BYTES_MAX / 4), (4, DECODED_BYTES_MAX));
+        assert_eq!(newest(2, DECODED_BYTES_MAX + 1), (0, 0));
     }
 
     #[test]
