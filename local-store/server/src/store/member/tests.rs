@@ -15,18 +15,21 @@ struct Trio {
     /// That its nodes are started with.
     arcs: u32,
     addresses: BTreeMap<u64, SocketAddr>,
+    /// The ports, held also while a node is down: a connection of another test could take one.
+    listeners: BTreeMap<u64, std::net::TcpListener>,
 }
 
 impl Trio {
-    async fn new(arcs: u32) -> Self {
-        let mut addresses = BTreeMap::new();
-        let mut held = Vec::new();
-        for slot in 1..=3 {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            addresses.insert(slot, listener.local_addr().unwrap());
-            held.push(listener);
-        }
-        Self { folder: tempfile::tempdir().unwrap(), arcs, addresses }
+    fn new(arcs: u32) -> Self {
+        let listeners: BTreeMap<u64, _> = (1..=3)
+            .map(|slot| (slot, std::net::TcpListener::bind("127.0.0.1:0").unwrap()))
+            .collect();
+        let address = |(slot, listener): (&u64, &std::net::TcpListener)| {
+            listener.set_nonblocking(true).unwrap();
+            (*slot, listener.local_addr().unwrap())
+        };
+        let addresses = listeners.iter().map(address).collect();
+        Self { folder: tempfile::tempdir().unwrap(), arcs, addresses, listeners }
     }
 
     fn data(&self, slot: u64) -> PathBuf {
@@ -34,10 +37,10 @@ impl Trio {
     }
 
     async fn open(&self, slot: u64) -> Result<Store, String> {
-        // The store before may still be closing its files and its port.
+        // The store before may still be closing its files.
         for _ in 0..400 {
             match self.open_once(slot).await {
-                Err(reason) if reason.contains("other process") || reason.contains("in use") => {
+                Err(reason) if reason.contains("other process") => {
                     tokio::time::sleep(Duration::from_millis(25)).await;
                 }
                 opened => return opened,
@@ -47,12 +50,12 @@ impl Trio {
     }
 
     async fn open_once(&self, slot: u64) -> Result<Store, String> {
-        let address = self.addresses.get(&slot).copied().unwrap();
+        let listener = self.listeners.get(&slot).unwrap().try_clone().unwrap();
         let member = Member {
             slot,
             addresses: self.addresses.clone(),
             secret: None,
-            listener: crate::listener::bind(address).await?,
+            listener: TcpListener::from_std(listener).unwrap(),
         };
         let config = Config {
             directory: self.data(slot),
@@ -96,12 +99,12 @@ async fn sees(store: &Store, name: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_processes_become_one_store_which_survives_a_restart_and_an_empty_disk() {
-    survive(Trio::new(1).await).await;
+    survive(Trio::new(1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_processes_with_several_arcs_survive_the_same() {
-    survive(Trio::new(3).await).await;
+    survive(Trio::new(3)).await;
 }
 
 /// The voters that a node knows of each arc, in the order of the arcs.
@@ -171,7 +174,7 @@ impl Trio {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_died_while_it_was_made_is_made_again() {
     for arcs in [1, 3] {
-        let trio = Trio::new(arcs).await;
+        let trio = Trio::new(arcs);
         let on_fatal: OnFatal = Arc::new(|reason| panic!("{reason}"));
         let mut files = (1..=3).map(|slot| {
             std::fs::create_dir_all(trio.data(slot)).unwrap();
@@ -202,11 +205,14 @@ async fn a_cluster_that_died_while_it_was_made_is_made_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_of_another_store_is_turned_away() {
-    let (one, other) = (Trio::new(1).await, Trio::new(1).await);
+    let (one, other) = (Trio::new(1), Trio::new(1));
     let (stores, others) = (one.open_all().await, other.open_all().await);
     drop(others);
     drop(stores);
-    let stranger = Trio { folder: other.folder, arcs: 1, addresses: one.addresses.clone() };
+    let addresses = one.addresses.clone();
+    let listeners = one.listeners.iter().map(|(slot, held)| (*slot, held.try_clone().unwrap()));
+    let listeners = listeners.collect();
+    let stranger = Trio { folder: other.folder, arcs: 1, addresses, listeners };
     let (_first, _second, third) = tokio::join!(one.open(1), one.open(2), stranger.open(3));
     let refused = third.err().unwrap();
     assert!(refused.contains("belongs to another store"), "{refused}");
