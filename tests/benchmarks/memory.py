@@ -10,7 +10,6 @@ processes used at most and how many records its largest batch had, from the func
 import argparse
 import collections
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -19,7 +18,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "real_data"))
 
-from running import ROOT, WEIR, Running  # noqa: E402
+from running import WEIR, Running, template_text  # noqa: E402
 
 FUNCTIONS = ["archive", "versions", "counters", "fan-out", "migration"]
 WINDOW_SECONDS = 15
@@ -38,15 +37,11 @@ from:
 
 def template(folder):
     """The project's template with the largest batches."""
-    text = (ROOT / "template.yaml").read_text(encoding="utf-8")
-    text = re.sub(r"\n +MaximumBatchingWindowInSeconds: .*", "", text)
+    text = re.sub(r"\n +MaximumBatchingWindowInSeconds: .*", "", template_text(folder))
     text = re.sub(
         r"\n( +)BatchSize: (500|1000)\b",
         rf"\n\1BatchSize: 10000\n\1MaximumBatchingWindowInSeconds: {WINDOW_SECONDS}", text,
     )
-    # With a `weir` that was named, the functions beside it are measured, and nothing is built.
-    package = folder / "none" if "WEIR_BINARY" in os.environ else ROOT / "functions" / "processor"
-    text = text.replace("CodeUri: functions/processor/", f"CodeUri: {package}/")
     path = folder / "template.yaml"
     path.write_text(text, encoding="utf-8")
     return path

@@ -16,12 +16,26 @@ DATA = ROOT.parent / "shared" / "data"
 WEIR = pathlib.Path(os.environ.get("WEIR_BINARY", ROOT / "target" / "debug" / "weir"))
 
 
+def template_text(folder):
+    """The project's template, for a file in a folder of its own. With a `weir` that was named, the
+    functions beside it run, and nothing is built: then there is no package where the text says."""
+    package = folder / "none" if "WEIR_BINARY" in os.environ else ROOT / "functions" / "processor"
+    text = (ROOT / "template.yaml").read_text(encoding="utf-8")
+    return text.replace("CodeUri: functions/processor/", f"CodeUri: {package}/")
+
+
+def own_template(folder):
+    path = folder / "template.yaml"
+    path.write_text(template_text(folder), encoding="utf-8")
+    return path
+
+
 class Running:
     """`weir up` in a temporary folder; ends it on exit. `template` makes a template in a folder."""
 
     def __init__(self, *flags, template=None):
         self.flags = flags
-        self.template = template or (lambda folder: ROOT / "template.yaml")
+        self.template = template or own_template
         self.folder = tempfile.TemporaryDirectory(prefix="weir-test-")
         self.path = pathlib.Path(self.folder.name)
 

@@ -43,11 +43,11 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// So that three replicas in one process stay below 100 MB each. Data that does not fit is read
-    /// through the page cache.
+    /// So that three replicas in one process stay below 100 MB each, of which items that they share
+    /// are a part. Data that does not fit is read through the page cache.
     fn default() -> Self {
         let mebibyte = 1024 * 1024;
-        Options { cache_bytes: 12 * mebibyte, memtable_bytes: 8 * mebibyte }
+        Options { cache_bytes: 12 * mebibyte, memtable_bytes: 16 * mebibyte }
     }
 }
 

@@ -24,7 +24,7 @@ const RUNS_MAX: usize = 20;
 /// and each run is one more to look into for what is not in memory. With 10 in place of 6, batches of
 /// writes to a table with a stream or an index take a tenth less processor time, but some queries of
 /// what is on disk a seventh more.
-const RUNS_TO_MERGE: u8 = 8;
+const RUNS_TO_MERGE: u8 = 10;
 
 /// A merge begins a new file at this size. Files whose keys nothing overlaps with, as those of stream
 /// records, move on without being written again, so they must not be large.
