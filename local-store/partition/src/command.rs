@@ -28,6 +28,14 @@ pub struct Entry {
     pub commands: Vec<Command>,
 }
 
+impl Entry {
+    /// Whether every command writes an item, and does nothing else.
+    #[must_use]
+    pub fn only_writes(&self) -> bool {
+        self.commands.iter().all(|command| matches!(command, Command::Write(_)))
+    }
+}
+
 /// One thing to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {

@@ -117,6 +117,19 @@ impl Machine {
         Ok((overlay.into_batch(), replies))
     }
 
+    /// Moves on past the entry at `index`, whose batch another machine has worked out that was in
+    /// the same state and has the same seat. The caller makes that batch part of the storage. Gives
+    /// false, and does nothing, if the entry was applied before, or does more than write items:
+    /// then there is more to change than the storage.
+    pub fn take_over(&mut self, index: u64, entry: &Entry) -> bool {
+        if index <= self.state.applied_index || !entry.only_writes() {
+            return false;
+        }
+        self.state.applied_index = index;
+        self.state.now = self.state.now.max(entry.now);
+        true
+    }
+
     fn apply_command(
         &mut self,
         overlay: &mut Overlay<'_>,

@@ -363,7 +363,22 @@ proptest! {
             twin.apply(index, &decoded);
             twin.apply(index, entry);
         }
-        prop_assert_eq!(twin.storage.0, replica.storage.0);
+        prop_assert_eq!(&twin.storage.0, &replica.storage.0);
+
+        // So does a machine that takes over what another one has worked out, wherever it can.
+        let (mut first, mut other) = (Replica::new(), Replica::new());
+        for (index, entry) in (1u64..).zip(&log) {
+            let (batch, _) = first.machine.apply(&first.storage, index, entry).unwrap();
+            first.storage.apply(batch.clone());
+            if other.machine.take_over(index, entry) {
+                other.storage.apply(batch);
+                prop_assert!(!other.machine.take_over(index, entry), "an entry is taken over once");
+            } else {
+                other.apply(index, entry);
+            }
+            prop_assert_eq!(other.machine.now(), first.machine.now());
+        }
+        prop_assert_eq!(other.storage.0, replica.storage.0);
     }
 }
 

@@ -216,7 +216,7 @@ fn apply(
     entry: &Entry,
 ) -> Result<(), String> {
     let (batch, _) = machine.apply(&*storage.view(), index, entry).map_err(|e| e.to_string())?;
-    storage.apply(batch).map_err(|e| e.to_string())
+    storage.apply(&batch).map_err(|e| e.to_string())
 }
 
 /// Everything that a state holds.

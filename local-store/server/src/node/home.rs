@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn put(storage: &dyn Storage, key: &[u8]) {
-        storage.apply(Batch { ops: vec![Op::Put(key.to_vec(), [].into())] }).unwrap();
+        storage.apply(&Batch { ops: vec![Op::Put(key.to_vec(), [].into())] }).unwrap();
     }
 
     #[test]

@@ -1,22 +1,55 @@
 //! An encoded entry of the partition machine, as the consensus library hands it about.
 //!
-//! Copies share their bytes, also between the nodes of one process; and those nodes share what the
-//! bytes say while the entry is new: the first one that applies it decodes it.
+//! Copies share their bytes, also between the nodes of one process; and while the entry is new those
+//! nodes share what the bytes say, and what becomes of the state: the first one that applies the
+//! entry decodes it and works that out. This module keeps it; whether another node uses it is decided
+//! in `replica`.
 
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use partition::{Entry, EntryError, decode_entry};
+use partition::{Batch, Entry, EntryError, Reply, decode_entry};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::types::LogId;
+use crate::ring::ArcId;
 
 /// See the module.
 #[derive(Clone)]
 pub struct Payload {
     bytes: Bytes,
-    decoded: Arc<Mutex<Decoded>>,
+    shared: Arc<Mutex<Shared>>,
+}
+
+/// What is kept while the entry is new.
+#[derive(Default)]
+struct Shared {
+    decoded: Decoded,
+    outcome: Option<Arc<Outcome>>,
+}
+
+/// What becomes of a state by an entry, worked out by one of the nodes that have it.
+pub(super) struct Outcome {
+    /// Which entry of which group it is: states that are the same before it are so behind it.
+    pub(super) place: (ArcId, LogId),
+    /// What it changes.
+    pub(super) batch: Arc<Batch>,
+    /// What its commands are answered with, until it is taken: one node is asked for it at most.
+    pub(super) replies: Mutex<Option<Vec<Reply>>>,
+}
+
+impl Outcome {
+    /// What the commands are answered with, or nothing if that is not asked for. `None` if it is asked
+    /// for and not known.
+    pub(super) fn replies(&self, is_asked: bool) -> Option<Vec<Reply>> {
+        if !is_asked {
+            return Some(Vec::new());
+        }
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// What the bytes say.
@@ -34,7 +67,7 @@ impl Payload {
     /// These bytes, which nobody has decoded yet.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
-        Self { bytes, decoded: Arc::default() }
+        Self { bytes, shared: Arc::default() }
     }
 
     /// The bytes.
@@ -48,23 +81,43 @@ impl Payload {
     /// # Errors
     /// When they are damaged or of an unknown version.
     pub fn decode(&self) -> Result<Arc<Entry>, EntryError> {
-        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Decoded::Kept(entry) = &*decoded {
+        let mut shared = self.lock();
+        if let Decoded::Kept(entry) = &shared.decoded {
             return Ok(Arc::clone(entry));
         }
         let entry = Arc::new(decode_entry(&self.bytes)?);
-        if matches!(*decoded, Decoded::NotYet) {
-            *decoded = Decoded::Kept(Arc::clone(&entry));
+        if matches!(shared.decoded, Decoded::NotYet) {
+            shared.decoded = Decoded::Kept(Arc::clone(&entry));
         }
         Ok(entry)
     }
 
-    /// Keeps what the bytes say no longer: the entry is not new any more.
+    /// What a node has worked out for the entry at this place, while it is new.
+    pub(super) fn outcome(&self, place: (ArcId, LogId)) -> Option<Arc<Outcome>> {
+        let shared = self.lock();
+        shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)
+    }
+
+    /// Keeps what was worked out for those who share the entry, if it is new and nobody else was
+    /// earlier.
+    pub(super) fn keep_outcome(&self, outcome: Outcome) {
+        let mut shared = self.lock();
+        if matches!(shared.decoded, Decoded::Kept(_)) && shared.outcome.is_none() {
+            shared.outcome = Some(Arc::new(outcome));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what the bytes say no longer, nor what came of it: the entry is not new any more.
     pub fn forget_decoded(&self) {
-        let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = mem::replace(&mut *decoded, Decoded::NoLonger);
+        let mut shared = self.lock();
+        let old = Shared { decoded: Decoded::NoLonger, outcome: None };
+        let before = mem::replace(&mut *shared, old);
         // What it takes to give it back nobody has to wait for.
-        drop(decoded);
+        drop(shared);
         drop(before);
     }
 }
@@ -135,6 +188,7 @@ mod tests {
     use partition::{Command, encode_entry};
 
     use super::*;
+    use crate::node::types::log_id;
 
     #[test]
     fn payloads_round_trip() {
@@ -158,5 +212,31 @@ mod tests {
         assert!(!Arc::ptr_eq(&late, &leader.decode().unwrap()));
         // Nobody else holds it.
         assert_eq!((Arc::strong_count(&decoded), Arc::strong_count(&late)), (1, 1));
+    }
+
+    #[test]
+    fn an_outcome_is_for_its_place_and_while_the_entry_is_new() {
+        let place = |index| (ArcId::WHOLE, log_id(1, index));
+        let outcome = |index| Outcome {
+            place: place(index),
+            batch: Arc::default(),
+            replies: Mutex::new(Some(vec![Reply::TableNotFound])),
+        };
+        let entry = Entry { now: EpochMillis(7), commands: vec![Command::ForgetTokens] };
+        let leader = Payload::new(Bytes::from(encode_entry(&entry).unwrap()));
+        let follower = leader.clone();
+        leader.keep_outcome(outcome(7));
+        assert!(follower.outcome(place(7)).is_none(), "nobody has decoded it");
+        leader.decode().unwrap();
+        leader.keep_outcome(outcome(7));
+        leader.keep_outcome(outcome(8));
+        assert!(follower.outcome(place(8)).is_none(), "the first one counts");
+        let found = follower.outcome(place(7)).unwrap();
+        assert_eq!(found.replies(false), Some(Vec::new()));
+        assert_eq!(found.replies(true), Some(vec![Reply::TableNotFound]));
+        assert_eq!(found.replies(true), None, "they are given once");
+        follower.forget_decoded();
+        leader.keep_outcome(outcome(7));
+        assert!(leader.outcome(place(7)).is_none(), "it is not new any more");
     }
 }

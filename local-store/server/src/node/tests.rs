@@ -2,14 +2,18 @@
 //! forwarding, snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use model::{EpochMillis, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey};
-use partition::{Billing, Command, CreateTable, Reply, TableId, Write, WriteAction, read_item};
+use partition::{
+    Batch, Billing, Command, CreateTable, Op, Reply, TableId, Write, WriteAction, read_item,
+};
 use tokio::sync::mpsc;
 
+use super::replica::COMPARED_EVERY;
 use super::status::Role;
 use super::transport::{
     BoxFuture, CallError, Envelope, LocalTransport, Request, Response, SnapshotPart, Transport,
@@ -18,6 +22,7 @@ use super::worker::{Job, Worker};
 use super::*;
 use crate::disk::{Disk, SimulatedDisk};
 use crate::log::{Log, Options};
+use crate::storage::Storage;
 
 /// A worker that is a task: it waits before each job, as a disk does.
 pub(super) struct TaskWorker {
@@ -79,6 +84,8 @@ struct Cluster {
     settings: Settings,
     /// What the clock of each node shows.
     clocks: BTreeMap<NodeId, Arc<AtomicU64>>,
+    /// Why nodes died.
+    deaths: Arc<Mutex<Vec<String>>>,
 }
 
 impl Cluster {
@@ -90,6 +97,7 @@ impl Cluster {
             wires: Wires::default(),
             settings,
             clocks: BTreeMap::new(),
+            deaths: Arc::default(),
         };
         for id in 1..=3 {
             cluster.clocks.insert(id, Arc::new(AtomicU64::new(1_000)));
@@ -110,7 +118,11 @@ impl Cluster {
         let disk: Arc<dyn Disk> = Arc::new(self.disks[&id].clone());
         let options = Options { segment_bytes: 64 * 1024, ..Options::default() };
         let log = Log::open(disk, options).unwrap();
-        let on_fatal: OnFatal = Arc::new(|reason| tracing::debug!(reason, "a node died"));
+        let deaths = Arc::clone(&self.deaths);
+        let on_fatal: OnFatal = Arc::new(move |reason| {
+            tracing::debug!(reason, "a node died");
+            deaths.lock().unwrap().push(reason.to_owned());
+        });
         let worker = || Arc::new(TaskWorker::start(Duration::from_micros(300)));
         let clock = Arc::clone(&self.clocks[&id]);
         let parts = Parts {
@@ -203,6 +215,36 @@ async fn every_node_takes_writes_and_strong_reads() {
         node.read_index().await.unwrap();
         assert!(["k1", "k2", "k3"].iter().all(|name| has(node, name)));
     }
+}
+
+/// Goal: although the nodes of a process share what they work out, a damaged state does not stay
+/// hidden.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_state_has_come_to_differ_stops() {
+    let cluster = Cluster::start(Settings::default()).await;
+    let leader = &cluster.nodes[&cluster.leader()];
+    leader.submit(vec![create()]).await.unwrap();
+    leader.submit(vec![put("k")]).await.unwrap();
+    let follower = cluster.follower();
+    cluster.nodes[&follower].read_index().await.unwrap();
+    // The family of items.
+    let (mut item, storage) = (None, cluster.homes[&follower].storage());
+    let mut visit = |key: &[u8], _: &[u8]| {
+        item = Some(key.to_vec());
+        ControlFlow::Break(())
+    };
+    storage.view().scan(&[3], &[4], false, &mut visit).unwrap();
+    storage.apply(&Batch { ops: vec![Op::Delete(item.unwrap())] }).unwrap();
+
+    // Only a node that lacks the item has something to write then.
+    for _ in 0..COMPARED_EVERY {
+        leader.submit(vec![put("k")]).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let deaths = cluster.deaths.lock().unwrap().clone();
+    let differs = |reason: &String| reason.contains("changes the state of this node otherwise");
+    assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
+    leader.submit(vec![put("others go on")]).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

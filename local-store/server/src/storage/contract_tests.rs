@@ -52,7 +52,7 @@ fn put(key: &str, value: &str) -> Op {
 }
 
 fn apply(storage: &dyn Storage, ops: &[Op]) {
-    storage.apply(Batch { ops: ops.to_vec() }).unwrap();
+    storage.apply(&Batch { ops: ops.to_vec() }).unwrap();
 }
 
 fn get(view: &dyn View, key: &str) -> Option<String> {
@@ -75,7 +75,7 @@ fn scan_text(view: &dyn View, from: &str, to: &str, reverse: bool) -> String {
 }
 
 fn an_empty_storage_holds_nothing(storage: &dyn Storage) {
-    storage.apply(Batch::default()).unwrap();
+    storage.apply(&Batch::default()).unwrap();
     storage.persist().unwrap();
     let view = storage.view();
     assert_eq!(get(&*view, "a"), None);
@@ -169,7 +169,7 @@ fn a_visitor_may_stop_and_may_use_the_storage(storage: &dyn Storage) {
             count += 1;
             assert_eq!(view.get(key).unwrap().as_deref(), Some(value));
             let changed = Op::Put(key.to_vec(), (*b"changed").into());
-            storage.apply(Batch { ops: vec![changed, Op::Delete(b"k250".to_vec())] }).unwrap();
+            storage.apply(&Batch { ops: vec![changed, Op::Delete(b"k250".to_vec())] }).unwrap();
             assert_eq!(get(&*storage.view(), "k250"), None);
             ControlFlow::Continue(())
         };
@@ -192,7 +192,7 @@ fn what_breaks_the_contract_is_refused_as_a_whole(storage: &dyn Storage) {
         (vec![put("a", "1"), put("a", "2")], "the key `a` occurs twice"),
         (vec![put("b", "1"), put("a", "2"), delete(b"b")], "the key `b` occurs twice"),
     ] {
-        let error = storage.apply(Batch { ops }).unwrap_err();
+        let error = storage.apply(&Batch { ops }).unwrap_err();
         assert!(!error.is_fatal());
         assert_eq!(error.to_string(), format!("the batch cannot be applied: {complaint}"));
         assert_eq!(scan_text(&*storage.view(), "", "z", false), "");
@@ -288,7 +288,7 @@ fn run(storage: &dyn Storage, steps: Vec<Step>) -> Result<(), TestCaseError> {
                         None => map.remove(&key),
                     };
                 }
-                storage.apply(Batch { ops }).unwrap();
+                storage.apply(&Batch { ops }).unwrap();
             }
             Step::Persist => storage.persist().unwrap(),
             Step::TakeView => views.push((storage.view(), map.clone())),

@@ -186,8 +186,8 @@ impl State {
 }
 
 impl Storage for LsmStorage {
-    fn apply(&self, batch: Batch) -> Result<(), Error> {
-        check(&batch)?;
+    fn apply(&self, batch: &Batch) -> Result<(), Error> {
+        check(batch)?;
         let state = &*self.state;
         if let Some(error) = state.failed.get() {
             return Err(error.clone());
@@ -196,7 +196,7 @@ impl Storage for LsmStorage {
             let mut moments = state.moments();
             let number = state.numbers.next();
             let tables = moments.now().tables.clone();
-            tables.active().apply(batch.ops, number, &moments.seen());
+            tables.active().apply(&batch.ops, number, &moments.seen());
             let bytes = tables.active().bytes();
             moments.publish(number + 1, tables);
             bytes

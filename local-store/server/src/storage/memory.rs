@@ -145,15 +145,15 @@ impl MemoryStorage {
 }
 
 impl Storage for MemoryStorage {
-    fn apply(&self, batch: Batch) -> Result<(), Error> {
-        check(&batch)?;
+    fn apply(&self, batch: &Batch) -> Result<(), Error> {
+        check(batch)?;
         let state = &mut *self.shared.write();
-        let undo = state.invert(&batch);
+        let undo = state.invert(batch);
         if state.unpersisted.len() == UNPERSISTED_MAX {
             state.unpersisted.pop_front();
         }
         state.unpersisted.push_back(undo);
-        state.apply(batch, self.shared.oldest_view());
+        state.apply(batch.clone(), self.shared.oldest_view());
         Ok(())
     }
 

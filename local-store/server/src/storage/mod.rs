@@ -39,7 +39,7 @@ pub trait Storage: Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Error::Batch`] changed nothing; any other error is fatal.
-    fn apply(&self, batch: Batch) -> Result<(), Error>;
+    fn apply(&self, batch: &Batch) -> Result<(), Error>;
 
     /// Makes every batch applied up to now survive a power loss.
     ///

@@ -106,7 +106,7 @@ impl GuardedStorage {
 }
 
 impl Storage for GuardedStorage {
-    fn apply(&self, batch: Batch) -> Result<(), Error> {
+    fn apply(&self, batch: &Batch) -> Result<(), Error> {
         self.check()?;
         self.storage.apply(batch)
     }

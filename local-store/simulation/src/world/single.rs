@@ -77,7 +77,7 @@ pub fn recover(
         let decoded = decode_entry(&entry.payload.into_bytes()).map_err(|e| e.to_string())?;
         let (batch, _) =
             machine.apply(&*storage.view(), entry.index, &decoded).map_err(|e| e.to_string())?;
-        storage.apply(batch).map_err(|e| e.to_string())?;
+        storage.apply(&batch).map_err(|e| e.to_string())?;
     }
     Ok((log, machine))
 }
@@ -161,7 +161,7 @@ impl Committer {
         let (batch, replies) =
             self.machine.apply(&*view, index, &entry).map_err(|e| e.to_string())?;
         drop(view);
-        self.machinery.storage(ArcId::WHOLE).apply(batch).map_err(|e| e.to_string())?;
+        self.machinery.storage(ArcId::WHOLE).apply(&batch).map_err(|e| e.to_string())?;
         *self.shared.catalogue() = Arc::clone(self.machine.catalogue());
         self.shared.applied.store(index, Ordering::SeqCst);
         let mut replies = replies.into_iter();

@@ -9,11 +9,12 @@ use openraft::EntryPayload;
 use super::record::Record;
 use crate::node::types::{Entry, LogId, Payload, Vote, log_id};
 
-/// The newest entries, and their bytes, whose commands are kept decoded, so that all nodes of a process
-/// apply what one of them decoded: they are a few entries apart, and what is kept longer only takes
-/// memory, for small entries several times what their bytes do.
+/// The newest entries, and their bytes, whose commands are kept decoded with what came of them, so that
+/// all nodes of a process apply what one of them has worked out. They are a few entries apart, of up
+/// to some hundred kilobytes where many write at once; what is kept longer only takes memory, for
+/// small entries several times what their bytes do.
 const DECODED_ENTRIES_MAX: usize = 64;
-const DECODED_BYTES_MAX: usize = 1024 * 1024;
+const DECODED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// An entry's place.
 #[derive(Debug, Clone)]

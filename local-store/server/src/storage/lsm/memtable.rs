@@ -2,22 +2,27 @@
 //! keys.
 //!
 //! A change takes the place of the one before it, unless an open view sees that one: what is written
-//! again and again takes no more room, and is written to disk once. It does not decide when a table
-//! is full, and knows no tables but itself.
+//! again and again takes no more room, and is written to disk once. Rows are found by the hash of
+//! their key, as most keys are looked for one by one, and stand in the order of the keys beside that.
+//! It does not decide when a table is full, and knows no tables but itself.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::cmp::Ordering as Order;
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::mem;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use lsm_tree::{InternalValue, Slice, ValueType};
 use partition::{Op, Value, Visit};
 
-/// What a row takes beside its value and the end of a long key: its place in the map, which is full
-/// to two thirds, and an allocation.
-const ROW_BYTES: u64 = 224;
+/// What a row takes beside its value and the end of a long key: its places in the order and among the
+/// hashes, which are full to two thirds, and two allocations.
+const ROW_BYTES: u64 = 264;
 /// What another version of a row takes beside its value.
 const VERSION_BYTES: u64 = 64;
 /// Changes that are made while readers wait for them.
@@ -31,6 +36,14 @@ const BYTES_AT_A_TIME: usize = 64 * 1024;
 /// Bytes of a key that stand in the table itself: most keys have no more.
 const INLINE_BYTES: usize = 48;
 
+/// Of these first bytes, those that stand in the order itself: of an item's key the table, the token
+/// and the beginning of the partition key.
+const ORDERED_BYTES: usize = 24;
+
+/// With what keys are hashed: another secret in each process, so that nobody can choose keys which
+/// share a hash.
+static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+
 /// A key. A comparison mostly finds what it needs without going elsewhere.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
@@ -41,6 +54,8 @@ pub(super) struct Key {
     /// the zeros that the longer one has.
     rest: Box<[u8]>,
     length: usize,
+    /// The same for equal keys.
+    hash: u64,
 }
 
 impl From<&[u8]> for Key {
@@ -54,7 +69,8 @@ impl From<&[u8]> for Key {
         for (number, bytes) in first.iter_mut().zip(padded.as_chunks().0) {
             *number = u64::from_be_bytes(*bytes);
         }
-        Self { first, rest: Box::from(rest), length: bytes.len() }
+        let hash = HASHING.hash_one(bytes);
+        Self { first, rest: Box::from(rest), length: bytes.len(), hash }
     }
 }
 
@@ -82,13 +98,14 @@ impl Version {
     }
 }
 
-struct Row {
+/// What is known of a key.
+struct Versions {
     newest: Version,
     /// What views still see, the newest last.
     older: Vec<Version>,
 }
 
-impl Row {
+impl Versions {
     /// What a view that sees the batches below a number finds.
     fn version(&self, below: u64) -> Option<&Version> {
         let mut versions = std::iter::once(&self.newest).chain(self.older.iter().rev());
@@ -118,15 +135,89 @@ impl Row {
     }
 }
 
-/// Puts a version under a key. Gives the bytes that came and went.
-fn change(rows: &mut BTreeMap<Key, Row>, key: Key, version: Version, seen: &Seen) -> (u64, u64) {
-    match rows.entry(key) {
-        Entry::Occupied(mut row) => row.get_mut().change(version, seen),
-        Entry::Vacant(place) => {
-            let rest = u64::try_from(place.key().rest.len()).unwrap_or(u64::MAX);
-            let came = ROW_BYTES + rest + version.bytes();
-            place.insert(Row { newest: version, older: Vec::new() });
-            (came, 0)
+struct Row {
+    key: Key,
+    versions: Mutex<Versions>,
+}
+
+impl Row {
+    fn new(key: Key, newest: Version) -> Arc<Self> {
+        Arc::new(Self { key, versions: Mutex::new(Versions { newest, older: Vec::new() }) })
+    }
+
+    fn versions(&self) -> MutexGuard<'_, Versions> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A row among the others, ordered by its key.
+struct Ordered {
+    /// The key's first bytes, which mostly tell.
+    first: [u64; ORDERED_BYTES / 8],
+    row: Arc<Row>,
+}
+
+impl Ordered {
+    fn new(row: Arc<Row>) -> Self {
+        let mut first = [0; ORDERED_BYTES / 8];
+        for (to, from) in first.iter_mut().zip(row.key.first) {
+            *to = from;
+        }
+        Self { first, row }
+    }
+
+    /// Stands where a row with this key would.
+    fn at(key: Key) -> Self {
+        Self::new(Row::new(key, Version { number: 0, value: None }))
+    }
+}
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> Order {
+        self.first.cmp(&other.first).then_with(|| self.row.key.cmp(&other.row.key))
+    }
+}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ordered {
+    fn eq(&self, other: &Self) -> bool {
+        self.row.key == other.row.key
+    }
+}
+
+impl Eq for Ordered {}
+
+/// All rows, twice.
+#[derive(Default)]
+struct Rows {
+    /// With the hashes of their keys, so that none has to be looked at when the room grows.
+    by_hash: HashTable<(u64, Arc<Row>)>,
+    in_order: BTreeSet<Ordered>,
+}
+
+impl Rows {
+    fn find(&self, key: &Key) -> Option<&Row> {
+        self.by_hash.find(key.hash, |(_, row)| row.key == *key).map(|(_, row)| &**row)
+    }
+
+    /// Puts a version under a key. Gives the bytes that came and went.
+    fn change(&mut self, key: Key, version: Version, seen: &Seen) -> (u64, u64) {
+        let hash = key.hash;
+        match self.by_hash.entry(hash, |(_, row)| row.key == key, |(hash, _)| *hash) {
+            Entry::Occupied(found) => found.get().1.versions().change(version, seen),
+            Entry::Vacant(place) => {
+                let rest = u64::try_from(key.rest.len()).unwrap_or(u64::MAX);
+                let came = ROW_BYTES + rest + version.bytes();
+                let row = Row::new(key, version);
+                place.insert((hash, Arc::clone(&row)));
+                self.in_order.insert(Ordered::new(row));
+                (came, 0)
+            }
         }
     }
 }
@@ -147,24 +238,23 @@ impl Seen {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Memtable {
-    rows: RwLock<BTreeMap<Key, Row>>,
+    rows: RwLock<Rows>,
     bytes: AtomicU64,
 }
 
 impl Memtable {
     /// Makes the changes of a batch. Nobody opens a view meanwhile.
-    pub(super) fn apply(&self, ops: Vec<Op>, number: u64, seen: &Seen) {
-        let mut ops = ops.into_iter().peekable();
-        while ops.peek().is_some() {
+    pub(super) fn apply(&self, ops: &[Op], number: u64, seen: &Seen) {
+        for ops in ops.chunks(CHANGES_AT_A_TIME) {
             let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
             let (mut came, mut went) = (0, 0);
-            for op in ops.by_ref().take(CHANGES_AT_A_TIME) {
+            for op in ops {
                 let (key, value) = match op {
-                    Op::Put(key, value) => (key, Some(value)),
+                    Op::Put(key, value) => (key, Some(value.clone())),
                     Op::Delete(key) => (key, None),
                 };
                 let version = Version { number, value };
-                let (more, less) = change(&mut rows, Key::from(key.as_slice()), version, seen);
+                let (more, less) = rows.change(Key::from(key.as_slice()), version, seen);
                 came += more;
                 went += less;
             }
@@ -183,19 +273,22 @@ impl Memtable {
     /// known of it here, `Some(None)` if it was deleted.
     pub(super) fn get(&self, key: &Key, below: u64) -> Option<Option<Value>> {
         let rows = self.read();
-        Some(rows.get(key)?.version(below)?.value.clone())
+        let versions = rows.find(key)?.versions();
+        Some(versions.version(below)?.value.clone())
     }
 
     /// Copies the next rows of a range that a view which sees the batches below a number finds.
     /// Fewer than were asked for come only at the end of the range.
     fn copy(&self, range: (Bound<Key>, Bound<Key>), reverse: bool, below: u64, to: &mut Copied) {
+        let range = (range.0.map(Ordered::at), range.1.map(Ordered::at));
         let rows = self.read();
-        let mut range = rows.range(range);
+        let mut range = rows.in_order.range(range);
         while !to.is_full()
-            && let Some((key, row)) = if reverse { range.next_back() } else { range.next() }
+            && let Some(Ordered { row, .. }) =
+                if reverse { range.next_back() } else { range.next() }
         {
-            if let Some(version) = row.version(below) {
-                to.push(key, version.value.as_deref());
+            if let Some(version) = row.versions().version(below) {
+                to.push(&row.key, version.value.as_deref());
             }
         }
     }
@@ -207,23 +300,25 @@ impl Memtable {
         take: impl FnOnce(&mut dyn Iterator<Item = InternalValue>) -> T,
     ) -> T {
         let rows = self.read();
-        let mut versions = rows.iter().flat_map(|(key, row)| {
-            let mut user_key = Vec::with_capacity(INLINE_BYTES + key.rest.len());
-            key.append_to(&mut user_key);
+        let mut versions = rows.in_order.iter().flat_map(|Ordered { row, .. }| {
+            let mut user_key = Vec::with_capacity(INLINE_BYTES + row.key.rest.len());
+            row.key.append_to(&mut user_key);
             let user_key = Slice::from(user_key);
-            let versions = std::iter::once(&row.newest).chain(row.older.iter().rev());
-            versions.map(move |version| {
+            let stored = |version: &Version| {
                 let (value, kind) = match &version.value {
                     Some(value) => (&**value, ValueType::Value),
                     None => ([].as_slice(), ValueType::Tombstone),
                 };
                 InternalValue::from_components(user_key.clone(), value, version.number, kind)
-            })
+            };
+            let versions = row.versions();
+            let older: Vec<_> = versions.older.iter().rev().map(stored).collect();
+            std::iter::once(stored(&versions.newest)).chain(older)
         });
         take(&mut versions)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Key, Row>> {
+    fn read(&self) -> RwLockReadGuard<'_, Rows> {
         self.rows.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
