@@ -24,7 +24,10 @@ def template_text(folder):
     return text.replace("CodeUri: functions/processor/", f"CodeUri: {package}/")
 
 
-def own_template(folder):
+def project_template(folder):
+    """The project's template, where it stands; in a folder of its own if a `weir` was named."""
+    if "WEIR_BINARY" not in os.environ:
+        return ROOT / "template.yaml"
     path = folder / "template.yaml"
     path.write_text(template_text(folder), encoding="utf-8")
     return path
@@ -35,7 +38,7 @@ class Running:
 
     def __init__(self, *flags, template=None):
         self.flags = flags
-        self.template = template or own_template
+        self.template = template or project_template
         self.folder = tempfile.TemporaryDirectory(prefix="weir-test-")
         self.path = pathlib.Path(self.folder.name)
 
