@@ -74,26 +74,26 @@ pub struct EncodingError {
 pub fn encode_item(item: &Item) -> Vec<u8> {
     let size = item.size();
     // Values take a little more than their size as DynamoDB counts it.
-    let mut out = begin_item(size + 4 * item.len() + 12);
+    let mut out = Vec::with_capacity(size + 4 * item.len() + 12);
+    begin_item(&mut out);
     put_members(&mut out, item);
-    finish_item(out, size)
+    finish_item(&mut out, size);
+    out
 }
 
-/// The beginning of an item's stored form, with room for so many bytes.
-pub(crate) fn begin_item(capacity: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(capacity);
+/// Makes of a vector the beginning of an item's stored form.
+pub(crate) fn begin_item(out: &mut Vec<u8>) {
+    out.clear();
     out.push(ITEM_VERSION);
     out.extend_from_slice(&[0; SIZE_BYTES]);
-    out
 }
 
 /// Says the size of an item whose members have been put. No request holds an item of 4 GiB.
-pub(crate) fn finish_item(mut out: Vec<u8>, size: usize) -> Vec<u8> {
+pub(crate) fn finish_item(item: &mut [u8], size: usize) {
     let size = u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes();
-    if let Some(place) = out.get_mut(1..=SIZE_BYTES) {
+    if let Some(place) = item.get_mut(1..=SIZE_BYTES) {
         place.copy_from_slice(&size);
     }
-    out
 }
 
 /// The stored form of one value.
@@ -413,7 +413,9 @@ mod tests {
         #[test]
         fn damaged_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = decode_item(&bytes);
-            let mut versioned = finish_item(begin_item(0), bytes.len());
+            let mut versioned = Vec::new();
+            begin_item(&mut versioned);
+            finish_item(&mut versioned, bytes.len());
             versioned.extend(bytes);
             let straight = json::write_encoded_item(&mut String::new(), &versioned);
             prop_assert_eq!(straight.is_ok(), decode_item(&versioned).is_ok());

@@ -6,6 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attribute_value::AttributeValue;
+use crate::encoded_item::EncodedItem;
+use crate::encoding::EncodingError;
 use crate::item::Item;
 use crate::key::{KeyAttribute, KeyError, KeySchema, KeyValue, PrimaryKey, Token};
 use crate::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
@@ -63,8 +66,34 @@ impl IndexKeySchema {
     /// # Errors
     /// The first attribute that is missing or has another type, is empty or too long.
     pub fn values_of_item(&self, item: &Item) -> Result<IndexKeyValues, KeyError> {
-        let partition = values(&self.partition, item)?;
-        let sort = values(&self.sort, item)?;
+        self.values_of(|name| item.get(name).cloned())
+    }
+
+    /// The same of an item in its stored form; `None` when it has no such values.
+    ///
+    /// # Errors
+    /// When its bytes are damaged.
+    pub fn values_of_encoded(
+        &self,
+        item: &EncodedItem,
+    ) -> Result<Option<IndexKeyValues>, EncodingError> {
+        let mut damage = None;
+        let value_of = |name: &str| {
+            item.get(name).unwrap_or_else(|error| {
+                damage = Some(error);
+                None
+            })
+        };
+        let values = self.values_of(value_of).ok();
+        damage.map_or(Ok(values), Err)
+    }
+
+    fn values_of(
+        &self,
+        mut value_of: impl FnMut(&str) -> Option<AttributeValue>,
+    ) -> Result<IndexKeyValues, KeyError> {
+        let partition = values(&self.partition, &mut value_of)?;
+        let sort = values(&self.sort, &mut value_of)?;
         if bytes(&partition) > PARTITION_KEY_BYTES_MAX {
             return Err(KeyError::PartitionKeyTooLong);
         }
@@ -85,19 +114,24 @@ impl IndexKeyValues {
 
 /// The size of all values of one side of a key together.
 fn bytes(values: &[KeyValue]) -> usize {
-    values.iter().map(|value| value.to_attribute_value().size()).sum()
+    values.iter().map(KeyValue::size).sum()
 }
 
-fn values(attributes: &[KeyAttribute], item: &Item) -> Result<Vec<KeyValue>, KeyError> {
+fn values(
+    attributes: &[KeyAttribute],
+    value_of: &mut impl FnMut(&str) -> Option<AttributeValue>,
+) -> Result<Vec<KeyValue>, KeyError> {
     let value_of = |attribute: &KeyAttribute| {
         let value =
-            item.get(&attribute.name).ok_or_else(|| KeyError::Missing(attribute.name.clone()))?;
-        let key = KeyValue::from_attribute_value(value)
+            value_of(&attribute.name).ok_or_else(|| KeyError::Missing(attribute.name.clone()))?;
+        let actual = value.attribute_type().descriptor();
+        let key = KeyValue::try_from(value)
+            .ok()
             .filter(|key| key.attribute_type() == attribute.attribute_type);
         let key = key.ok_or_else(|| KeyError::TypeMismatch {
             name: attribute.name.clone(),
             expected: attribute.attribute_type.descriptor(),
-            actual: value.attribute_type().descriptor(),
+            actual,
         })?;
         match &key {
             KeyValue::S(text) if text.is_empty() => {

@@ -155,6 +155,16 @@ impl KeyValue {
         }
     }
 
+    /// Size in bytes, as DynamoDB counts it.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::S(text) => text.len(),
+            Self::N(number) => number.size(),
+            Self::B(bytes) => bytes.len(),
+        }
+    }
+
     /// The same value as an attribute value.
     #[must_use]
     pub fn to_attribute_value(&self) -> AttributeValue {
@@ -198,14 +208,6 @@ impl KeyValue {
         }
     }
 
-    fn size(&self) -> usize {
-        match self {
-            Self::S(text) => text.len(),
-            Self::N(number) => number.size(),
-            Self::B(bytes) => bytes.len(),
-        }
-    }
-
     fn check(&self, name: &str, bytes_max: usize, too_long: KeyError) -> Result<(), KeyError> {
         let kind = match self {
             Self::S(text) if text.is_empty() => "string",
@@ -226,6 +228,20 @@ impl Ord for KeyValue {
             (Self::N(left), Self::N(right)) => left.cmp(right),
             (Self::B(left), Self::B(right)) => left.cmp(right),
             _ => (self.attribute_type() as u8).cmp(&(other.attribute_type() as u8)),
+        }
+    }
+}
+
+/// Gives the value back if it is of no key's type.
+impl TryFrom<AttributeValue> for KeyValue {
+    type Error = AttributeValue;
+
+    fn try_from(value: AttributeValue) -> Result<Self, AttributeValue> {
+        match value {
+            AttributeValue::S(text) => Ok(Self::S(text)),
+            AttributeValue::N(number) => Ok(Self::N(number)),
+            AttributeValue::B(bytes) => Ok(Self::B(bytes)),
+            other => Err(other),
         }
     }
 }
@@ -280,10 +296,11 @@ impl KeySchema {
         let mut key_value = |attribute: &KeyAttribute| {
             let value = value_of(&attribute.name)
                 .ok_or_else(|| KeyError::Missing(attribute.name.clone()))?;
-            typed(attribute, &value).ok_or_else(|| KeyError::TypeMismatch {
+            let actual = value.attribute_type().descriptor();
+            typed(attribute, value).ok_or_else(|| KeyError::TypeMismatch {
                 name: attribute.name.clone(),
                 expected: attribute.attribute_type.descriptor(),
-                actual: value.attribute_type().descriptor(),
+                actual,
             })
         };
         let partition = key_value(&self.partition)?;
@@ -301,7 +318,7 @@ impl KeySchema {
         }
         let value_of = |attribute: &KeyAttribute| {
             key.get(&attribute.name)
-                .and_then(|value| typed(attribute, value))
+                .and_then(|value| typed(attribute, value.clone()))
                 .ok_or(KeyError::SchemaMismatch)
         };
         let partition = value_of(&self.partition)?;
@@ -319,9 +336,8 @@ impl KeySchema {
     }
 }
 
-fn typed(attribute: &KeyAttribute, value: &AttributeValue) -> Option<KeyValue> {
-    KeyValue::from_attribute_value(value)
-        .filter(|key| key.attribute_type() == attribute.attribute_type)
+fn typed(attribute: &KeyAttribute, value: AttributeValue) -> Option<KeyValue> {
+    KeyValue::try_from(value).ok().filter(|key| key.attribute_type() == attribute.attribute_type)
 }
 
 impl PrimaryKey {

@@ -280,8 +280,8 @@ impl SecondaryIndex {
         item: &'i EncodedItem,
     ) -> Result<Option<IndexEntry<'i>>, ReadError> {
         let definition = &self.definition;
-        let keys = item.decode_only(|name| definition.key_schema.contains(name));
-        let Some(index) = definition.key_of(&keys.map_err(damaged)?) else { return Ok(None) };
+        let values = definition.key_schema.values_of_encoded(item).map_err(damaged)?;
+        let Some(values) = values else { return Ok(None) };
         let item = match definition.projection {
             IndexProjection::All => Cow::Borrowed(item),
             IndexProjection::KeysOnly | IndexProjection::Include(_) => {
@@ -289,10 +289,10 @@ impl SecondaryIndex {
                 Cow::Owned(EncodedItem::from(&part.map_err(damaged)?))
             }
         };
-        let place = IndexKey { index, table: primary.clone() };
+        let token = values.token();
         Ok(Some(IndexEntry {
-            arc: table.placement.arc_of(place.index.token()),
-            key: index_entry::encode(table.id, self.number, &place),
+            arc: table.placement.arc_of(token),
+            key: index_entry::encode_at(table.id, self.number, token, &values, primary),
             size: item.size().map_err(damaged)?,
             item,
         }))

@@ -32,27 +32,41 @@ pub fn parse_with_items<'t>(text: &'t [u8], path: &[&str]) -> Result<Json<'t>, J
 
 fn read<'t>(text: &'t str, path: &[&str]) -> Option<Json<'t>> {
     let mut scanner = Scanner::new(text);
-    let left = Cell::new(tree::values_max(text.len()));
-    let json = value(&mut scanner, Some(path), &left, DEPTH_MAX)?;
+    let room = Room { values: Cell::new(tree::values_max(text.len())), item: Cell::default() };
+    let json = value(&mut scanner, Some(path), &room, DEPTH_MAX)?;
     scanner.is_at_end().then_some(json)
 }
 
-/// `path` is what is left of it, if it leads here; `left` is how many more values there may be.
+/// What there is room for.
+struct Room {
+    /// How many more values there may be.
+    values: Cell<usize>,
+    /// Where an item is written before it is known how long it gets.
+    item: Cell<Vec<u8>>,
+}
+
+/// `path` is what is left of it, if it leads here.
 fn value<'t>(
     scanner: &mut Scanner<'t>,
     path: Option<&[&str]>,
-    left: &Cell<usize>,
+    room: &Room,
     depth: usize,
 ) -> Option<Json<'t>> {
     let depth = depth.checked_sub(1)?;
-    left.set(left.get().checked_sub(1)?);
+    room.values.set(room.values.get().checked_sub(1)?);
     Some(match scanner.peek()? {
-        b'{' if path.is_some_and(<[&str]>::is_empty) => Json::Item(read_encoded_item(scanner)?),
+        b'{' if path.is_some_and(<[&str]>::is_empty) => {
+            let mut written = room.item.take();
+            let item = read_encoded_item(scanner, &mut written)?;
+            room.item.set(written);
+            Json::Item(item)
+        }
         b'{' => {
-            let mut members = Vec::new();
+            // Most objects around items have one member.
+            let mut members = Vec::with_capacity(1);
             scanner.object(|scanner, name| {
                 let below = path.and_then(|path| step(path, &name));
-                members.push((name, value(scanner, below, left, depth)?));
+                members.push((name, value(scanner, below, room, depth)?));
                 Some(())
             })?;
             Json::Object(members)
@@ -60,7 +74,7 @@ fn value<'t>(
         b'[' => {
             let mut members = Vec::new();
             scanner.array(|scanner| {
-                members.push(value(scanner, path, left, depth)?);
+                members.push(value(scanner, path, room, depth)?);
                 Some(())
             })?;
             Json::Array(members)

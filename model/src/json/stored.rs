@@ -11,13 +11,17 @@ use crate::encoding::{Tag, begin_item, finish_item, put_bytes, put_length};
 use crate::limits::ATTRIBUTE_NAME_BYTES_MAX;
 use crate::number::Number;
 
-/// Reads an item from the next value. Names that DynamoDB refuses answer `None`, too.
-pub(super) fn read_encoded_item(scanner: &mut Scanner<'_>) -> Option<EncodedItem> {
-    let (view, text) = scanner.try_read(ItemView::read)?;
-    // Nearly all values take less room stored than in JSON.
-    let mut out = begin_item(text.len());
-    let size = put_members(&mut out, &view, 0)?;
-    Some(EncodedItem::from_stored(finish_item(out, size)))
+/// Reads an item from the next value. Names that DynamoDB refuses answer `None`, too. `room` is what
+/// others were written in before.
+pub(super) fn read_encoded_item(
+    scanner: &mut Scanner<'_>,
+    room: &mut Vec<u8>,
+) -> Option<EncodedItem> {
+    let (view, _) = scanner.try_read(ItemView::read)?;
+    begin_item(room);
+    let size = put_members(room, &view, 0)?;
+    finish_item(room, size);
+    Some(EncodedItem::from_stored(room.as_slice()))
 }
 
 /// Each member takes `overhead` beside its name and value. Gives the size of all.

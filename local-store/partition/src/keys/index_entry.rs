@@ -9,7 +9,7 @@
 //!
 //! An entry holds its keys in its value, so nothing here reads a key back.
 
-use model::{KeyValue, PrimaryKey, Token};
+use model::{IndexKeyValues, KeyValue, PrimaryKey, Token};
 
 use super::{Family, take};
 use crate::TableId;
@@ -31,15 +31,30 @@ pub(crate) fn token_prefix(table: TableId, index: IndexNumber, token: Token) -> 
 
 /// What all entries with one partition key of the index begin with.
 pub(crate) fn prefix(table: TableId, index: IndexNumber, partition: &[KeyValue]) -> Vec<u8> {
-    let mut key = token_prefix(table, index, Token::of_parts(partition));
+    prefix_at(table, index, Token::of_parts(partition), partition)
+}
+
+fn prefix_at(table: TableId, index: IndexNumber, token: Token, partition: &[KeyValue]) -> Vec<u8> {
+    let mut key = token_prefix(table, index, token);
     partition.iter().for_each(|part| append(&mut key, part));
     key
 }
 
 pub(crate) fn encode(table: TableId, index: IndexNumber, place: &IndexKey) -> Vec<u8> {
-    let mut key = prefix(table, index, &place.index.partition);
-    let PrimaryKey { partition, sort } = &place.table;
-    for part in place.index.sort.iter().chain([partition]).chain(sort) {
+    let IndexKey { index: values, table: primary } = place;
+    encode_at(table, index, values.token(), values, primary)
+}
+
+/// The key of an entry whose partition key of the index stands at a token.
+pub(crate) fn encode_at(
+    table: TableId,
+    index: IndexNumber,
+    token: Token,
+    values: &IndexKeyValues,
+    PrimaryKey { partition, sort }: &PrimaryKey,
+) -> Vec<u8> {
+    let mut key = prefix_at(table, index, token, &values.partition);
+    for part in values.sort.iter().chain([partition]).chain(sort) {
         append(&mut key, part);
     }
     key
@@ -76,7 +91,7 @@ pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
 
 #[cfg(test)]
 mod tests {
-    use model::{IndexKeyValues, Number};
+    use model::Number;
     use proptest::prelude::*;
 
     use super::*;

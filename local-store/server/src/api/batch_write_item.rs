@@ -255,13 +255,13 @@ fn constrain_table(constraints: &mut Constraints, writes: &TableWrites<'_>) {
 fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, ApiError> {
     writes.iter().flat_map(|table| &table.requests).try_for_each(check_values)?;
     let mut plan = Plan { commands: Vec::new(), tables: Vec::new() };
-    let mut seen: BTreeSet<(TableId, PrimaryKey)> = BTreeSet::new();
     for TableWrites { name, requests } in writes {
         let table = tables::find_for_items(store, name)?;
         plan.tables.push((name, Arc::clone(&table), requests.len()));
         for request in requests {
             let (key, action) = key_and_action(&table, request)?;
-            if !seen.insert((table.id, key.clone())) {
+            // There are 25 at most: none of them needs to be copied to be looked up.
+            if plan.commands.iter().any(|command| is_write_of(command, table.id, &key)) {
                 return Err(ApiError::validation(batch::DUPLICATES));
             }
             plan.commands.push(Command::Write(Box::new(Write {
@@ -276,6 +276,10 @@ fn plan<'j>(store: &Store, writes: Vec<TableWrites<'j>>) -> Result<Plan<'j>, Api
         }
     }
     Ok(plan)
+}
+
+fn is_write_of(command: &Command, table: TableId, key: &PrimaryKey) -> bool {
+    matches!(command, Command::Write(write) if write.table == table && write.key == *key)
 }
 
 fn check_values(request: &Request) -> Result<(), ApiError> {

@@ -63,10 +63,10 @@ pub(crate) fn record_read(
 ) {
     let now = store.now();
     let units = Units { read_halves: capacity.halves(), write_halves: 0 };
-    store.traffic().record(table, key, units, now);
+    let token = Token::of(key);
+    store.traffic().record(table, (key, token), units, now);
     let halves = capacity.halves().saturating_sub(admitted.halves);
-    let token = Some(Token::of(key));
-    let demand = Demand { index: None, access: Access::Read, token, halves };
+    let demand = Demand { index: None, access: Access::Read, token: Some(token), halves };
     store.traffic().charge(table, demand, now);
 }
 
@@ -158,10 +158,10 @@ pub(crate) fn record_write(
             None => {}
         }
     }
-    store.traffic().record(table, key, Units { read_halves: 0, write_halves: halves }, now);
+    let (token, units) = (Token::of(key), Units { read_halves: 0, write_halves: halves });
+    store.traffic().record(table, (key, token), units, now);
     let halves = halves.saturating_sub(admitted.halves);
-    let token = Some(Token::of(key));
-    let demand = Demand { index: None, access: Access::Write, token, halves };
+    let demand = Demand { index: None, access: Access::Write, token: Some(token), halves };
     store.traffic().charge(table, demand, now);
 }
 
@@ -231,13 +231,14 @@ pub(crate) fn record_page(
         _ if index.is_some() => {}
         ItemRange::Collection { partition, .. } => {
             let units = Units { read_halves: capacity.halves(), write_halves: 0 };
-            store.traffic().record(table, partition, units, now);
+            store.traffic().record(table, (partition, reached), units, now);
         }
         // A local index, which lives in the partitions of its table and has its partition key.
         ItemRange::Entries(entries) => {
             let units = Units { read_halves: capacity.halves(), write_halves: 0 };
             if let Some(partition) = entries.partition.first() {
-                store.traffic().record(table, partition, units, now);
+                let place = (partition, Token::of(partition));
+                store.traffic().record(table, place, units, now);
             }
         }
         ItemRange::Tokens(tokens) => {

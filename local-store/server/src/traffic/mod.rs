@@ -154,9 +154,14 @@ impl Traffic {
         traffic.limiter.take(table, &demand, &limits, now);
     }
 
-    /// Counts what a request consumed for items with one partition key.
-    pub(crate) fn record(&self, table: &Table, key: &KeyValue, units: Units, now: EpochMillis) {
-        let token = Token::of(key);
+    /// Counts what a request consumed for items with one partition key, which stands at `token`.
+    pub(crate) fn record(
+        &self,
+        table: &Table,
+        (key, token): (&KeyValue, Token),
+        units: Units,
+        now: EpochMillis,
+    ) {
         let Some(partition) = table.partitions.get(table.partition_of(token)) else {
             return;
         };

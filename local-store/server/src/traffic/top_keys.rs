@@ -25,16 +25,17 @@ pub(super) struct HotKeys {
     last: Counters,
 }
 
+/// The counters, one at each place: what is looked through for each request stands close together.
 #[derive(Debug, Default)]
 struct Counters {
     tokens: Vec<Token>,
-    counts: Vec<Count>,
+    halves: Vec<u64>,
+    keys: Vec<CountedKey>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Count {
+struct CountedKey {
     key: KeyValue,
-    halves: u64,
     error: u64,
 }
 
@@ -56,45 +57,57 @@ impl HotKeys {
     pub(super) fn hottest(&self, now: EpochMillis) -> Vec<HotKey> {
         let window = now.0 / WINDOW_MS;
         let (counters, millis) = match window.checked_sub(self.window) {
-            Some(0) if self.last.counts.is_empty() => (&self.present, now.0 % WINDOW_MS),
+            Some(0) if self.last.keys.is_empty() => (&self.present, now.0 % WINDOW_MS),
             Some(0) => (&self.last, WINDOW_MS),
             Some(1) => (&self.present, WINDOW_MS),
             _ => return Vec::new(),
         };
-        let mut counts: Vec<&Count> = counters.counts.iter().collect();
-        counts.sort_by(|a, b| b.halves.cmp(&a.halves).then_with(|| a.key.cmp(&b.key)));
+        let mut counts: Vec<(u64, &CountedKey)> = counters.counts().collect();
+        counts
+            .sort_by(|(a, counted), (b, other)| b.cmp(a).then_with(|| counted.key.cmp(&other.key)));
         // Of a window that has only begun, a second is taken to have passed.
         let millis = millis.max(1000);
-        let hot = |count: &Count| HotKey {
-            key: count.key.clone(),
-            units_per_second: per_second(count.halves, millis),
-            error_per_second: per_second(count.error, millis),
+        let hot = |(halves, counted): (u64, &CountedKey)| HotKey {
+            key: counted.key.clone(),
+            units_per_second: per_second(halves, millis),
+            error_per_second: per_second(counted.error, millis),
         };
         counts.into_iter().take(SHOWN_MAX).map(hot).collect()
     }
 }
 
 impl Counters {
+    fn counts(&self) -> impl Iterator<Item = (u64, &CountedKey)> {
+        self.halves.iter().copied().zip(&self.keys)
+    }
+
     fn record(&mut self, token: Token, key: &KeyValue, halves: u64) {
         let found = self.tokens.iter().position(|known| *known == token);
-        if let Some(count) = found.and_then(|place| self.counts.get_mut(place)) {
-            count.halves = count.halves.saturating_add(halves);
+        if let Some(count) = found.and_then(|place| self.halves.get_mut(place)) {
+            *count = count.saturating_add(halves);
             return;
         }
         if self.tokens.len() < COUNTERS {
             self.tokens.push(token);
-            self.counts.push(Count { key: key.clone(), halves, error: 0 });
+            self.halves.push(halves);
+            self.keys.push(CountedKey { key: key.clone(), error: 0 });
             return;
         }
         // The key with the smallest count makes room, and leaves its count as the error.
-        let smallest = self.counts.iter().enumerate().min_by_key(|(_, count)| count.halves);
-        let Some((place, error)) = smallest.map(|(place, count)| (place, count.halves)) else {
-            return;
-        };
-        if let (Some(known), Some(count)) = (self.tokens.get_mut(place), self.counts.get_mut(place))
+        let Some(smallest) = self.halves.iter().copied().min() else { return };
+        let place = self.halves.iter().position(|count| *count == smallest).unwrap_or_default();
+        if let Some(known) = self.tokens.get_mut(place)
+            && let Some(count) = self.halves.get_mut(place)
+            && let Some(counted) = self.keys.get_mut(place)
         {
             *known = token;
-            *count = Count { key: key.clone(), halves: error.saturating_add(halves), error };
+            *count = smallest.saturating_add(halves);
+            counted.error = smallest;
+            match (&mut counted.key, key) {
+                // Most keys find room where the one before them was.
+                (KeyValue::S(before), KeyValue::S(text)) => before.clone_from(text),
+                (before, key) => *before = key.clone(),
+            }
         }
     }
 }
@@ -132,13 +145,13 @@ mod tests {
                 sum += halves;
             }
             let room = u64::try_from(COUNTERS).unwrap();
-            for count in &keys.present.counts {
-                let truth = exact[&count.key];
-                prop_assert!(count.halves - count.error <= truth && truth <= count.halves);
-                prop_assert!(count.error <= sum / room);
+            for (halves, counted) in keys.present.counts() {
+                let truth = exact[&counted.key];
+                prop_assert!(halves - counted.error <= truth && truth <= halves);
+                prop_assert!(counted.error <= sum / room);
             }
             for (key, truth) in &exact {
-                let known = keys.present.counts.iter().any(|count| count.key == *key);
+                let known = keys.present.keys.iter().any(|counted| counted.key == *key);
                 prop_assert!(known || *truth <= sum / room, "{key:?} has {truth} of {sum}");
             }
         }
