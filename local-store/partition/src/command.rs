@@ -40,9 +40,9 @@ impl Entry {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {
     /// Make a table.
-    CreateTable(CreateTable),
+    CreateTable(Box<CreateTable>),
     /// Change a table's settings.
-    UpdateTable(UpdateTable),
+    UpdateTable(Box<UpdateTable>),
     /// Remove a table and, step by step, everything in it.
     DeleteTable {
         /// Which.
@@ -62,7 +62,7 @@ pub enum Command {
         /// The table.
         table: TableId,
         /// The item.
-        key: PrimaryKey,
+        key: Box<PrimaryKey>,
         /// The time, in epoch seconds, under which it was found.
         expires_at: u64,
     },
@@ -245,7 +245,7 @@ pub struct Write {
     /// How.
     pub action: WriteAction,
     /// Only if this holds for the item as it is.
-    pub condition: Option<Condition>,
+    pub condition: Option<Box<Condition>>,
     /// Whether the reply carries the item as it was.
     pub return_old: bool,
     /// Whether the reply carries the item as it is.
@@ -411,43 +411,68 @@ const ENTRY_VERSION: u8 = 1;
 /// # Errors
 /// Only for a defect of a command's encoding.
 pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
-    let mut encoder = EntryEncoder::default();
+    let mut encoder = EntryEncoder::with_room(0);
     for command in &entry.commands {
         encoder.push(command)?;
     }
-    encoder.finish(entry.now)
+    let EncodedEntry { mut bytes, begins_at } = encoder.finish(entry.now)?;
+    bytes.drain(..begins_at);
+    Ok(bytes)
 }
 
+/// What is kept free before the commands: the version, and two numbers of at most ten bytes.
+const HEAD_BYTES_MAX: usize = 1 + 10 + 10;
+
 /// Builds a payload command by command, so that its size is known while commands are gathered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct EntryEncoder {
-    commands: Vec<u8>,
+    /// Room for the head, and the commands.
+    bytes: Vec<u8>,
     count: u64,
 }
 
+/// A payload that was built.
+#[derive(Debug)]
+pub struct EncodedEntry {
+    /// The payload, behind some bytes that do not belong to it.
+    pub bytes: Vec<u8>,
+    /// Where it begins.
+    pub begins_at: usize,
+}
+
 impl EntryEncoder {
+    /// For commands of about so many bytes; more find room, too.
+    #[must_use]
+    pub fn with_room(bytes: usize) -> Self {
+        let mut room = Vec::with_capacity(HEAD_BYTES_MAX + bytes);
+        room.resize(HEAD_BYTES_MAX, 0);
+        Self { bytes: room, count: 0 }
+    }
+
     /// Adds a command and gives the size of all commands so far, in bytes.
     ///
     /// # Errors
     /// Only for a defect of the command's encoding; the encoder is then of no more use.
     pub fn push(&mut self, command: &Command) -> Result<usize, EntryError> {
-        let bytes = std::mem::take(&mut self.commands);
-        self.commands = postcard::to_extend(command, bytes).map_err(EntryError::encoding)?;
+        let bytes = std::mem::take(&mut self.bytes);
+        self.bytes = postcard::to_extend(command, bytes).map_err(EntryError::encoding)?;
         self.count += 1;
-        Ok(self.commands.len())
+        Ok(self.bytes.len() - HEAD_BYTES_MAX)
     }
 
     /// The payload: the version, the time, the number of commands, the commands.
     ///
     /// # Errors
     /// Only for a defect of the encoding.
-    pub fn finish(self, now: EpochMillis) -> Result<Vec<u8>, EntryError> {
-        let mut payload = Vec::with_capacity(self.commands.len() + 24);
-        payload.push(ENTRY_VERSION);
-        let mut payload =
-            postcard::to_extend(&(now, self.count), payload).map_err(EntryError::encoding)?;
-        payload.extend(self.commands);
-        Ok(payload)
+    pub fn finish(self, now: EpochMillis) -> Result<EncodedEntry, EntryError> {
+        let Self { mut bytes, count } = self;
+        let head = postcard::to_extend(&(now, count), vec![ENTRY_VERSION])
+            .map_err(EntryError::encoding)?;
+        let too_long = || EntryError(format!("its head takes {} bytes", head.len()));
+        let begins_at = HEAD_BYTES_MAX.checked_sub(head.len()).ok_or_else(too_long)?;
+        let room = bytes.get_mut(begins_at..HEAD_BYTES_MAX).ok_or_else(too_long)?;
+        room.copy_from_slice(&head);
+        Ok(EncodedEntry { bytes, begins_at })
     }
 }
 

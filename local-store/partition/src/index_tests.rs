@@ -121,14 +121,14 @@ fn update(number: u8, text: &str, value: AttributeValue) -> Command {
 }
 
 fn change(change: IndexChange) -> Command {
-    Command::UpdateTable(UpdateTable {
+    Command::UpdateTable(Box::new(UpdateTable {
         table: TABLE,
         billing: None,
         deletion_protection: None,
         stream: None,
         indexes: vec![change],
         options: Vec::new(),
-    })
+    }))
 }
 
 fn command(step: &Step) -> Option<Command> {
@@ -169,7 +169,7 @@ impl Replica {
         let storage = MapStorage::default();
         let machine = Machine::open(&storage).unwrap();
         let mut replica = Self { machine, storage, index: 0 };
-        replica.apply(vec![Command::CreateTable(CreateTable {
+        replica.apply(vec![Command::CreateTable(Box::new(CreateTable {
             name: "t".into(),
             key_schema: schema(),
             billing: Billing::OnDemand,
@@ -177,7 +177,7 @@ impl Replica {
             stream: None,
             indexes: vec![local()],
             options: Vec::new(),
-        })]);
+        }))]);
         replica
     }
 

@@ -42,9 +42,9 @@ mod write;
 
 pub use catalogue::Catalogue;
 pub use command::{
-    CancellationReason, Command, CreateTable, Entry, EntryEncoder, EntryError, ItemCollection,
-    Reply, TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction, Written, decode_entry,
-    encode_entry,
+    CancellationReason, Command, CreateTable, EncodedEntry, Entry, EntryEncoder, EntryError,
+    ItemCollection, Reply, TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction, Written,
+    decode_entry, encode_entry,
 };
 pub use deletion::find_deleted_table;
 pub use index::{

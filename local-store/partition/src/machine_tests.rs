@@ -88,7 +88,7 @@ pub(crate) fn key(number: u8) -> PrimaryKey {
 }
 
 pub(crate) fn create() -> Command {
-    Command::CreateTable(CreateTable {
+    Command::CreateTable(Box::new(CreateTable {
         name: "t".into(),
         key_schema: schema(),
         billing: Billing::OnDemand,
@@ -96,7 +96,7 @@ pub(crate) fn create() -> Command {
         stream: Some((StreamViewType::NewAndOldImages, "label-1".to_owned())),
         indexes: Vec::new(),
         options: Vec::new(),
-    })
+    }))
 }
 
 pub(crate) fn write(number: u8, action: WriteAction) -> Command {
@@ -186,7 +186,7 @@ fn transact(operations: &[(u8, u8)], checked: u8) -> Command {
             other => panic!("{other:?} is no write"),
         })
         .collect();
-    operations.last_mut().unwrap().condition = Some(exists.unwrap());
+    operations.last_mut().unwrap().condition = Some(Box::new(exists.unwrap()));
     // Histories with the same token again and again: only the first of ten minutes counts.
     let token = (checked == 0).then(|| "token".to_owned());
     Command::Transaction(Box::new(Transaction { token, operations }))
@@ -466,14 +466,14 @@ fn a_stream_that_is_enabled_again_is_another_stream() {
     let (mut replica, log) = run(&[vec![Step::Put(1, 1, None)]]);
     let next = u64::try_from(log.len()).unwrap() + 1;
     let update = |stream| {
-        Command::UpdateTable(UpdateTable {
+        Command::UpdateTable(Box::new(UpdateTable {
             table: TableId(1),
             billing: None,
             deletion_protection: None,
             stream,
             indexes: Vec::new(),
             options: Vec::new(),
-        })
+        }))
     };
     let enable = |label: &str| update(Some(Some((StreamViewType::KeysOnly, label.to_owned()))));
     let refused = replica.apply(next, &entry(0, vec![enable("label-2")]));
@@ -507,7 +507,7 @@ fn conditions_and_refusals_change_nothing() {
     )
     .unwrap();
     let Command::Write(mut guarded) = put(1, 2, None) else { panic!("a write") };
-    guarded.condition = Some(condition);
+    guarded.condition = Some(Box::new(condition));
     let text = key(1).to_item(&schema()).with("n", "text");
     let commands = vec![
         Command::Write(guarded),

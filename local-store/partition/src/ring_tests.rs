@@ -78,7 +78,7 @@ impl Ring {
     fn create(&mut self, indexes: Vec<IndexDefinition>) {
         let reply = self.apply(
             ArcId(0),
-            Command::CreateTable(CreateTable {
+            Command::CreateTable(Box::new(CreateTable {
                 name: "t".into(),
                 key_schema: schema("p"),
                 billing: Billing::OnDemand,
@@ -86,7 +86,7 @@ impl Ring {
                 stream: Some((StreamViewType::NewAndOldImages, "label".to_owned())),
                 indexes,
                 options: Vec::new(),
-            }),
+            })),
         );
         assert!(matches!(reply, Reply::Table(_)));
         for arc in 1..ARCS {
@@ -387,7 +387,7 @@ fn carry_out(ring: &mut Ring, model: &mut BTreeMap<u8, u8>, step: Step) {
             if ring.definition().indexes.is_empty() {
                 let mut update = UpdateTable::of_options(TABLE, Vec::new());
                 update.indexes = vec![IndexChange::Create(by_group())];
-                ring.apply(ArcId(0), Command::UpdateTable(update));
+                ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
             }
         }
         Step::Adopt(arc) => {

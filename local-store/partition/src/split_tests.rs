@@ -15,7 +15,10 @@ fn table_of(sizes: &[usize]) -> Replica {
     let Command::CreateTable(create) = create() else { panic!("a table") };
     replica.apply(
         1,
-        &entry(0, vec![Command::CreateTable(CreateTable { billing: provisioned, ..create })]),
+        &entry(
+            0,
+            vec![Command::CreateTable(Box::new(CreateTable { billing: provisioned, ..*create }))],
+        ),
     );
     let commands = (0u8..).step_by(3).zip(sizes).map(|(number, size)| sized(number, *size));
     replica.apply(2, &entry(0, commands.collect()));
@@ -186,14 +189,14 @@ fn what_cannot_be_split_is_refused() {
 #[test]
 fn a_table_gets_the_partitions_that_its_throughput_asks_for() {
     let mut replica = table_of(&[10; 4]);
-    let update = Command::UpdateTable(UpdateTable {
+    let update = Command::UpdateTable(Box::new(UpdateTable {
         table: TABLE,
         billing: Some(Billing::Provisioned { read_units: 3000, write_units: 2000 }),
         deletion_protection: None,
         stream: None,
         indexes: Vec::new(),
         options: Vec::new(),
-    });
+    }));
     apply(&mut replica, update);
     for _ in 0..5 {
         let table = Table::clone(replica.table());

@@ -1,10 +1,12 @@
 //! What the machine needs of an ordered storage engine: a consistent view to read, and one atomic
 //! batch to hand back. The engines themselves are in the server.
 
-use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::hash::BuildHasher;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use thiserror::Error;
 
 /// Reading failed: the replica cannot go on and must stop. Never caused by a request.
@@ -26,6 +28,12 @@ pub trait View {
     /// # Errors
     /// When the engine cannot be read.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError>;
+
+    /// Says that these keys are going to be asked for soon: an engine may find what is known of many
+    /// keys together sooner than one by one. Changes nothing.
+    fn fetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        let _ = keys;
+    }
 
     /// Visits the keys from `from` (inclusive) to `to` (exclusive), ascending, or descending when
     /// `reverse`, until the visitor breaks.
@@ -50,10 +58,20 @@ pub enum Op {
     Delete(Vec<u8>),
 }
 
+impl Op {
+    /// What it changes.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Self::Put(key, _) | Self::Delete(key) => key,
+        }
+    }
+}
+
 /// Changes that an engine makes together or not at all. No key occurs twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// The changes, in the order of their keys.
+    /// The changes, in the order in which their keys were first changed.
     pub ops: Vec<Op>,
 }
 
@@ -69,18 +87,60 @@ impl Batch {
     }
 }
 
+/// The last change of each key: its value, or none.
+#[derive(Default)]
+struct Changes {
+    in_order: Vec<(Vec<u8>, Option<Value>)>,
+    /// The places of keys in `in_order`, with the hashes of the keys.
+    places: HashTable<(u64, usize)>,
+    hashing: RandomState,
+}
+
+impl Changes {
+    fn get(&self, key: &[u8]) -> Option<&Option<Value>> {
+        let place = self.place(self.hashing.hash_one(key), key)?;
+        self.in_order.get(place).map(|(_, value)| value)
+    }
+
+    fn place(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let is_it = |(other, place): &(u64, usize)| {
+            *other == hash && self.in_order.get(*place).is_some_and(|(found, _)| found == key)
+        };
+        self.places.find(hash, is_it).map(|(_, place)| *place)
+    }
+
+    fn insert(&mut self, key: Vec<u8>, value: Option<Value>) {
+        let hash = self.hashing.hash_one(key.as_slice());
+        let known = self.place(hash, &key).and_then(|place| self.in_order.get_mut(place));
+        if let Some((_, known)) = known {
+            *known = value;
+            return;
+        }
+        self.places.insert_unique(hash, (hash, self.in_order.len()), |(hash, _)| *hash);
+        self.in_order.push((key, value));
+    }
+
+    /// Those from `from` (inclusive) to `to` (exclusive), in the order of their keys.
+    fn within(&self, from: &[u8], to: &[u8]) -> Vec<(&[u8], Option<&Value>)> {
+        let changes = self.in_order.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
+        let mut within: Vec<_> = changes.filter(|(key, _)| from <= *key && *key < to).collect();
+        within.sort_unstable_by_key(|(key, _)| *key);
+        within
+    }
+}
+
 /// A view with the changes of the batch that is being built on top of it, so that the commands of
 /// one log entry see each other's effects.
 pub(crate) struct Overlay<'a> {
     base: &'a dyn View,
-    changes: BTreeMap<Vec<u8>, Option<Value>>,
+    changes: Changes,
     /// Room to write values in.
     scratch: Vec<u8>,
 }
 
 impl<'a> Overlay<'a> {
     pub(crate) fn new(base: &'a dyn View) -> Self {
-        Self { base, changes: BTreeMap::new(), scratch: Vec::new() }
+        Self { base, changes: Changes::default(), scratch: Vec::new() }
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Value>) {
@@ -121,7 +181,7 @@ impl<'a> Overlay<'a> {
             Some(value) => Op::Put(key, value),
             None => Op::Delete(key),
         };
-        Batch { ops: self.changes.into_iter().map(op).collect() }
+        Batch { ops: self.changes.in_order.into_iter().map(op).collect() }
     }
 }
 
@@ -143,16 +203,17 @@ impl View for Overlay<'_> {
         if from >= to {
             return Ok(());
         }
-        let range = (Bound::Included(from), Bound::Excluded(to));
-        let changes = self.changes.range::<[u8], _>(range);
-        let mut changes: Box<dyn Iterator<Item = _>> =
-            if reverse { Box::new(changes.rev()) } else { Box::new(changes) };
+        let mut changes = self.changes.within(from, to);
+        if reverse {
+            changes.reverse();
+        }
+        let mut changes = changes.into_iter();
         let mut next = changes.next();
         let mut stopped = false;
         // Our own changes come in between, and in place of, what the view below holds.
         self.base.scan(from, to, reverse, &mut |key, value| {
             while let Some((changed, change)) = next {
-                let order = if reverse { key.cmp(changed) } else { changed.as_slice().cmp(key) };
+                let order = if reverse { key.cmp(changed) } else { changed.cmp(key) };
                 if order.is_gt() {
                     break;
                 }
@@ -197,6 +258,8 @@ pub(crate) fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 pub(crate) mod testing {
     //! The smallest engine there is, for the tests of this crate.
+
+    use std::collections::BTreeMap;
 
     use super::*;
 

@@ -217,7 +217,7 @@ pub fn find_expired(
     let mut result = Ok(());
     view.scan(&from, &to, false, &mut |key, _| match expiry::decode(&table.key_schema, key) {
         Ok((expires_at, primary)) => {
-            commands.push(Command::Expire { table: table.id, key: primary, expires_at });
+            commands.push(Command::Expire { table: table.id, key: Box::new(primary), expires_at });
             if commands.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         }
         Err(error) => {

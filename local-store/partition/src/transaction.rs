@@ -11,6 +11,7 @@ use model::limits::{REQUEST_TOKEN_LIFE_MS, TRANSACTION_BYTES_MAX};
 
 use crate::catalogue::Catalogue;
 use crate::command::{CancellationReason, Reply, Transaction, Write, Written};
+use crate::keys::item;
 use crate::keys::request_token::{self, Remembered};
 use crate::mutation::{self, Mutation};
 use crate::storage::{Overlay, ReadError, View};
@@ -74,7 +75,8 @@ pub(crate) fn attempt_all(
             return Ok(Err(Reply::TableNotFound));
         };
         let sequence = Sequence { position, ..first };
-        let reason = match write::apply_write(attempt, table, sequence, now, &operation)? {
+        let stored = item::encode(table.id, &operation.key);
+        let reason = match write::apply_write(attempt, table, sequence, now, &operation, stored)? {
             Reply::Written(written) => {
                 writes.push(written);
                 CancellationReason::None

@@ -29,8 +29,9 @@ fn operation(command: Command) -> Write {
 fn transfer(from: u8, to: u8, value: u8, token: Option<String>) -> Command {
     let mut take = operation(add(from, 0));
     take.action = WriteAction::Update(parse_update("SET n = n - :v", &mut amount(value)).unwrap());
-    take.condition =
-        Some(parse_condition("n >= :v", ExpressionKind::Condition, &mut amount(value)).unwrap());
+    take.condition = Some(Box::new(
+        parse_condition("n >= :v", ExpressionKind::Condition, &mut amount(value)).unwrap(),
+    ));
     let operations = vec![take, operation(add(to, value))];
     Command::Transaction(Box::new(Transaction { token, operations }))
 }
@@ -92,8 +93,9 @@ fn a_failed_operation_leaves_nothing_and_every_reason_is_told() {
     let mut replica = opened();
     let before = replica.storage.0.clone();
     let mut poor = operation(add(1, 0));
-    poor.condition =
-        Some(parse_condition("n > :v", ExpressionKind::Condition, &mut amount(OPENING)).unwrap());
+    poor.condition = Some(Box::new(
+        parse_condition("n > :v", ExpressionKind::Condition, &mut amount(OPENING)).unwrap(),
+    ));
     let mut wrong = operation(add(2, 0));
     wrong.action = WriteAction::Update(parse_update("SET n = p + :v", &mut amount(1)).unwrap());
     let operations = vec![operation(add(0, 5)), poor, wrong, operation(add(7, 1))];

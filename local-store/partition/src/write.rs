@@ -23,15 +23,15 @@ use crate::time_to_live::{self, TimeToLive};
 const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum allowed size";
 const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
 
-/// Makes a write.
+/// Makes a write. `stored` is the key of its item as the engine has it.
 pub(crate) fn apply_write(
     overlay: &mut Overlay<'_>,
     table: &Table,
     sequence: Sequence,
     now: EpochMillis,
     write: &Write,
+    stored: Vec<u8>,
 ) -> Result<Reply, ReadError> {
-    let stored = item::encode(table.id, &write.key);
     let old = read_old(overlay, &stored)?;
     if let Some(condition) = &write.condition
         && !holds(condition, item_of(old.as_ref())?)

@@ -22,7 +22,7 @@ fn an_arc_that_missed_a_change_of_ttl_follows_to_the_next() {
         // What else was changed is not held up by it.
         let mut update = UpdateTable::of_options(TABLE, Vec::new());
         update.deletion_protection = Some(true);
-        ring.apply(ArcId(0), Command::UpdateTable(update));
+        ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
         let mut rounds = 0;
         while ring.table().is_behind {
             for arc in 1..ARCS {
@@ -55,7 +55,7 @@ fn an_index_that_is_gone_is_never_shown_as_active_again() {
     ring.create(vec![by_group()]);
     let mut update = UpdateTable::of_options(TABLE, Vec::new());
     update.indexes = vec![IndexChange::Delete("by-group".to_owned())];
-    ring.apply(ArcId(0), Command::UpdateTable(update));
+    ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
     let is_deleting = |ring: &Ring| ring.table().indexes[0].status == IndexStatus::Deleting;
     assert!(is_deleting(&ring));
     ring.apply(ArcId(0), Command::StepIndexes { table: TABLE });
@@ -75,7 +75,10 @@ fn a_table_takes_items_when_every_arc_knows_it() {
     let mut known = parts(&ring);
     assert!(Catalogue::merge(&known).get_for_items(TABLE).is_some());
     // An arc that is behind knows it nevertheless.
-    ring.apply(ArcId(0), Command::UpdateTable(UpdateTable::of_options(TABLE, Vec::new())));
+    ring.apply(
+        ArcId(0),
+        Command::UpdateTable(Box::new(UpdateTable::of_options(TABLE, Vec::new()))),
+    );
     let behind = Catalogue::merge(&parts(&ring));
     assert_eq!(behind.get_for_items(TABLE).unwrap().status_text(), "UPDATING");
     known[2] = std::sync::Arc::default();

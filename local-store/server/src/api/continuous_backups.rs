@@ -59,7 +59,7 @@ pub(super) async fn update_continuous_backups(
     let days = days.and_then(|days| u8::try_from(days).ok()).unwrap_or(DAYS_MAX);
     let change = OptionChange::Recovery(is_enabled.then_some(days));
     let update = UpdateTable::of_options(table.id, vec![change]);
-    let replies = store.submit(vec![Command::UpdateTable(update)]).await?;
+    let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => Ok(description(&table, store.now())),
         Some(Reply::TableNotFound) => Err(ApiError::backup_table_not_found(name)),

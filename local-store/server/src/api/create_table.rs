@@ -77,7 +77,7 @@ pub(super) async fn create_table(
         indexes,
         options,
     };
-    let replies = store.submit(vec![Command::CreateTable(create)]).await?;
+    let replies = store.submit(vec![Command::CreateTable(Box::new(create))]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");

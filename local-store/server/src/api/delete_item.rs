@@ -37,7 +37,7 @@ pub(super) async fn delete_item(
         table: table.id,
         key: table.key_schema.key_of_parameter(&key)?,
         action: WriteAction::Delete,
-        condition,
+        condition: condition.map(Box::new),
         return_old,
         return_new: false,
         return_on_failure,

@@ -46,7 +46,7 @@ pub(super) async fn put_item(
         table: table.id,
         key,
         action: WriteAction::Put(item),
-        condition,
+        condition: condition.map(Box::new),
         return_old,
         return_new: false,
         return_on_failure,

@@ -171,7 +171,7 @@ async fn change(
     change: OptionChange,
 ) -> Result<Table, ApiError> {
     let update = UpdateTable::of_options(table.id, vec![change]);
-    let replies = store.submit(vec![Command::UpdateTable(update)]).await?;
+    let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => Ok(*table),
         Some(Reply::Invalid(text)) if text == POLICY_CHANGED => {

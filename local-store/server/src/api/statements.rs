@@ -205,7 +205,7 @@ fn write_of(
         table: table.id,
         key,
         action,
-        condition,
+        condition: condition.map(Box::new),
         return_old: false,
         return_new: false,
         return_on_failure,

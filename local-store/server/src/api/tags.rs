@@ -149,7 +149,7 @@ pub(super) async fn untag_resource(
 
 async fn change(store: &Store, table: &Table, change: OptionChange) -> Result<String, ApiError> {
     let update = UpdateTable::of_options(table.id, vec![change]);
-    let replies = store.submit(vec![Command::UpdateTable(update)]).await?;
+    let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;
     match replies.into_iter().next() {
         // The service answers without a body.
         Some(Reply::Table(_)) => Ok(String::new()),

@@ -331,7 +331,7 @@ fn write(operation: Operation<'_>, table: &Table, key: PrimaryKey) -> Write {
             Kind::Delete => WriteAction::Delete,
             Kind::Update => WriteAction::Update(operation.update),
         },
-        condition: operation.condition,
+        condition: operation.condition.map(Box::new),
         return_old: false,
         return_new: false,
         return_on_failure: operation.return_on_failure,

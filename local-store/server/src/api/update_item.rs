@@ -53,7 +53,7 @@ pub(super) async fn update_item(
         table: table.id,
         key: table.key_schema.key_of_parameter(&key)?,
         action: WriteAction::Update(update.clone()),
-        condition,
+        condition: condition.map(Box::new),
         return_old: matches!(returned, "ALL_OLD" | "UPDATED_OLD"),
         return_new: matches!(returned, "ALL_NEW" | "UPDATED_NEW"),
         return_on_failure,

@@ -52,7 +52,7 @@ pub(super) async fn update_table(
     let name = name.unwrap_or_default();
     let table = tables::find_for_settings(store, name)?;
     let update = request.check(store, &table)?;
-    let replies = store.submit(vec![Command::UpdateTable(update)]).await?;
+    let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let statistics = read_statistics(&*store.view(), &table)?;

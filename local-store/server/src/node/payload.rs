@@ -1,9 +1,9 @@
 //! An encoded entry of the partition machine, as the consensus library hands it about.
 //!
 //! Copies share their bytes, also between the nodes of one process; and while the entry is new those
-//! nodes share what the bytes say, and what becomes of the state: the first one that applies the
-//! entry decodes it and works that out. This module keeps it; whether another node uses it is decided
-//! in `replica`.
+//! nodes share what the bytes say, and what becomes of the state: whoever proposed the entry knows
+//! what it says, otherwise the first one that applies it decodes it; and that one works out what
+//! becomes of the state. This module keeps it; whether another node uses it is decided in `replica`.
 
 use std::fmt;
 use std::mem;
@@ -70,6 +70,13 @@ impl Payload {
         Self { bytes, shared: Arc::default() }
     }
 
+    /// The bytes of an entry, and what they say.
+    #[must_use]
+    pub fn of(bytes: Bytes, entry: Arc<Entry>) -> Self {
+        let shared = Shared { decoded: Decoded::Kept(entry), outcome: None };
+        Self { bytes, shared: Arc::new(Mutex::new(shared)) }
+    }
+
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
@@ -90,6 +97,14 @@ impl Payload {
             shared.decoded = Decoded::Kept(Arc::clone(&entry));
         }
         Ok(entry)
+    }
+
+    /// What the bytes themselves say, whatever is kept.
+    ///
+    /// # Errors
+    /// When they are damaged or of an unknown version.
+    pub fn decode_anew(&self) -> Result<Arc<Entry>, EntryError> {
+        Ok(Arc::new(decode_entry(&self.bytes)?))
     }
 
     /// What a node has worked out for the entry at this place, while it is new.
@@ -206,12 +221,24 @@ mod tests {
         let decoded = leader.decode().unwrap();
         assert_eq!((decoded.now, decoded.commands.len()), (entry.now, 1));
         assert!(Arc::ptr_eq(&decoded, &follower.decode().unwrap()));
+        assert!(!Arc::ptr_eq(&decoded, &follower.decode_anew().unwrap()));
         follower.forget_decoded();
         let late = leader.decode().unwrap();
         assert!(!Arc::ptr_eq(&decoded, &late) && late.now == entry.now);
         assert!(!Arc::ptr_eq(&late, &leader.decode().unwrap()));
         // Nobody else holds it.
         assert_eq!((Arc::strong_count(&decoded), Arc::strong_count(&late)), (1, 1));
+    }
+
+    #[test]
+    fn who_proposed_an_entry_knows_what_it_says() {
+        let entry = Arc::new(Entry { now: EpochMillis(7), commands: vec![Command::ForgetTokens] });
+        let leader = Payload::of(Bytes::from(encode_entry(&entry).unwrap()), Arc::clone(&entry));
+        let follower = leader.clone();
+        assert!(Arc::ptr_eq(&entry, &follower.decode().unwrap()));
+        follower.forget_decoded();
+        assert!(!Arc::ptr_eq(&entry, &leader.decode().unwrap()));
+        assert_eq!(Arc::strong_count(&entry), 1);
     }
 
     #[test]

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use model::EpochMillis;
 use openraft::errors::ClientWriteError;
 use openraft::raft::ClientWriteResult;
-use partition::{EntryEncoder, EntryError, Reply};
+use partition::{Command, EncodedEntry, Entry, EntryEncoder, EntryError, Reply};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::forward::Submission;
@@ -90,14 +91,31 @@ impl Proposer {
     }
 }
 
-/// Who waits for the replies of an entry, each with what it submitted, which may be needed again.
-type Waiters = Vec<(Submission, oneshot::Sender<Outcome>)>;
+/// Who waits for the replies of an entry.
+struct Waiter {
+    /// How many of the entry's commands are its own.
+    commands: usize,
+    /// When they were asked for.
+    asked_at: EpochMillis,
+    outcome: oneshot::Sender<Outcome>,
+}
+
+/// What was gathered: an entry, its bytes, and who waits for it, in the order of their commands.
+struct Gathered {
+    entry: Arc<Entry>,
+    bytes: Bytes,
+    waiters: Vec<Waiter>,
+}
 
 async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal>) {
     let under_way = Arc::new(Semaphore::new(ENTRIES_UNDER_WAY));
+    let mut bytes_before = 0;
     while let Some(first) = waiting.recv().await {
         let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else { return };
-        let (bytes, waiters) = match gather(first, &mut waiting, &clock) {
+        // The last entry says how much room this one is likely to need.
+        let encoder = EntryEncoder::with_room(bytes_before);
+        let Gathered { entry, bytes, waiters } = match gather(encoder, first, &mut waiting, &clock)
+        {
             Ok(gathered) => gathered,
             Err(error) => {
                 // A defect of ours: nothing was proposed, and the waiters learn it by the drop.
@@ -108,71 +126,87 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         if waiters.is_empty() {
             continue;
         }
+        bytes_before = bytes.len();
+        let payload = Payload::of(bytes, Arc::clone(&entry));
         let answer = CallBack::new(move |result| {
             drop(permit);
-            distribute(result, waiters);
+            distribute(result, &entry, waiters);
         });
         // If it fails, the node has stopped, and dropping the waiters tells them.
-        if raft.client_write_ff(Payload::new(bytes), Some(answer)).await.is_err() {
+        if raft.client_write_ff(payload, Some(answer)).await.is_err() {
             tracing::debug!("a proposal came after the end");
         }
     }
 }
 
-/// Takes proposals into an entry until none is ready or it is large enough. Gives its payload.
+/// Takes proposals into an entry until none is ready or it is large enough.
 fn gather(
+    mut encoder: EntryEncoder,
     first: Proposal,
     waiting: &mut mpsc::Receiver<Proposal>,
     clock: &Clock,
-) -> Result<(Bytes, Waiters), EntryError> {
-    let mut encoder = EntryEncoder::default();
-    let mut waiters = Waiters::new();
+) -> Result<Gathered, EntryError> {
+    let (mut commands, mut waiters) = (Vec::new(), Vec::new());
     let (mut bytes, mut positions) = (0, 0);
     let mut next = Some(first);
-    while let Some(proposal) = next {
-        if proposal.outcome.is_closed() {
+    while let Some(Proposal { submission, outcome }) = next {
+        if outcome.is_closed() {
             // Nobody waits for it any more, and nobody was told that it was made.
             next = waiting.try_recv().ok();
             continue;
         }
-        if proposal.submission.is_too_old(clock.now()) {
-            let _ = proposal.outcome.send(Err(Unproposed::NotLeader(None, proposal.submission)));
+        if submission.is_too_old(clock.now()) {
+            let _ = outcome.send(Err(Unproposed::NotLeader(None, submission)));
             next = waiting.try_recv().ok();
             continue;
         }
-        for command in &proposal.submission.commands {
+        for command in &submission.commands {
             bytes = encoder.push(command)?;
             positions += command.positions();
         }
-        waiters.push((proposal.submission, proposal.outcome));
+        let Submission { asked_at, commands: own } = submission;
+        waiters.push(Waiter { commands: own.len(), asked_at, outcome });
+        commands.extend(own);
         let full = positions >= POSITIONS_PER_ENTRY
             || waiters.len() >= PROPOSALS_PER_ENTRY
             || bytes >= BYTES_PER_ENTRY;
         next = if full { None } else { waiting.try_recv().ok() };
     }
-    Ok((Bytes::from(encoder.finish(clock.now())?), waiters))
+    let now = clock.now();
+    let EncodedEntry { mut bytes, begins_at } = encoder.finish(now)?;
+    if bytes.capacity() / 2 > bytes.len() {
+        // The bytes are kept for a while: not with the room that this entry did not need.
+        bytes.shrink_to_fit();
+    }
+    let bytes = Bytes::from(bytes).slice(begins_at..);
+    Ok(Gathered { entry: Arc::new(Entry { now, commands }), bytes, waiters })
 }
 
-fn distribute(result: ClientWriteResult<TypeConfig>, waiters: Waiters) {
+fn distribute(result: ClientWriteResult<TypeConfig>, entry: &Entry, waiters: Vec<Waiter>) {
     match result {
         Ok(response) => {
             let index = response.log_id.index;
             let mut replies = response.data.0.into_iter();
-            for (submission, waiter) in waiters {
-                let own = replies.by_ref().take(submission.commands.len()).collect();
+            for Waiter { commands, outcome, .. } in waiters {
+                let own = replies.by_ref().take(commands).collect();
                 // A requester that has gone away needs no reply.
-                let _ = waiter.send(Ok((index, own)));
+                let _ = outcome.send(Ok((index, own)));
             }
         }
         Err(error) => {
-            for (submission, waiter) in waiters {
+            let mut commands: &[Command] = &entry.commands;
+            for Waiter { commands: count, asked_at, outcome } in waiters {
+                let (own, others) = commands.split_at_checked(count).unwrap_or((commands, &[]));
+                commands = others;
                 let unproposed = match &error {
                     ClientWriteError::ForwardToLeader(forward) => {
+                        // It is proposed elsewhere.
+                        let submission = Submission { asked_at, commands: own.to_vec() };
                         Unproposed::NotLeader(forward.leader_id, submission)
                     }
                     other => Unproposed::Failed(SubmitError::Unknown(other.to_string())),
                 };
-                let _ = waiter.send(Err(unproposed));
+                let _ = outcome.send(Err(unproposed));
             }
         }
     }

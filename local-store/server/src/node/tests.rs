@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use model::{EpochMillis, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey};
 use partition::{
-    Batch, Billing, Command, CreateTable, Op, Reply, TableId, Write, WriteAction, read_item,
+    Batch, Billing, Command, CreateTable, Entry, Op, Reply, TableId, Write, WriteAction,
+    encode_entry, read_item,
 };
 use tokio::sync::mpsc;
 
+use super::payload::Payload;
 use super::replica::COMPARED_EVERY;
 use super::status::Role;
 use super::transport::{
@@ -168,7 +171,7 @@ impl Cluster {
 
 fn create() -> Command {
     let partition = KeyAttribute { name: "p".to_owned(), attribute_type: KeyAttributeType::S };
-    Command::CreateTable(CreateTable {
+    Command::CreateTable(Box::new(CreateTable {
         name: "t".into(),
         key_schema: KeySchema { partition, sort: None },
         billing: Billing::OnDemand,
@@ -176,7 +179,7 @@ fn create() -> Command {
         stream: None,
         indexes: Vec::new(),
         options: Vec::new(),
-    })
+    }))
 }
 
 fn key(name: &str) -> PrimaryKey {
@@ -245,6 +248,25 @@ async fn a_node_whose_state_has_come_to_differ_stops() {
     let differs = |reason: &String| reason.contains("changes the state of this node otherwise");
     assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
     leader.submit(vec![put("others go on")]).await.unwrap();
+}
+
+/// Goal: the nodes of a process take an entry as its proposer meant it, but bytes that do not say so
+/// do not stay hidden, either.
+#[tokio::test(start_paused = true)]
+async fn bytes_that_say_something_else_than_was_proposed_are_noticed() {
+    let cluster = Cluster::start(Settings::default()).await;
+    let leader = &cluster.nodes[&cluster.leader()];
+    leader.submit(vec![create()]).await.unwrap();
+    let entry = |name| Entry { now: EpochMillis(1_000), commands: vec![put(name)] };
+    for _ in 0..COMPARED_EVERY {
+        let bytes = Bytes::from(encode_entry(&entry("said")).unwrap());
+        let payload = Payload::of(bytes, Arc::new(entry("meant")));
+        leader.inner.raft.client_write_ff(payload, None).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let deaths = cluster.deaths.lock().unwrap().clone();
+    let differs = |reason: &String| reason.contains("changes the state of this node otherwise");
+    assert!(!deaths.is_empty() && deaths.iter().all(differs), "{deaths:?}");
 }
 
 #[tokio::test(start_paused = true)]

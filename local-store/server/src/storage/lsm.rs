@@ -11,8 +11,10 @@
 //! Damage may be found long after the storage was opened, by a read. It is noted in a file beside
 //! the storage, which then never opens again.
 
+mod key;
 mod memtable;
 mod memtables;
+mod rows;
 mod upkeep;
 mod view;
 

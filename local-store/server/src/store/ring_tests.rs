@@ -72,7 +72,7 @@ fn definition() -> CreateTable {
 }
 
 async fn create(store: &Store) {
-    let replies = store.submit(vec![Command::CreateTable(definition())]).await.unwrap();
+    let replies = store.submit(vec![Command::CreateTable(Box::new(definition()))]).await.unwrap();
     assert!(matches!(&replies[..], [Reply::Table(table)] if table.partitions.len() == 4));
 }
 
@@ -115,7 +115,7 @@ fn change(name: u64, sign: char, n: u64) -> Write {
     let update = parse_update(&format!("SET n = n {sign} :n"), &mut placeholders).unwrap();
     let condition = (sign == '-')
         .then(|| parse_condition("n >= :n", ExpressionKind::Condition, &mut placeholders).unwrap());
-    Write { condition, ..write(name, WriteAction::Update(update)) }
+    Write { condition: condition.map(Box::new), ..write(name, WriteAction::Update(update)) }
 }
 
 fn transfer(from: u64, to: u64, n: u64, token: Option<String>) -> Command {
@@ -285,7 +285,8 @@ async fn a_table_takes_no_items_before_every_arc_knows_it() {
     // Without ticks nobody but this test brings the other arcs along.
     let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
     let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
-    let created = store.replica(ArcId::FIRST).submit(vec![Command::CreateTable(definition())]);
+    let created =
+        store.replica(ArcId::FIRST).submit(vec![Command::CreateTable(Box::new(definition()))]);
     assert!(matches!(created.await.unwrap()[..], [Reply::Table(_)]));
     let puts = |names: std::ops::Range<u64>| -> Vec<Command> {
         names.map(|name| Command::Write(Box::new(put(name, 1)))).collect()

@@ -54,7 +54,7 @@ fn schema() -> KeySchema {
 }
 
 fn create() -> Command {
-    Command::CreateTable(CreateTable {
+    Command::CreateTable(Box::new(CreateTable {
         name: "t".into(),
         key_schema: schema(),
         billing: Billing::OnDemand,
@@ -62,7 +62,7 @@ fn create() -> Command {
         stream: None,
         indexes: Vec::new(),
         options: Vec::new(),
-    })
+    }))
 }
 
 fn key(name: &str) -> PrimaryKey {

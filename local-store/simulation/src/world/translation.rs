@@ -38,13 +38,16 @@ fn index(name: &str) -> IndexDefinition {
 #[must_use]
 pub fn make_index(table: TableId) -> Command {
     let indexes = vec![IndexChange::Create(index(LATE_INDEX))];
-    Command::UpdateTable(UpdateTable { indexes, ..UpdateTable::of_options(table, Vec::new()) })
+    Command::UpdateTable(Box::new(UpdateTable {
+        indexes,
+        ..UpdateTable::of_options(table, Vec::new())
+    }))
 }
 
 /// Makes the table, with its stream and its index.
 #[must_use]
 pub fn create_table() -> Command {
-    Command::CreateTable(CreateTable {
+    Command::CreateTable(Box::new(CreateTable {
         name: TABLE.into(),
         key_schema: KeySchema { partition: attribute(KEY), sort: None },
         billing: Billing::OnDemand,
@@ -52,7 +55,7 @@ pub fn create_table() -> Command {
         stream: Some((StreamViewType::NewAndOldImages, "stream".to_owned())),
         indexes: vec![index(INDEX)],
         options: Vec::new(),
-    })
+    }))
 }
 
 /// The key of an item.
@@ -146,7 +149,7 @@ fn translate(table: TableId, write: Write) -> Result<partition::Write, Failure> 
         table,
         key: key(&write.key),
         action,
-        condition: write.condition.map(parse).transpose()?,
+        condition: write.condition.map(parse).transpose()?.map(Box::new),
         return_old: true,
         return_new: true,
         return_on_failure: true,

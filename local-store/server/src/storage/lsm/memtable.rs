@@ -2,91 +2,33 @@
 //! keys.
 //!
 //! A change takes the place of the one before it, unless an open view sees that one: what is written
-//! again and again takes no more room, and is written to disk once. Rows are found by the hash of
-//! their key, as most keys are looked for one by one, and stand in the order of the keys beside that.
-//! It does not decide when a table is full, and knows no tables but itself.
+//! again and again takes no more room, and is written to disk once. It does not decide when a table
+//! is full, and knows no tables but itself; how rows are found is in `rows`.
 
-use std::cmp::Ordering as Order;
-use std::collections::BTreeSet;
-use std::hash::BuildHasher;
 use std::mem;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use lsm_tree::{InternalValue, Slice, ValueType};
 use partition::{Op, Value, Visit};
 
-/// What a row takes beside its value and the end of a long key: its places in the order and among the
-/// hashes, which are full to two thirds, and two allocations.
-const ROW_BYTES: u64 = 264;
+use super::key::Key;
+use super::rows::{Range, Row, Rows, VALUE_BYTES_TOGETHER};
+
 /// What another version of a row takes beside its value.
-const VERSION_BYTES: u64 = 64;
-/// Changes that are made while readers wait for them.
-const CHANGES_AT_A_TIME: usize = 32;
+const VERSION_BYTES: u64 = 48;
+/// Changes that are made while readers wait for them, and rows that are fetched together.
+pub(super) const ROWS_TOGETHER: usize = 32;
 /// Rows and bytes that are copied while a writer waits for them. The first copy is smaller, as most
 /// readers want little.
 const ROWS_AT_A_TIME: usize = 128;
 const FIRST_ROWS: usize = 16;
 const BYTES_AT_A_TIME: usize = 64 * 1024;
 
-/// Bytes of a key that stand in the table itself: most keys have no more.
-const INLINE_BYTES: usize = 48;
-
-/// Of these first bytes, those that stand in the order itself: of an item's key the table, the token
-/// and the beginning of the partition key.
-const ORDERED_BYTES: usize = 24;
-
-/// With what keys are hashed: another secret in each process, so that nobody can choose keys which
-/// share a hash.
-static HASHING: LazyLock<RandomState> = LazyLock::new(RandomState::default);
-
-/// A key. A comparison mostly finds what it needs without going elsewhere.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
-    /// The first bytes, with zeros behind a shorter key. Where they differ they are ordered as the
-    /// keys are.
-    first: [u64; INLINE_BYTES / 8],
-    /// The others. Of two keys with the same first bytes and no others, the shorter one ends with
-    /// the zeros that the longer one has.
-    rest: Box<[u8]>,
-    length: usize,
-    /// The same for equal keys.
-    hash: u64,
-}
-
-impl From<&[u8]> for Key {
-    fn from(bytes: &[u8]) -> Self {
-        let (inline, rest) = bytes.split_at_checked(INLINE_BYTES).unwrap_or((bytes, &[]));
-        let mut padded = [0; INLINE_BYTES];
-        if let Some(to) = padded.get_mut(..inline.len()) {
-            to.copy_from_slice(inline);
-        }
-        let mut first = [0; INLINE_BYTES / 8];
-        for (number, bytes) in first.iter_mut().zip(padded.as_chunks().0) {
-            *number = u64::from_be_bytes(*bytes);
-        }
-        let hash = HASHING.hash_one(bytes);
-        Self { first, rest: Box::from(rest), length: bytes.len(), hash }
-    }
-}
-
-impl Key {
-    fn append_to(&self, out: &mut Vec<u8>) {
-        let end = out.len() + self.length.min(INLINE_BYTES);
-        for number in self.first {
-            out.extend_from_slice(&number.to_be_bytes());
-        }
-        out.truncate(end);
-        out.extend_from_slice(&self.rest);
-    }
-}
-
 /// A value, or none for a deletion, and the number of the batch that made it so.
-struct Version {
+#[cfg_attr(test, derive(Default))]
+pub(super) struct Version {
     number: u64,
     value: Option<Value>,
 }
@@ -99,13 +41,27 @@ impl Version {
 }
 
 /// What is known of a key.
-struct Versions {
+#[cfg_attr(test, derive(Default))]
+pub(super) struct Versions {
     newest: Version,
     /// What views still see, the newest last.
-    older: Vec<Version>,
+    older: Box<[Version]>,
 }
 
 impl Versions {
+    fn new(newest: Version) -> Self {
+        Self { newest, older: Box::default() }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.newest.number
+    }
+
+    /// The newest value.
+    pub(super) fn value(&self) -> Option<&[u8]> {
+        self.newest.value.as_deref()
+    }
+
     /// What a view that sees the batches below a number finds.
     fn version(&self, below: u64) -> Option<&Version> {
         let mut versions = std::iter::once(&self.newest).chain(self.older.iter().rev());
@@ -117,108 +73,25 @@ impl Versions {
     fn change(&mut self, version: Version, seen: &Seen) -> (u64, u64) {
         let (mut came, mut went) = (version.bytes(), 0);
         let before = mem::replace(&mut self.newest, version);
-        if seen.sees(before.number) {
+        let is_seen = seen.sees(before.number);
+        if self.older.is_empty() && !is_seen {
+            return (came, before.bytes());
+        }
+        let mut older = mem::take(&mut self.older).into_vec();
+        if is_seen {
             came += VERSION_BYTES;
-            self.older.push(before);
+            older.push(before);
         } else {
             went += before.bytes();
         }
-        if !self.older.is_empty() {
-            let bytes = |version: Version| version.bytes() + VERSION_BYTES;
-            let end = self.older.partition_point(|version| seen.sees(version.number));
-            went += self.older.drain(end..).map(bytes).sum::<u64>();
-            // The oldest view sees the newest of those below it, and none before that.
-            let below = self.older.partition_point(|version| version.number < seen.oldest);
-            went += self.older.drain(..below.saturating_sub(1)).map(bytes).sum::<u64>();
-        }
+        let bytes = |version: Version| version.bytes() + VERSION_BYTES;
+        let end = older.partition_point(|version| seen.sees(version.number));
+        went += older.drain(end..).map(bytes).sum::<u64>();
+        // The oldest view sees the newest of those below it, and none before that.
+        let below = older.partition_point(|version| version.number < seen.oldest);
+        went += older.drain(..below.saturating_sub(1)).map(bytes).sum::<u64>();
+        self.older = older.into_boxed_slice();
         (came, went)
-    }
-}
-
-struct Row {
-    key: Key,
-    versions: Mutex<Versions>,
-}
-
-impl Row {
-    fn new(key: Key, newest: Version) -> Arc<Self> {
-        Arc::new(Self { key, versions: Mutex::new(Versions { newest, older: Vec::new() }) })
-    }
-
-    fn versions(&self) -> MutexGuard<'_, Versions> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A row among the others, ordered by its key.
-struct Ordered {
-    /// The key's first bytes, which mostly tell.
-    first: [u64; ORDERED_BYTES / 8],
-    row: Arc<Row>,
-}
-
-impl Ordered {
-    fn new(row: Arc<Row>) -> Self {
-        let mut first = [0; ORDERED_BYTES / 8];
-        for (to, from) in first.iter_mut().zip(row.key.first) {
-            *to = from;
-        }
-        Self { first, row }
-    }
-
-    /// Stands where a row with this key would.
-    fn at(key: Key) -> Self {
-        Self::new(Row::new(key, Version { number: 0, value: None }))
-    }
-}
-
-impl Ord for Ordered {
-    fn cmp(&self, other: &Self) -> Order {
-        self.first.cmp(&other.first).then_with(|| self.row.key.cmp(&other.row.key))
-    }
-}
-
-impl PartialOrd for Ordered {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Ordered {
-    fn eq(&self, other: &Self) -> bool {
-        self.row.key == other.row.key
-    }
-}
-
-impl Eq for Ordered {}
-
-/// All rows, twice.
-#[derive(Default)]
-struct Rows {
-    /// With the hashes of their keys, so that none has to be looked at when the room grows.
-    by_hash: HashTable<(u64, Arc<Row>)>,
-    in_order: BTreeSet<Ordered>,
-}
-
-impl Rows {
-    fn find(&self, key: &Key) -> Option<&Row> {
-        self.by_hash.find(key.hash, |(_, row)| row.key == *key).map(|(_, row)| &**row)
-    }
-
-    /// Puts a version under a key. Gives the bytes that came and went.
-    fn change(&mut self, key: Key, version: Version, seen: &Seen) -> (u64, u64) {
-        let hash = key.hash;
-        match self.by_hash.entry(hash, |(_, row)| row.key == key, |(hash, _)| *hash) {
-            Entry::Occupied(found) => found.get().1.versions().change(version, seen),
-            Entry::Vacant(place) => {
-                let rest = u64::try_from(key.rest.len()).unwrap_or(u64::MAX);
-                let came = ROW_BYTES + rest + version.bytes();
-                let row = Row::new(key, version);
-                place.insert((hash, Arc::clone(&row)));
-                self.in_order.insert(Ordered::new(row));
-                (came, 0)
-            }
-        }
     }
 }
 
@@ -245,16 +118,25 @@ pub(super) struct Memtable {
 impl Memtable {
     /// Makes the changes of a batch. Nobody opens a view meanwhile.
     pub(super) fn apply(&self, ops: &[Op], number: u64, seen: &Seen) {
-        for ops in ops.chunks(CHANGES_AT_A_TIME) {
+        for ops in ops.chunks(ROWS_TOGETHER) {
+            let keys: Vec<Key> = ops.iter().map(|op| Key::from(op.key())).collect();
             let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+            // Of a value that goes only the count of those who share it is needed.
+            rows.fetch(&keys, 1);
             let (mut came, mut went) = (0, 0);
-            for op in ops {
-                let (key, value) = match op {
-                    Op::Put(key, value) => (key, Some(value.clone())),
-                    Op::Delete(key) => (key, None),
+            for (op, key) in ops.iter().zip(keys) {
+                let value = match op {
+                    Op::Put(_, value) => Some(value.clone()),
+                    Op::Delete(_) => None,
                 };
                 let version = Version { number, value };
-                let (more, less) = rows.change(Key::from(key.as_slice()), version, seen);
+                let (more, less) = match rows.find_mut(&key) {
+                    Some(row) => row.versions.change(version, seen),
+                    None => {
+                        let bytes = version.bytes();
+                        (rows.insert(Row { key, versions: Versions::new(version) }) + bytes, 0)
+                    }
+                };
                 came += more;
                 went += less;
             }
@@ -273,21 +155,23 @@ impl Memtable {
     /// known of it here, `Some(None)` if it was deleted.
     pub(super) fn get(&self, key: &Key, below: u64) -> Option<Option<Value>> {
         let rows = self.read();
-        let versions = rows.find(key)?.versions();
-        Some(versions.version(below)?.value.clone())
+        Some(rows.find(key)?.versions.version(below)?.value.clone())
+    }
+
+    /// Has what is known of these keys at hand when they are asked for soon.
+    pub(super) fn fetch(&self, keys: &[Key]) {
+        self.read().fetch(keys, VALUE_BYTES_TOGETHER);
     }
 
     /// Copies the next rows of a range that a view which sees the batches below a number finds.
     /// Fewer than were asked for come only at the end of the range.
-    fn copy(&self, range: (Bound<Key>, Bound<Key>), reverse: bool, below: u64, to: &mut Copied) {
-        let range = (range.0.map(Ordered::at), range.1.map(Ordered::at));
+    fn copy(&self, range: &Range, reverse: bool, below: u64, to: &mut Copied) {
         let rows = self.read();
-        let mut range = rows.in_order.range(range);
+        let mut range = rows.range(range);
         while !to.is_full()
-            && let Some(Ordered { row, .. }) =
-                if reverse { range.next_back() } else { range.next() }
+            && let Some(row) = if reverse { range.next_back() } else { range.next() }
         {
-            if let Some(version) = row.versions().version(below) {
+            if let Some(version) = row.versions.version(below) {
                 to.push(&row.key, version.value.as_deref());
             }
         }
@@ -300,20 +184,20 @@ impl Memtable {
         take: impl FnOnce(&mut dyn Iterator<Item = InternalValue>) -> T,
     ) -> T {
         let rows = self.read();
-        let mut versions = rows.in_order.iter().flat_map(|Ordered { row, .. }| {
-            let mut user_key = Vec::with_capacity(INLINE_BYTES + row.key.rest.len());
-            row.key.append_to(&mut user_key);
-            let user_key = Slice::from(user_key);
-            let stored = |version: &Version| {
+        let mut key = Vec::new();
+        let mut versions = rows.all().flat_map(|row| {
+            key.clear();
+            row.key.append_to(&mut key);
+            let user_key = Slice::from(key.as_slice());
+            let stored = move |version: &Version| {
                 let (value, kind) = match &version.value {
                     Some(value) => (&**value, ValueType::Value),
                     None => ([].as_slice(), ValueType::Tombstone),
                 };
                 InternalValue::from_components(user_key.clone(), value, version.number, kind)
             };
-            let versions = row.versions();
-            let older: Vec<_> = versions.older.iter().rev().map(stored).collect();
-            std::iter::once(stored(&versions.newest)).chain(older)
+            let versions = std::iter::once(&row.versions.newest);
+            versions.chain(row.versions.older.iter().rev()).map(stored)
         });
         take(&mut versions)
     }
@@ -367,7 +251,7 @@ impl Copied {
 pub(super) struct Cursor<'a> {
     table: &'a Memtable,
     /// What is not copied yet.
-    rest: (Bound<Key>, Bound<Key>),
+    rest: Range,
     reverse: bool,
     below: u64,
     copied: Copied,
@@ -382,10 +266,10 @@ impl<'a> Cursor<'a> {
         reverse: bool,
         below: u64,
     ) -> Self {
-        let rest = (Bound::Included(Key::from(from)), Bound::Excluded(Key::from(to)));
+        let rest = Range::new(Bound::Included(from), Bound::Excluded(to));
         let copied = Copied { rows_max: FIRST_ROWS, ..Copied::default() };
         let mut cursor = Self { table, rest, reverse, below, copied, next: 0 };
-        table.copy(cursor.rest.clone(), reverse, below, &mut cursor.copied);
+        cursor.copy();
         cursor
     }
 
@@ -411,42 +295,16 @@ impl<'a> Cursor<'a> {
             return;
         }
         if let Some((last, _)) = self.copied.row(self.next - 1) {
-            let last = Bound::Excluded(Key::from(last));
-            if self.reverse {
-                self.rest.1 = last;
-            } else {
-                self.rest.0 = last;
-            }
+            self.rest.go_on(self.reverse, last);
         }
         self.copied.bytes.clear();
         self.copied.rows.clear();
         self.copied.rows_max = ROWS_AT_A_TIME;
         self.next = 0;
-        self.table.copy(self.rest.clone(), self.reverse, self.below, &mut self.copied);
+        self.copy();
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn keys_are_ordered_as_their_bytes(
-            // Long keys that differ late, and some that end with zeros.
-            a in prop::collection::vec(prop_oneof![Just(0), Just(0), Just(7), any::<u8>()], 0..100),
-            common in 0..100usize,
-            b in prop::collection::vec(prop_oneof![Just(0), Just(0), Just(7), any::<u8>()], 0..60),
-        ) {
-            let b: Vec<u8> = a.iter().take(common).copied().chain(b).collect();
-            let keys = (Key::from(a.as_slice()), Key::from(b.as_slice()));
-            prop_assert_eq!(keys.0.cmp(&keys.1), a.cmp(&b));
-            prop_assert_eq!(keys.0 == keys.1, a == b);
-            let mut out = vec![1];
-            keys.0.append_to(&mut out);
-            prop_assert_eq!(&out[1..], &a[..]);
-        }
+    fn copy(&mut self) {
+        self.table.copy(&self.rest, self.reverse, self.below, &mut self.copied);
     }
 }

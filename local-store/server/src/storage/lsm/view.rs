@@ -11,7 +11,8 @@ use partition::{ReadError, Value, View, Visit};
 
 use super::super::KEY_BYTES_MAX;
 use super::State;
-use super::memtable::{Cursor, Key, Seen};
+use super::key::Key;
+use super::memtable::{Cursor, ROWS_TOGETHER, Seen};
 use super::memtables::Memtables;
 
 /// What a view sees. Whoever holds one has a view open.
@@ -113,6 +114,13 @@ impl View for LsmView {
         }
         let value = self.state.tree.get(key, *number).map_err(|error| self.fail(error))?;
         Ok(value.map(|value| Value::from(&*value)))
+    }
+
+    fn fetch(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        let keys: Vec<Key> = keys.map(Key::from).collect();
+        for keys in keys.chunks(ROWS_TOGETHER) {
+            self.moment.tables.newest_first().for_each(|table| table.fetch(keys));
+        }
     }
 
     fn scan(

@@ -77,7 +77,7 @@ impl Trio {
 fn create(name: &str) -> Command {
     let partition =
         model::KeyAttribute { name: "p".to_owned(), attribute_type: model::KeyAttributeType::S };
-    Command::CreateTable(CreateTable {
+    Command::CreateTable(Box::new(CreateTable {
         name: name.into(),
         key_schema: model::KeySchema { partition, sort: None },
         billing: Billing::OnDemand,
@@ -85,7 +85,7 @@ fn create(name: &str) -> Command {
         stream: None,
         indexes: Vec::new(),
         options: Vec::new(),
-    })
+    }))
 }
 
 async fn make(store: &Store, name: &str) {

@@ -1,0 +1,334 @@
+//! The rows of a table in memory: found by the hash of their key, as most are looked for one by one,
+//! and in the order of their keys.
+//!
+//! What takes the time here is waiting for memory. A row is in one place, with its key and what is
+//! known of it, and rows that are needed together are fetched together. What their versions mean, and
+//! who sees them, is not known here.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::hint::black_box;
+use std::ops::{Bound, RangeBounds};
+
+use hashbrown::HashTable;
+
+use super::key::{Beginning, Key};
+use super::memtable::{ROWS_TOGETHER, Versions};
+
+/// What a row takes beside its value and the end of a long key: itself, and its places in the order
+/// and among the hashes, which are full to two thirds.
+const ROW_BYTES: u64 = 216;
+
+/// Rows of a block: a table in memory grows by one, and what stands in the others stays there.
+const ROWS_IN_BLOCK: usize = 256;
+
+/// A line of the processor's memory.
+const LINE_BYTES: usize = 64;
+/// Bytes of each value that are fetched for who reads all of it; behind them the processor has seen
+/// by itself what comes next.
+pub(super) const VALUE_BYTES_TOGETHER: usize = 512;
+
+/// A key and what is known of it, which stand in two lines of the processor's memory.
+#[repr(align(64))]
+pub(super) struct Row {
+    pub(super) key: Key,
+    pub(super) versions: Versions,
+}
+
+/// Where a row is, by the hash of its key: most that have another key are told by that.
+struct Slot {
+    hash: u32,
+    place: Place,
+}
+
+/// The how many-th row it is. A table is on disk long before there are so many.
+type Place = u32;
+
+/// Where the rows are whose keys begin alike: mostly one, but all items with one partition key do.
+enum Places {
+    One(Place),
+    /// By their keys.
+    Several(BTreeMap<Box<[u8]>, Place>),
+}
+
+impl Places {
+    fn iter(&self) -> impl DoubleEndedIterator<Item = Place> {
+        self.within((Bound::Unbounded, Bound::Unbounded), |_| true)
+    }
+
+    /// Those in a range of keys. The only one is asked for by its place.
+    fn within(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        is_within: impl Fn(Place) -> bool,
+    ) -> impl DoubleEndedIterator<Item = Place> {
+        let (one, several) = match self {
+            Self::One(place) => (Some(*place).filter(|place| is_within(*place)), None),
+            Self::Several(places) => (None, Some(places.range::<[u8], _>(range))),
+        };
+        one.into_iter().chain(several.into_iter().flatten().map(|(_, place)| *place))
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Rows {
+    blocks: Blocks,
+    by_hash: HashTable<Slot>,
+    in_order: BTreeMap<Beginning, Places>,
+}
+
+/// Rows in the order in which they came. None of them ever moves.
+#[derive(Default)]
+struct Blocks(Vec<Vec<Row>>);
+
+impl Blocks {
+    fn get(&self, place: Place) -> Option<&Row> {
+        let place = usize::try_from(place).ok()?;
+        self.0.get(place / ROWS_IN_BLOCK)?.get(place % ROWS_IN_BLOCK)
+    }
+
+    fn get_mut(&mut self, place: Place) -> Option<&mut Row> {
+        let place = usize::try_from(place).ok()?;
+        self.0.get_mut(place / ROWS_IN_BLOCK)?.get_mut(place % ROWS_IN_BLOCK)
+    }
+
+    fn push(&mut self, row: Row) -> Place {
+        let full = self.0.len().saturating_sub(1) * ROWS_IN_BLOCK;
+        let place = match self.0.last_mut() {
+            Some(last) if last.len() < ROWS_IN_BLOCK => {
+                last.push(row);
+                full + last.len() - 1
+            }
+            _ => {
+                let mut block = Vec::with_capacity(ROWS_IN_BLOCK);
+                block.push(row);
+                self.0.push(block);
+                (self.0.len() - 1) * ROWS_IN_BLOCK
+            }
+        };
+        Place::try_from(place).unwrap_or(Place::MAX)
+    }
+}
+
+/// The hash that the table of slots wants: it looks at the first and the last bits.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Rows {
+    pub(super) fn find(&self, key: &Key) -> Option<&Row> {
+        self.blocks.get(self.place(key)?)
+    }
+
+    pub(super) fn find_mut(&mut self, key: &Key) -> Option<&mut Row> {
+        self.blocks.get_mut(self.place(key)?)
+    }
+
+    fn place(&self, key: &Key) -> Option<Place> {
+        let is_it = |slot: &Slot| {
+            slot.hash == key.hash()
+                && self.blocks.get(slot.place).is_some_and(|row| row.key == *key)
+        };
+        self.by_hash.find(spread(key.hash()), is_it).map(|slot| slot.place)
+    }
+
+    /// Reads a little of the rows with these keys, at most [`ROWS_TOGETHER`] of them, so that the
+    /// processor has them at hand, with so many bytes of their values. One after the other each would
+    /// keep it waiting; as none of these reads needs what another one finds, it waits for all of
+    /// them at once.
+    pub(super) fn fetch(&self, keys: &[Key], value_bytes: usize) {
+        let mut places = [None; ROWS_TOGETHER];
+        for (place, key) in places.iter_mut().zip(keys) {
+            let is_likely = |slot: &Slot| slot.hash == key.hash();
+            *place = self.by_hash.find(spread(key.hash()), is_likely).map(|slot| slot.place);
+        }
+        self.fetch_places(&places, value_bytes);
+    }
+
+    fn fetch_places(&self, places: &[Option<Place>], value_bytes: usize) {
+        let rows = || places.iter().flatten().filter_map(|place| self.blocks.get(*place));
+        for row in rows() {
+            black_box((row.key.ends(), row.versions.number()));
+        }
+        for row in rows() {
+            let value = row.versions.value().unwrap_or_default();
+            let value = value.get(..value_bytes).unwrap_or(value);
+            black_box(value.iter().step_by(LINE_BYTES).fold(0, |all, byte| all ^ byte));
+        }
+    }
+
+    /// Puts a row whose key is not there. Gives the bytes that it takes beside its value.
+    pub(super) fn insert(&mut self, row: Row) -> u64 {
+        let Self { blocks, by_hash, in_order } = self;
+        let (hash, key) = (row.key.hash(), row.key.clone());
+        let mut bytes = ROW_BYTES + key.rest_bytes();
+        let place = blocks.push(row);
+        by_hash.insert_unique(spread(hash), Slot { hash, place }, |slot| spread(slot.hash));
+        match in_order.entry(key.beginning()) {
+            Entry::Vacant(free) => {
+                free.insert(Places::One(place));
+            }
+            Entry::Occupied(mut found) => {
+                bytes += key.length();
+                if let Places::One(other) = *found.get() {
+                    let other_key = blocks.get(other).map(|row| row.key.to_bytes());
+                    let places = other_key.into_iter().map(|key| (key, other)).collect();
+                    *found.get_mut() = Places::Several(places);
+                }
+                if let Places::Several(places) = found.get_mut() {
+                    places.insert(key.to_bytes(), place);
+                }
+            }
+        }
+        bytes
+    }
+
+    /// The rows of a range, in the order of their keys. The first bound is not above the second.
+    pub(super) fn range<'a>(
+        &'a self,
+        range: &'a Range,
+    ) -> impl DoubleEndedIterator<Item = &'a Row> {
+        self.in_order
+            .range(range.beginnings())
+            .flat_map(move |(_, places)| {
+                let is_within =
+                    |place| self.blocks.get(place).is_some_and(|row| range.keys.contains(&row.key));
+                places.within(range.as_bytes(), is_within)
+            })
+            .filter_map(|place| self.blocks.get(place))
+    }
+
+    /// All rows, in the order of their keys.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Row> {
+        let mut places = self.in_order.values().flat_map(Places::iter);
+        let mut together = [None; ROWS_TOGETHER];
+        let mut next = ROWS_TOGETHER;
+        std::iter::from_fn(move || {
+            if next == ROWS_TOGETHER {
+                together.fill_with(|| places.next());
+                self.fetch_places(&together, VALUE_BYTES_TOGETHER);
+                next = 0;
+            }
+            let place = together.get(next).copied().flatten()?;
+            next += 1;
+            self.blocks.get(place)
+        })
+    }
+}
+
+/// A range of keys, as it is needed to look for them.
+pub(super) struct Range {
+    keys: (Bound<Key>, Bound<Key>),
+    bytes: (Bound<Box<[u8]>>, Bound<Box<[u8]>>),
+}
+
+impl Range {
+    pub(super) fn new(from: Bound<&[u8]>, to: Bound<&[u8]>) -> Self {
+        Self {
+            keys: (from.map(Key::from), to.map(Key::from)),
+            bytes: (from.map(Box::from), to.map(Box::from)),
+        }
+    }
+
+    /// Goes on behind a key of it.
+    pub(super) fn go_on(&mut self, reverse: bool, behind: &[u8]) {
+        let (key, bytes) = (Bound::Excluded(Key::from(behind)), Bound::Excluded(Box::from(behind)));
+        if reverse {
+            (self.keys.1, self.bytes.1) = (key, bytes);
+        } else {
+            (self.keys.0, self.bytes.0) = (key, bytes);
+        }
+    }
+
+    /// How its keys begin. Keys that begin as a bound does can be on either side of it.
+    fn beginnings(&self) -> (Bound<Beginning>, Bound<Beginning>) {
+        let inclusive = |bound: &Bound<Key>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => Bound::Included(key.beginning()),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        (inclusive(&self.keys.0), inclusive(&self.keys.1))
+    }
+
+    fn as_bytes(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (self.bytes.0.as_ref().map(|key| &**key), self.bytes.1.as_ref().map(|key| &**key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Keys of few letters, many of which begin alike, and some of which are long.
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        let letters = |most| prop::collection::vec(0_u8..3, 0..most);
+        (prop_oneof![Just(0), Just(23), Just(24), Just(70)], letters(4))
+            .prop_map(|(common, end)| [vec![1; common], end].concat())
+    }
+
+    fn bound() -> impl Strategy<Value = Bound<Vec<u8>>> {
+        prop_oneof![
+            key().prop_map(Bound::Included),
+            key().prop_map(Bound::Excluded),
+            Just(Bound::Unbounded)
+        ]
+    }
+
+    fn bytes(row: &Row) -> Vec<u8> {
+        let mut out = Vec::new();
+        row.key.append_to(&mut out);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_found_and_in_order(
+            keys in prop::collection::btree_set(key(), 0..80).prop_map(Vec::from_iter).prop_shuffle(),
+            wanted in prop::collection::vec(key(), 0..20),
+            (from, to) in (bound(), bound()),
+        ) {
+            let mut rows = Rows::default();
+            for key in &keys {
+                rows.insert(Row { key: Key::from(key.as_slice()), versions: Versions::default() });
+            }
+            let keys: BTreeSet<Vec<u8>> = keys.into_iter().collect();
+            for key in keys.iter().chain(&wanted) {
+                let found = rows.find(&Key::from(key.as_slice()));
+                prop_assert_eq!(found.map(bytes), keys.get(key).cloned());
+            }
+            let all: Vec<_> = rows.all().map(bytes).collect();
+            prop_assert!(all.iter().eq(&keys));
+            let is_within = |key: &Vec<u8>| (from.clone(), to.clone()).contains(key);
+            let is_empty = match (&from, &to) {
+                (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+                (Bound::Included(from), Bound::Included(to)) => from > to,
+                (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
+            };
+            prop_assume!(!is_empty);
+            let ends = Range::new(from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+            let found: Vec<_> = rows.range(&ends).map(bytes).collect();
+            prop_assert!(found.iter().eq(keys.iter().filter(|key| is_within(key))));
+            let back: Vec<_> = rows.range(&ends).rev().map(bytes).collect();
+            prop_assert!(back.iter().eq(keys.iter().filter(|key| is_within(key)).rev()));
+        }
+    }
+
+    #[test]
+    fn rows_of_several_blocks_are_all_there() {
+        let count = 3 * ROWS_IN_BLOCK + 1;
+        let mut rows = Rows::default();
+        for number in 0..count {
+            let key = Key::from(number.to_be_bytes().as_slice());
+            rows.insert(Row { key, versions: Versions::default() });
+        }
+        let expected: Vec<_> = (0..count).map(|number| number.to_be_bytes().to_vec()).collect();
+        assert_eq!(rows.all().map(bytes).collect::<Vec<_>>(), expected);
+        for key in &expected {
+            assert!(rows.find(&Key::from(key.as_slice())).is_some());
+        }
+    }
+}
