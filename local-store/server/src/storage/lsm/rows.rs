@@ -44,6 +44,9 @@ struct Slot {
 /// The how many-th row it is. A table is on disk long before there are so many.
 type Place = u32;
 
+/// A lower and an upper bound.
+type Bounds<T> = (Bound<T>, Bound<T>);
+
 /// Where the rows are whose keys begin alike: mostly one, but all items with one partition key do.
 enum Places {
     One(Place),
@@ -59,7 +62,7 @@ impl Places {
     /// Those in a range of keys. The only one is asked for by its place.
     fn within(
         &self,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
+        range: Bounds<&[u8]>,
         is_within: impl Fn(Place) -> bool,
     ) -> impl DoubleEndedIterator<Item = Place> {
         let (one, several) = match self {
@@ -219,8 +222,8 @@ impl Rows {
 
 /// A range of keys, as it is needed to look for them.
 pub(super) struct Range {
-    keys: (Bound<Key>, Bound<Key>),
-    bytes: (Bound<Box<[u8]>>, Bound<Box<[u8]>>),
+    keys: Bounds<Key>,
+    bytes: Bounds<Box<[u8]>>,
 }
 
 impl Range {
@@ -242,7 +245,7 @@ impl Range {
     }
 
     /// How its keys begin. Keys that begin as a bound does can be on either side of it.
-    fn beginnings(&self) -> (Bound<Beginning>, Bound<Beginning>) {
+    fn beginnings(&self) -> Bounds<Beginning> {
         let inclusive = |bound: &Bound<Key>| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Bound::Included(key.beginning()),
             Bound::Unbounded => Bound::Unbounded,
@@ -250,7 +253,7 @@ impl Range {
         (inclusive(&self.keys.0), inclusive(&self.keys.1))
     }
 
-    fn as_bytes(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    fn as_bytes(&self) -> Bounds<&[u8]> {
         (self.bytes.0.as_ref().map(|key| &**key), self.bytes.1.as_ref().map(|key| &**key))
     }
 }
