@@ -27,8 +27,8 @@ pub(super) struct Key {
 }
 
 /// The first bytes of keys, ordered as the keys are where they differ: of an item's key the table,
-/// the token and the beginning of the partition key.
-pub(super) type Beginning = [u64; 3];
+/// the token, and 29 bytes of the partition key and the sort key.
+pub(super) type Beginning = [u64; 6];
 
 impl From<&[u8]> for Key {
     fn from(bytes: &[u8]) -> Self {
@@ -73,8 +73,8 @@ impl Key {
     }
 
     pub(super) fn beginning(&self) -> Beginning {
-        let [a, b, c, ..] = self.first;
-        [a, b, c]
+        let [a, b, c, d, e, f, ..] = self.first;
+        [a, b, c, d, e, f]
     }
 
     /// Something of each line of the processor's memory that the key itself is in.
