@@ -1,11 +1,16 @@
 //! An item in its stored form. Most of what happens to an item needs its bytes and its size alone:
 //! it is logged, copied to the other replicas and put into its place without being decoded.
 
+mod difference;
+mod key_value;
+
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+pub use self::difference::Difference;
+pub use self::key_value::{StoredKeyValue, StoredValue};
 use crate::attribute_value::AttributeValue;
 use crate::encoding::{self, DEPTH_MAX, EncodingError, Reader, Tag};
 use crate::item::Item;

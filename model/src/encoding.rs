@@ -16,6 +16,8 @@ use crate::number::Number;
 
 /// First byte of every item that this version encodes.
 const ITEM_VERSION: u8 = 2;
+/// Where an item's members begin in its stored form.
+pub(crate) const MEMBERS_BEGIN: usize = 1 + SIZE_BYTES;
 /// First byte of every single value.
 const VALUE_VERSION: u8 = 1;
 /// Bytes of an item's size, which stands behind its version, the lowest byte first.
@@ -282,6 +284,13 @@ impl<'a> Reader<'a> {
             Number::decode_ordered(rest).ok_or_else(|| self.error("not a number"))?;
         self.offset += length;
         Ok(number)
+    }
+
+    /// The bytes of a number.
+    pub(crate) fn number_bytes(&mut self) -> Result<&'a [u8], EncodingError> {
+        let from = self.offset;
+        self.number()?;
+        Ok(self.bytes.get(from..self.offset).unwrap_or_default())
     }
 
     fn members(&mut self, depth: usize) -> Result<BTreeMap<String, AttributeValue>, EncodingError> {

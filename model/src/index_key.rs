@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::attribute_value::AttributeValue;
-use crate::encoded_item::EncodedItem;
+use crate::encoded_item::{EncodedItem, StoredKeyValue, StoredValue};
 use crate::encoding::EncodingError;
 use crate::item::Item;
 use crate::key::{KeyAttribute, KeyError, KeySchema, KeyValue, PrimaryKey, Token};
@@ -69,23 +69,59 @@ impl IndexKeySchema {
         self.values_of(|name| item.get(name).cloned())
     }
 
-    /// The same of an item in its stored form; `None` when it has no such values.
+    /// The same of an item in its stored form, without decoding them; `None` when it has no such
+    /// values.
     ///
     /// # Errors
     /// When its bytes are damaged.
-    pub fn values_of_encoded(
+    pub fn values_of_encoded<'a>(
         &self,
-        item: &EncodedItem,
-    ) -> Result<Option<IndexKeyValues>, EncodingError> {
-        let mut damage = None;
-        let value_of = |name: &str| {
-            item.get(name).unwrap_or_else(|error| {
-                damage = Some(error);
-                None
-            })
-        };
-        let values = self.values_of(value_of).ok();
-        damage.map_or(Ok(values), Err)
+        item: &'a EncodedItem,
+    ) -> Result<Option<StoredIndexKey<'a>>, EncodingError> {
+        let mut values = Vec::with_capacity(self.partition.len() + self.sort.len());
+        for attribute in self.attributes() {
+            match item.stored_value(&attribute.name)? {
+                StoredValue::Key(value)
+                    if value.attribute_type == attribute.attribute_type && !value.is_empty() =>
+                {
+                    values.push(value);
+                }
+                _ => return Ok(None),
+            }
+        }
+        let key = StoredIndexKey { values, partition: self.partition.len() };
+        if key.is_surely_short() || self.values_of_item(&item.decode()?).is_ok() {
+            return Ok(Some(key));
+        }
+        Ok(None)
+    }
+
+    /// Whether all values for this key that an item in its stored form has are surely such as it may
+    /// have, also if others are missing.
+    ///
+    /// # Errors
+    /// When its bytes are damaged.
+    pub fn surely_takes(&self, item: &EncodedItem) -> Result<bool, EncodingError> {
+        let sides = [(&self.partition, PARTITION_KEY_BYTES_MAX), (&self.sort, SORT_KEY_BYTES_MAX)];
+        for (attributes, bytes_max) in sides {
+            let mut bytes = 0;
+            for attribute in attributes {
+                match item.stored_value(&attribute.name)? {
+                    StoredValue::Missing => {}
+                    StoredValue::Key(value)
+                        if value.attribute_type == attribute.attribute_type
+                            && !value.is_empty() =>
+                    {
+                        bytes += value.ordered.len();
+                    }
+                    _ => return Ok(false),
+                }
+            }
+            if bytes > bytes_max {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn values_of(
@@ -109,6 +145,43 @@ impl IndexKeyValues {
     #[must_use]
     pub fn token(&self) -> Token {
         Token::of_parts(&self.partition)
+    }
+}
+
+/// The values of an index's key as an item's stored form has them, in the order of its schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredIndexKey<'a> {
+    values: Vec<StoredKeyValue<'a>>,
+    /// How many of them are of the partition key.
+    partition: usize,
+}
+
+impl<'a> StoredIndexKey<'a> {
+    /// Of the partition key, one for each attribute.
+    #[must_use]
+    pub fn partition(&self) -> &[StoredKeyValue<'a>] {
+        self.values.get(..self.partition).unwrap_or_default()
+    }
+
+    /// Of the sort key, one for each attribute.
+    #[must_use]
+    pub fn sort(&self) -> &[StoredKeyValue<'a>] {
+        self.values.get(self.partition..).unwrap_or_default()
+    }
+
+    /// Where the entry stands on the ring.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        Token::of_ordered_parts(self.partition().iter().map(|value| value.ordered))
+    }
+
+    /// Whether neither side is too long for sure: ordered bytes are at least as many as count.
+    fn is_surely_short(&self) -> bool {
+        let bytes = |values: &[StoredKeyValue<'_>]| -> usize {
+            values.iter().map(|value| value.ordered.len()).sum()
+        };
+        bytes(self.partition()) <= PARTITION_KEY_BYTES_MAX
+            && bytes(self.sort()) <= SORT_KEY_BYTES_MAX
     }
 }
 
@@ -148,6 +221,8 @@ fn values(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::json::item_from_str;
     use crate::key::KeyAttributeType;
@@ -185,6 +260,72 @@ mod tests {
         };
         assert!(schema().values_of_item(&item(1024)).is_ok());
         assert_eq!(schema().values_of_item(&item(1025)), Err(KeyError::PartitionKeyTooLong));
+    }
+
+    /// Values of every type, empty and long ones among them.
+    fn any_value() -> impl Strategy<Value = AttributeValue> {
+        prop_oneof![
+            6 => "[ab]{0,2}".prop_map(AttributeValue::from),
+            1 => (500_usize..1100).prop_map(|length| AttributeValue::from("x".repeat(length))),
+            2 => any::<i64>().prop_map(|number| AttributeValue::N(number.into())),
+            1 => prop::collection::vec(any::<u8>(), 0..3).prop_map(AttributeValue::B),
+            1 => Just(AttributeValue::Null),
+            1 => Just(AttributeValue::L(vec![AttributeValue::Bool(true)])),
+        ]
+    }
+
+    fn any_schema() -> impl Strategy<Value = IndexKeySchema> {
+        let types = prop_oneof![
+            4 => Just(KeyAttributeType::S),
+            2 => Just(KeyAttributeType::N),
+            1 => Just(KeyAttributeType::B),
+        ];
+        (prop::collection::vec(types, 4), 1_usize..3, 0_usize..3).prop_map(
+            |(types, partition, sort)| {
+                let mut attributes =
+                    ["a", "b", "c", "d"].iter().zip(types).map(|(name, attribute_type)| {
+                        KeyAttribute { name: (*name).to_owned(), attribute_type }
+                    });
+                let partition = attributes.by_ref().take(partition).collect();
+                IndexKeySchema { partition, sort: attributes.take(sort).collect() }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5000))]
+
+        /// Goal: an item's stored form has the key that the item has, and nothing is surely taken
+        /// that has a value which is not.
+        #[test]
+        fn stored_items_have_the_same_key(
+            members in prop::collection::btree_map("[a-e]", any_value(), 0..6),
+            schema in any_schema(),
+        ) {
+            let item: Item = members.into_iter().collect();
+            let encoded = EncodedItem::from(&item);
+            let expected = schema.values_of_item(&item);
+            let found = schema.values_of_encoded(&encoded).unwrap();
+            prop_assert_eq!(found.is_some(), expected.is_ok());
+            if let (Some(found), Ok(expected)) = (&found, &expected) {
+                prop_assert_eq!(found.token(), expected.token());
+                let parts = [(found.partition(), &expected.partition), (found.sort(), &expected.sort)];
+                for (found, expected) in parts {
+                    prop_assert_eq!(found.len(), expected.len());
+                    for (found, expected) in found.iter().zip(expected) {
+                        let mut ordered = Vec::new();
+                        expected.encode_ordered(&mut ordered);
+                        prop_assert_eq!(found.ordered, ordered);
+                        prop_assert_eq!(found.attribute_type, expected.attribute_type());
+                        prop_assert!(found.ordered.len() >= expected.size());
+                    }
+                }
+            }
+            if schema.surely_takes(&encoded).unwrap() {
+                let is_missing = matches!(expected, Err(KeyError::Missing(_)));
+                prop_assert!(expected.is_ok() || is_missing, "{expected:?}");
+            }
+        }
     }
 
     #[test]

@@ -379,21 +379,30 @@ impl Token {
     /// of all of them, each behind its length in four bytes. It never changes either.
     #[must_use]
     pub fn of_parts(parts: &[KeyValue]) -> Self {
-        if let [only] = parts {
-            return Self::of(only);
-        }
-        let mut bytes = Vec::with_capacity(64);
-        for part in parts {
-            let start = bytes.len();
-            bytes.extend_from_slice(&[0; 4]);
+        let ordered = |part: &KeyValue| {
+            let mut bytes = Vec::with_capacity(64);
             part.encode_ordered(&mut bytes);
-            // A key value has at most 2,048 bytes.
-            let length = u32::try_from(bytes.len() - start - 4).unwrap_or(u32::MAX);
-            if let Some(place) = bytes.get_mut(start..start + 4) {
-                place.copy_from_slice(&length.to_be_bytes());
+            bytes
+        };
+        let parts: Vec<_> = parts.iter().map(ordered).collect();
+        Self::of_ordered_parts(parts.iter().map(Vec::as_slice))
+    }
+
+    /// The same of values whose ordered bytes are there.
+    #[must_use]
+    pub fn of_ordered_parts<'p>(parts: impl ExactSizeIterator<Item = &'p [u8]>) -> Self {
+        let is_only_one = parts.len() == 1;
+        let mut bytes = Vec::new();
+        for part in parts {
+            if is_only_one {
+                return Self::of_ordered(part);
             }
+            // A key value has at most 2,048 bytes.
+            let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
+            bytes.extend_from_slice(&length.to_be_bytes());
+            bytes.extend_from_slice(part);
         }
-        Self(xxhash_rust::xxh3::xxh3_64(&bytes))
+        Self::of_ordered(&bytes)
     }
 }
 

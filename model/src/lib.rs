@@ -19,7 +19,7 @@ pub mod time;
 
 pub use attribute_value::{AttributeType, AttributeValue};
 pub use encoded_item::EncodedItem;
-pub use index_key::{IndexKeySchema, IndexKeyValues};
+pub use index_key::{IndexKeySchema, IndexKeyValues, StoredIndexKey};
 pub use item::Item;
 pub use key::{KeyAttribute, KeyAttributeType, KeySchema, KeyValue, PrimaryKey, Token};
 pub use number::Number;

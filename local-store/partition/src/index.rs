@@ -289,10 +289,10 @@ impl SecondaryIndex {
                 Cow::Owned(EncodedItem::from(&part.map_err(damaged)?))
             }
         };
-        let token = values.token();
+        let (key, token) = index_entry::encode_stored(table.id, self.number, &values, primary);
         Ok(Some(IndexEntry {
             arc: table.placement.arc_of(token),
-            key: index_entry::encode_at(table.id, self.number, token, &values, primary),
+            key,
             size: item.size().map_err(damaged)?,
             item,
         }))
@@ -328,12 +328,12 @@ pub fn check_put_encoded(
     table: &Table,
     item: &EncodedItem,
 ) -> Result<Result<(), ItemRefusal>, EncodingError> {
-    let is_key =
-        |name: &str| table.indexes.iter().any(|index| index.definition.key_schema.contains(name));
-    if !table.indexes.is_empty()
-        && let Some(problem) = first_problem(table, &item.decode_only(is_key)?)
-    {
-        return Ok(Err(refusal_of(problem)));
+    for index in &table.indexes {
+        if index.definition.key_schema.surely_takes(item)? {
+            continue;
+        }
+        let item = item.decode()?;
+        return Ok(check_put(table, &item));
     }
     if is_small_with_local_entries(table, item.size()?) {
         return Ok(Ok(()));

@@ -145,16 +145,15 @@ pub(crate) fn write_record(
         (Some(_), Some(_)) => EventName::Modify,
         (Some(_), None) => EventName::Remove,
     };
-    let keys = change.key.to_item(&table.key_schema);
     let record = NewRecord {
         event_name,
         time_to_live: change.time_to_live && !mutation::is_active(Mutation::LoseTimeToLiveIdentity),
         created_seconds: now.seconds(),
-        keys: &keys,
         old_image: change.old.filter(|_| stream.view_type.has_old_image()).map(Image::encoded),
         new_image: change.new.filter(|_| stream.view_type.has_new_image()).map(Image::encoded),
     };
-    stream_record::write(overlay, stream_record::encode(table.id, shard, sequence), &record)
+    let key = stream_record::encode(table.id, shard, sequence);
+    stream_record::write(overlay, key, &record, || change.key.to_item(&table.key_schema))
 }
 
 /// Whether a deliberate fault loses the record.
@@ -335,8 +334,9 @@ fn old_records(
     let to = end_of_prefix(&from);
     let mut result = Ok(());
     let mut left = limit;
-    view.scan(&from, &to, false, &mut |key, value| match stream_record::decode(value) {
-        Ok(record) if left > 0 && is_trimmed(record.created_seconds, now) => {
+    let created_seconds = stream_record::decode_created_seconds;
+    view.scan(&from, &to, false, &mut |key, value| match created_seconds(value) {
+        Ok(created_seconds) if left > 0 && is_trimmed(created_seconds, now) => {
             found.push(key.to_vec());
             left -= 1;
             ControlFlow::Continue(())
@@ -417,7 +417,7 @@ pub fn read_shard_records(
     let mut result = Ok(());
     view.scan(&start, &to, false, &mut |key, value| {
         let record = stream_record::decode_sequence(key)
-            .and_then(|sequence| Ok((sequence, stream_record::decode(value)?)));
+            .and_then(|sequence| Ok((sequence, stream_record::decode(value, &table.key_schema)?)));
         match record {
             Ok((sequence, stored)) => visit(sequence, show_record(stream, shard, sequence, stored)),
             Err(error) => {

@@ -9,7 +9,8 @@
 //!
 //! An entry holds its keys in its value, so nothing here reads a key back.
 
-use model::{IndexKeyValues, KeyValue, PrimaryKey, Token};
+use model::encoded_item::StoredKeyValue;
+use model::{KeyAttributeType, KeyValue, PrimaryKey, StoredIndexKey, Token};
 
 use super::{Family, take};
 use crate::TableId;
@@ -31,33 +32,36 @@ pub(crate) fn token_prefix(table: TableId, index: IndexNumber, token: Token) -> 
 
 /// What all entries with one partition key of the index begin with.
 pub(crate) fn prefix(table: TableId, index: IndexNumber, partition: &[KeyValue]) -> Vec<u8> {
-    prefix_at(table, index, Token::of_parts(partition), partition)
-}
-
-fn prefix_at(table: TableId, index: IndexNumber, token: Token, partition: &[KeyValue]) -> Vec<u8> {
-    let mut key = token_prefix(table, index, token);
+    let mut key = token_prefix(table, index, Token::of_parts(partition));
     partition.iter().for_each(|part| append(&mut key, part));
     key
 }
 
 pub(crate) fn encode(table: TableId, index: IndexNumber, place: &IndexKey) -> Vec<u8> {
     let IndexKey { index: values, table: primary } = place;
-    encode_at(table, index, values.token(), values, primary)
+    let mut key = prefix(table, index, &values.partition);
+    values.sort.iter().for_each(|part| append(&mut key, part));
+    append_primary(&mut key, primary);
+    key
 }
 
-/// The key of an entry whose partition key of the index stands at a token.
-pub(crate) fn encode_at(
+/// The key of the entry of an item in its stored form, and where it stands.
+pub(crate) fn encode_stored(
     table: TableId,
     index: IndexNumber,
-    token: Token,
-    values: &IndexKeyValues,
-    PrimaryKey { partition, sort }: &PrimaryKey,
-) -> Vec<u8> {
-    let mut key = prefix_at(table, index, token, &values.partition);
-    for part in values.sort.iter().chain([partition]).chain(sort) {
-        append(&mut key, part);
-    }
-    key
+    values: &StoredIndexKey<'_>,
+    primary: &PrimaryKey,
+) -> (Vec<u8>, Token) {
+    let token = values.token();
+    let mut key = token_prefix(table, index, token);
+    values.partition().iter().chain(values.sort()).for_each(|part| append_stored(&mut key, part));
+    append_primary(&mut key, primary);
+    (key, token)
+}
+
+fn append_primary(key: &mut Vec<u8>, PrimaryKey { partition, sort }: &PrimaryKey) {
+    append(key, partition);
+    sort.iter().for_each(|part| append(key, part));
 }
 
 /// The token in the key of an entry, which was made here.
@@ -70,17 +74,34 @@ pub(crate) fn token_of(key: &[u8]) -> Token {
 pub(crate) fn append(key: &mut Vec<u8>, part: &KeyValue) {
     append_open(key, part);
     if !matches!(part, KeyValue::N(_)) {
-        key.extend_from_slice(&[0, 1]);
+        key.extend_from_slice(&END);
     }
 }
 
+/// What a part ends with that is a string or binary.
+const END: [u8; 2] = [0, 1];
+
 /// Appends a part without its end: what the parts that begin with it begin with.
 pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
-    let bytes = match part {
-        KeyValue::S(text) => text.as_bytes(),
-        KeyValue::B(bytes) => bytes,
-        KeyValue::N(number) => return number.encode_ordered(key),
-    };
+    match part {
+        KeyValue::S(text) => append_escaped(key, text.as_bytes()),
+        KeyValue::B(bytes) => append_escaped(key, bytes),
+        KeyValue::N(number) => number.encode_ordered(key),
+    }
+}
+
+/// The same with its end, of an item in its stored form.
+fn append_stored(key: &mut Vec<u8>, part: &StoredKeyValue<'_>) {
+    match part.attribute_type {
+        KeyAttributeType::N => key.extend_from_slice(part.ordered),
+        KeyAttributeType::S | KeyAttributeType::B => {
+            append_escaped(key, part.ordered);
+            key.extend_from_slice(&END);
+        }
+    }
+}
+
+fn append_escaped(key: &mut Vec<u8>, bytes: &[u8]) {
     let mut runs = bytes.split(|byte| *byte == 0);
     key.extend_from_slice(runs.next().unwrap_or_default());
     for run in runs {
@@ -91,7 +112,7 @@ pub(crate) fn append_open(key: &mut Vec<u8>, part: &KeyValue) {
 
 #[cfg(test)]
 mod tests {
-    use model::Number;
+    use model::{EncodedItem, IndexKeySchema, IndexKeyValues, Item, KeyAttribute, Number};
     use proptest::prelude::*;
 
     use super::*;
@@ -134,6 +155,28 @@ mod tests {
             let key = |place| encode(TableId(1), IndexNumber(2), place);
             prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
             prop_assert!(key(&a).starts_with(&prefix(TableId(1), IndexNumber(2), &a.index.partition)));
+        }
+
+        /// Goal: an item's stored form gives the key that its values give.
+        #[test]
+        fn stored_items_have_the_same_key(place in (0u8..3, 0u8..3, 0u8..3).prop_flat_map(any_place)) {
+            let mut item = Item::new();
+            let mut attribute = |name: &str, value: &KeyValue| {
+                item.insert(name.to_owned(), value.to_attribute_value());
+                KeyAttribute { name: name.to_owned(), attribute_type: value.attribute_type() }
+            };
+            let names = ["c", "a", "b"];
+            let mut attributes = |values: &[KeyValue], side: &str| -> Vec<KeyAttribute> {
+                let named = values.iter().zip(names);
+                named.map(|(value, name)| attribute(&format!("{name}{side}"), value)).collect()
+            };
+            let partition = attributes(&place.index.partition, "p");
+            let schema = IndexKeySchema { partition, sort: attributes(&place.index.sort, "s") };
+            let item = EncodedItem::from(&item);
+            let values = schema.values_of_encoded(&item).unwrap().unwrap();
+            let (key, token) = encode_stored(TableId(1), IndexNumber(2), &values, &place.table);
+            prop_assert_eq!(&key, &encode(TableId(1), IndexNumber(2), &place));
+            prop_assert_eq!(token, token_of(&key));
         }
 
         /// Goal: a part's bytes with its end begin no other part's bytes.

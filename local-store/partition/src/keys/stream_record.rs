@@ -3,13 +3,19 @@
 //! The sequence number of a record is its place in the log, so the order in the stream is the
 //! order in which the changes were committed.
 
-use model::{EncodedItem, EventName, Item};
+use model::encoded_item::Difference;
+use model::{EncodedItem, EventName, Item, KeySchema};
 use serde::{Deserialize, Serialize};
 
-use super::{Family, decode_value, encode_value_into, take};
+use super::{Family, VALUE_VERSION, decode_value, take};
 use crate::TableId;
+use crate::image::damaged;
 use crate::storage::{Overlay, ReadError};
 use crate::stream::{Sequence, ShardNumber};
+
+/// The version byte of records that say nothing twice. In those of version 1 the keys are always
+/// told, and both images in full.
+const TERSE_RECORD_VERSION: u8 = 2;
 
 /// A stream record without what the table and the stream already tell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,15 +28,34 @@ pub(crate) struct StoredRecord {
     pub(crate) new_image: Option<Item>,
 }
 
-/// The same, as it is written: the images are the bytes that the item has or had.
-#[derive(Debug, Serialize)]
+/// The same, before it is written: the images are the bytes that the item has or had.
+#[derive(Debug)]
 pub(crate) struct NewRecord<'a> {
     pub(crate) event_name: EventName,
     pub(crate) time_to_live: bool,
     pub(crate) created_seconds: u64,
-    pub(crate) keys: &'a Item,
     pub(crate) old_image: Option<&'a EncodedItem>,
     pub(crate) new_image: Option<&'a EncodedItem>,
+}
+
+/// What is written of a record.
+#[derive(Debug, Serialize, Deserialize)]
+struct TerseRecord<'a> {
+    event_name: EventName,
+    time_to_live: bool,
+    created_seconds: u64,
+    #[serde(borrow)]
+    content: Content<'a>,
+}
+
+/// What a record holds of the item. Its keys are in each of its images.
+#[derive(Debug, Serialize, Deserialize)]
+enum Content<'a> {
+    Keys(Item),
+    Old(EncodedItem),
+    New(EncodedItem),
+    /// The new image is told by the old one.
+    Both(EncodedItem, #[serde(borrow)] Difference<'a>),
 }
 
 pub(crate) fn shard_prefix(table: TableId, shard: ShardNumber) -> Vec<u8> {
@@ -54,21 +79,109 @@ pub(crate) fn decode_sequence(key: &[u8]) -> Result<Sequence, ReadError> {
     Ok(Sequence { index: u64::from_be_bytes(index), position: u32::from_be_bytes(position) })
 }
 
+/// Writes a record; `keys` are asked for when no image tells them.
 pub(crate) fn write(
     overlay: &mut Overlay<'_>,
     key: Vec<u8>,
     record: &NewRecord<'_>,
+    keys: impl FnOnce() -> Item,
 ) -> Result<(), ReadError> {
-    overlay.put_written(key, |out| encode_value_into(out, record))
+    let record = TerseRecord {
+        event_name: record.event_name,
+        time_to_live: record.time_to_live,
+        created_seconds: record.created_seconds,
+        content: match (record.old_image, record.new_image) {
+            (None, None) => Content::Keys(keys()),
+            (Some(old), None) => Content::Old(old.clone()),
+            (None, Some(new)) => Content::New(new.clone()),
+            (Some(old), Some(new)) => {
+                Content::Both(old.clone(), new.difference_from(old).map_err(damaged)?)
+            }
+        },
+    };
+    overlay.put_written(key, |mut out| {
+        out.push(TERSE_RECORD_VERSION);
+        postcard::to_extend(&record, out)
+            .map_err(|error| ReadError(format!("cannot encode a stream record: {error}")))
+    })
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Result<StoredRecord, ReadError> {
-    decode_value(bytes)
+/// Reads a record of a table with this key.
+pub(crate) fn decode(bytes: &[u8], key_schema: &KeySchema) -> Result<StoredRecord, ReadError> {
+    match bytes.split_first() {
+        Some((&TERSE_RECORD_VERSION, rest)) => read_terse(rest)?.into_stored(key_schema),
+        _ => decode_value(bytes),
+    }
+}
+
+/// When a record was made, in seconds since 1970; nothing else of it is decoded.
+pub(crate) fn decode_created_seconds(bytes: &[u8]) -> Result<u64, ReadError> {
+    /// What records of both versions begin with.
+    #[derive(Deserialize)]
+    struct Beginning {
+        _event_name: EventName,
+        _time_to_live: bool,
+        created_seconds: u64,
+    }
+    let read = match bytes.split_first() {
+        Some((&(VALUE_VERSION | TERSE_RECORD_VERSION), rest)) => {
+            postcard::take_from_bytes::<Beginning>(rest).map_err(|error| unreadable(&error))
+        }
+        _ => Err(ReadError(format!("stream record of an unknown version: {:?}", bytes.first()))),
+    };
+    read.map(|(beginning, _)| beginning.created_seconds)
+}
+
+fn read_terse(bytes: &[u8]) -> Result<TerseRecord<'_>, ReadError> {
+    postcard::from_bytes(bytes).map_err(|error| unreadable(&error))
+}
+
+fn unreadable(error: &postcard::Error) -> ReadError {
+    ReadError(format!("damaged stream record: {error}"))
+}
+
+impl TerseRecord<'_> {
+    fn into_stored(self, key_schema: &KeySchema) -> Result<StoredRecord, ReadError> {
+        let image = |encoded: &EncodedItem| encoded.decode().map_err(damaged);
+        let keys_of = |image: &Item| -> Item {
+            let attributes = key_schema.attributes();
+            attributes
+                .filter_map(|key| Some((key.name.clone(), image.get(&key.name)?.clone())))
+                .collect()
+        };
+        let (keys, old_image, new_image) = match self.content {
+            Content::Keys(keys) => (keys, None, None),
+            Content::Old(old) => {
+                let old = image(&old)?;
+                (keys_of(&old), Some(old), None)
+            }
+            Content::New(new) => {
+                let new = image(&new)?;
+                (keys_of(&new), None, Some(new))
+            }
+            Content::Both(old, difference) => {
+                let new = image(&old.changed(&difference).map_err(damaged)?)?;
+                (keys_of(&new), Some(image(&old)?), Some(new))
+            }
+        };
+        Ok(StoredRecord {
+            event_name: self.event_name,
+            time_to_live: self.time_to_live,
+            created_seconds: self.created_seconds,
+            keys,
+            old_image,
+            new_image,
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use model::{KeyAttribute, KeyAttributeType};
+
     use super::*;
+    use crate::storage::View;
+    use crate::storage::testing::MapStorage;
 
     #[test]
     fn round_trip_and_order() {
@@ -79,23 +192,75 @@ mod tests {
         }
         assert!(key(sequence(1, 9)) < key(sequence(1, 10)));
         assert!(key(sequence(1, 10)) < key(sequence(2, 0)));
-        let (keys, old) = (Item::new().with("a", "b"), Item::new().with("c", "d"));
+    }
+
+    fn schema() -> KeySchema {
+        let partition = KeyAttribute { name: "a".to_owned(), attribute_type: KeyAttributeType::S };
+        KeySchema { partition, sort: None }
+    }
+
+    fn written(old: Option<&Item>, new: Option<&Item>) -> Vec<u8> {
+        let (old, new) = (old.map(EncodedItem::from), new.map(EncodedItem::from));
         let record = NewRecord {
             event_name: EventName::Modify,
             time_to_live: false,
             created_seconds: 5,
-            keys: &keys,
-            old_image: Some(&EncodedItem::from(&old)),
-            new_image: None,
+            old_image: old.as_ref(),
+            new_image: new.as_ref(),
         };
-        let read = StoredRecord {
+        let nothing = MapStorage::default();
+        let mut overlay = Overlay::new(&nothing);
+        write(&mut overlay, vec![4], &record, || Item::new().with("a", "b")).unwrap();
+        overlay.get(&[4]).unwrap().unwrap().to_vec()
+    }
+
+    fn read(old: Option<&Item>, new: Option<&Item>) -> StoredRecord {
+        StoredRecord {
             event_name: EventName::Modify,
             time_to_live: false,
             created_seconds: 5,
-            keys: keys.clone(),
-            old_image: Some(old.clone()),
-            new_image: None,
-        };
-        assert_eq!(decode(&encode_value_into(Vec::new(), &record).unwrap()), Ok(read));
+            keys: Item::new().with("a", "b"),
+            old_image: old.cloned(),
+            new_image: new.cloned(),
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was() {
+        let old = Item::new().with("a", "b").with("c", "d").with("e", "x".repeat(200).as_str());
+        let new = old.clone().with("c", "another text");
+        for (old, new) in [
+            (None, None),
+            (Some(&old), None),
+            (None, Some(&new)),
+            (Some(&old), Some(&new)),
+            (Some(&new), Some(&old)),
+        ] {
+            let bytes = written(old, new);
+            assert_eq!(decode(&bytes, &schema()), Ok(read(old, new)));
+            assert_eq!(decode_created_seconds(&bytes), Ok(5));
+        }
+        // What both images have alike is there once.
+        assert!(written(Some(&old), Some(&new)).len() < written(Some(&old), None).len() + 30);
+    }
+
+    #[test]
+    fn records_of_version_1_can_be_read() {
+        let old = Item::new().with("a", "b").with("c", "d");
+        let record = read(Some(&old), None);
+        let bytes = super::super::encode_value(&record).unwrap();
+        assert_eq!(decode(&bytes, &schema()), Ok(record));
+        assert_eq!(decode_created_seconds(&bytes), Ok(5));
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let old = Item::new().with("a", "b").with("c", "d");
+        let whole = written(Some(&old), Some(&old));
+        for length in 0..whole.len() {
+            assert!(decode(&whole[..length], &schema()).is_err(), "{length} bytes");
+        }
+        assert!(decode(&[9, 9, 9], &schema()).is_err());
+        assert!(decode_created_seconds(&[9, 9, 9]).is_err());
     }
 }
