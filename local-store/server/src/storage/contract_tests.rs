@@ -1,6 +1,6 @@
 //! What every engine promises, written once and run for each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use partition::{Batch, Op, View};

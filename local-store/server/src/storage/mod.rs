@@ -17,8 +17,9 @@ mod lsm;
 mod lsm_tests;
 mod memory;
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
+use foldhash::fast::RandomState;
 use partition::{Batch, Op, View};
 
 pub use self::error::Error;
@@ -72,14 +73,10 @@ fn check(batch: &Batch) -> Result<(), Error> {
             )));
         }
     }
-    // In the order of the keys, as batches come, a key that occurs twice is next to itself.
-    let keys = || batch.ops.iter().map(key_of);
-    if !keys().is_sorted_by(|earlier, later| earlier < later) {
-        let mut seen = BTreeSet::new();
-        if let Some(key) = keys().find(|key| !seen.insert(*key)) {
-            let shown = key.escape_ascii();
-            return Err(Error::Batch(format!("the key `{shown}` occurs twice")));
-        }
+    let mut seen = HashSet::with_capacity_and_hasher(batch.ops.len(), RandomState::default());
+    if let Some(key) = batch.ops.iter().map(key_of).find(|key| !seen.insert(*key)) {
+        let shown = key.escape_ascii();
+        return Err(Error::Batch(format!("the key `{shown}` occurs twice")));
     }
     Ok(())
 }

@@ -27,8 +27,9 @@ pub(super) struct Key {
 }
 
 /// The first bytes of keys, ordered as the keys are where they differ: of an item's key the table,
-/// the token, and 29 bytes of the partition key and the sort key.
-pub(super) type Beginning = [u64; 6];
+/// the token, and 45 bytes of the partition key and the sort key; of an index entry's the index, too,
+/// and 43 bytes.
+pub(super) type Beginning = [u64; INLINE_BYTES / 8];
 
 impl From<&[u8]> for Key {
     fn from(bytes: &[u8]) -> Self {
@@ -58,23 +59,12 @@ impl Key {
         out.extend_from_slice(&self.rest);
     }
 
-    pub(super) fn to_bytes(&self) -> Box<[u8]> {
-        let mut bytes = Vec::with_capacity(INLINE_BYTES + self.rest.len());
-        self.append_to(&mut bytes);
-        bytes.into_boxed_slice()
-    }
-
-    pub(super) fn length(&self) -> u64 {
-        self.length.into()
-    }
-
     pub(super) fn hash(&self) -> u32 {
         self.hash
     }
 
     pub(super) fn beginning(&self) -> Beginning {
-        let [a, b, c, d, e, f, ..] = self.first;
-        [a, b, c, d, e, f]
+        self.first
     }
 
     /// Something of each line of the processor's memory that the key itself is in.

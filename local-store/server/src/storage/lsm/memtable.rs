@@ -8,7 +8,7 @@
 use std::mem;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lsm_tree::{InternalValue, Slice, ValueType};
 use partition::{Op, Value, Visit};
@@ -166,7 +166,7 @@ impl Memtable {
     /// Copies the next rows of a range that a view which sees the batches below a number finds.
     /// Fewer than were asked for come only at the end of the range.
     fn copy(&self, range: &Range, reverse: bool, below: u64, to: &mut Copied) {
-        let rows = self.read();
+        let rows = self.read_in_order();
         let mut range = rows.range(range);
         while !to.is_full()
             && let Some(row) = if reverse { range.next_back() } else { range.next() }
@@ -183,7 +183,7 @@ impl Memtable {
         &self,
         take: impl FnOnce(&mut dyn Iterator<Item = InternalValue>) -> T,
     ) -> T {
-        let rows = self.read();
+        let rows = self.read_in_order();
         let mut key = Vec::new();
         let mut versions = rows.all().flat_map(|row| {
             key.clear();
@@ -200,6 +200,18 @@ impl Memtable {
             versions.chain(row.versions.older.iter().rev()).map(stored)
         });
         take(&mut versions)
+    }
+
+    /// The rows when all are in order: until somebody asks for it, that can wait.
+    fn read_in_order(&self) -> RwLockReadGuard<'_, Rows> {
+        let rows = self.read();
+        if rows.is_in_order() {
+            return rows;
+        }
+        drop(rows);
+        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        rows.put_in_order();
+        RwLockWriteGuard::downgrade(rows)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Rows> {
