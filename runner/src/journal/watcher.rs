@@ -94,7 +94,7 @@ impl MappingJournal {
 impl PageWatcher for MappingJournal {
     fn page(&self, shard: &ShardId, records: &[Record], now: Now) {
         let refused: Vec<&Record> =
-            records.iter().filter(|record| !self.filter.verdict(record.event()).matched).collect();
+            records.iter().filter(|record| !self.filter.passes(record)).collect();
         let (named, more) = refused.split_at(refused.len().min(NAMED_PER_PAGE_MAX));
         let named = named.iter().map(|record| Entry::PassedOver {
             mapping: self.mapping.clone(),

@@ -254,7 +254,7 @@ impl Shard {
             (Some(earliest), Some(made)) => made < earliest,
             _ => false,
         };
-        !is_old && context.settings.filter.verdict(record.event()).matched
+        !is_old && context.settings.filter.passes(record)
     }
 
     /// Deals with a read that brought nothing.

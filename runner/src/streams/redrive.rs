@@ -165,7 +165,7 @@ async fn from_stream(running: &Running, document: &Value) -> Result<Option<Recor
             break;
         }
     }
-    records.retain(|record| filter.verdict(record.event()).matched);
+    records.retain(|record| filter.passes(record));
     if u64::try_from(records.len()).ok() != Some(count) {
         return Ok(None);
     }

@@ -190,7 +190,7 @@ impl Tail {
     }
 
     fn show(&mut self, shard: &str, record: &Record) {
-        if self.left == 0 || !self.filter.verdict(record.event()).matched {
+        if self.left == 0 || !self.filter.passes(record) {
             return;
         }
         self.left -= 1;

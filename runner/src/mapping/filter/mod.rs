@@ -28,6 +28,7 @@ use serde_json::value::RawValue;
 
 use self::pattern::Pattern;
 pub use self::reach::{RecordShape, Remark};
+use super::record::Record;
 
 /// A mapping has at most this many patterns (Lambda quota: 5, on request 10).
 pub const PATTERNS_MAX: usize = 10;
@@ -116,6 +117,12 @@ impl FilterCriteria {
             first_unmet = first_unmet.or(Some(Clause { pattern: index, leaf }));
         }
         Verdict { matched: false, clause: first_unmet }
+    }
+
+    /// Whether the function receives a record. Without patterns it is not parsed.
+    #[must_use]
+    pub fn passes(&self, record: &Record) -> bool {
+        self.patterns.is_empty() || self.verdict(record.event()).matched
     }
 
     /// Says in words why a record matches or not: one line for each pattern that was tried.
