@@ -542,12 +542,16 @@ fn replace_here(
         };
         index_statistics::write(overlay, table.id, index.number, &statistics)?;
     }
+    // An item has one entry in an index that has all of them: where it was before.
+    let is_new = index.status == IndexStatus::Active
+        && before.as_ref().map(|entry| &entry.key) != after.as_ref().map(|entry| &entry.key);
     if let Some(before) = before {
         overlay.delete(before.key);
     }
-    if let Some(after) = after {
-        let value = after.value();
-        overlay.put(after.key, value);
+    match after {
+        Some(after) if is_new => overlay.insert(after.key, after.item.to_shared()),
+        Some(after) => overlay.put(after.key, after.item.to_shared()),
+        None => {}
     }
     Ok(())
 }

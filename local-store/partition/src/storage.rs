@@ -54,6 +54,8 @@ pub trait View {
 pub enum Op {
     /// The key has this value.
     Put(Vec<u8>, Value),
+    /// The same of a key that was not there: an engine need not remember that it went again.
+    Insert(Vec<u8>, Value),
     /// The key is not there.
     Delete(Vec<u8>),
 }
@@ -63,7 +65,7 @@ impl Op {
     #[must_use]
     pub fn key(&self) -> &[u8] {
         match self {
-            Self::Put(key, _) | Self::Delete(key) => key,
+            Self::Put(key, _) | Self::Insert(key, _) | Self::Delete(key) => key,
         }
     }
 }
@@ -80,17 +82,24 @@ impl Batch {
     #[must_use]
     pub fn size(&self) -> usize {
         let size = |op: &Op| match op {
-            Op::Put(key, value) => key.len() + value.len(),
+            Op::Put(key, value) | Op::Insert(key, value) => key.len() + value.len(),
             Op::Delete(key) => key.len(),
         };
         self.ops.iter().map(size).sum()
     }
 }
 
-/// The last change of each key: its value, or none.
+/// What a batch makes of a key: its value, or none.
+struct Change {
+    value: Option<Value>,
+    /// Whether the key was not there before the batch.
+    is_new: bool,
+}
+
+/// The last change of each key.
 #[derive(Default)]
 struct Changes {
-    in_order: Vec<(Vec<u8>, Option<Value>)>,
+    in_order: Vec<(Vec<u8>, Change)>,
     /// The places of keys in `in_order`, with the hashes of the keys.
     places: HashTable<(u64, usize)>,
     hashing: RandomState,
@@ -99,7 +108,7 @@ struct Changes {
 impl Changes {
     fn get(&self, key: &[u8]) -> Option<&Option<Value>> {
         let place = self.place(self.hashing.hash_one(key), key)?;
-        self.in_order.get(place).map(|(_, value)| value)
+        self.in_order.get(place).map(|(_, change)| &change.value)
     }
 
     fn place(&self, hash: u64, key: &[u8]) -> Option<usize> {
@@ -109,20 +118,22 @@ impl Changes {
         self.places.find(hash, is_it).map(|(_, place)| *place)
     }
 
-    fn insert(&mut self, key: Vec<u8>, value: Option<Value>) {
+    /// Makes a change; whether the key is new counts only for the first one.
+    fn insert(&mut self, key: Vec<u8>, value: Option<Value>, is_new: bool) {
         let hash = self.hashing.hash_one(key.as_slice());
         let known = self.place(hash, &key).and_then(|place| self.in_order.get_mut(place));
         if let Some((_, known)) = known {
-            *known = value;
+            known.value = value;
             return;
         }
         self.places.insert_unique(hash, (hash, self.in_order.len()), |(hash, _)| *hash);
-        self.in_order.push((key, value));
+        self.in_order.push((key, Change { value, is_new }));
     }
 
     /// Those from `from` (inclusive) to `to` (exclusive), in the order of their keys.
     fn within(&self, from: &[u8], to: &[u8]) -> Vec<(&[u8], Option<&Value>)> {
-        let changes = self.in_order.iter().map(|(key, value)| (key.as_slice(), value.as_ref()));
+        let changes =
+            self.in_order.iter().map(|(key, change)| (key.as_slice(), change.value.as_ref()));
         let mut within: Vec<_> = changes.filter(|(key, _)| from <= *key && *key < to).collect();
         within.sort_unstable_by_key(|(key, _)| *key);
         within
@@ -144,7 +155,12 @@ impl<'a> Overlay<'a> {
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, value: impl Into<Value>) {
-        self.changes.insert(key, Some(value.into()));
+        self.changes.insert(key, Some(value.into()), false);
+    }
+
+    /// Puts the value of a key that is not there.
+    pub(crate) fn insert(&mut self, key: Vec<u8>, value: impl Into<Value>) {
+        self.changes.insert(key, Some(value.into()), true);
     }
 
     /// Puts what is written into a vector that other values were written into before.
@@ -158,12 +174,12 @@ impl<'a> Overlay<'a> {
     ) -> Result<(), ReadError> {
         self.scratch.clear();
         self.scratch = write(std::mem::take(&mut self.scratch))?;
-        self.changes.insert(key, Some(Value::from(self.scratch.as_slice())));
+        self.changes.insert(key, Some(Value::from(self.scratch.as_slice())), false);
         Ok(())
     }
 
     pub(crate) fn delete(&mut self, key: Vec<u8>) {
-        self.changes.insert(key, None);
+        self.changes.insert(key, None, false);
     }
 
     /// Makes the changes of a batch that was built on top of this.
@@ -171,17 +187,21 @@ impl<'a> Overlay<'a> {
         for op in batch.ops {
             match op {
                 Op::Put(key, value) => self.put(key, value),
+                Op::Insert(key, value) => self.insert(key, value),
                 Op::Delete(key) => self.delete(key),
             }
         }
     }
 
     pub(crate) fn into_batch(self) -> Batch {
-        let op = |(key, value)| match value {
-            Some(value) => Op::Put(key, value),
-            None => Op::Delete(key),
+        let op = |(key, Change { value, is_new })| match value {
+            Some(value) if is_new => Some(Op::Insert(key, value)),
+            Some(value) => Some(Op::Put(key, value)),
+            // What came and went within the batch was never there.
+            None if is_new => None,
+            None => Some(Op::Delete(key)),
         };
-        Batch { ops: self.changes.in_order.into_iter().map(op).collect() }
+        Batch { ops: self.changes.in_order.into_iter().filter_map(op).collect() }
     }
 }
 
@@ -272,6 +292,11 @@ pub(crate) mod testing {
             for op in batch.ops {
                 match op {
                     Op::Put(key, value) => self.0.insert(key, value.to_vec()),
+                    Op::Insert(key, value) => {
+                        let before = self.0.insert(key, value.to_vec());
+                        assert_eq!(before, None, "a key that is said to be new was there");
+                        before
+                    }
                     Op::Delete(key) => self.0.remove(&key),
                 };
             }

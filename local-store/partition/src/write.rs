@@ -203,6 +203,7 @@ fn replace(
     let change = Change { key, old, new, time_to_live };
     stream::write_record(overlay, table, partition, sequence, now, &change)?;
     match new {
+        Some(new) if old.is_none() => overlay.insert(stored, new.encoded().to_shared()),
         Some(new) => overlay.put(stored, new.encoded().to_shared()),
         None => overlay.delete(stored),
     }

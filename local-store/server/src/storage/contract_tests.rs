@@ -280,6 +280,9 @@ fn run(storage: &dyn Storage, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let mut ops = Vec::new();
                 for (key, value) in changes {
                     ops.push(match value.clone() {
+                        Some(value) if !map.contains_key(&key) && value.len() % 2 == 0 => {
+                            Op::Insert(key.clone(), value.into())
+                        }
                         Some(value) => Op::Put(key.clone(), value.into()),
                         None => Op::Delete(key.clone()),
                     });

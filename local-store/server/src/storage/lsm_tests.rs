@@ -295,6 +295,8 @@ fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
             // A third of the keys is deleted in each round, another one each time.
             let op = |n: u64| match (n + round) % 3 {
                 0 => Op::Delete(key(n)),
+                // What was deleted in the round before is new.
+                1 if round > 1 => Op::Insert(key(n), round.to_be_bytes().repeat(5).into()),
                 // Rows of different sizes, so that tables end everywhere.
                 1 => Op::Put(key(n), round.to_be_bytes().repeat(5).into()),
                 _ => Op::Put(key(n), round.to_be_bytes().repeat(10).into()),
@@ -325,4 +327,35 @@ fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
             reader.join().unwrap();
         }
     });
+}
+
+/// Rows whose keys were new take no more memory when they are gone, and nothing on disk.
+#[test]
+fn what_came_and_went_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let storage = LsmStorage::open(&path).unwrap();
+    let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
+    // Together they are more than a table in memory may take.
+    for round in 0..60 {
+        let keys = || (round * 1_000..(round + 1) * 1_000).map(key);
+        let ops = keys().map(|key| Op::Insert(key, [7; 300].into())).collect();
+        storage.apply(&Batch { ops }).unwrap();
+        storage.apply(&Batch { ops: keys().map(Op::Delete).collect() }).unwrap();
+    }
+    storage.apply(&Batch { ops: vec![Op::Put(b"left".to_vec(), [1].into())] }).unwrap();
+    storage.persist().unwrap();
+    assert!(storage.view().get(b"left").unwrap().is_some());
+    assert!(storage.view().get(&key(59_999)).unwrap().is_none());
+    let bytes = bytes_below(&path);
+    assert!(bytes < 64 * 1024, "{bytes} bytes on disk");
+}
+
+fn bytes_below(path: &Path) -> u64 {
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    let bytes = |entry: fs::DirEntry| {
+        let meta = entry.metadata().unwrap();
+        if meta.is_dir() { bytes_below(&entry.path()) } else { meta.len() }
+    };
+    entries.map(bytes).sum()
 }

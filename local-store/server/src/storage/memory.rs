@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use partition::mutation::{self, Mutation};
 use partition::{Batch, Op, ReadError, Value, View, Visit};
 
-use super::{Error, Storage, check, key_of};
+use super::{Error, Storage, check};
 use crate::disk::SplitMix64;
 
 /// A scan holds the lock for this many entries: few, so that writers do not wait for its visitor.
@@ -51,7 +51,7 @@ impl State {
         let sequence = self.sequence;
         for op in batch.ops {
             let (key, value) = match op {
-                Op::Put(key, value) => (key, Some(value)),
+                Op::Put(key, value) | Op::Insert(key, value) => (key, Some(value)),
                 Op::Delete(key) => (key, None),
             };
             let versions = self.entries.entry(key.clone()).or_default();
@@ -82,7 +82,7 @@ impl State {
     /// What undoes a batch.
     fn invert(&self, batch: &Batch) -> Batch {
         let undo = |op: &Op| {
-            let key = key_of(op).to_vec();
+            let key = op.key().to_vec();
             match self.current(&key) {
                 Some(value) => Op::Put(key, Arc::clone(value)),
                 None => Op::Delete(key),
@@ -148,6 +148,12 @@ impl Storage for MemoryStorage {
     fn apply(&self, batch: &Batch) -> Result<(), Error> {
         check(batch)?;
         let state = &mut *self.shared.write();
+        // Engines for real use believe it.
+        let is_wrong = |op: &&Op| matches!(op, Op::Insert(key, _) if state.current(key).is_some());
+        if let Some(op) = batch.ops.iter().find(is_wrong) {
+            let shown = op.key().escape_ascii();
+            return Err(Error::Batch(format!("the key `{shown}` is said to be new and was there")));
+        }
         let undo = state.invert(batch);
         if state.unpersisted.len() == UNPERSISTED_MAX {
             state.unpersisted.pop_front();

@@ -58,7 +58,7 @@ pub trait Storage: Send + Sync + 'static {
 fn check(batch: &Batch) -> Result<(), Error> {
     for op in &batch.ops {
         let (key, value_bytes) = match op {
-            Op::Put(key, value) => (key, value.len()),
+            Op::Put(key, value) | Op::Insert(key, value) => (key, value.len()),
             Op::Delete(key) => (key, 0),
         };
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
@@ -74,15 +74,9 @@ fn check(batch: &Batch) -> Result<(), Error> {
         }
     }
     let mut seen = HashSet::with_capacity_and_hasher(batch.ops.len(), RandomState::default());
-    if let Some(key) = batch.ops.iter().map(key_of).find(|key| !seen.insert(*key)) {
+    if let Some(key) = batch.ops.iter().map(Op::key).find(|key| !seen.insert(*key)) {
         let shown = key.escape_ascii();
         return Err(Error::Batch(format!("the key `{shown}` occurs twice")));
     }
     Ok(())
-}
-
-fn key_of(op: &Op) -> &[u8] {
-    match op {
-        Op::Put(key, _) | Op::Delete(key) => key,
-    }
 }

@@ -2,7 +2,8 @@
 //! keys.
 //!
 //! A change takes the place of the one before it, unless an open view sees that one: what is written
-//! again and again takes no more room, and is written to disk once. It does not decide when a table
+//! again and again takes no more room, and is written to disk once. What came and went meanwhile is
+//! not written to disk at all. It does not decide when a table
 //! is full, and knows no tables but itself; how rows are found is in `rows`.
 
 use std::mem;
@@ -55,6 +56,11 @@ impl Versions {
 
     pub(super) fn number(&self) -> u64 {
         self.newest.number
+    }
+
+    /// Whether the key is not there, for every view.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.newest.value.is_none() && self.older.is_empty()
     }
 
     /// The newest value.
@@ -123,24 +129,30 @@ impl Memtable {
             let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
             // Of a value that goes only the count of those who share it is needed.
             rows.fetch(&keys, 1);
+            let rows_before = rows.bytes();
             let (mut came, mut went) = (0, 0);
             for (op, key) in ops.iter().zip(keys) {
                 let value = match op {
-                    Op::Put(_, value) => Some(value.clone()),
+                    Op::Put(_, value) | Op::Insert(_, value) => Some(value.clone()),
                     Op::Delete(_) => None,
                 };
                 let version = Version { number, value };
-                let (more, less) = match rows.find_mut(&key) {
-                    Some(row) => row.versions.change(version, seen),
-                    None => {
-                        let bytes = version.bytes();
-                        (rows.insert(Row { key, versions: Versions::new(version) }) + bytes, 0)
-                    }
+                let Some(row) = rows.find_mut(&key) else {
+                    came += version.bytes();
+                    let is_new = matches!(op, Op::Insert(..));
+                    rows.insert(Row { key, versions: Versions::new(version) }, is_new);
+                    continue;
                 };
+                let (more, less) = row.versions.change(version, seen);
                 came += more;
                 went += less;
+                if row.versions.is_nothing() {
+                    rows.let_go(&key);
+                }
             }
-            // Nobody else writes to it, and what goes has come before.
+            came += rows.bytes().saturating_sub(rows_before);
+            went += rows_before.saturating_sub(rows.bytes());
+            // Whoever writes to it holds the rows, and what goes has come before.
             let bytes = self.bytes.load(Ordering::Relaxed);
             self.bytes.store((bytes + came).saturating_sub(went), Ordering::Relaxed);
         }
@@ -210,7 +222,9 @@ impl Memtable {
         }
         drop(rows);
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let before = rows.bytes();
         rows.put_in_order();
+        self.bytes.fetch_sub(before.saturating_sub(rows.bytes()), Ordering::Relaxed);
         RwLockWriteGuard::downgrade(rows)
     }
 

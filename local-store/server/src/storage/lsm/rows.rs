@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::hint::black_box;
+use std::mem;
 use std::ops::Bound;
 
 use hashbrown::HashTable;
@@ -103,44 +104,84 @@ pub(super) struct Rows {
     in_order: BTreeMap<Beginning, Places>,
     /// Rows that are not in the order yet.
     unordered: Vec<(Beginning, Place)>,
+    /// Rows that may be let go, unless they came back.
+    gone: Vec<(Beginning, Place)>,
+    /// What they take beside their values.
+    bytes: u64,
 }
 
-/// Rows that are put in order at once. One by one, each would wait for other parts of the order; of
-/// so many, sorted before, the next one's place is mostly near. It takes less than a millisecond, for
-/// which others wait.
+/// Rows that are put in order, or let go, at once. One by one, each would wait for other parts of the
+/// order; of so many, sorted before, the next one's place is mostly near. It takes less than a
+/// millisecond or two, for which others wait.
 const UNORDERED_MAX: usize = 4096;
 
 /// Rows in the order in which they came. None of them ever moves.
 #[derive(Default)]
-struct Blocks(Vec<Vec<Row>>);
+struct Blocks {
+    blocks: Vec<Block>,
+    /// Of rows that are gone, for those that come.
+    free: Vec<Place>,
+}
+
+struct Block {
+    rows: Vec<Row>,
+    /// Which of them have keys that nothing was known of before: when they go, nobody needs to know.
+    new: [bool; ROWS_IN_BLOCK],
+}
 
 impl Blocks {
     fn get(&self, place: Place) -> Option<&Row> {
         let place = usize::try_from(place).ok()?;
-        self.0.get(place / ROWS_IN_BLOCK)?.get(place % ROWS_IN_BLOCK)
+        self.blocks.get(place / ROWS_IN_BLOCK)?.rows.get(place % ROWS_IN_BLOCK)
     }
 
     fn get_mut(&mut self, place: Place) -> Option<&mut Row> {
         let place = usize::try_from(place).ok()?;
-        self.0.get_mut(place / ROWS_IN_BLOCK)?.get_mut(place % ROWS_IN_BLOCK)
+        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.rows.get_mut(place % ROWS_IN_BLOCK)
     }
 
-    fn push(&mut self, row: Row) -> Place {
-        let full = self.0.len().saturating_sub(1) * ROWS_IN_BLOCK;
-        let place = match self.0.last_mut() {
-            Some(last) if last.len() < ROWS_IN_BLOCK => {
-                last.push(row);
-                full + last.len() - 1
+    fn new_mut(&mut self, place: Place) -> Option<&mut bool> {
+        let place = usize::try_from(place).ok()?;
+        self.blocks.get_mut(place / ROWS_IN_BLOCK)?.new.get_mut(place % ROWS_IN_BLOCK)
+    }
+
+    fn is_new(&self, place: Place) -> bool {
+        let Ok(place) = usize::try_from(place) else { return false };
+        let block = self.blocks.get(place / ROWS_IN_BLOCK);
+        block.and_then(|block| block.new.get(place % ROWS_IN_BLOCK)).is_some_and(|is_new| *is_new)
+    }
+
+    fn push(&mut self, row: Row, is_new: bool) -> Place {
+        let place = self.free.pop().unwrap_or_else(|| self.end());
+        match self.get_mut(place) {
+            Some(free) => *free = row,
+            None => {
+                if let Some(last) = self.blocks.last_mut() {
+                    last.rows.push(row);
+                }
             }
-            _ => {
-                let mut block = Vec::with_capacity(ROWS_IN_BLOCK);
-                block.push(row);
-                self.0.push(block);
-                (self.0.len() - 1) * ROWS_IN_BLOCK
-            }
-        };
+        }
+        if let Some(new) = self.new_mut(place) {
+            *new = is_new;
+        }
+        place
+    }
+
+    /// The place behind the last row, in a block that has room for it.
+    fn end(&mut self) -> Place {
+        if self.blocks.last().is_none_or(|last| last.rows.len() == ROWS_IN_BLOCK) {
+            let rows = Vec::with_capacity(ROWS_IN_BLOCK);
+            self.blocks.push(Block { rows, new: [false; ROWS_IN_BLOCK] });
+        }
+        let full = (self.blocks.len() - 1) * ROWS_IN_BLOCK;
+        let place = full + self.blocks.last().map_or(0, |last| last.rows.len());
         Place::try_from(place).unwrap_or(Place::MAX)
     }
+}
+
+/// What a row takes beside its value.
+fn row_bytes(row: &Row) -> u64 {
+    ROW_BYTES + row.key.rest_bytes()
 }
 
 /// The hash that the table of slots wants: it looks at the first and the last bits.
@@ -190,26 +231,78 @@ impl Rows {
         }
     }
 
-    /// Puts a row whose key is not there. Gives the bytes that it takes beside its value.
-    pub(super) fn insert(&mut self, row: Row) -> u64 {
+    /// Puts a row whose key is not there, and maybe was not known of before.
+    pub(super) fn insert(&mut self, row: Row, is_new: bool) {
         let (hash, beginning) = (row.key.hash(), row.key.beginning());
-        let bytes = ROW_BYTES + row.key.rest_bytes();
-        let place = self.blocks.push(row);
+        self.bytes += row_bytes(&row);
+        let place = self.blocks.push(row, is_new);
         self.by_hash.insert_unique(spread(hash), Slot { hash, place }, |slot| spread(slot.hash));
         self.unordered.push((beginning, place));
         if self.unordered.len() == UNORDERED_MAX {
             self.put_in_order();
         }
-        bytes
     }
 
-    /// Whether every row is in the order.
+    /// What the rows take beside their values.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Notes that a row tells of nothing any more. Nobody needs it if its key was new.
+    pub(super) fn let_go(&mut self, key: &Key) {
+        if let Some(place) = self.place(key)
+            && self.blocks.is_new(place)
+        {
+            self.gone.push((key.beginning(), place));
+            if self.gone.len() == UNORDERED_MAX {
+                self.put_in_order();
+            }
+        }
+    }
+
+    /// Whether every row is in the order, and none may be let go.
     pub(super) fn is_in_order(&self) -> bool {
-        self.unordered.is_empty()
+        self.unordered.is_empty() && self.gone.is_empty()
     }
 
-    /// Puts the last rows in the order.
+    /// Puts the last rows in the order, and takes those out that are gone.
     pub(super) fn put_in_order(&mut self) {
+        self.order_last();
+        let mut gone = mem::take(&mut self.gone);
+        gone.sort_unstable();
+        gone.dedup();
+        for (beginning, place) in gone.drain(..) {
+            self.remove(beginning, place);
+        }
+        self.gone = gone;
+    }
+
+    /// Takes a row out if it tells of nothing. One that came back does.
+    fn remove(&mut self, beginning: Beginning, place: Place) {
+        let Self { blocks, by_hash, in_order, bytes, .. } = self;
+        let row = blocks.get(place).filter(|row| row.versions.is_nothing());
+        let (Some(row), Entry::Occupied(mut found)) = (row, in_order.entry(beginning)) else {
+            return;
+        };
+        let is_empty = match found.get_mut() {
+            Places::One(only) => *only == place,
+            Places::Several(places) => {
+                places.retain(|other| *other != place);
+                places.is_empty()
+            }
+        };
+        if is_empty {
+            found.remove();
+        }
+        let slot = by_hash.find_entry(spread(row.key.hash()), |slot| slot.place == place);
+        if let Ok(slot) = slot {
+            slot.remove();
+        }
+        *bytes = bytes.saturating_sub(row_bytes(row));
+        blocks.free.push(place);
+    }
+
+    fn order_last(&mut self) {
         let Self { blocks, in_order, unordered, .. } = self;
         unordered.sort_unstable();
         for (beginning, place) in unordered.drain(..) {
@@ -308,6 +401,10 @@ mod tests {
         ]
     }
 
+    fn insert(rows: &mut Rows, key: &[u8], is_new: bool) {
+        rows.insert(Row { key: Key::from(key), versions: Versions::default() }, is_new);
+    }
+
     fn bytes(row: &Row) -> Vec<u8> {
         let mut out = Vec::new();
         row.key.append_to(&mut out);
@@ -320,17 +417,39 @@ mod tests {
             keys in prop::collection::btree_set(key(), 0..80).prop_map(Vec::from_iter).prop_shuffle(),
             // Behind how many rows they are put in order once before the end.
             first in 0_usize..80,
+            // Which of them are gone at the end: those that were new, if nothing is known of them.
+            gone in prop::collection::vec(any::<bool>(), 80),
+            new in prop::collection::vec(any::<bool>(), 80),
             wanted in prop::collection::vec(key(), 0..20),
             (from, to) in (bound(), bound()),
         ) {
             let mut rows = Rows::default();
             for (position, key) in keys.iter().enumerate() {
-                rows.insert(Row { key: Key::from(key.as_slice()), versions: Versions::default() });
+                insert(&mut rows, key, new[position]);
                 if position == first {
                     rows.put_in_order();
                 }
             }
-            let keys: BTreeSet<Vec<u8>> = keys.into_iter().collect();
+            for (key, _) in keys.iter().zip(&gone).filter(|(_, gone)| **gone) {
+                // Twice is no more than once.
+                rows.let_go(&Key::from(key.as_slice()));
+                rows.let_go(&Key::from(key.as_slice()));
+            }
+            rows.put_in_order();
+            let is_left = |position: usize| !(gone[position] && new[position]);
+            let left: Vec<_> =
+                keys.iter().enumerate().filter(|(position, _)| is_left(*position)).collect();
+            let row_bytes = left.iter().map(|(_, key)| ROW_BYTES + Key::from(key.as_slice()).rest_bytes());
+            prop_assert_eq!(rows.bytes(), row_bytes.sum::<u64>());
+            let mut keys: BTreeSet<Vec<u8>> = left.into_iter().map(|(_, key)| key.clone()).collect();
+            // What comes takes the places of what is gone.
+            let places = rows.blocks.free.len();
+            for key in wanted.iter().take(places / 2) {
+                if keys.insert(key.clone()) {
+                    insert(&mut rows, key, true);
+                }
+            }
+            prop_assert!(places < 2 || wanted.is_empty() || rows.blocks.free.len() <= places);
             for key in keys.iter().chain(&wanted) {
                 let found = rows.find(&Key::from(key.as_slice()));
                 prop_assert_eq!(found.map(bytes), keys.get(key).cloned());
@@ -358,8 +477,7 @@ mod tests {
         let count = UNORDERED_MAX + 3 * ROWS_IN_BLOCK + 1;
         let mut rows = Rows::default();
         for number in 0..count {
-            let key = Key::from(number.to_be_bytes().as_slice());
-            rows.insert(Row { key, versions: Versions::default() });
+            insert(&mut rows, &number.to_be_bytes(), false);
         }
         assert_eq!(rows.unordered.len(), count - UNORDERED_MAX);
         rows.put_in_order();
