@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::hint::black_box;
-use std::mem;
 use std::ops::Bound;
 
 use hashbrown::HashTable;
@@ -82,16 +81,33 @@ impl Places {
         places.get(count(&is_before)..count(&is_not_behind)).unwrap_or_default()
     }
 
-    /// Adds the place of a row whose key is not there.
-    fn insert(&mut self, place: Place, blocks: &Blocks) {
-        let key_of = |place: Place| blocks.get(place).map(|row| &row.key);
-        let key = key_of(place);
-        if let Self::One(other) = *self {
-            *self = Self::Several(vec![other]);
+    /// Adds the places of rows whose keys are not there. They may be many among many, so each is
+    /// looked for, and all are moved once.
+    fn add(&mut self, mut coming: Vec<Place>, blocks: &Blocks) {
+        let key_of = |place: &Place| blocks.get(*place).map(|row| &row.key);
+        coming.sort_unstable_by(|one, other| key_of(one).cmp(&key_of(other)));
+        let mut rest = self.as_slice();
+        let mut all = Vec::with_capacity(rest.len() + coming.len());
+        for place in coming {
+            let key = key_of(&place);
+            let (before, behind) = rest.split_at(rest.partition_point(|other| key_of(other) < key));
+            all.extend_from_slice(before);
+            all.push(place);
+            rest = behind;
         }
-        if let Self::Several(places) = self {
-            let position = places.partition_point(|other| key_of(*other) < key);
-            places.insert(position, place);
+        all.extend_from_slice(rest);
+        *self = Self::Several(all);
+    }
+
+    /// Takes places out, which are in the order of their numbers. Whether none is left.
+    fn remove(&mut self, gone: &[Place]) -> bool {
+        let is_left = |place: &Place| gone.binary_search(place).is_err();
+        match self {
+            Self::One(only) => !is_left(only),
+            Self::Several(places) => {
+                places.retain(is_left);
+                places.is_empty()
+            }
         }
     }
 }
@@ -267,51 +283,47 @@ impl Rows {
 
     /// Puts the last rows in the order, and takes those out that are gone.
     pub(super) fn put_in_order(&mut self) {
-        self.order_last();
-        let mut gone = mem::take(&mut self.gone);
-        gone.sort_unstable();
-        gone.dedup();
-        for (beginning, place) in gone.drain(..) {
-            self.remove(beginning, place);
-        }
-        self.gone = gone;
-    }
-
-    /// Takes a row out if it tells of nothing. One that came back does.
-    fn remove(&mut self, beginning: Beginning, place: Place) {
-        let Self { blocks, by_hash, in_order, bytes, .. } = self;
-        let row = blocks.get(place).filter(|row| row.versions.is_nothing());
-        let (Some(row), Entry::Occupied(mut found)) = (row, in_order.entry(beginning)) else {
-            return;
-        };
-        let is_empty = match found.get_mut() {
-            Places::One(only) => *only == place,
-            Places::Several(places) => {
-                places.retain(|other| *other != place);
-                places.is_empty()
-            }
-        };
-        if is_empty {
-            found.remove();
-        }
-        let slot = by_hash.find_entry(spread(row.key.hash()), |slot| slot.place == place);
-        if let Ok(slot) = slot {
-            slot.remove();
-        }
-        *bytes = bytes.saturating_sub(row_bytes(row));
-        blocks.free.push(place);
-    }
-
-    fn order_last(&mut self) {
         let Self { blocks, in_order, unordered, .. } = self;
         unordered.sort_unstable();
-        for (beginning, place) in unordered.drain(..) {
-            match in_order.entry(beginning) {
-                Entry::Vacant(free) => {
-                    free.insert(Places::One(place));
-                }
-                Entry::Occupied(mut found) => found.get_mut().insert(place, blocks),
+        for coming in unordered.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some((beginning, place)) = coming.first() else { continue };
+            let entry = in_order.entry(*beginning);
+            if coming.len() == 1 && matches!(entry, Entry::Vacant(_)) {
+                entry.or_insert(Places::One(*place));
+            } else {
+                let places = entry.or_insert_with(|| Places::Several(Vec::new()));
+                places.add(coming.iter().map(|(_, place)| *place).collect(), blocks);
             }
+        }
+        unordered.clear();
+        self.remove_gone();
+    }
+
+    /// Takes out the rows that tell of nothing. Those that came back do.
+    fn remove_gone(&mut self) {
+        let Self { blocks, by_hash, in_order, gone, bytes, .. } = self;
+        let is_nothing =
+            |place: Place| blocks.get(place).is_some_and(|row| row.versions.is_nothing());
+        gone.retain(|(_, place)| is_nothing(*place));
+        gone.sort_unstable();
+        gone.dedup();
+        for going in gone.chunk_by(|(one, _), (other, _)| one == other) {
+            let places: Vec<Place> = going.iter().map(|(_, place)| *place).collect();
+            let beginning = going.first().map(|(beginning, _)| *beginning).unwrap_or_default();
+            if let Entry::Occupied(mut found) = in_order.entry(beginning)
+                && found.get_mut().remove(&places)
+            {
+                found.remove();
+            }
+        }
+        for (_, place) in gone.drain(..) {
+            let Some(row) = blocks.get(place) else { continue };
+            *bytes = bytes.saturating_sub(row_bytes(row));
+            let hash = spread(row.key.hash());
+            if let Ok(slot) = by_hash.find_entry(hash, |slot| slot.place == place) {
+                slot.remove();
+            }
+            blocks.free.push(place);
         }
     }
 
