@@ -81,11 +81,7 @@ impl IndexKeySchema {
         let mut values = Vec::with_capacity(self.partition.len() + self.sort.len());
         for attribute in self.attributes() {
             match item.stored_value(&attribute.name)? {
-                StoredValue::Key(value)
-                    if value.attribute_type == attribute.attribute_type && !value.is_empty() =>
-                {
-                    values.push(value);
-                }
+                StoredValue::Key(value) if is_fit(attribute, &value) => values.push(value),
                 _ => return Ok(None),
             }
         }
@@ -108,10 +104,7 @@ impl IndexKeySchema {
             for attribute in attributes {
                 match item.stored_value(&attribute.name)? {
                     StoredValue::Missing => {}
-                    StoredValue::Key(value)
-                        if value.attribute_type == attribute.attribute_type
-                            && !value.is_empty() =>
-                    {
+                    StoredValue::Key(value) if is_fit(attribute, &value) => {
                         bytes += value.ordered.len();
                     }
                     _ => return Ok(false),
@@ -183,6 +176,11 @@ impl<'a> StoredIndexKey<'a> {
         bytes(self.partition()) <= PARTITION_KEY_BYTES_MAX
             && bytes(self.sort()) <= SORT_KEY_BYTES_MAX
     }
+}
+
+/// Whether a value has the type of a key attribute, and is not empty.
+fn is_fit(attribute: &KeyAttribute, value: &StoredKeyValue<'_>) -> bool {
+    value.attribute_type == attribute.attribute_type && !value.is_empty()
 }
 
 /// The size of all values of one side of a key together.

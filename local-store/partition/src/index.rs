@@ -23,7 +23,7 @@ use crate::keys::statistics::Statistics;
 use crate::mutation::{self, Mutation};
 use crate::outbox::{self, Delivery};
 use crate::placement::ArcId;
-use crate::storage::{Overlay, ReadError, Value, View};
+use crate::storage::{Overlay, ReadError, View};
 use crate::table::Table;
 
 /// An index's number among all indexes that its table ever had.
@@ -144,10 +144,6 @@ impl IndexEntry<'_> {
     /// The same, with a copy of what it borrows of its item.
     pub(crate) fn into_owned(self) -> IndexEntry<'static> {
         IndexEntry { item: Cow::Owned(self.item.into_owned()), ..self }
-    }
-
-    fn value(&self) -> Value {
-        self.item.to_shared()
     }
 }
 
@@ -494,7 +490,7 @@ pub(crate) fn replace_entry<'i>(
         outbox::push(overlay, old_there.arc, &delivery(old_there.key, None))?;
     }
     if let Some(new_there) = new_there {
-        let value = new_there.value().to_vec();
+        let value = new_there.item.as_bytes().to_vec();
         outbox::push(overlay, new_there.arc, &delivery(new_there.key, Some(value)))?;
     }
     Ok(writes)

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::hint::black_box;
+use std::mem;
 use std::ops::Bound;
 
 use hashbrown::HashTable;
@@ -284,6 +285,8 @@ impl Rows {
     /// Puts the last rows in the order, and takes those out that are gone.
     pub(super) fn put_in_order(&mut self) {
         let Self { blocks, in_order, unordered, .. } = self;
+        // Its room goes with it: a table that is full needs it no more.
+        let mut unordered = mem::take(unordered);
         unordered.sort_unstable();
         for coming in unordered.chunk_by(|(one, _), (other, _)| one == other) {
             let Some((beginning, place)) = coming.first() else { continue };
@@ -295,13 +298,13 @@ impl Rows {
                 places.add(coming.iter().map(|(_, place)| *place).collect(), blocks);
             }
         }
-        unordered.clear();
         self.remove_gone();
     }
 
     /// Takes out the rows that tell of nothing. Those that came back do.
     fn remove_gone(&mut self) {
         let Self { blocks, by_hash, in_order, gone, bytes, .. } = self;
+        let mut gone = mem::take(gone);
         let is_nothing =
             |place: Place| blocks.get(place).is_some_and(|row| row.versions.is_nothing());
         gone.retain(|(_, place)| is_nothing(*place));
@@ -316,7 +319,7 @@ impl Rows {
                 found.remove();
             }
         }
-        for (_, place) in gone.drain(..) {
+        for (_, place) in gone {
             let Some(row) = blocks.get(place) else { continue };
             *bytes = bytes.saturating_sub(row_bytes(row));
             let hash = spread(row.key.hash());
