@@ -60,7 +60,7 @@ impl Replica {
                 let mut records = Vec::new();
                 let from = Position::At(shard.first);
                 read_shard_records(&self.storage, table, stream, shard, from, &mut |_, record| {
-                    records.push(record);
+                    records.push(record.decode().unwrap());
                     ControlFlow::Continue(())
                 })
                 .unwrap();

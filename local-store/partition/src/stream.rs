@@ -10,12 +10,12 @@ use std::str::FromStr;
 
 use model::limits::{SHARD_ROTATION_MS, STREAM_RETENTION_MS};
 use model::{
-    EpochMillis, EventName, Item, PrimaryKey, SequenceNumber, StreamRecord, StreamViewType,
+    EncodedItem, EpochMillis, EventName, PrimaryKey, SequenceNumber, StreamRecord, StreamViewType,
     UserIdentity,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::image::Image;
+use crate::image::{Image, damaged};
 use crate::keys::stream_record::{self, NewRecord, StoredRecord};
 use crate::mutation::{self, Mutation};
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
@@ -393,7 +393,8 @@ pub fn find_due_trims<'a>(
     Ok(due)
 }
 
-/// Reads records of a shard from a position, in order, until the visitor breaks.
+/// Reads records of a shard from a position, in order, until the visitor breaks. Their images come
+/// as they are stored.
 ///
 /// # Errors
 /// When the storage cannot be read or holds damaged records.
@@ -403,7 +404,7 @@ pub fn read_shard_records(
     stream: &Stream,
     shard: &Shard,
     from: Position,
-    visit: &mut dyn FnMut(Sequence, StreamRecord) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(Sequence, StreamRecord<EncodedItem>) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     let start = match from {
         Position::At(sequence) => stream_record::encode(table.id, shard.number, sequence),
@@ -416,10 +417,12 @@ pub fn read_shard_records(
     let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
     let mut result = Ok(());
     view.scan(&start, &to, false, &mut |key, value| {
-        let record = stream_record::decode_sequence(key)
-            .and_then(|sequence| Ok((sequence, stream_record::decode(value, &table.key_schema)?)));
+        let record = stream_record::decode_sequence(key).and_then(|sequence| {
+            let stored = stream_record::decode(value, &table.key_schema)?;
+            Ok((sequence, show_record(stream, shard, sequence, stored)?))
+        });
         match record {
-            Ok((sequence, stored)) => visit(sequence, show_record(stream, shard, sequence, stored)),
+            Ok((sequence, record)) => visit(sequence, record),
             Err(error) => {
                 result = Err(error);
                 ControlFlow::Break(())
@@ -452,12 +455,15 @@ fn show_record(
     shard: &Shard,
     sequence: Sequence,
     stored: StoredRecord,
-) -> StreamRecord {
+) -> Result<StreamRecord<EncodedItem>, ReadError> {
     let text = sequence.to_string();
     let seed = format!("{}/{}/{text}", stream.label, shard.id);
-    let size = |image: &Option<Item>| image.as_ref().map_or(0, Item::size);
-    let size_bytes = stored.keys.size() + size(&stored.old_image) + size(&stored.new_image);
-    StreamRecord {
+    let images = [&stored.old_image, &stored.new_image];
+    let mut size_bytes = stored.keys.size();
+    for image in images.into_iter().flatten() {
+        size_bytes += image.size().map_err(damaged)?;
+    }
+    Ok(StreamRecord {
         event_id: format!("{:032x}", xxhash_rust::xxh3::xxh3_128(seed.as_bytes())),
         event_name: stored.event_name,
         user_identity: stored.time_to_live.then(UserIdentity::time_to_live),
@@ -468,7 +474,7 @@ fn show_record(
         sequence_number: shown_sequence(&text),
         size_bytes: u64::try_from(size_bytes).unwrap_or(u64::MAX),
         view_type: stream.view_type,
-    }
+    })
 }
 
 #[expect(clippy::expect_used, reason = "a displayed sequence is 22 decimal digits")]

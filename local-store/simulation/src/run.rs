@@ -462,10 +462,12 @@ fn read_table(snapshot: &Snapshot) -> Result<End, String> {
         let mut records = Vec::new();
         let from = Position::At(shard.first);
         read_shard_records(view, table, stream, shard, from, &mut |_, record| {
-            records.push(record);
+            records.push(record.decode());
             ControlFlow::Continue(())
         })
         .map_err(|error| error.to_string())?;
+        let records = records.into_iter().collect::<Result<_, _>>();
+        let records = records.map_err(|error| error.to_string())?;
         found.push(ShardRecords { shard: shown, records });
     }
     Ok(End { table: items, shards: found, index, late_index, ..End::default() })

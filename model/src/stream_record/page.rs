@@ -230,6 +230,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::encoded_item::EncodedItem;
     use crate::json::item_from_str;
     use crate::stream_record::{
         EventName, StreamRecord, StreamViewType, UserIdentity, lambda_record_from_str,
@@ -346,19 +347,20 @@ mod tests {
             user_identity: Some(UserIdentity::time_to_live()),
             approximate_creation_seconds: Some(1_795_000_000),
             keys: item(r#"{"pk":{"S":"a\"\\\n"}}"#),
-            old_image: Some(item(
+            old_image: Some(EncodedItem::from(&item(
                 r#"{"pk":{"S":"a\"\\\n"},"s":{"NS":["1","2"]},"b":{"BOOL":false}}"#,
-            )),
+            ))),
             new_image: None,
             sequence_number: "100000000000000000001".parse().unwrap(),
             size_bytes: 9,
             view_type: StreamViewType::NewAndOldImages,
         };
         let mut body = String::from("{\"Records\":[");
-        record.write_streams_json(&mut body, "eu-west-1");
+        record.write_streams_json(&mut body, "eu-west-1").unwrap();
         body.push_str("]}");
         let page = read(&body).unwrap();
         let read = lambda_record_from_str(&page.records[0].lambda_json).unwrap();
-        assert_eq!((read.record, read.event_source_arn.as_str()), (record, ARN));
+        assert_eq!(read.event_source_arn, ARN);
+        assert_eq!(Ok(read.record), record.decode());
     }
 }

@@ -24,8 +24,8 @@ pub(crate) struct StoredRecord {
     pub(crate) time_to_live: bool,
     pub(crate) created_seconds: u64,
     pub(crate) keys: Item,
-    pub(crate) old_image: Option<Item>,
-    pub(crate) new_image: Option<Item>,
+    pub(crate) old_image: Option<EncodedItem>,
+    pub(crate) new_image: Option<EncodedItem>,
 }
 
 /// The same, before it is written: the images are the bytes that the item has or had.
@@ -142,26 +142,17 @@ fn unreadable(error: &postcard::Error) -> ReadError {
 
 impl TerseRecord<'_> {
     fn into_stored(self, key_schema: &KeySchema) -> Result<StoredRecord, ReadError> {
-        let image = |encoded: &EncodedItem| encoded.decode().map_err(damaged);
-        let keys_of = |image: &Item| -> Item {
-            let attributes = key_schema.attributes();
-            attributes
-                .filter_map(|key| Some((key.name.clone(), image.get(&key.name)?.clone())))
-                .collect()
+        let keys_of = |image: &EncodedItem| -> Result<Item, ReadError> {
+            let is_key = |name: &str| key_schema.attributes().any(|key| key.name == name);
+            image.decode_only(is_key).map_err(damaged)
         };
         let (keys, old_image, new_image) = match self.content {
             Content::Keys(keys) => (keys, None, None),
-            Content::Old(old) => {
-                let old = image(&old)?;
-                (keys_of(&old), Some(old), None)
-            }
-            Content::New(new) => {
-                let new = image(&new)?;
-                (keys_of(&new), None, Some(new))
-            }
+            Content::Old(old) => (keys_of(&old)?, Some(old), None),
+            Content::New(new) => (keys_of(&new)?, None, Some(new)),
             Content::Both(old, difference) => {
-                let new = image(&old.changed(&difference).map_err(damaged)?)?;
-                (keys_of(&new), Some(image(&old)?), Some(new))
+                let new = old.changed(&difference).map_err(damaged)?;
+                (keys_of(&new)?, Some(old), Some(new))
             }
         };
         Ok(StoredRecord {
@@ -220,8 +211,8 @@ mod tests {
             time_to_live: false,
             created_seconds: 5,
             keys: Item::new().with("a", "b"),
-            old_image: old.cloned(),
-            new_image: new.cloned(),
+            old_image: old.map(EncodedItem::from),
+            new_image: new.map(EncodedItem::from),
         }
     }
 

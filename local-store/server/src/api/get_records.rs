@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use model::limits::{GET_RECORDS_BYTES_MAX, GET_RECORDS_MAX};
-use partition::{Position, read_shard_records};
+use partition::{Position, ReadError, read_shard_records};
 
 use super::answer::text_member;
 use super::constraints::Constraints;
@@ -46,6 +46,7 @@ pub(super) fn get_records(store: &Store, parameters: Parameters<'_>) -> Result<S
 
     let mut out = String::from("{\"Records\":[");
     let (mut place, mut count, mut is_cut) = (iterator.place, 0, false);
+    let mut written = Ok(());
     read_shard_records(&*store.view(), &found.table, stream, shard, from, &mut |at, record| {
         if count == limit || out.len() >= GET_RECORDS_BYTES_MAX {
             is_cut = true;
@@ -54,11 +55,15 @@ pub(super) fn get_records(store: &Store, parameters: Parameters<'_>) -> Result<S
         if count > 0 {
             out.push(',');
         }
-        record.write_streams_json(&mut out, store.region());
+        written = record.write_streams_json(&mut out, store.region());
+        if written.is_err() {
+            return ControlFlow::Break(());
+        }
         count += 1;
         place = Place::After(at);
         ControlFlow::Continue(())
     })?;
+    written.map_err(|error| ReadError(format!("a stream record's image: {error}")))?;
     // What was trimmed between the look at the shard and the view is missing in the view, and must
     // not be missed without a word.
     check_not_trimmed(

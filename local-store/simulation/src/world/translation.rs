@@ -228,10 +228,12 @@ fn records(snapshot: &Snapshot, id: &str, start: &Start, limit: usize) -> Result
     let mut records = Vec::new();
     let view = &*snapshot.view;
     read_shard_records(view, table, stream, shard, position, &mut |_, record| {
-        records.push(record);
+        records.push(record.decode());
         if records.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })
     .map_err(|error| defect(&error))?;
+    let records = records.into_iter().collect::<Result<Vec<_>, _>>();
+    let records = records.map_err(|error| defect(&error))?;
     let next = match (records.last(), position) {
         (Some(last), _) => Start::After(last.sequence_number.as_str().to_owned()),
         (None, Position::At(sequence)) => Start::At(sequence.to_string()),
