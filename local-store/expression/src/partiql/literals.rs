@@ -28,13 +28,9 @@ impl Parser<'_> {
         match token {
             Token::Text(text) => Ok(AttributeValue::S(text)),
             Token::Number(text) => number(&text),
-            Token::Parameter => {
-                let value = self.parameters.get(self.used).cloned();
-                self.used += 1;
-                value.ok_or_else(|| {
-                    PartiqlError::new("Number of parameters in request and statement don't match.")
-                })
-            }
+            Token::Parameter => self.parameters.next().ok_or_else(|| {
+                PartiqlError::new("Number of parameters in request and statement don't match.")
+            }),
             Token::Word(word) if word.eq_ignore_ascii_case("TRUE") => {
                 Ok(AttributeValue::Bool(true))
             }

@@ -121,30 +121,31 @@ impl Where {
 
     /// All conditions.
     #[must_use]
-    pub fn to_condition(&self) -> Option<Condition> {
-        self.condition_of(self.tests.clone())
+    pub fn into_condition(self) -> Option<Condition> {
+        let Self { tests, values } = self;
+        (!tests.is_empty()).then(|| Condition::new(Test::And(tests), values))
     }
 
     /// The conditions that are no equality on a key, of which `keys` has the names; they also hold
     /// for an item that is not there. `None` when there are no such conditions.
     #[must_use]
-    pub fn to_condition_beside_key(&self, keys: &[&str]) -> Option<Condition> {
-        let is_key =
-            |test: &Test| self.equality(test).is_some_and(|(name, _)| keys.contains(&name));
-        let tests: Vec<Test> = self.tests.iter().filter(|test| !is_key(test)).cloned().collect();
+    pub fn into_condition_beside_key(self, keys: &[&str]) -> Option<Condition> {
+        let Self { mut tests, values } = self;
+        tests.retain(|test| equality(test, &values).is_none_or(|(name, _)| !keys.contains(&name)));
         let absent = Path::new((*keys.first()?).to_owned(), Vec::new());
         if tests.is_empty() {
             return None;
         }
         let either = Test::Or(vec![Test::AttributeNotExists(absent), Test::And(tests)]);
-        Some(Condition::new(either, self.values.clone()))
+        Some(Condition::new(either, values))
     }
 
     /// Whether nothing but equalities on these attributes is asked for.
     #[must_use]
     pub fn is_only_of(&self, keys: &[&str]) -> bool {
-        let is_key =
-            |test: &Test| self.equality(test).is_some_and(|(name, _)| keys.contains(&name));
+        let is_key = |test: &Test| {
+            equality(test, &self.values).is_some_and(|(name, _)| keys.contains(&name))
+        };
         self.tests.iter().all(is_key)
     }
 
@@ -162,35 +163,13 @@ impl Where {
         self
     }
 
-    fn condition_of(&self, tests: Vec<Test>) -> Option<Condition> {
-        if tests.is_empty() {
-            return None;
-        }
-        Some(Condition::new(Test::And(tests), self.values.clone()))
-    }
-
     /// The values that an attribute must be equal to, each of them.
     pub fn equal_to<'a>(
         &'a self,
         attribute: &'a str,
     ) -> impl Iterator<Item = &'a AttributeValue> + 'a {
-        let equalities = self.tests.iter().filter_map(|test| self.equality(test));
+        let equalities = self.tests.iter().filter_map(|test| equality(test, &self.values));
         equalities.filter(move |(name, _)| *name == attribute).map(|(_, value)| value)
-    }
-
-    fn equality<'a>(&'a self, test: &'a Test) -> Option<(&'a str, &'a AttributeValue)> {
-        let Test::Compare { comparator: Comparator::Equal, left, right } = test else {
-            return None;
-        };
-        match (left, right) {
-            (Operand::Path(path), Operand::Value(value))
-            | (Operand::Value(value), Operand::Path(path))
-                if !path.is_nested() =>
-            {
-                Some((path.root(), value.of(&self.values)))
-            }
-            _ => None,
-        }
     }
 
     /// The key condition that the conditions imply: an equality on `partition`, and the first
@@ -233,6 +212,25 @@ impl Where {
     }
 }
 
+/// The attribute and the value that a test compares for equality.
+fn equality<'a>(
+    test: &'a Test,
+    values: &'a [AttributeValue],
+) -> Option<(&'a str, &'a AttributeValue)> {
+    let Test::Compare { comparator: Comparator::Equal, left, right } = test else {
+        return None;
+    };
+    match (left, right) {
+        (Operand::Path(path), Operand::Value(value))
+        | (Operand::Value(value), Operand::Path(path))
+            if !path.is_nested() =>
+        {
+            Some((path.root(), value.of(values)))
+        }
+        _ => None,
+    }
+}
+
 /// The text of a statement, split into tokens: what several statements of one request that differ in
 /// their parameters alone have in common.
 #[derive(Clone, Debug)]
@@ -260,7 +258,7 @@ impl<'t> StatementText<'t> {
     ///
     /// # Errors
     /// The first problem that DynamoDB would report, in its words.
-    pub fn with(&self, parameters: &[AttributeValue]) -> Result<Statement, PartiqlError> {
+    pub fn with(&self, parameters: Vec<AttributeValue>) -> Result<Statement, PartiqlError> {
         parser::parse(self.text, &self.tokens, parameters)
     }
 }
@@ -273,5 +271,5 @@ pub fn parse_statement(
     text: &str,
     parameters: &[AttributeValue],
 ) -> Result<Statement, PartiqlError> {
-    StatementText::new(text)?.with(parameters)
+    StatementText::new(text)?.with(parameters.to_vec())
 }

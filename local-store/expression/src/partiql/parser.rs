@@ -1,6 +1,8 @@
 //! The grammar of statements, without what stands behind `WHERE` and without literals. Its
 //! recursion is bounded by [`DEPTH_MAX`].
 
+use std::vec::IntoIter;
+
 use model::limits::{EXPRESSION_OPERATORS_MAX, NESTING_LEVELS_MAX};
 use model::{AttributeType, AttributeValue, Item};
 
@@ -25,14 +27,13 @@ pub(super) type Parsed<T> = Result<T, PartiqlError>;
 pub(super) fn parse(
     text: &str,
     tokens: &[Placed],
-    parameters: &[AttributeValue],
+    parameters: Vec<AttributeValue>,
 ) -> Parsed<Statement> {
     let mut parser = Parser {
         text,
         tokens,
         position: 0,
-        parameters,
-        used: 0,
+        parameters: parameters.into_iter(),
         values: Vec::new(),
         depth: 0,
         operators: 0,
@@ -46,7 +47,7 @@ pub(super) fn parse(
             "Unexpected token after expression"
         }));
     }
-    if parser.used != parameters.len() {
+    if parser.parameters.len() > 0 {
         return Err(PartiqlError::new(
             "Number of parameters in request and statement don't match.",
         ));
@@ -58,8 +59,8 @@ pub(super) struct Parser<'p> {
     text: &'p str,
     tokens: &'p [Placed],
     pub(super) position: usize,
-    pub(super) parameters: &'p [AttributeValue],
-    pub(super) used: usize,
+    /// Those that no `?` stood for yet.
+    pub(super) parameters: IntoIter<AttributeValue>,
     pub(super) values: Vec<AttributeValue>,
     depth: usize,
     /// Operators and functions of the conditions so far.

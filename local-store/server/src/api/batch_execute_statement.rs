@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use expression::partiql::{Select, Statement, StatementText};
-use model::{Item, PrimaryKey, json};
+use model::{Item, KeyValue, PrimaryKey, json};
 use partition::{Command, Reply, Table, TableId, read_item};
 
 use super::answer::{begin_member, item_member, text_member};
@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::item_write::{record_reply, written};
 use super::metering::{self, Admitted};
 use super::parameters::Parameters;
-use super::statements::{EXISTS_MISPLACED, StatementParameters, StatementWrite, key_of};
+use super::statements::{Asked, EXISTS_MISPLACED, StatementParameters, StatementWrite, key_of};
 use super::tables;
 use crate::store::Store;
 
@@ -33,7 +33,6 @@ struct Member<'j> {
 
 /// What became of one statement.
 struct Answer {
-    table: String,
     item: Option<Item>,
     consumption: Consumption,
 }
@@ -57,12 +56,12 @@ pub(super) async fn batch_execute_statement(
         constraints.list_at_most("statements", statements.len(), STATEMENTS_MAX);
     }
     for (number, member) in (1..).zip(&statements) {
-        member.statement.constrain(&mut constraints, &format!("statements.{number}.member."));
+        member.statement.constrain(&mut constraints, format_args!("statements.{number}.member."));
     }
     constraints.finish()?;
 
     let mut text = None;
-    let prepared = statements.iter().map(|member| prepare(store, member, &mut text)).collect();
+    let prepared = statements.into_iter().map(|member| prepare(store, member, &mut text)).collect();
     answer_all(store, prepared, CapacityDetail::from_parameter(capacity)).await
 }
 
@@ -73,44 +72,29 @@ async fn answer_all(
     capacity_detail: CapacityDetail,
 ) -> Result<String, ApiError> {
     check_together(&prepared)?;
-    let prepared: Vec<_> =
-        prepared.into_iter().map(|one| one.and_then(|one| admit(store, one))).collect();
-    let mut replies = submit_writes(store, &prepared).await?.into_iter();
+    let mut writes = Vec::new();
+    let sent: Vec<_> = prepared
+        .into_iter()
+        .map(|one| one.and_then(|one| admit(store, one)).map(|one| one.send(&mut writes)))
+        .collect();
+    // All writes go in one log entry, and their replies come in their order.
+    let replies = if writes.is_empty() { Vec::new() } else { store.submit(writes).await? };
+    let mut replies = replies.into_iter();
     let mut out = String::from("{");
     begin_member(&mut out, "Responses");
     out.push('[');
     let mut consumed: BTreeMap<String, Consumption> = BTreeMap::new();
-    for (position, prepared) in prepared.into_iter().enumerate() {
-        let (table, answer) = match prepared {
-            Ok(prepared) => {
-                let table = prepared.table().to_owned();
-                let answer = match prepared {
-                    Prepared::Read(read, admitted) => answer_read(store, &read, admitted),
-                    Prepared::Write(planned, admitted) => {
-                        answer_write(store, &planned, replies.next(), admitted)
-                    }
-                };
-                (Some(table), answer)
-            }
-            Err(error) => (None, Err(error)),
-        };
+    for (position, sent) in sent.into_iter().enumerate() {
         out.push_str(if position > 0 { ",{" } else { "{" });
-        match answer {
-            Ok(answer) => {
-                if let Some(item) = &answer.item {
-                    item_member(&mut out, "Item", item);
-                }
-                text_member(&mut out, "TableName", &answer.table);
-                let sum = consumed.entry(answer.table).or_default();
-                *sum = std::mem::take(sum).plus(answer.consumption);
+        match sent {
+            Ok(sent) => {
+                let answer = match &sent {
+                    Sent::Read(read, admitted) => answer_read(store, read, *admitted),
+                    Sent::Write(write) => answer_write(store, write, replies.next()),
+                };
+                answer_members(&mut out, &sent.table().name, answer, &mut consumed)?;
             }
-            Err(error) => {
-                error_member(&mut out, &error)?;
-                // The table is told of a statement that was carried out and failed.
-                if let Some(table) = table.filter(|_| !error.is_validation()) {
-                    text_member(&mut out, "TableName", &table);
-                }
-            }
+            Err(error) => error_member(&mut out, &error)?,
         }
         out.push('}');
     }
@@ -124,6 +108,35 @@ async fn answer_all(
     Ok(out)
 }
 
+/// Appends what became of a statement on a table.
+fn answer_members(
+    out: &mut String,
+    table: &str,
+    answer: Result<Answer, ApiError>,
+    consumed: &mut BTreeMap<String, Consumption>,
+) -> Result<(), ApiError> {
+    match answer {
+        Ok(answer) => {
+            if let Some(item) = &answer.item {
+                item_member(out, "Item", item);
+            }
+            text_member(out, "TableName", table);
+            match consumed.get_mut(table) {
+                Some(sum) => *sum = std::mem::take(sum).plus(answer.consumption),
+                None => _ = consumed.insert(table.to_owned(), answer.consumption),
+            }
+        }
+        Err(error) => {
+            error_member(out, &error)?;
+            // The table is told of a statement that was carried out and failed.
+            if !error.is_validation() {
+                text_member(out, "TableName", table);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A statement that is beyond the throughput of its table fails by itself.
 fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
     match prepared {
@@ -132,7 +145,7 @@ fn admit(store: &Store, prepared: Prepared) -> Result<Prepared, ApiError> {
             Ok(Prepared::Read(read, taken))
         }
         Prepared::Write(planned, _) => {
-            let taken = metering::admit_write(store, &planned.table, &planned.write, 1)?;
+            let taken = metering::admit_write(store, &planned.asked.table, &planned.write, 1)?;
             Ok(Prepared::Write(planned, taken))
         }
     }
@@ -152,18 +165,46 @@ struct Read {
     is_consistent: bool,
 }
 
-impl Prepared {
-    fn table(&self) -> &str {
-        match self {
-            Self::Read(read, _) => &read.table.name,
-            Self::Write(planned, _) => &planned.table.name,
-        }
-    }
+/// A statement whose write is on its way, or that is a read.
+enum Sent {
+    Read(Box<Read>, Admitted),
+    Write(SentWrite),
+}
 
+/// A write that is on its way.
+struct SentWrite {
+    asked: Asked,
+    partition: KeyValue,
+    admitted: Admitted,
+}
+
+impl Prepared {
     fn item(&self) -> (TableId, &PrimaryKey) {
         match self {
             Self::Read(read, _) => (read.table.id, &read.key),
-            Self::Write(planned, _) => (planned.table.id, &planned.write.key),
+            Self::Write(planned, _) => planned.item(),
+        }
+    }
+
+    /// Adds the write, if it is one, to those that are to be sent.
+    fn send(self, writes: &mut Vec<Command>) -> Sent {
+        match self {
+            Self::Read(read, admitted) => Sent::Read(read, admitted),
+            Self::Write(planned, admitted) => {
+                let StatementWrite { write, asked } = *planned;
+                let partition = write.key.partition.clone();
+                writes.push(Command::Write(Box::new(write)));
+                Sent::Write(SentWrite { asked, partition, admitted })
+            }
+        }
+    }
+}
+
+impl Sent {
+    fn table(&self) -> &Table {
+        match self {
+            Self::Read(read, _) => &read.table,
+            Self::Write(write) => &write.asked.table,
         }
     }
 }
@@ -187,14 +228,14 @@ fn check_together(prepared: &[Result<Prepared, ApiError>]) -> Result<(), ApiErro
 
 fn prepare<'j>(
     store: &Store,
-    member: &Member<'j>,
+    member: Member<'j>,
     text: &mut Option<StatementText<'j>>,
 ) -> Result<Prepared, ApiError> {
+    let of_failure = member.statement.returns_item_on_failure();
     let select = match member.statement.parse_after(text)? {
         Statement::Select(select) => select,
         Statement::Exists(_) => return Err(ApiError::validation(EXISTS_MISPLACED)),
         write => {
-            let of_failure = member.statement.returns_item_on_failure();
             let planned = StatementWrite::of(store, write, of_failure)?;
             return Ok(Prepared::Write(Box::new(planned), Admitted::default()));
         }
@@ -226,46 +267,23 @@ fn error_member(out: &mut String, error: &ApiError) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Sends all writes in one log entry; gives a reply for each, in their order.
-async fn submit_writes(
-    store: &Store,
-    prepared: &[Result<Prepared, ApiError>],
-) -> Result<Vec<Reply>, ApiError> {
-    let write = |prepared: &Prepared| match prepared {
-        Prepared::Write(planned, _) => Some(Command::Write(Box::new(planned.write.clone()))),
-        Prepared::Read(..) => None,
-    };
-    let commands: Vec<Command> = prepared.iter().flatten().filter_map(write).collect();
-    if commands.is_empty() {
-        return Ok(Vec::new());
-    }
-    Ok(store.submit(commands).await?)
-}
-
-fn answer_write(
-    store: &Store,
-    planned: &StatementWrite,
-    reply: Option<Reply>,
-    admitted: Admitted,
-) -> Result<Answer, ApiError> {
-    record_reply(store, &planned.table, &planned.write.key.partition, reply.as_ref(), admitted);
-    let written = written(reply).map_err(|error| error.for_insert(planned.is_insert))?;
-    Ok(Answer {
-        table: planned.table.name.to_string(),
-        item: planned.returned(&written),
-        consumption: Consumption::of_write(&planned.table, &written),
-    })
+fn answer_write(store: &Store, sent: &SentWrite, reply: Option<Reply>) -> Result<Answer, ApiError> {
+    let SentWrite { asked, partition, admitted } = sent;
+    record_reply(store, &asked.table, partition, reply.as_ref(), *admitted);
+    let written = written(reply).map_err(|error| error.for_insert(asked.is_insert))?;
+    let consumption = Consumption::of_write(&asked.table, &written);
+    Ok(Answer { item: asked.returned(&written), consumption })
 }
 
 fn answer_read(store: &Store, read: &Read, admitted: Admitted) -> Result<Answer, ApiError> {
     let found = read_item(&*store.view(), &read.table, &read.key)?;
     let capacity = Capacity::of_read(found.as_ref().map_or(0, Item::size), read.is_consistent);
     metering::record_read(store, &read.table, &read.key.partition, capacity, admitted);
-    let condition = read.select.condition.to_condition();
+    let condition = read.select.condition.clone().into_condition();
     let matches = |item: &Item| condition.as_ref().is_none_or(|c| c.evaluate(item));
     let item = found.filter(matches).map(|item| match &read.select.projection {
         Some(projection) => projection.apply(&item),
         None => item,
     });
-    Ok(Answer { table: read.table.name.to_string(), item, consumption: capacity.into() })
+    Ok(Answer { item, consumption: capacity.into() })
 }

@@ -42,7 +42,7 @@ pub(super) async fn execute_statement(
     let token = parameters.string("NextToken")?;
     let capacity = parameters.string("ReturnConsumedCapacity")?;
     let mut constraints = Constraints::new();
-    statement.constrain(&mut constraints, "");
+    statement.constrain(&mut constraints, format_args!(""));
     constraints.one_of("returnConsumedCapacity", capacity, RETURN_CONSUMED_CAPACITY);
     constraints.range("limit", limit, 1, i64::from(i32::MAX));
     constraints.finish()?;
@@ -66,17 +66,18 @@ async fn answer_write(
     planned: StatementWrite,
     capacity_detail: CapacityDetail,
 ) -> Result<String, ApiError> {
-    let written = submit_write(store, &planned.table, planned.write.clone()).await;
-    let written = written.map_err(|error| error.for_insert(planned.is_insert))?;
+    let StatementWrite { write, asked } = planned;
+    let written = submit_write(store, &asked.table, write).await;
+    let written = written.map_err(|error| error.for_insert(asked.is_insert))?;
     let mut out = String::from("{");
     begin_member(&mut out, "Items");
     out.push('[');
-    if let Some(item) = planned.returned(&written) {
+    if let Some(item) = asked.returned(&written) {
         json::write_item(&mut out, &item);
     }
     out.push(']');
-    let consumption = Consumption::of_write(&planned.table, &written);
-    capacity_detail.write_member(&mut out, &planned.table.name, consumption);
+    let consumption = Consumption::of_write(&asked.table, &written);
+    capacity_detail.write_member(&mut out, &asked.table.name, consumption);
     out.push('}');
     Ok(out)
 }
@@ -89,7 +90,7 @@ fn answer_select(
 ) -> Result<String, ApiError> {
     let table = tables::find_for_items(store, &select.table)?;
     let source = find_source(&table, select, options.is_consistent)?;
-    let filter = select.condition.to_condition();
+    let filter = select.condition.clone().into_condition();
     let is_fetched =
         source.check_statement_attributes(select.projection.as_ref(), filter.as_ref())?;
     let (partition, sort) = key_names(source)?;

@@ -51,7 +51,7 @@ pub(super) async fn execute_transaction(
         );
     }
     for (number, statement) in (1..).zip(&statements) {
-        statement.constrain(&mut constraints, &format!("transactStatements.{number}.member."));
+        statement.constrain(&mut constraints, format_args!("transactStatements.{number}.member."));
     }
     constraints.one_of("returnConsumedCapacity", capacity, RETURN_CONSUMED_CAPACITY);
     constraints.finish()?;
@@ -148,18 +148,19 @@ async fn answer_writes(
     for (position, statement, return_on_failure) in statements {
         let write = StatementWrite::of(store, statement, return_on_failure)
             .map_err(|error| in_statement(position, error))?;
-        if write.has_returning() {
+        if write.asked.has_returning() {
             return Err(in_statement(
                 position,
                 ApiError::validation("RETURNING clause is not supported in ExecuteTransaction."),
             ));
         }
-        if !seen.insert((write.table.id, write.write.key.clone())) {
+        if !seen.insert((write.write.table, write.write.key.clone())) {
             return Err(ApiError::validation(DUPLICATES));
         }
         planned.push(write);
     }
-    let admitted = admit(store, planned.iter().map(|planned| (&planned.write, &*planned.table)))?;
+    let admitted =
+        admit(store, planned.iter().map(|planned| (&planned.write, &*planned.asked.table)))?;
     let operations = planned.iter().map(|planned| planned.write.clone()).collect();
     let transaction =
         Transaction { token: token.map(|token| store.request_token(token)), operations };
@@ -170,7 +171,7 @@ async fn answer_writes(
         for ((planned, written), admitted) in planned.iter().zip(&written).zip(admitted) {
             let key = &planned.write.key.partition;
             // A transaction costs twice as much as its writes alone.
-            metering::record_write(store, &planned.table, key, written, 2, admitted);
+            metering::record_write(store, &planned.asked.table, key, written, 2, admitted);
         }
     }
     let mut out = String::from("{");
@@ -180,9 +181,9 @@ async fn answer_writes(
     let consumed = planned.iter().zip(&written).map(|(planned, written)| {
         let consumption = match units {
             TransactionUnits::Read => Capacity::of_read(written.new_bytes, true).into(),
-            TransactionUnits::Write => Consumption::of_write(&planned.table, written),
+            TransactionUnits::Write => Consumption::of_write(&planned.asked.table, written),
         };
-        (planned.table.name.as_str(), consumption)
+        (planned.asked.table.name.as_str(), consumption)
     });
     detail.write_transaction_member(&mut out, units, consumed.collect());
     out.push('}');
@@ -195,7 +196,7 @@ fn told_of_inserts(reply: Reply, planned: &[StatementWrite]) -> Reply {
         return reply;
     };
     let told = reasons.into_iter().zip(planned).map(|(reason, planned)| match reason {
-        CancellationReason::ConditionFailed { .. } if planned.is_insert => {
+        CancellationReason::ConditionFailed { .. } if planned.asked.is_insert => {
             CancellationReason::DuplicateItem
         }
         other => other,

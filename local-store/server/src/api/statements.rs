@@ -3,12 +3,13 @@
 //! The grammar is in the crate `expression`; `ExecuteStatement`, `BatchExecuteStatement` and
 //! `ExecuteTransaction` carry the reads and writes out.
 
+use std::fmt;
 use std::sync::Arc;
 
 use expression::partiql::{Returning, Statement, StatementText, Where};
 use expression::{Condition, LegacyCondition, LegacyOperator, Update};
 use model::{AttributeValue, Item, KeySchema, PrimaryKey};
-use partition::{Table, Write, WriteAction, Written, check_put};
+use partition::{Table, TableId, Write, WriteAction, Written, check_put};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
@@ -44,7 +45,11 @@ impl<'j> StatementParameters<'j> {
     }
 
     /// Adds the failures of the statement at `at`, which ends with a point unless it is empty.
-    pub(crate) fn constrain(&self, constraints: &mut Constraints, at: &str) {
+    pub(crate) fn constrain(&self, constraints: &mut Constraints, at: fmt::Arguments<'_>) {
+        // There may be a hundred, and hardly one fails.
+        if self.is_plainly_right() {
+            return;
+        }
         let of_failure = format!("{at}returnValuesOnConditionCheckFailure");
         constraints.one_of(
             &of_failure,
@@ -61,6 +66,14 @@ impl<'j> StatementParameters<'j> {
         }
     }
 
+    fn is_plainly_right(&self) -> bool {
+        // Bytes bound characters.
+        let text_bytes = self.text.map_or(0, str::len);
+        self.return_on_failure.is_none()
+            && (4..=STATEMENT_LENGTH_MAX).contains(&text_bytes)
+            && self.values.as_ref().is_none_or(|values| !values.is_empty())
+    }
+
     /// A number that differs between statements, and between values of parameters.
     pub(crate) fn fingerprint(&self) -> u64 {
         let text = format!("{:?} {:?}", self.text, self.values);
@@ -72,39 +85,43 @@ impl<'j> StatementParameters<'j> {
     }
 
     pub(crate) fn parse(&self) -> Result<Statement, ApiError> {
-        self.parse_after(&mut None)
+        Self { values: self.values.clone(), ..*self }.parse_after(&mut None)
     }
 
     /// The same, where the text may be that of an earlier statement; it is kept for the next one.
     pub(crate) fn parse_after(
-        &self,
+        self,
         earlier: &mut Option<StatementText<'j>>,
     ) -> Result<Statement, ApiError> {
         let values: Vec<AttributeValue> = self
             .values
-            .iter()
+            .into_iter()
             .flatten()
-            .cloned()
             .collect::<Result<_, _>>()
             .map_err(ApiError::validation)?;
         let text = self.text.unwrap_or_default();
         let is_known = earlier.as_ref().is_some_and(|earlier| earlier.is(text));
         let read = match earlier {
-            Some(earlier) if is_known => earlier.with(&values),
-            _ => StatementText::new(text).and_then(|new| earlier.insert(new).with(&values)),
+            Some(earlier) if is_known => earlier.with(values),
+            _ => StatementText::new(text).and_then(|new| earlier.insert(new).with(values)),
         };
         read.map_err(|error| ApiError::validation(error.to_string()))
     }
 }
 
 /// A write that a statement asks for.
-#[derive(Clone)]
 pub(crate) struct StatementWrite {
-    pub(crate) table: Arc<Table>,
     pub(crate) write: Write,
+    pub(crate) asked: Asked,
+}
+
+/// What the answer to a statement that writes needs to know of it.
+pub(crate) struct Asked {
+    pub(crate) table: Arc<Table>,
     pub(crate) is_insert: bool,
-    update: Option<Update>,
     returning: Option<Returning>,
+    /// What was changed, if only that is to be returned.
+    update: Option<Update>,
 }
 
 impl StatementWrite {
@@ -120,15 +137,16 @@ impl StatementWrite {
                 let table = tables::find_for_items(store, &table)?;
                 check_leaves_key(&update, &table.key_schema)?;
                 let key = key_of(&condition, &table.key_schema, KEY_REQUIRED)?;
-                let action = WriteAction::Update(update.clone());
+                let is_part = returning.is_some_and(|returning| !returning.all);
+                let changed = is_part.then(|| update.clone());
+                let action = WriteAction::Update(update);
                 // An item that is not there has no key, so the condition does not hold.
-                let write =
-                    write_of(&table, key, action, condition.to_condition(), return_on_failure);
-                let mut planned =
-                    Self { table, write, is_insert: false, update: Some(update), returning };
-                planned.write.return_old = returning.is_some_and(|returning| !returning.new);
-                planned.write.return_new = returning.is_some_and(|returning| returning.new);
-                Ok(planned)
+                let condition = condition.into_condition();
+                let mut write = write_of(&table, key, action, condition, return_on_failure);
+                write.return_old = returning.is_some_and(|returning| !returning.new);
+                write.return_new = returning.is_some_and(|returning| returning.new);
+                let asked = Asked { table, is_insert: false, returning, update: changed };
+                Ok(Self { write, asked })
             }
             Statement::Delete { table, condition, returning } => {
                 if let Some(wrong) = returning.filter(|returning| !returning.all || returning.new) {
@@ -140,29 +158,38 @@ impl StatementWrite {
                 let table = tables::find_for_items(store, &table)?;
                 let key = key_of(&condition, &table.key_schema, KEY_REQUIRED)?;
                 let names: Vec<&str> = key_names(&table.key_schema).collect();
-                let condition = condition.to_condition_beside_key(&names);
+                let condition = condition.into_condition_beside_key(&names);
                 let mut write =
                     write_of(&table, key, WriteAction::Delete, condition, return_on_failure);
                 write.return_old = returning.is_some();
-                Ok(Self { table, write, is_insert: false, update: None, returning })
+                let asked = Asked { table, is_insert: false, returning, update: None };
+                Ok(Self { write, asked })
             }
             Statement::Exists(select) => {
                 let table = tables::find_for_items(store, &select.table)?;
                 let key = key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
-                let condition = select.condition.to_condition();
+                let condition = select.condition.into_condition();
                 let write = write_of(&table, key, WriteAction::Check, condition, return_on_failure);
-                Ok(Self { table, write, is_insert: false, update: None, returning: None })
+                let asked = Asked { table, is_insert: false, returning: None, update: None };
+                Ok(Self { write, asked })
             }
             Statement::Select(_) => Err(ApiError::defect("a read was planned as a write")),
         }
     }
 
+    /// The item that is written.
+    pub(crate) fn item(&self) -> (TableId, &PrimaryKey) {
+        (self.write.table, &self.write.key)
+    }
+}
+
+impl Asked {
     /// What `RETURNING` asks for, if there is anything of it.
     pub(crate) fn returned(&self, written: &Written) -> Option<Item> {
         let returning = self.returning?;
         let image = if returning.new { &written.new } else { &written.old };
         match (image, &self.update) {
-            (Some(image), Some(update)) if !returning.all => {
+            (Some(image), Some(update)) => {
                 Some(update.updated_attributes(image)).filter(|item| !item.is_empty())
             }
             (image, _) => image.clone(),
@@ -191,7 +218,8 @@ fn insert(
     };
     let condition = Some(Condition::of_legacy(vec![absent], false));
     let write = write_of(&table, key, WriteAction::put(item), condition, return_on_failure);
-    Ok(StatementWrite { table, write, is_insert: true, update: None, returning: None })
+    let asked = Asked { table, is_insert: true, returning: None, update: None };
+    Ok(StatementWrite { write, asked })
 }
 
 fn write_of(
