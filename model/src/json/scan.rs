@@ -177,6 +177,43 @@ impl<'t> Scanner<'t> {
         })
     }
 
+    /// An object whose members mostly come in the order of `names`, some of them left out: `member`
+    /// reads the value of each, and is told what its name stands for, if it is one of them.
+    pub(crate) fn usual_object<N: Copy>(
+        &mut self,
+        names: &[(&str, N)],
+        mut member: impl FnMut(&mut Self, Option<N>) -> Option<()>,
+    ) -> Option<()> {
+        let mut next = 0;
+        self.members((b'{', b'}'), |scanner| {
+            let place = match scanner.usual_name(names, next) {
+                Some(place) => Some(place),
+                None => {
+                    let name = scanner.name()?;
+                    names.iter().position(|(known, _)| *known == name)
+                }
+            };
+            next = place.map_or(next, |place| place + 1);
+            member(
+                scanner,
+                place.and_then(|place| names.get(place)).map(|(_, stands_for)| *stands_for),
+            )
+        })
+    }
+
+    /// Goes over a name and its colon if it is one of the next two of `names`, and nothing is
+    /// unusual about it.
+    fn usual_name<N>(&mut self, names: &[(&str, N)], next: usize) -> Option<usize> {
+        let rest = self.rest().strip_prefix(b"\"")?;
+        let (place, length) = (next..next + 2).find_map(|place| {
+            let (name, _) = names.get(place)?;
+            let behind = rest.strip_prefix(name.as_bytes())?;
+            behind.starts_with(b"\":").then_some((place, name.len() + "\"\":".len()))
+        })?;
+        self.at += length;
+        Some(place)
+    }
+
     /// The name of an object's member.
     pub(crate) fn name(&mut self) -> Option<Cow<'t, str>> {
         let name = self.string()?;
@@ -263,11 +300,32 @@ impl<'t> Scanner<'t> {
 }
 
 /// Where the first byte is that cannot stand in a string as it is. Most strings of a record are a
-/// few bytes long: looking at eight bytes together takes longer.
+/// few bytes long, for which looking at several bytes together takes longer; of the others the
+/// processor compares sixteen at once.
 fn special_at(bytes: &[u8]) -> Option<usize> {
     #[expect(clippy::indexing_slicing, reason = "a byte is below 256")]
-    bytes.iter().position(|byte| IS_SPECIAL[usize::from(*byte)])
+    let is_special = |byte: &u8| IS_SPECIAL[usize::from(*byte)];
+    let Some((head, rest)) = bytes.split_first_chunk::<SHORT_BYTES>() else {
+        return bytes.iter().position(is_special);
+    };
+    if let Some(found) = head.iter().position(is_special) {
+        return Some(found);
+    }
+    let has_special = |chunk: &[u8; TOGETHER_BYTES]| {
+        let any = |any, byte: &u8| any | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\');
+        chunk.iter().fold(false, any)
+    };
+    let (chunks, _) = rest.as_chunks::<TOGETHER_BYTES>();
+    let plain = chunks.iter().take_while(|chunk| !has_special(chunk)).count();
+    let behind = SHORT_BYTES + plain * TOGETHER_BYTES;
+    let found = bytes.get(behind..)?.iter().position(is_special)?;
+    Some(behind + found)
 }
+
+/// What most strings are shorter than.
+const SHORT_BYTES: usize = 16;
+/// Bytes that are looked at together.
+const TOGETHER_BYTES: usize = 16;
 
 /// Whether a byte cannot stand in a string as it is.
 #[expect(clippy::indexing_slicing, reason = "all of them are below 256")]
@@ -292,8 +350,14 @@ mod tests {
     proptest! {
         #[test]
         fn the_first_special_byte_is_found(bytes in prop::collection::vec(
-            prop_oneof![any::<u8>(), prop::sample::select(&b"\"\\\x1f !#[]az\x7f\x80\xa2\xdc"[..])], 0..40,
-        )) {
+            prop_oneof![
+                Just(b'a'),
+                any::<u8>(),
+                prop::sample::select(&b"\"\\\x1f !#[]az\x7f\x80\xa2\xdc"[..]),
+            ],
+            0..40,
+        ), plain in 0_usize..70) {
+            let bytes = [vec![b'a'; plain], bytes].concat();
             let special = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
             prop_assert_eq!(special_at(&bytes), bytes.iter().position(special));
         }

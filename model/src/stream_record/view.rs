@@ -206,28 +206,81 @@ struct Wire<'t> {
     event_source_arn: Option<Cow<'t, str>>,
 }
 
+/// A member of a record that is read.
+#[derive(Clone, Copy)]
+enum Member {
+    EventId,
+    EventName,
+    Change,
+    UserIdentity,
+    EventSourceArn,
+    /// One that says nothing here.
+    Other,
+}
+
+/// A member of a record's change.
+#[derive(Clone, Copy)]
+enum MemberOfChange {
+    ApproximateCreationDateTime,
+    Keys,
+    NewImage,
+    OldImage,
+    SequenceNumber,
+    SizeBytes,
+    StreamViewType,
+}
+
+/// Their names, as Lambda orders them.
+const MEMBERS: [(&str, Member); 8] = [
+    ("eventID", Member::EventId),
+    ("eventName", Member::EventName),
+    ("eventVersion", Member::Other),
+    ("eventSource", Member::Other),
+    ("awsRegion", Member::Other),
+    ("dynamodb", Member::Change),
+    ("userIdentity", Member::UserIdentity),
+    ("eventSourceARN", Member::EventSourceArn),
+];
+/// Their names, as DynamoDB orders them.
+const MEMBERS_OF_CHANGE: [(&str, MemberOfChange); 7] = [
+    ("ApproximateCreationDateTime", MemberOfChange::ApproximateCreationDateTime),
+    ("Keys", MemberOfChange::Keys),
+    ("NewImage", MemberOfChange::NewImage),
+    ("OldImage", MemberOfChange::OldImage),
+    ("SequenceNumber", MemberOfChange::SequenceNumber),
+    ("SizeBytes", MemberOfChange::SizeBytes),
+    ("StreamViewType", MemberOfChange::StreamViewType),
+];
+
 impl<'t> Wire<'t> {
     fn read(scanner: &mut Scanner<'t>) -> Option<Self> {
         let mut wire = Self::default();
         let mut has_change = false;
-        scanner.object(|scanner, name| match name.as_ref() {
-            "eventID" => set(&mut wire.event_id, scanner.string()?),
-            "eventName" => set(&mut wire.event_name, scanner.string()?),
-            "eventSourceARN" => set(&mut wire.event_source_arn, scanner.string()?),
-            "userIdentity" => set(&mut wire.user_identity, nullable(scanner, identity)?),
-            "dynamodb" if has_change => None,
-            "dynamodb" => {
-                has_change = true;
-                scanner.object(|scanner, name| wire.read_of_change(scanner, &name))
+        scanner.usual_object(&MEMBERS, |scanner, member| match member {
+            Some(Member::EventId) => set(&mut wire.event_id, scanner.string()?),
+            Some(Member::EventName) => set(&mut wire.event_name, scanner.string()?),
+            Some(Member::EventSourceArn) => set(&mut wire.event_source_arn, scanner.string()?),
+            Some(Member::UserIdentity) => {
+                set(&mut wire.user_identity, nullable(scanner, identity)?)
             }
-            _ => scanner.raw().map(drop),
+            Some(Member::Change) if has_change => None,
+            Some(Member::Change) => {
+                has_change = true;
+                let read = |scanner: &mut _, member| wire.read_of_change(scanner, member);
+                scanner.usual_object(&MEMBERS_OF_CHANGE, read)
+            }
+            Some(Member::Other) | None => scanner.raw().map(drop),
         })?;
         Some(wire)
     }
 
-    fn read_of_change(&mut self, scanner: &mut Scanner<'t>, name: &str) -> Option<()> {
-        match name {
-            "ApproximateCreationDateTime" => {
+    fn read_of_change(
+        &mut self,
+        scanner: &mut Scanner<'t>,
+        member: Option<MemberOfChange>,
+    ) -> Option<()> {
+        match member {
+            Some(MemberOfChange::ApproximateCreationDateTime) => {
                 let seconds = match scanner.whole_number() {
                     Some(seconds) => Some(seconds),
                     None => serde_json::from_str::<Option<Seconds>>(scanner.raw()?)
@@ -236,19 +289,25 @@ impl<'t> Wire<'t> {
                 };
                 set(&mut self.approximate_creation_seconds, seconds)
             }
-            "Keys" => set(&mut self.keys, ItemView::read(scanner)?),
-            "OldImage" => set(&mut self.old_image, nullable(scanner, ItemView::read)?),
-            "NewImage" => set(&mut self.new_image, nullable(scanner, ItemView::read)?),
-            "SequenceNumber" => set(&mut self.sequence_number, scanner.string()?),
-            "SizeBytes" => {
+            Some(MemberOfChange::Keys) => set(&mut self.keys, ItemView::read(scanner)?),
+            Some(MemberOfChange::OldImage) => {
+                set(&mut self.old_image, nullable(scanner, ItemView::read)?)
+            }
+            Some(MemberOfChange::NewImage) => {
+                set(&mut self.new_image, nullable(scanner, ItemView::read)?)
+            }
+            Some(MemberOfChange::SequenceNumber) => {
+                set(&mut self.sequence_number, scanner.string()?)
+            }
+            Some(MemberOfChange::SizeBytes) => {
                 let size = match scanner.whole_number() {
                     Some(size) => Some(size),
                     None => serde_json::from_str(scanner.raw()?).ok()?,
                 };
                 set(&mut self.size_bytes, size)
             }
-            "StreamViewType" => set(&mut self.view_type, scanner.string()?),
-            _ => scanner.raw().map(drop),
+            Some(MemberOfChange::StreamViewType) => set(&mut self.view_type, scanner.string()?),
+            None => scanner.raw().map(drop),
         }
     }
 }

@@ -240,13 +240,14 @@ fn repeats<'v>(
 
 /// Texts that differ from row to row get no dictionary, and integers that grow get differences;
 /// repeated values keep their dictionary. `_item` has no statistics, nor has plain JSON: nobody
-/// filters by them. What is a few bytes for all rows together is not compressed: each compressor
-/// takes half a megabyte.
+/// filters by them. What is a few bytes for all rows together is not compressed, as each compressor
+/// takes half a megabyte; nor are differences of integers, which are bits that hardly repeat.
 pub(super) fn writer_properties<'c>(
     columns: impl Iterator<Item = TypedColumn<'c>>,
     metadata: Vec<KeyValue>,
 ) -> Result<WriterProperties, ParquetError> {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?);
+    let coercions = ColumnPath::from(["_coercions", "list", "element"].map(str::to_owned).to_vec());
     let mut properties = WriterProperties::builder()
         .set_compression(zstd)
         .set_write_batch_size(WRITE_BATCH_ROWS)
@@ -254,8 +255,9 @@ pub(super) fn writer_properties<'c>(
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_column_statistics_enabled(ColumnPath::from("_item"), EnabledStatistics::None)
         .set_key_value_metadata(Some(metadata));
-    for name in ["_event_name", "_deleted_by", "_table", "_stream_arn", "_schema_version"] {
-        let path = ColumnPath::from(name);
+    let small = ["_event_name", "_deleted_by", "_table", "_stream_arn", "_schema_version"];
+    let small = small.map(ColumnPath::from).into_iter().chain([coercions]);
+    for path in small {
         properties = properties.set_column_compression(path, Compression::UNCOMPRESSED);
     }
     let system = [
@@ -304,9 +306,15 @@ fn encoded(
     path: ColumnPath,
     encoding: Encoding,
 ) -> WriterPropertiesBuilder {
-    properties
+    let properties = properties
         .set_column_dictionary_enabled(path.clone(), false)
-        .set_column_encoding(path, encoding)
+        .set_column_encoding(path.clone(), encoding);
+    match encoding {
+        Encoding::DELTA_BINARY_PACKED => {
+            properties.set_column_compression(path, Compression::UNCOMPRESSED)
+        }
+        _ => properties,
+    }
 }
 
 /// What the file says of itself beside its columns.
