@@ -1,6 +1,7 @@
 //! Migrations that are hindered: by DynamoDB's throttling, by a hook that says no, by a worker that
 //! held a task when its record was lost.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,19 +25,16 @@ fn throttling_is_named_and_slows_a_backfill_down_without_loss() {
     migrating.prepare(5, PLAN);
     (0..ITEMS).for_each(|number| migrating.put(number, 4 * 1024));
     let mut worker = migrating.work("start", "plan.yaml");
-    let mut named = None;
+    let mut named = BTreeSet::new();
     migrating.wait_for_phase("tailing", &mut worker, |status| {
         if let Some(reason) = status["throttled"].as_str() {
-            named = Some(reason.to_owned());
+            named.insert(reason.to_owned());
             store.endpoint.advance_clock(BURST_SECONDS * SECOND_MS);
         }
     });
-    assert_eq!(
-        named.as_deref(),
-        Some(
-            "DynamoDB throttles `pets`: ProvisionedThroughputExceededException, TableWriteProvisionedThroughputExceeded"
-        )
-    );
+    let expected = "DynamoDB throttles `pets`: ProvisionedThroughputExceededException, TableWriteProvisionedThroughputExceeded";
+    // A quick machine also meets the limit of a partition, once the table has its burst again.
+    assert!(named.contains(expected), "{named:?}");
     let counts = &migrating.status()["backfill"]["counts"];
     assert_eq!(counts["refused"], Value::Null, "{counts}");
     assert_eq!(store.endpoint.scan("pets").len(), ITEMS);
