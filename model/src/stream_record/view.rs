@@ -402,6 +402,11 @@ mod tests {
             (identity, "\"userIdentity\":null,"),
             ("\"eventVersion\":\"1.1\",", "\"more\":{\"a\":[1,null]},"),
             ("arn:x", "arn:\\u0078"),
+            // Names in another order, with more behind them, or with white space around.
+            (r#""eventID":"e1","eventName":"REMOVE""#, r#""eventName":"REMOVE","eventID":"e1""#),
+            (r#""Keys":{"pk":{"S":"a"}},"#, r#""SizeBytes2":{},"Keys":{"pk":{"S":"a"}},"#),
+            (r#""eventVersion":"1.1","#, r#""eventVersion2":"1.1","eventSource" : "x","#),
+            (r#""dynamodb":{"#, r#" "dynamodb" : { "#),
             ("REMOVE", "INSERT"),
             ("NEW_AND_OLD_IMAGES", "OLD_IMAGE"),
         ] {
