@@ -37,7 +37,7 @@ impl Constraints {
         Self::default()
     }
 
-    fn fail(&mut self, value: Option<&dyn Display>, at: &str, constraint: &str) {
+    fn fail(&mut self, value: Option<&dyn Display>, at: &dyn Display, constraint: &str) {
         if self.0.len() == FAILURES_MAX {
             return;
         }
@@ -50,10 +50,11 @@ impl Constraints {
         self.0.push(text);
     }
 
-    /// The parameter must be there.
-    pub(crate) fn required(&mut self, at: &str, is_present: bool) {
+    /// The parameter must be there. Names of parameters are put together for failures only, here and
+    /// below.
+    pub(crate) fn required(&mut self, at: impl Display, is_present: bool) {
         if !is_present {
-            self.fail(None, at, "Member must not be null");
+            self.fail(None, &at, "Member must not be null");
         }
     }
 
@@ -76,47 +77,47 @@ impl Constraints {
         if !name.bytes().all(is_allowed) {
             let constraint =
                 format!("Member must satisfy regular expression pattern: {NAME_PATTERN}");
-            self.fail(Some(&name), at, &constraint);
+            self.fail(Some(&name), &at, &constraint);
         }
         self.length(at, name, TABLE_NAME_LENGTH_MIN, TABLE_NAME_LENGTH_MAX);
     }
 
     /// A text's length in characters, both bounds inclusive.
-    pub(crate) fn length(&mut self, at: &str, text: &str, min: usize, max: usize) {
+    pub(crate) fn length(&mut self, at: impl Display, text: &str, min: usize, max: usize) {
         // Bytes bound characters, so most texts need not be counted.
         if text.len() >= min.saturating_mul(4) && text.len() <= max {
             return;
         }
         let characters = text.chars().count();
-        self.length_at_least(at, &text, characters, min);
+        self.length_at_least(&at, &text, characters, min);
         self.length_at_most(at, &text, characters, max);
     }
 
     /// A length, however it was counted; `shown` is how the value is quoted.
     pub(crate) fn length_at_least(
         &mut self,
-        at: &str,
+        at: impl Display,
         shown: &dyn Display,
         length: usize,
         min: usize,
     ) {
         if length < min {
             let constraint = format!("Member must have length greater than or equal to {min}");
-            self.fail(Some(shown), at, &constraint);
+            self.fail(Some(shown), &at, &constraint);
         }
     }
 
     /// See [`Constraints::length_at_least`].
     pub(crate) fn length_at_most(
         &mut self,
-        at: &str,
+        at: impl Display,
         shown: &dyn Display,
         length: usize,
         max: usize,
     ) {
         if length > max {
             let constraint = format!("Member must have length less than or equal to {max}");
-            self.fail(Some(shown), at, &constraint);
+            self.fail(Some(shown), &at, &constraint);
         }
     }
 
@@ -136,27 +137,27 @@ impl Constraints {
         };
         if value < min {
             let constraint = format!("Member must have value greater than or equal to {min}");
-            self.fail(Some(&value), at, &constraint);
+            self.fail(Some(&value), &at, &constraint);
         } else if value > max {
             let constraint = format!("Member must have value less than or equal to {max}");
-            self.fail(Some(&value), at, &constraint);
+            self.fail(Some(&value), &at, &constraint);
         }
     }
 
     /// One of a set of words.
-    pub(crate) fn one_of(&mut self, at: &str, value: Option<&str>, allowed: &[&str]) {
+    pub(crate) fn one_of(&mut self, at: impl Display, value: Option<&str>, allowed: &[&str]) {
         if let Some(value) = value
             && !allowed.contains(&value)
         {
             let constraint =
                 format!("Member must satisfy enum value set: [{}]", allowed.join(", "));
-            self.fail(Some(&value), at, &constraint);
+            self.fail(Some(&value), &at, &constraint);
         }
     }
 
     /// A failure of a constraint that only one operation has.
     pub(crate) fn other(&mut self, at: &str, shown: &dyn Display, constraint: &str) {
-        self.fail(Some(shown), at, constraint);
+        self.fail(Some(shown), &at, constraint);
     }
 
     /// All failures as one error.

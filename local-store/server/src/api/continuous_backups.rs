@@ -44,7 +44,7 @@ pub(super) async fn update_continuous_backups(
     let at = "pointInTimeRecoverySpecification";
     constraints.required(at, specification.is_some());
     if specification.is_some() {
-        constraints.required(&format!("{at}.pointInTimeRecoveryEnabled"), is_enabled.is_some());
+        constraints.required(format_args!("{at}.pointInTimeRecoveryEnabled"), is_enabled.is_some());
         constraints.range(&format!("{at}.recoveryPeriodInDays"), days, 1, i64::from(DAYS_MAX));
     }
     constraints.finish()?;

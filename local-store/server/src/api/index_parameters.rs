@@ -107,7 +107,7 @@ impl<'j> IndexParameters<'j> {
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: &str) {
         match self.name {
             Some(name) => constraints.name(&format!("{at}.indexName"), name),
-            None => constraints.required(&format!("{at}.indexName"), false),
+            None => constraints.required(format_args!("{at}.indexName"), false),
         }
         let of_key = format!("{at}.keySchema");
         let elements = self.key_schema.as_deref();

@@ -46,32 +46,19 @@ impl<'j> StatementParameters<'j> {
 
     /// Adds the failures of the statement at `at`, which ends with a point unless it is empty.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: fmt::Arguments<'_>) {
-        // There may be a hundred, and hardly one fails.
-        if self.is_plainly_right() {
-            return;
-        }
-        let of_failure = format!("{at}returnValuesOnConditionCheckFailure");
         constraints.one_of(
-            &of_failure,
+            format_args!("{at}returnValuesOnConditionCheckFailure"),
             self.return_on_failure,
             super::constraints::RETURN_VALUES_ON_FAILURE,
         );
-        let of_text = format!("{at}statement");
-        constraints.required(&of_text, self.text.is_some());
+        constraints.required(format_args!("{at}statement"), self.text.is_some());
         if let Some(text) = self.text {
-            constraints.length(&of_text, text, 1, STATEMENT_LENGTH_MAX);
+            constraints.length(format_args!("{at}statement"), text, 1, STATEMENT_LENGTH_MAX);
         }
         if let Some(values) = &self.values {
-            constraints.length_at_least(&format!("{at}parameters"), &"[]", values.len(), 1);
+            let at = format_args!("{at}parameters");
+            constraints.length_at_least(at, &"[]", values.len(), 1);
         }
-    }
-
-    fn is_plainly_right(&self) -> bool {
-        // Bytes bound characters.
-        let text_bytes = self.text.map_or(0, str::len);
-        self.return_on_failure.is_none()
-            && (4..=STATEMENT_LENGTH_MAX).contains(&text_bytes)
-            && self.values.as_ref().is_none_or(|values| !values.is_empty())
     }
 
     /// A number that differs between statements, and between values of parameters.

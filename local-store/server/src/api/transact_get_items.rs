@@ -59,7 +59,7 @@ pub(super) async fn transact_get_items(
         constraints.required(&at, get.is_some());
         if let Some(get) = get {
             constrain_table_name(&mut constraints, &at, get.table);
-            constraints.required(&format!("{at}.key"), get.key.is_some());
+            constraints.required(format_args!("{at}.key"), get.key.is_some());
         }
     }
     constraints.finish()?;

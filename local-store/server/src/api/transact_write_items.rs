@@ -205,20 +205,20 @@ fn constrain(constraints: &mut Constraints, number: usize, operation: &Operation
     let kind = Kind::ALL.iter().find(|(kind, ..)| *kind == operation.kind);
     let at = format!("transactItems.{number}.member.{}", kind.map_or("", |(_, _, name)| *name));
     constraints.one_of(
-        &format!("{at}.returnValuesOnConditionCheckFailure"),
+        format_args!("{at}.returnValuesOnConditionCheckFailure"),
         operation.return_on_failure,
         RETURN_VALUES_ON_FAILURE,
     );
     constrain_table_name(constraints, &at, operation.table);
     let subject = if operation.kind == Kind::Put { "item" } else { "key" };
-    constraints.required(&format!("{at}.{subject}"), operation.subject.is_some());
+    constraints.required(format_args!("{at}.{subject}"), operation.subject.is_some());
     match operation.kind {
         Kind::Check => {
             let at = format!("{at}.conditionExpression");
             constraints.required(&at, operation.condition.is_some());
         }
         Kind::Update => {
-            constraints.required(&format!("{at}.updateExpression"), operation.update.is_some());
+            constraints.required(format_args!("{at}.updateExpression"), operation.update.is_some());
         }
         Kind::Put | Kind::Delete => {}
     }
