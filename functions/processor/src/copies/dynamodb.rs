@@ -9,8 +9,7 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::query::QueryOutput;
 use aws_sdk_dynamodb::operation::scan::ScanOutput;
 use aws_sdk_dynamodb::types::{
-    AttributeValue as SdkValue, KeySchemaElement, KeyType, KeysAndAttributes, StreamViewType,
-    TableDescription,
+    AttributeValue as SdkValue, KeySchemaElement, KeyType, StreamViewType, TableDescription,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use model::limits::BATCH_GET_KEYS_MAX;
@@ -26,6 +25,7 @@ use crate::failure::Failure;
 use crate::settings::{FAN_OUT_RULES, JOBS_TABLE};
 use crate::tables::WriteOutcome;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
+use crate::tables::batch_get::batch_get;
 use crate::tables::direct::{Page, answered, page_of, unreadable};
 use crate::tables::dynamodb::{TableName, failure_of};
 use crate::tables::statements::{StatementOutcome, Statements};
@@ -118,7 +118,7 @@ impl DynamoDbCopies {
         let wanted: Vec<&Item> = keys.values().collect();
         let chunks = wanted.chunks(BATCH_GET_KEYS_MAX);
         let reads: Vec<_> = chunks
-            .map(|chunk| self.read_chunk(table, setting, chunk.iter().copied().map(to_sdk_item)))
+            .map(|chunk| self.read_chunk(table, setting, chunk.iter().copied().cloned().collect()))
             .collect();
         let found: Vec<Vec<Item>> =
             stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
@@ -135,30 +135,20 @@ impl DynamoDbCopies {
         &self,
         table: &str,
         setting: &'static str,
-        keys: impl Iterator<Item = HashMap<String, SdkValue>>,
+        mut keys: Vec<Item>,
     ) -> Result<Vec<Item>, Failure> {
-        let mut keys: Vec<_> = keys.collect();
         let mut found = Vec::new();
         // Each answer must leave fewer keys than the one before, so there are at most 100.
         while !keys.is_empty() {
-            let request = KeysAndAttributes::builder()
-                .set_keys(Some(keys.clone()))
-                .consistent_read(true)
-                .build()
-                .map_err(|error| Failure::Fatal(error.to_string()))?;
-            let answer = self.client.batch_get_item().request_items(table, request).send().await;
-            let answer = answer.map_err(|error| failed(table, setting, "BatchGetItem", &error))?;
-            for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-                found.push(from_sdk_item(item)?);
-            }
-            let unprocessed = answer.unprocessed_keys.into_iter().flatten();
-            let left: Vec<_> = unprocessed.flat_map(|(_, keys)| keys.keys).collect();
-            if left.len() >= keys.len() {
+            let failure = |error: &_| failed(table, setting, "BatchGetItem", error);
+            let batch = batch_get(&self.client, table, &keys, failure).await?;
+            found.extend(batch.items);
+            if batch.unprocessed.len() >= keys.len() {
                 return Err(Failure::Retry(format!(
                     "BatchGetItem on table=`{table}`: keys stay unprocessed, it is throttled"
                 )));
             }
-            keys = left;
+            keys = batch.unprocessed;
         }
         Ok(found)
     }

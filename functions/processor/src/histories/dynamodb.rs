@@ -8,10 +8,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue as SdkValue, CancellationReason, Delete, KeysAndAttributes, Put,
-    TransactWriteItem, Update,
+    AttributeValue as SdkValue, CancellationReason, Delete, Put, TransactWriteItem, Update,
 };
-use model::Item;
+use model::{AttributeValue, Item};
 use rules::versions::{
     HEAD_VERSION, ITEM_ATTRIBUTE, Plan, REVISION_ATTRIBUTE, VERSION_ATTRIBUTE, Write, version_text,
 };
@@ -19,6 +18,7 @@ use rules::versions::{
 use super::{HistoryTable, PAGE_VERSIONS};
 use crate::failure::Failure;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk_item};
+use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::{TableName, failure_of};
 use crate::tables::{Loaded, WriteOutcome};
 
@@ -48,9 +48,9 @@ fn key(item: &str, version: &str) -> HashMap<String, SdkValue> {
     ])
 }
 
-fn item_of(key: &HashMap<String, SdkValue>) -> Result<String, Failure> {
+fn item_of(key: &Item) -> Result<String, Failure> {
     match key.get(ITEM_ATTRIBUTE) {
-        Some(SdkValue::S(text)) => Ok(text.clone()),
+        Some(AttributeValue::S(text)) => Ok(text.clone()),
         _ => Err(Failure::Fatal(format!("a history without its key; its table must have {KEY}"))),
     }
 }
@@ -145,20 +145,17 @@ impl HistoryTable for DynamoDbHistories {
         if items.is_empty() {
             return Ok(Loaded::default());
         }
-        let keys = items.iter().map(|item| key(item, HEAD_VERSION)).collect();
-        let request = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true);
-        let request = request.build().map_err(build)?;
-        let answer = self.client.batch_get_item().request_items(&self.table.name, request);
-        let answer = answer.send().await.map_err(|error| self.failure("BatchGetItem", &error))?;
+        let head = |item: &String| {
+            Item::new().with(ITEM_ATTRIBUTE, item.as_str()).with(VERSION_ATTRIBUTE, HEAD_VERSION)
+        };
+        let keys: Vec<Item> = items.iter().map(head).collect();
+        let failure = |error: &_| self.failure("BatchGetItem", error);
+        let batch = batch_get(&self.client, &self.table.name, &keys, failure).await?;
         let mut items = BTreeMap::new();
-        for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-            items.insert(item_of(&item)?, from_sdk_item(item)?);
+        for item in batch.items {
+            items.insert(item_of(&item)?, item);
         }
-        let unprocessed = answer.unprocessed_keys.into_iter().flatten();
-        let unprocessed = unprocessed
-            .flat_map(|(_, keys)| keys.keys)
-            .map(|key| item_of(&key))
-            .collect::<Result<_, _>>()?;
+        let unprocessed = batch.unprocessed.iter().map(item_of).collect::<Result<_, _>>()?;
         Ok(Loaded { items, unprocessed })
     }
 

@@ -11,9 +11,7 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use aws_sdk_dynamodb::types::{
-    AttributeValue as SdkValue, KeysAndAttributes, ReturnValuesOnConditionCheckFailure,
-};
+use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, ReturnValuesOnConditionCheckFailure};
 use futures::{StreamExt, stream};
 use model::json::item_to_string;
 use model::limits::BATCH_GET_KEYS_MAX;
@@ -29,6 +27,7 @@ use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
 use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
+use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::request_failure;
 
 /// Targets that are written at the same time: enough to fill a group commit of the local store and
@@ -372,7 +371,7 @@ pub(crate) async fn load_items(
 ) -> Result<BTreeMap<String, Item>, Failure> {
     let unique: BTreeMap<String, Item> =
         keys.into_iter().map(|key| (item_to_string(&key), key)).collect();
-    let mut missing: Vec<HashMap<String, SdkValue>> = unique.values().map(to_sdk_item).collect();
+    let mut missing: Vec<Item> = unique.into_values().collect();
     let mut items = BTreeMap::new();
     let mut attempts = retry.attempts();
     let mut failure = "keys stay unprocessed, the table is throttled".to_owned();
@@ -381,31 +380,22 @@ pub(crate) async fn load_items(
             return Err(Failure::Retry(failure));
         }
         let some = missing.split_off(missing.len().saturating_sub(BATCH_GET_KEYS_MAX));
-        let request = KeysAndAttributes::builder()
-            .set_keys(Some(some.clone()))
-            .consistent_read(true)
-            .build()
-            .map_err(|error| Failure::Fatal(error.to_string()))?;
-        match client.batch_get_item().request_items(table, request).send().await {
-            Ok(answer) => {
-                let left = answer.unprocessed_keys.into_iter().flatten();
-                let left: Vec<_> = left.flat_map(|(_, keys)| keys.keys).collect();
-                if left.len() < some.len() {
+        let refused = |error: &_| request_failure("BatchGetItem", table, CONTROL_TABLE, error);
+        match batch_get(client, table, &some, refused).await {
+            Ok(batch) => {
+                if batch.unprocessed.len() < some.len() {
                     attempts.restart();
                 }
-                missing.extend(left);
-                for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-                    let item = from_sdk_item(item)?;
+                missing.extend(batch.unprocessed);
+                for item in batch.items {
                     items.insert(item_to_string(&key_of(&item, schema)), item);
                 }
             }
-            Err(error) => {
+            Err(Failure::Retry(reason)) => {
                 missing.extend(some);
-                match request_failure("BatchGetItem", table, CONTROL_TABLE, &error) {
-                    Failure::Retry(reason) => failure = reason,
-                    fatal @ Failure::Fatal(_) => return Err(fatal),
-                }
+                failure = reason;
             }
+            Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
         }
     }
     Ok(items)

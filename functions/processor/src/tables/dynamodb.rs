@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, KeysAndAttributes};
-use model::Item;
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use model::{AttributeValue, Item};
 
-use super::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
+use super::attribute_value::{to_sdk, to_sdk_item};
+use super::batch_get::batch_get;
 use super::{Guard, KeyPage, Loaded, Table, WriteOutcome};
 use crate::failure::Failure;
 
@@ -109,11 +110,22 @@ impl DynamoDbTable {
     fn key_text(&self, item: &HashMap<String, SdkValue>) -> Result<String, Failure> {
         match item.get(&self.key_attribute) {
             Some(SdkValue::S(text)) => Ok(text.clone()),
-            _ => Err(Failure::Fatal(format!(
-                "table=`{}` ({}) has an item without the string attribute `{}`; the table must have it as its only key",
-                self.name, self.setting, self.key_attribute
-            ))),
+            _ => Err(self.other_key()),
         }
+    }
+
+    fn key_of(&self, item: &Item) -> Result<String, Failure> {
+        match item.get(&self.key_attribute) {
+            Some(AttributeValue::S(text)) => Ok(text.clone()),
+            _ => Err(self.other_key()),
+        }
+    }
+
+    fn other_key(&self) -> Failure {
+        Failure::Fatal(format!(
+            "table=`{}` ({}) has an item without the string attribute `{}`; the table must have it as its only key",
+            self.name, self.setting, self.key_attribute
+        ))
     }
 }
 
@@ -122,28 +134,16 @@ impl Table for DynamoDbTable {
         if keys.is_empty() {
             return Ok(Loaded::default());
         }
-        let request = KeysAndAttributes::builder()
-            .set_keys(Some(keys.iter().map(|key| self.key(key)).collect()))
-            .consistent_read(true)
-            .build()
-            .map_err(|error| Failure::Fatal(error.to_string()))?;
-        let answer = self
-            .client
-            .batch_get_item()
-            .request_items(&self.name, request)
-            .send()
-            .await
-            .map_err(|error| self.failure("BatchGetItem", &error))?;
+        let keys: Vec<Item> =
+            keys.iter().map(|key| Item::new().with(&self.key_attribute, key.as_str())).collect();
+        let failure = |error: &_| self.failure("BatchGetItem", error);
+        let batch = batch_get(&self.client, &self.name, &keys, failure).await?;
         let mut items = BTreeMap::new();
-        for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
-            items.insert(self.key_text(&item)?, from_sdk_item(item)?);
+        for item in batch.items {
+            items.insert(self.key_of(&item)?, item);
         }
-        let unprocessed = answer.unprocessed_keys.into_iter().flatten();
-        let unprocessed = unprocessed
-            .flat_map(|(_, keys)| keys.keys)
-            .map(|key| self.key_text(&key))
-            .collect::<Result<_, _>>()?;
-        Ok(Loaded { items, unprocessed })
+        let unprocessed = batch.unprocessed.iter().map(|key| self.key_of(key));
+        Ok(Loaded { items, unprocessed: unprocessed.collect::<Result<_, _>>()? })
     }
 
     async fn put(&self, item: &Item, guard: &Guard) -> Result<WriteOutcome, Failure> {

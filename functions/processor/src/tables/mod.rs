@@ -3,6 +3,7 @@
 //! Every write is guarded; there is no other. What items mean is not known here.
 
 pub(crate) mod attribute_value;
+pub(crate) mod batch_get;
 pub(crate) mod direct;
 pub mod dynamodb;
 #[cfg(test)]
