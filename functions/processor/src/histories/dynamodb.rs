@@ -2,7 +2,7 @@
 //!
 //! Retries of single requests are the SDK's; what its errors mean for us is decided here.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
@@ -41,11 +41,8 @@ fn build(error: BuildError) -> Failure {
     Failure::Fatal(error.to_string())
 }
 
-fn key(item: &str, version: &str) -> HashMap<String, SdkValue> {
-    HashMap::from([
-        (ITEM_ATTRIBUTE.to_owned(), SdkValue::S(item.to_owned())),
-        (VERSION_ATTRIBUTE.to_owned(), SdkValue::S(version.to_owned())),
-    ])
+fn key(item: &str, version: &str) -> Item {
+    Item::new().with(ITEM_ATTRIBUTE, item).with(VERSION_ATTRIBUTE, version)
 }
 
 fn item_of(key: &Item) -> Result<String, Failure> {
@@ -95,14 +92,14 @@ impl DynamoDbHistories {
             }
             Write::Delete(number) => {
                 let delete = Delete::builder().table_name(name);
-                let delete = delete.set_key(Some(key(item, &version_text(*number))));
+                let delete = delete.set_key(Some(to_sdk_item(&key(item, &version_text(*number)))));
                 operation.delete(delete.build().map_err(build)?)
             }
             Write::Expire { number, at_seconds } => {
                 // TTL may have deleted it in between; then this leaves a stub that expires as well.
                 let update = Update::builder()
                     .table_name(name)
-                    .set_key(Some(key(item, &version_text(*number))))
+                    .set_key(Some(to_sdk_item(&key(item, &version_text(*number)))))
                     .update_expression("SET expires_at = :at")
                     .expression_attribute_values(":at", SdkValue::N(at_seconds.to_string()));
                 operation.update(update.build().map_err(build)?)
@@ -145,10 +142,7 @@ impl HistoryTable for DynamoDbHistories {
         if items.is_empty() {
             return Ok(Loaded::default());
         }
-        let head = |item: &String| {
-            Item::new().with(ITEM_ATTRIBUTE, item.as_str()).with(VERSION_ATTRIBUTE, HEAD_VERSION)
-        };
-        let keys: Vec<Item> = items.iter().map(head).collect();
+        let keys: Vec<Item> = items.iter().map(|item| key(item, HEAD_VERSION)).collect();
         let failure = |error: &_| self.failure("BatchGetItem", error);
         let batch = batch_get(&self.client, &self.table.name, &keys, failure).await?;
         let mut items = BTreeMap::new();

@@ -2,14 +2,13 @@
 //!
 //! Retries of single requests are the SDK's; what its errors mean for us is decided here.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item};
 
-use super::attribute_value::{to_sdk, to_sdk_item};
+use super::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use super::batch_get::batch_get;
 use super::{Guard, KeyPage, Loaded, Table, WriteOutcome};
 use crate::failure::Failure;
@@ -103,29 +102,18 @@ impl DynamoDbTable {
         failure_of(&table, doing, &key, error)
     }
 
-    fn key(&self, text: &str) -> HashMap<String, SdkValue> {
-        HashMap::from([(self.key_attribute.clone(), SdkValue::S(text.to_owned()))])
+    fn key(&self, text: &str) -> Item {
+        Item::new().with(&self.key_attribute, text)
     }
 
-    fn key_text(&self, item: &HashMap<String, SdkValue>) -> Result<String, Failure> {
-        match item.get(&self.key_attribute) {
-            Some(SdkValue::S(text)) => Ok(text.clone()),
-            _ => Err(self.other_key()),
-        }
-    }
-
-    fn key_of(&self, item: &Item) -> Result<String, Failure> {
+    fn key_text(&self, item: &Item) -> Result<String, Failure> {
         match item.get(&self.key_attribute) {
             Some(AttributeValue::S(text)) => Ok(text.clone()),
-            _ => Err(self.other_key()),
+            _ => Err(Failure::Fatal(format!(
+                "table=`{}` ({}) has an item without the string attribute `{}`; the table must have it as its only key",
+                self.name, self.setting, self.key_attribute
+            ))),
         }
-    }
-
-    fn other_key(&self) -> Failure {
-        Failure::Fatal(format!(
-            "table=`{}` ({}) has an item without the string attribute `{}`; the table must have it as its only key",
-            self.name, self.setting, self.key_attribute
-        ))
     }
 }
 
@@ -134,15 +122,14 @@ impl Table for DynamoDbTable {
         if keys.is_empty() {
             return Ok(Loaded::default());
         }
-        let keys: Vec<Item> =
-            keys.iter().map(|key| Item::new().with(&self.key_attribute, key.as_str())).collect();
+        let keys: Vec<Item> = keys.iter().map(|key| self.key(key)).collect();
         let failure = |error: &_| self.failure("BatchGetItem", error);
         let batch = batch_get(&self.client, &self.name, &keys, failure).await?;
         let mut items = BTreeMap::new();
         for item in batch.items {
-            items.insert(self.key_of(&item)?, item);
+            items.insert(self.key_text(&item)?, item);
         }
-        let unprocessed = batch.unprocessed.iter().map(|key| self.key_of(key));
+        let unprocessed = batch.unprocessed.iter().map(|key| self.key_text(key));
         Ok(Loaded { items, unprocessed: unprocessed.collect::<Result<_, _>>()? })
     }
 
@@ -178,13 +165,14 @@ impl Table for DynamoDbTable {
             .table_name(&self.name)
             .projection_expression("#key")
             .expression_attribute_names("#key", &self.key_attribute)
-            .set_exclusive_start_key(after.map(|key| self.key(key)))
+            .set_exclusive_start_key(after.map(|key| to_sdk_item(&self.key(key))))
             .send()
             .await
             .map_err(|error| self.failure("Scan", &error))?;
-        let items = answer.items.unwrap_or_default();
-        let keys = items.iter().map(|item| self.key_text(item)).collect::<Result<_, _>>()?;
-        let next = answer.last_evaluated_key.as_ref().map(|key| self.key_text(key)).transpose()?;
+        let text = |item| self.key_text(&from_sdk_item(item)?);
+        let items = answer.items.unwrap_or_default().into_iter();
+        let keys = items.map(text).collect::<Result<_, _>>()?;
+        let next = answer.last_evaluated_key.map(text).transpose()?;
         Ok(KeyPage { keys, next })
     }
 }
