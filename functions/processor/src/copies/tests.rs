@@ -54,19 +54,35 @@ impl Draws {
     }
 }
 
-/// One change by a user. Origins that were there once are noted.
-fn change(draws: &mut Draws, tables: &InMemoryCopies, number: u64, once: &mut BTreeSet<u64>) {
+/// What users know.
+#[derive(Default)]
+struct Known {
+    /// Origins that were there once.
+    once: BTreeSet<u64>,
+    /// Copies as somebody read them, marks and all.
+    read: Vec<(String, Item)>,
+}
+
+/// One change by a user.
+fn change(draws: &mut Draws, tables: &InMemoryCopies, number: u64, known: &mut Known) {
     let origin = draws.below(3);
     let key = origin_key(origin);
     let copy = format!("line-{}", draws.below(12));
-    match draws.below(8) {
+    known.read.extend(tables.items(COPIES).remove(&copy).map(|item| (copy.clone(), item)));
+    match draws.below(9) {
         0..3 => {
-            once.insert(origin);
+            known.once.insert(origin);
             tables.set(ORIGINS, &key, Some(product(origin, &format!("name {number}"))));
         }
         3 => tables.set(ORIGINS, &key, None),
         4..6 => tables.set(COPIES, &copy, Some(line(&copy, origin))),
         6 => tables.set(COPIES, &copy, None),
+        // Somebody changes an item that was read some time ago, and puts it whole.
+        7 if !known.read.is_empty() => {
+            let (copy, item) = known.read.swap_remove(draws.index(known.read.len()));
+            let item = item.with("quantity", model::Number::from(number));
+            tables.set(COPIES, &copy, Some(item));
+        }
         // Somebody writes over what was copied.
         _ => {
             if let Some(item) = tables.items(COPIES).get(&copy) {
@@ -123,9 +139,9 @@ async fn copies_converge_under_every_seed() {
             let saved_every = Duration::from_secs(3600 * (seed % 2));
             let copies = copies(&tables, on_delete, saved_every);
             let (mut draws, mut pending) = (Draws(seed), Vec::new());
-            let mut once = BTreeSet::new();
+            let mut known = Known::default();
             for number in 0..60 {
-                change(&mut draws, &tables, number, &mut once);
+                change(&mut draws, &tables, number, &mut known);
                 if draws.below(2) == 0 {
                     pending.extend(tables.take_records());
                     // Two executors at once, and a change in between.
@@ -137,7 +153,7 @@ async fn copies_converge_under_every_seed() {
                         deliver(&mut right, &copies, &mut others),
                         async {
                             tokio::task::yield_now().await;
-                            change(&mut draws, &tables, number + 1000, &mut once);
+                            change(&mut draws, &tables, number + 1000, &mut known);
                         }
                     );
                     pending.extend(others);
@@ -151,7 +167,7 @@ async fn copies_converge_under_every_seed() {
                 deliver(&mut draws, &copies, &mut pending).await;
             }
             assert!(pending.is_empty(), "seed {seed}: records make records without end");
-            check(seed, &tables, on_delete, &once);
+            check(seed, &tables, on_delete, &known.once);
             written += tables.items(COPIES).len();
         }
     }

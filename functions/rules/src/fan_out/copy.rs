@@ -69,21 +69,29 @@ impl CopyRule {
 
     /// Whether a copy that became `new` must be looked at: it is not known that it was written from
     /// its origin, or what was written from there was changed by somebody else.
+    ///
+    /// Our own writes leave the origin as it is and raise the mark. A mark that went back, or that
+    /// came with another origin, is of somebody who wrote an item whole that had been read before.
     pub(super) fn wants_look(&self, old: Option<&Item>, new: &Item) -> bool {
         let name = super::mark_attribute(&self.name);
-        let mark = new.get(&name);
-        let is_of_its_origin = mark
-            .and_then(AttributeValue::as_str)
-            .and_then(Mark::parse)
-            .is_some_and(|mark| new.get(&self.index_key).map(value_text) == Some(mark.origin));
-        if !is_of_its_origin {
+        let (Some(mark), Some(origin)) = (text_of(new, &name), new.get(&self.index_key)) else {
+            return true;
+        };
+        let origin = value_text(origin);
+        if Mark::parse(mark).is_none_or(|mark| mark.origin != origin) {
             return true;
         }
         let Some(old) = old else { return true };
-        let is_marked_now = old.get(&name) != mark;
-        let is_changed = self.attributes.keys().any(|to| old.get(to) != new.get(to));
-        is_changed && !is_marked_now
+        let is_moved = old.get(&self.index_key) != new.get(&self.index_key);
+        if !is_moved && Mark::is_raised(&origin, text_of(old, &name), mark) {
+            return false;
+        }
+        is_moved || self.attributes.keys().any(|to| old.get(to) != new.get(to))
     }
+}
+
+fn text_of<'i>(item: &'i Item, attribute: &str) -> Option<&'i str> {
+    item.get(attribute).and_then(AttributeValue::as_str)
 }
 
 /// What a job must write to each copy. Copies that outlive their origin get its last values, so
@@ -275,6 +283,8 @@ mod tests {
         let by_hand = copy(Some("z"), Some(stamp(5)));
         let moved = by_hand.clone().with("aid", "2");
         let other = marked.clone().with("other", "o");
+        let newer = copy(Some("w"), Some(stamp(6)));
+        let elsewhere = copy(Some("y"), None).with("aid", "2");
         for (old, new, expected) in [
             (None, &plain, true),
             (Some(&plain), &marked, false),
@@ -282,6 +292,10 @@ mod tests {
             (Some(&by_hand), &moved, true),
             (Some(&marked), &other, false),
             (None, &marked, true),
+            (Some(&marked), &newer, false),
+            // Somebody put the item whole as it had been read before.
+            (Some(&newer), &marked, true),
+            (Some(&elsewhere), &marked, true),
         ] {
             assert_eq!(rule.wants_look(old, new), expected);
         }

@@ -40,6 +40,16 @@ impl Mark {
         format!("{}{} {}", Self::prefix(&self.origin), self.stamp, self.hops)
     }
 
+    /// Whether the mark `new` of an origin, over the mark `old`, is a write of ours: it is the later
+    /// one, or the first one of this origin.
+    #[must_use]
+    pub fn is_raised(origin: &str, old: Option<&str>, new: &str) -> bool {
+        // The origin's text ends where `@` stands, see [`Mark::prefix`].
+        let is_of_origin =
+            |old: &&str| old.strip_prefix(origin).is_some_and(|rest| rest.starts_with('@'));
+        old.filter(is_of_origin).is_none_or(|old| old < new)
+    }
+
     /// Reads what [`Mark::text`] wrote; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -70,6 +80,18 @@ mod tests {
             mark(stamp("10"), 1),
         ];
         assert!(in_order.iter().map(Mark::text).is_sorted());
+        let (first, last) = (in_order[0].text(), in_order[5].text());
+        let origin = &in_order[0].origin;
+        for (old, new, expected) in [
+            (None, &first, true),
+            (Some(r#"{"S":"other"}@2026"#), &first, true),
+            (Some("no mark"), &first, true),
+            (Some(first.as_str()), &last, true),
+            (Some(last.as_str()), &first, false),
+            (Some(first.as_str()), &first, false),
+        ] {
+            assert_eq!(Mark::is_raised(origin, old, new), expected, "{old:?} to {new}");
+        }
         for mark in in_order {
             assert_eq!(Mark::parse(&mark.text()), Some(mark));
         }

@@ -198,17 +198,23 @@ impl FanOut {
     }
 }
 
-/// Whether a copy got another mark of its present origin. Then it wants no look, see
+/// Whether a copy got a later mark of its origin, which is the one it had. Then it wants no look, see
 /// [`CopyRule::wants_look`].
 fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool {
     let name = mark_attribute(&rule.name);
-    let Some(mark @ ValueView::S(text)) = new.get(&name) else { return false };
-    let (Some(mark_of), Some(origin)) = (Mark::parse(text), new.get(&rule.index_key)) else {
+    let Some(ValueView::S(mark)) = new.get(&name) else { return false };
+    let (Some(mark_of), Some(origin)) = (Mark::parse(mark), new.get(&rule.index_key)) else {
         return false;
     };
     let mut origin_text = String::new();
     origin.write(&mut origin_text);
-    mark_of.origin == origin_text && old.get(&name) != Some(mark)
+    let before = match old.get(&name) {
+        Some(ValueView::S(before)) => Some(before.as_ref()),
+        _ => None,
+    };
+    mark_of.origin == origin_text
+        && old.get(&rule.index_key) == Some(origin)
+        && Mark::is_raised(&origin_text, before, mark)
 }
 
 fn no_images(view_type: &str) -> Refusal {
