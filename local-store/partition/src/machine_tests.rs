@@ -2,7 +2,7 @@
 //!
 //! Expressions have their own tests in their own crate; here an update is always `ADD n :v`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use expression::{ExpressionKind, Placeholders, parse_condition, parse_update};
@@ -540,4 +540,36 @@ fn a_deleted_table_leaves_nothing() {
     assert_eq!(find_deleted_table(&replica.storage), Ok(None));
     let of_old = |key: &&Vec<u8>| key.len() > 8 && key[1..9] == 1u64.to_be_bytes();
     assert_eq!(replica.storage.0.keys().filter(of_old).count(), 0);
+}
+
+/// Goal: no throughput that was ever let into a log keeps a replica from applying it, whatever arc
+/// it is; and all arcs have the same partitions.
+#[test]
+fn a_table_with_any_throughput_can_be_created_and_adopted() {
+    let units = 1_000_000_000_000;
+    let billing = Billing::Provisioned { read_units: units, write_units: units };
+    let Command::CreateTable(create) = create() else { panic!("it creates a table") };
+    let create = CreateTable { billing, ..*create };
+    let bytes = encode_entry(&entry(0, vec![Command::CreateTable(Box::new(create))])).unwrap();
+    for arcs in [1, 3] {
+        let created = decode_entry(&bytes).unwrap();
+        let mut of_arcs: Vec<Table> = Vec::new();
+        for arc in 0..arcs {
+            let storage = MapStorage::default();
+            let seat = Seat { arc: ArcId(arc), arcs };
+            let mut machine = Machine::open_in(seat, &storage).unwrap();
+            let entry = match of_arcs.first() {
+                None => created.clone(),
+                Some(table) => {
+                    let (table, placement) = (Box::new(table.clone()), table.placement.clone());
+                    entry(0, vec![Command::AdoptTable { table, placement }])
+                }
+            };
+            machine.apply(&storage, 1, &entry).unwrap();
+            of_arcs.push(machine.catalogue().find("t").map(|table| Table::clone(table)).unwrap());
+        }
+        let partitions = || of_arcs.iter().flat_map(|table| &table.partitions);
+        let firsts: BTreeSet<u64> = partitions().map(|partition| partition.first_token.0).collect();
+        assert_eq!((partitions().count(), firsts.len()), (PARTITIONS_MAX, PARTITIONS_MAX));
+    }
 }

@@ -10,7 +10,7 @@ use crate::index::{IndexKind, SecondaryIndex};
 use crate::options::TableOptions;
 use crate::placement::{ArcId, Placement};
 use crate::read::TokenRange;
-use crate::split::Split;
+use crate::split::{PARTITIONS_MAX, Split};
 use crate::stream::{Shard, ShardNumber, Stream};
 use crate::table_name::TableName;
 use crate::time_to_live::TimeToLive;
@@ -104,19 +104,22 @@ pub struct Table {
 }
 
 /// Partitions of a new table (design, section 3): enough for its throughput and size, and four
-/// when it is on demand.
+/// when it is on demand; [`PARTITIONS_MAX`] at most, whatever throughput an entry of the log asks for.
 #[must_use]
 pub fn partition_count(billing: Billing, bytes: u64) -> u32 {
     let for_throughput = match billing {
         Billing::OnDemand => u64::from(ON_DEMAND_PARTITIONS),
         Billing::Provisioned { read_units, write_units } => {
             // read/3000 + write/1000, rounded up once, in whole numbers.
-            (read_units * PARTITION_WRITE_UNITS + write_units * PARTITION_READ_UNITS)
+            let for_reads = read_units.saturating_mul(PARTITION_WRITE_UNITS);
+            let for_writes = write_units.saturating_mul(PARTITION_READ_UNITS);
+            for_reads
+                .saturating_add(for_writes)
                 .div_ceil(PARTITION_READ_UNITS * PARTITION_WRITE_UNITS)
         }
     };
     let count = for_throughput.max(bytes.div_ceil(PARTITION_BYTES_MAX)).max(1);
-    u32::try_from(count).unwrap_or(u32::MAX)
+    u32::try_from(count.min(PARTITIONS_MAX as u64)).unwrap_or(u32::MAX)
 }
 
 impl Table {
@@ -223,6 +226,9 @@ mod tests {
             (provisioned(1500, 500), 0, 1),
             (provisioned(6000, 2000), 0, 4),
             (provisioned(1, 1), 11, 2),
+            (provisioned(0, 1_024_000), 0, 1024),
+            (provisioned(1_000_000, 1_000_000), 0, 1024),
+            (provisioned(u64::MAX, u64::MAX), 0, 1024),
         ] {
             let bytes = gigabytes * 1024 * 1024 * 1024;
             assert_eq!(partition_count(billing, bytes), count, "{billing:?} {gigabytes} GB");

@@ -17,6 +17,7 @@ use super::error::ApiError;
 use super::key_elements::{self, Element};
 use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
+use super::table_settings::check_units;
 
 /// One index, as it was sent.
 #[derive(Debug)]
@@ -63,10 +64,9 @@ impl ThroughputParameters {
         }
     }
 
-    /// Read and write capacity units, which passed their constraints.
-    pub(crate) fn units(self) -> (u64, u64) {
-        let units = |units: Option<i64>| units.unwrap_or(1).unsigned_abs();
-        (units(self.read_units), units(self.write_units))
+    /// Read and write capacity units of an index, which passed their constraints.
+    pub(crate) fn check(self, index: &str) -> Result<(u64, u64), ApiError> {
+        check_units((self.read_units.unwrap_or(1), self.write_units.unwrap_or(1)), Some(index))
     }
 }
 
@@ -192,7 +192,7 @@ impl<'j> IndexParameters<'j> {
         match (self.kind, billing, self.throughput) {
             (IndexKind::Local, _, _) | (_, Billing::OnDemand, None) => Ok(None),
             (_, Billing::OnDemand, Some(_)) => Err(throughput_not_allowed(name)),
-            (_, Billing::Provisioned { .. }, Some(throughput)) => Ok(Some(throughput.units())),
+            (_, Billing::Provisioned { .. }, Some(throughput)) => throughput.check(name).map(Some),
             (_, Billing::Provisioned { .. }, None) => Err(ApiError::invalid_parameter(format!(
                 "ProvisionedThroughput is not specified for index: {name}"
             ))),

@@ -227,7 +227,7 @@ impl IndexThroughput<'_> {
                 )));
             }
             (Some(throughput), _) => {
-                let units = throughput.units();
+                let units = throughput.check(name)?;
                 if table.billing != Billing::OnDemand && index.definition.throughput == Some(units)
                 {
                     return Err(will_not_change(&format!("index {name}"), "index", units));

@@ -101,17 +101,8 @@ impl<'j> TableSettings<'j> {
         else {
             return Ok(None);
         };
-        for (units, name) in [(read, "ReadCapacityUnits"), (write, "WriteCapacityUnits")] {
-            if units > THROUGHPUT_MAX {
-                return Err(ApiError::validation(format!(
-                    "Given value {units} for {name} is out of bounds"
-                )));
-            }
-        }
-        Ok(Some(Billing::Provisioned {
-            read_units: read.unsigned_abs(),
-            write_units: write.unsigned_abs(),
-        }))
+        let (read_units, write_units) = check_units((read, write), None)?;
+        Ok(Some(Billing::Provisioned { read_units, write_units }))
     }
 
     /// The stream: `Some(Some(view type))` to enable one, `Some(None)` to have none. The service
@@ -135,6 +126,22 @@ impl<'j> TableSettings<'j> {
             (_, None) => Ok(Some(None)),
         }
     }
+}
+
+/// Read and write capacity units of a table or of an index, each at least 1, if they are in bounds.
+pub(crate) fn check_units(
+    (read, write): (i64, i64),
+    index: Option<&str>,
+) -> Result<(u64, u64), ApiError> {
+    for (units, name) in [(read, "ReadCapacityUnits"), (write, "WriteCapacityUnits")] {
+        if units > THROUGHPUT_MAX {
+            let of_index = index.map(|index| format!(" for index {index}")).unwrap_or_default();
+            return Err(ApiError::validation(format!(
+                "Given value {units} for {name} is out of bounds{of_index}"
+            )));
+        }
+    }
+    Ok((read.unsigned_abs(), write.unsigned_abs()))
 }
 
 /// Refuses what this store does not do yet.
