@@ -47,7 +47,14 @@ pub fn destination(catalogue: &Catalogue, command: &Command) -> Destination {
         | Command::UpdateTimeToLive { .. } => Destination::Definition,
         Command::Write(write) => of_item(write.table, &write.key),
         Command::Expire { table, key, .. } => of_item(*table, key),
-        Command::SplitPartition { partition, .. } => Destination::To(ArcId::of_number(partition.0)),
+        Command::SplitPartition { table, partition, .. } => {
+            let arc = ArcId::of_number(partition.0);
+            let has_part = |table: &Table| table.placement.arcs().contains(&arc);
+            let is_there = catalogue.get(*table).is_some_and(|table| has_part(table));
+            // A number that no arc of the table gave anybody can say: the first one answers that
+            // there is no such partition.
+            Destination::To(if is_there { arc } else { ArcId::FIRST })
+        }
         Command::Transaction(_) => Destination::Items,
         _ => Destination::Everyone,
     }

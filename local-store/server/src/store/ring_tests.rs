@@ -13,8 +13,8 @@ use model::{
 };
 use partition::{
     Billing, CancellationReason, Command, CreateTable, Decide, IndexDefinition, IndexKind,
-    IndexProjection, ItemRange, Prepare, Reply, Table, TableId, TokenRange, Transaction,
-    TransactionId, Write, WriteAction, read_index_entries, read_items,
+    IndexProjection, ItemRange, PartitionNumber, Prepare, Reply, SplitPoint, Table, TableId,
+    TokenRange, Transaction, TransactionId, Write, WriteAction, read_index_entries, read_items,
 };
 
 use super::{Config, Store, transactions};
@@ -302,6 +302,23 @@ async fn a_table_takes_no_items_before_every_arc_knows_it() {
     store.submit(puts(0..40)).await.unwrap();
     store.indexes_settled().await.unwrap();
     assert_eq!((read_all(&store).len(), count_entries(&store, true)), (40, 40));
+}
+
+/// Goal: a partition's number may be any that somebody has thought of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_no_arc_has_is_not_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), ARCS).await;
+    create(&store).await;
+    for number in [7, 100_000_007, 500_000_000, 4_000_000_000, u32::MAX] {
+        let (partition, at) = (PartitionNumber(number), SplitPoint::Half);
+        let split = Command::SplitPartition { table: TABLE, partition, at };
+        let replies = store.submit(vec![split]).await.unwrap();
+        let is_refused = |text: &str| text.contains("it is not there");
+        assert!(matches!(&replies[..], [Reply::Invalid(text)] if is_refused(text)), "{replies:?}");
+        let split = Command::SplitPartition { table: TableId(9), partition, at };
+        assert_eq!(store.submit(vec![split]).await.unwrap(), [Reply::TableNotFound]);
+    }
 }
 
 /// Goal: two readers never see two writes in different orders.
