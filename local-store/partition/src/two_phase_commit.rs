@@ -54,6 +54,13 @@ impl TransactionId {
         let low = |id: Self| id.0 & u128::from(u64::MAX);
         low(self) == low(other)
     }
+
+    /// Whether it is an attempt at the request with this token. Another one may be taken for it with
+    /// the probability of two equal hashes of 64 bits.
+    #[must_use]
+    pub fn is_attempt_at(self, token: &str) -> bool {
+        self.has_token_of(Self::new([0, 0], Some(token)))
+    }
 }
 
 /// The operations of a transaction in one arc.

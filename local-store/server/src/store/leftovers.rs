@@ -93,6 +93,22 @@ pub(crate) async fn finish_prepared(
     Ok(())
 }
 
+/// Finishes in an arc what attempts at the request with a token have prepared there. What was decided
+/// before the call is carried out behind it.
+pub(crate) async fn finish_attempts(
+    store: &Store,
+    arc: ArcId,
+    token: &str,
+) -> Result<(), Unavailable> {
+    let replica = store.replica(arc);
+    replica.read_index().await?;
+    let read = |error: partition::ReadError| Unavailable::NotDone(error.to_string());
+    let prepared = read_prepared(&*replica.view()).map_err(read)?;
+    let attempts = prepared.iter().filter(|(id, _)| id.is_attempt_at(token));
+    let finishes = attempts.map(|(id, prepared)| finish_prepared(store, arc, *id, prepared));
+    try_join_all(finishes).await.map(|_| ())
+}
+
 /// Has every arc carry out a decision, and notes at its home that all have.
 pub(crate) async fn carry_out(
     store: &Store,

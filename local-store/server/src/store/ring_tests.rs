@@ -14,7 +14,8 @@ use model::{
 use partition::{
     Billing, CancellationReason, Command, CreateTable, Decide, IndexDefinition, IndexKind,
     IndexProjection, ItemRange, PartitionNumber, Prepare, Reply, SplitPoint, Table, TableId,
-    TokenRange, Transaction, TransactionId, Write, WriteAction, read_index_entries, read_items,
+    TokenRange, Transaction, TransactionId, Write, WriteAction, fingerprint, home_of_token,
+    read_index_entries, read_item, read_items,
 };
 
 use super::{Config, Store, transactions};
@@ -419,6 +420,55 @@ async fn transactions_that_were_left_over_are_finished() {
         }
         let balances: Vec<u64> = read_all(&store).iter().map(balance).collect();
         assert_eq!(balances, [expected, expected], "decided: {decided}");
+    }
+}
+
+/// Goal: a request that is answered as made before is seen by whoever reads strongly from then on,
+/// although its first coordinator was lost, or is late, behind the decision.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_answered_as_made_before_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without ticks nobody else finishes what is left over.
+    let on_fatal = Box::new(|reason: &str| panic!("{reason}"));
+    let store = Store::open_without_ticks(config(folder.path(), ARCS), on_fatal).await.unwrap();
+    create(&store).await;
+    let (a, b) = names_apart(&store);
+    let elsewhere = |token: &&&str| home_of_token(token, ARCS) != table(&store).arc_of(&key(b));
+    let of_one = ["u", "v", "w", "x", "y", "z"].iter().find(elsewhere).unwrap();
+    let two = vec![change(a, '-', 1), change(b, '+', 1)];
+    for (token, operations, expected) in
+        [("lost", two, [9, 11]), (*of_one, vec![change(b, '+', 5)], [10, 15])]
+    {
+        for name in [a, b] {
+            store.submit(vec![Command::Write(Box::new(put(name, 10)))]).await.unwrap();
+        }
+        let (id, began) = (TransactionId::new([7, 7], Some(token)), store.now());
+        let home = home_of_token(token, ARCS);
+        let mut participants = Vec::new();
+        for operation in &operations {
+            let arc = table(&store).arc_of(&operation.key);
+            let operations = vec![operation.clone()];
+            let prepare = Prepare { id, home, began, operations, return_items: false };
+            let prepare = vec![Command::Prepare(Box::new(prepare))];
+            let replies = store.replica(arc).submit(prepare).await.unwrap();
+            assert!(matches!(replies[..], [Reply::Prepared { .. }]));
+            participants.push((arc, 1));
+        }
+        let known = Some((token.to_owned(), fingerprint(&operations).unwrap()));
+        let sizes = vec![(0, 0); operations.len()];
+        let decide = Decide { id, began, commit: true, token: known, sizes, participants };
+        let decide = vec![Command::Decide(Box::new(decide))];
+        let replies = store.replica(home).submit(decide).await.unwrap();
+        assert_eq!(replies, [Reply::Decided { commit: true }]);
+        // The coordinator is never heard of again, and the client asks once more.
+        let again = Transaction { token: Some(token.to_owned()), operations };
+        let again = store.submit(vec![Command::Transaction(Box::new(again))]).await.unwrap();
+        assert!(matches!(again[..], [Reply::Transacted { repeated: true, .. }]), "{again:?}");
+        let strong = store.up_to_date().await.unwrap();
+        let found = [a, b].map(|name| {
+            read_item(&*strong.view(), &table(&store), &key(name)).unwrap().as_ref().map(balance)
+        });
+        assert_eq!(found, expected.map(Some), "{token}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use model::limits::TRANSACTION_BYTES_MAX;
 use model::{EpochMillis, Item, PrimaryKey};
 use partition::mutation::{self, Mutation};
@@ -142,8 +142,25 @@ impl Coordinator {
         }
         let home = self.store.replica(self.home);
         home.read_index().await?;
-        recall(&*home.view(), self.store.now(), &self.transaction)
-            .map_err(|error| Unavailable::NotDone(error.to_string()))
+        let known = recall(&*home.view(), self.store.now(), &self.transaction)
+            .map_err(|error| Unavailable::NotDone(error.to_string()))?;
+        match known {
+            Some(reply) => self.answer_again(reply).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Gives the answer to a transaction that was made before as soon as everybody can see that it
+    /// was: it may have been decided by a coordinator that is lost, or slower than who asks again.
+    async fn answer_again(&self, reply: Reply) -> Result<Reply, Unavailable> {
+        if let (Reply::Transacted { .. }, Some(token)) = (&reply, &self.transaction.token) {
+            let arcs = self.parts.keys();
+            let finishes = arcs.map(|arc| leftovers::finish_attempts(&self.store, *arc, token));
+            try_join_all(finishes).await.map_err(|error| {
+                Unavailable::Unknown(format!("it was made, and is not visible yet: {error}"))
+            })?;
+        }
+        Ok(reply)
     }
 
     /// What each operation will have done, in their order, if every arc has prepared; otherwise why
@@ -219,10 +236,11 @@ impl Coordinator {
         if reply != (Reply::Decided { commit: true }) {
             finish(&self.store, &self.parts, id, began, false).await;
             return match reply {
-                Reply::Decided { .. } => {
-                    Err(Unavailable::NotDone("it took too long and was given up".to_owned()))
-                }
-                repeated => Ok(repeated),
+                // Whoever asked for the same may have been faster, and has had this one given up.
+                Reply::Decided { .. } => self.recall().await?.ok_or_else(|| {
+                    Unavailable::NotDone("it took too long and was given up".to_owned())
+                }),
+                made_before => self.answer_again(made_before).await,
             };
         }
         if !finish(&self.store, &self.parts, id, began, true).await {
