@@ -93,6 +93,9 @@ pub struct Settings {
     pub request: Duration,
     /// Arcs of the ring that the group's is one of.
     pub arcs: u32,
+    /// Whether other replicas of the group are in this process: what the first of them has worked out
+    /// is kept for them while it is new.
+    pub has_neighbours: bool,
 }
 
 impl Default for Settings {
@@ -105,6 +108,7 @@ impl Default for Settings {
             snapshot_part: Duration::from_secs(30),
             request: Duration::from_secs(10),
             arcs: 1,
+            has_neighbours: true,
         }
     }
 }
@@ -211,9 +215,9 @@ impl Node {
             parts;
         let describe = |error: io::Error| error.to_string();
         let seat = Seat { arc, arcs: settings.arcs };
-        let replica =
-            Replica::open(seat, Arc::clone(&home), Arc::clone(&worker), Arc::clone(&on_fatal))
-                .map_err(describe)?;
+        let (neighbours, die) = (settings.has_neighbours, Arc::clone(&on_fatal));
+        let replica = Replica::open(seat, Arc::clone(&home), Arc::clone(&worker), neighbours, die)
+            .map_err(describe)?;
         clock.reach(replica.now());
         let shared = replica.shared();
         check_continuity(&log, arc, &*shared.view())?;

@@ -31,6 +31,13 @@ struct Shared {
     outcome: Option<Arc<Outcome>>,
 }
 
+/// What comes of an entry is kept only up to so many times the bytes of the entry, and so many more: a
+/// put makes its item, a record with two images and some index entries. An update of a few bytes may
+/// write 400 KB and two images of it, thousands of times its own bytes, and of the entries that are new
+/// only the bytes are bounded.
+const OUTCOME_TIMES_MAX: usize = 8;
+const OUTCOME_BYTES_MORE: usize = 256 * 1024;
+
 /// What becomes of a state by an entry, worked out by one of the nodes that have it.
 pub(super) struct Outcome {
     /// Which entry of which group it is: states that are the same before it are so behind it.
@@ -113,11 +120,13 @@ impl Payload {
         shared.outcome.as_ref().filter(|outcome| outcome.place == place).map(Arc::clone)
     }
 
-    /// Keeps what was worked out for those who share the entry, if it is new and nobody else was
-    /// earlier.
+    /// Keeps what was worked out for those who share the entry, if it is new, nobody else was
+    /// earlier, and it is not much larger than the entry.
     pub(super) fn keep_outcome(&self, outcome: Outcome) {
+        let bytes_max = OUTCOME_TIMES_MAX * self.bytes.len() + OUTCOME_BYTES_MORE;
+        let is_small = outcome.batch.size() <= bytes_max;
         let mut shared = self.lock();
-        if matches!(shared.decoded, Decoded::Kept(_)) && shared.outcome.is_none() {
+        if is_small && matches!(shared.decoded, Decoded::Kept(_)) && shared.outcome.is_none() {
             shared.outcome = Some(Arc::new(outcome));
         }
     }
@@ -200,7 +209,7 @@ impl<'de> Visitor<'de> for BytesVisitor {
 #[cfg(test)]
 mod tests {
     use model::EpochMillis;
-    use partition::{Command, encode_entry};
+    use partition::{Command, Op, encode_entry};
 
     use super::*;
     use crate::node::types::log_id;
@@ -265,5 +274,21 @@ mod tests {
         follower.forget_decoded();
         leader.keep_outcome(outcome(7));
         assert!(leader.outcome(place(7)).is_none(), "it is not new any more");
+    }
+
+    #[test]
+    fn an_outcome_that_is_much_larger_than_its_entry_is_not_kept() {
+        let place = (ArcId::WHOLE, log_id(1, 7));
+        let entry = Entry { now: EpochMillis(7), commands: vec![Command::ForgetTokens] };
+        let bytes = Bytes::from(encode_entry(&entry).unwrap());
+        let most = OUTCOME_TIMES_MAX * bytes.len() + OUTCOME_BYTES_MORE;
+        for (size, is_kept) in [(most, true), (most + 1, false)] {
+            let payload = Payload::new(bytes.clone());
+            payload.decode().unwrap();
+            let op = Op::Put(vec![1], vec![0; size - 1].into());
+            let batch = Arc::new(Batch { ops: vec![op] });
+            payload.keep_outcome(Outcome { place, batch, replies: Mutex::new(None) });
+            assert_eq!(payload.outcome(place).is_some(), is_kept, "{size}");
+        }
     }
 }

@@ -102,11 +102,14 @@ pub struct Replica {
     shared: Arc<Shared>,
     unpersisted_bytes: usize,
     persist_due: Arc<Notify>,
+    /// Whether what it works out is kept for other replicas.
+    has_neighbours: bool,
     on_fatal: OnFatal,
 }
 
 impl Replica {
-    /// Opens the state that is at home, and makes it durable as it is.
+    /// Opens the state that is at home, and makes it durable as it is. With neighbours, what it
+    /// works out is kept for them: see [`super::Settings::has_neighbours`].
     ///
     /// # Errors
     /// When it cannot be read, or is damaged.
@@ -114,6 +117,7 @@ impl Replica {
         seat: Seat,
         home: Arc<dyn StorageHome>,
         worker: Arc<dyn Worker>,
+        has_neighbours: bool,
         on_fatal: OnFatal,
     ) -> Result<Self, io::Error> {
         let storage = home.open().map_err(io::Error::other)?;
@@ -143,6 +147,7 @@ impl Replica {
             shared,
             unpersisted_bytes,
             persist_due,
+            has_neighbours,
             on_fatal,
         })
     }
@@ -227,6 +232,9 @@ impl Replica {
             };
         }
         let batch = Arc::new(batch);
+        if !self.has_neighbours {
+            return Ok((batch, if is_asked { replies } else { Vec::new() }));
+        }
         let (kept, given) = if is_asked { (None, replies) } else { (Some(replies), Vec::new()) };
         if commands.only_writes() {
             let (batch, replies) = (Arc::clone(&batch), Mutex::new(kept));
@@ -440,4 +448,37 @@ fn copy(view: &dyn View, storage: &dyn Storage) -> Result<(), io::Error> {
         from = next;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use model::EpochMillis;
+    use openraft::entry::RaftEntry;
+    use partition::encode_entry;
+
+    use super::*;
+    use crate::node::MemoryHome;
+    use crate::node::tests::TaskWorker;
+    use crate::node::types::log_id;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_entry_changes_is_kept_for_neighbours_alone() {
+        let nothing = partition::Entry { now: EpochMillis(7), commands: Vec::new() };
+        for has_neighbours in [true, false] {
+            let home = Arc::new(MemoryHome::default());
+            let worker = Arc::new(TaskWorker::start(Duration::ZERO));
+            let die: OnFatal = Arc::new(|reason| panic!("{reason}"));
+            let mut replica =
+                Replica::open(Seat::default(), home, worker, has_neighbours, die).unwrap();
+            let (at, payload) = (log_id(1, 1), Bytes::from(encode_entry(&nothing).unwrap()));
+            let payload = Payload::new(payload);
+            let entry = Entry::new(at, EntryPayload::Normal(payload.clone()));
+            replica.apply_entry(entry, false).unwrap();
+            let kept = payload.outcome((Seat::default().arc, at));
+            assert_eq!(kept.is_some(), has_neighbours);
+        }
+    }
 }

@@ -48,7 +48,7 @@ pub(super) async fn start(
     let (fresh, used): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|(_, files)| files.log.is_fresh());
     for (_, files) in used {
-        nodes.push(start_node(files, &transport, clock, on_fatal).await?);
+        nodes.push(start_node(files, &transport, replicas, clock, on_fatal).await?);
     }
     let voters: BTreeSet<NodeId> =
         nodes.iter().flatten().flat_map(|node| node.status().voters).collect();
@@ -70,14 +70,14 @@ pub(super) async fn start(
             set_aside(data, slot, "its log is gone")?;
         } else {
             missing.remove(&slot);
-            nodes.push(start_node(files, &transport, clock, on_fatal).await?);
+            nodes.push(start_node(files, &transport, replicas, clock, on_fatal).await?);
         }
     }
     for slot in missing {
         let incarnation = if begun { next_incarnation(&nodes, slot) } else { 0 };
         let identity = Identity::new(cluster.clone(), node_id(slot, incarnation), arcs);
         let opened = create_slot(data, slot, identity, on_fatal)?;
-        nodes.push(start_node(opened, &transport, clock, on_fatal).await?);
+        nodes.push(start_node(opened, &transport, replicas, clock, on_fatal).await?);
     }
     nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
     let ids = nodes.iter().filter_map(|node| node.first()).map(Node::id);
@@ -240,18 +240,22 @@ fn next_incarnation(nodes: &[Replicas], slot: u64) -> u64 {
 async fn start_node(
     files: NodeFiles,
     transport: &LocalTransport,
+    nodes: u64,
     clock: &Arc<Clock>,
     on_fatal: &OnFatal,
 ) -> Result<Replicas, String> {
-    let replicas = start_replicas(files, Arc::new(transport.clone()), clock, on_fatal).await?;
+    let own = Arc::new(transport.clone());
+    let replicas = start_replicas(files, own, nodes > 1, clock, on_fatal).await?;
     replicas.iter().for_each(|replica| transport.add(replica));
     Ok(replicas)
 }
 
-/// Starts a node's replica of each arc, in their order.
+/// Starts a node's replica of each arc, in their order; with neighbours if its peers are in this
+/// process.
 pub(super) async fn start_replicas(
     files: NodeFiles,
     transport: Arc<dyn Transport>,
+    has_neighbours: bool,
     clock: &Arc<Clock>,
     on_fatal: &OnFatal,
 ) -> Result<Replicas, String> {
@@ -266,7 +270,7 @@ pub(super) async fn start_replicas(
             worker: Arc::clone(&files.worker),
             transport: Arc::clone(&transport),
             clock: Arc::clone(clock),
-            settings: Settings { arcs, ..Settings::default() },
+            settings: Settings { arcs, has_neighbours, ..Settings::default() },
             seed: random_seed() ^ id ^ u64::from(arc.0),
             on_fatal: Arc::clone(on_fatal),
         };

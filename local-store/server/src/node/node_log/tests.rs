@@ -42,6 +42,7 @@ impl StoreBuilder<TypeConfig, GroupLog, Replica> for Builder {
             partition::Seat::default(),
             Arc::new(MemoryHome::default()),
             worker,
+            true,
             die(),
         )
         .unwrap();

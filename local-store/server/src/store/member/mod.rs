@@ -176,7 +176,8 @@ impl Begin<'_> {
     async fn start_node(&self, files: NodeFiles) -> Result<Replicas, String> {
         let identity = identity_of(&files.identity);
         let transport = Arc::new(Arc::clone(&self.peers));
-        let replicas = cluster::start_replicas(files, transport, self.clock, self.on_fatal).await?;
+        let replicas =
+            cluster::start_replicas(files, transport, false, self.clock, self.on_fatal).await?;
         self.attendant.attend(&replicas);
         self.local.identity.send_if_modified(|known| {
             let is_new = known.as_ref() != Some(&identity);

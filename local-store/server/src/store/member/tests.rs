@@ -187,7 +187,8 @@ async fn a_cluster_that_died_while_it_was_made_is_made_again() {
         // The first has made its members durable in one arc, and no other has heard of it.
         let clock = Arc::new(Clock::starting_at(EpochMillis(0)));
         let transport = Arc::new(LocalTransport::default());
-        let replicas = cluster::start_replicas(first, transport, &clock, &on_fatal).await.unwrap();
+        let replicas =
+            cluster::start_replicas(first, transport, false, &clock, &on_fatal).await.unwrap();
         replicas[0].initialize((1..=3).map(|slot| node_id(slot, 0)).collect()).await.unwrap();
         assert!(replicas[0].holds_data());
         for replica in &replicas {
