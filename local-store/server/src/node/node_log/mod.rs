@@ -39,6 +39,10 @@ pub use self::raft_storage::GroupLog;
 /// Entries that are kept in memory for replication and applying. What one node of a process keeps
 /// is shared with the others, as they share the bytes.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of records that may wait for the disk: beyond that, whoever appends waits, too. A healthy disk
+/// has a few entries of at most 20 MB before it. One that stands still does not hold up a leader
+/// whose entries a majority of others has synced: without a bound it would gather them all.
+const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// After a full disk refused an append, time until the next try: nothing was written, so it may be
 /// tried again, and requests meanwhile time out.
 const FULL_DISK_RETRY: Duration = Duration::from_millis(500);
@@ -60,6 +64,9 @@ enum Completion {
 struct State {
     groups: BTreeMap<ArcId, Group>,
     queue: Vec<Item>,
+    /// The bytes of the records in it, and of those that a job has taken and not yet synced.
+    queued_bytes: usize,
+    taken_bytes: usize,
     /// Whether a job is under way; it takes what is queued meanwhile.
     running: bool,
     next_position: u64,
@@ -105,6 +112,8 @@ impl NodeLog {
         let state = State {
             groups,
             queue: Vec::new(),
+            queued_bytes: 0,
+            taken_bytes: 0,
             running: false,
             next_position: log.next_index(),
             failed: None,
@@ -159,19 +168,20 @@ impl NodeLog {
         let there = self.shared.lock().groups.get(&arc).and_then(|g| g.term_of(applied.index));
         match there {
             Some(term) if term != applied.leader_id.term => {
-                self.write(arc, [Record::Cut(applied.index)], None)
+                self.write(arc, [Record::Cut(applied.index)], None).map(|_| ())
             }
             _ => Ok(()),
         }
     }
 
-    /// Queues records of a group, and what to do when they are durable.
+    /// Queues records of a group, and what to do when they are durable. Gives the bytes that wait for
+    /// the disk.
     fn write(
         &self,
         arc: ArcId,
         records: impl IntoIterator<Item = Record>,
         completion: Option<Completion>,
-    ) -> io::Result<()> {
+    ) -> io::Result<usize> {
         let mut state = self.shared.lock();
         state.check()?;
         for record in records {
@@ -179,7 +189,18 @@ impl NodeLog {
         }
         state.queue.extend(completion.map(Item::Done));
         self.shared.schedule(&mut state);
-        Ok(())
+        Ok(state.queued_bytes + state.taken_bytes)
+    }
+
+    /// As [`NodeLog::write`], and returns when all of it is durable.
+    async fn write_durably(
+        &self,
+        arc: ArcId,
+        records: impl IntoIterator<Item = Record>,
+    ) -> io::Result<()> {
+        let (signal, durable) = oneshot::channel();
+        self.write(arc, records, Some(Completion::Signal(signal)))?;
+        durable.await.map_err(|_| io::Error::other("the log has stopped"))
     }
 
     /// Lets go of a group's entries, and of as much of the files as no group needs.
@@ -278,6 +299,7 @@ impl State {
         let position = self.next_position;
         let group = self.groups.entry(arc).or_default();
         group.take(position, record, true).map_err(io::Error::other)?;
+        self.queued_bytes += payload.len();
         self.queue.push(Item::Record(log::Entry { index: position, term, payload }));
         self.next_position += 1;
         Ok(())
@@ -305,7 +327,11 @@ impl Shared {
     /// The first job: appends what a full disk refused before, and everything queued.
     fn append(self: Arc<Self>, refused: Vec<Item>) {
         let mut items = refused;
-        items.append(&mut self.lock().queue);
+        {
+            let mut state = self.lock();
+            items.append(&mut state.queue);
+            state.taken_bytes += std::mem::take(&mut state.queued_bytes);
+        }
         let mut entries = Vec::new();
         for item in &mut items {
             if let Item::Record(entry) = item {
@@ -347,6 +373,7 @@ impl Shared {
         }
         let mut state = self.lock();
         state.syncs += 1;
+        state.taken_bytes = 0;
         state.log_bytes = log_bytes;
         for group in state.groups.values_mut() {
             group.shrink(written, KEPT_BYTES_MAX);

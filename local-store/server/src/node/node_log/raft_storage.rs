@@ -6,10 +6,9 @@ use std::ops::{Bound, RangeBounds};
 
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use partition::mutation::{self, Mutation};
-use tokio::sync::oneshot;
 
 use super::record::Record;
-use super::{Completion, NodeLog};
+use super::{Completion, NodeLog, WAITING_BYTES_MAX};
 use crate::node::types::{Entry, LogId, TypeConfig, Vote};
 use crate::ring::ArcId;
 
@@ -81,9 +80,7 @@ impl RaftLogStorage<TypeConfig> for GroupLog {
         if mutation::is_active(Mutation::ForgetVote) {
             return Ok(());
         }
-        let (signal, durable) = oneshot::channel();
-        self.log.write(self.arc, [Record::Vote(*vote)], Some(Completion::Signal(signal)))?;
-        durable.await.map_err(|_| io::Error::other("the log has stopped"))
+        self.log.write_durably(self.arc, [Record::Vote(*vote)]).await
     }
 
     async fn append<I>(
@@ -96,12 +93,16 @@ impl RaftLogStorage<TypeConfig> for GroupLog {
         I::IntoIter: Send,
     {
         let records = entries.into_iter().map(Record::Entry);
-        self.log.write(self.arc, records, Some(Completion::Flushed(callback)))
+        let waiting = self.log.write(self.arc, records, Some(Completion::Flushed(callback)))?;
+        if waiting > WAITING_BYTES_MAX {
+            self.log.write_durably(self.arc, []).await?;
+        }
+        Ok(())
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
         let from = last_log_id.map_or(0, |at| at.index + 1);
-        self.log.write(self.arc, [Record::Cut(from)], None)
+        self.log.write(self.arc, [Record::Cut(from)], None).map(|_| ())
     }
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {

@@ -169,6 +169,27 @@ async fn what_is_queued_together_shares_a_sync() {
     assert!(node.usage().0 <= 2, "{} syncs", node.usage().0);
 }
 
+/// Goal: what waits for a disk that stands still does not grow without bound.
+#[tokio::test(start_paused = true)]
+async fn who_appends_waits_for_a_slow_disk() {
+    let disk: Arc<dyn Disk> = Arc::new(SimulatedDisk::new());
+    let options = Options { segment_bytes: 24 * 1024 * 1024, ..Options::default() };
+    let (pause, worker) = (Duration::from_secs(5), TaskWorker::start(Duration::from_secs(5)));
+    let log = Log::open(disk, options).unwrap();
+    let mut log = NodeLog::open(log, Arc::new(worker), die()).unwrap().group(ARC);
+    let begun = tokio::time::Instant::now();
+    let bytes = WAITING_BYTES_MAX / 4;
+    for index in 0..4 {
+        log.append([entry(index, bytes - 100)], IOFlushed::noop()).await.unwrap();
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    log.append([entry(4, bytes)], IOFlushed::noop()).await.unwrap();
+    assert!(begun.elapsed() > pause, "{:?}", begun.elapsed());
+    let begun = tokio::time::Instant::now();
+    log.append([entry(5, bytes)], IOFlushed::noop()).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO, "everything before is on disk");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_delays_and_loses_nothing() {
     let disk = SimulatedDisk::new();
