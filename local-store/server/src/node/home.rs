@@ -1,13 +1,15 @@
 //! Where a replica's state lives, and how a snapshot takes its place.
 //!
 //! The state is one storage. A snapshot is written into a new one beside it, which then becomes the
-//! state in one step that a crash either has made or has not. What a crash leaves over is removed.
+//! state in one step that a crash either has made or has not. A storage that is not the state, or is
+//! it no longer, goes with its last user; what a crash leaves over, at the next start.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::storage::{Error, LsmStorage, MemoryStorage, Storage};
 
@@ -29,13 +31,14 @@ pub trait StorageHome: Send + Sync + 'static {
     fn open(&self) -> Result<Arc<dyn Storage>, Error>;
 
     /// An empty storage beside the state, and beside others that were begun: one of them may just be
-    /// becoming the state. Those that are not adopted are removed when the home is opened again.
+    /// becoming the state. One that is not adopted is removed when nobody uses it any more.
     ///
     /// # Errors
     /// When it cannot be written.
     fn begin(&self) -> Result<Begun, Error>;
 
-    /// Makes this storage durable, and then the state.
+    /// Makes this storage durable, and then the state. The one that was it is removed when nobody
+    /// uses it any more.
     ///
     /// # Errors
     /// Every error is fatal: which of the two is the state is known after a restart only.
@@ -49,8 +52,33 @@ const CURRENT: &str = "current";
 #[derive(Debug)]
 pub struct DirectoryHome {
     directory: PathBuf,
-    /// The numbers of the state and of what was begun last.
-    numbers: Mutex<(u64, u64)>,
+    storages: Mutex<Storages>,
+}
+
+/// The state, and what was begun beside it, by number.
+#[derive(Debug, Default)]
+struct Storages {
+    state: u64,
+    last_begun: u64,
+    /// For each that is open whether its directory is removed with its last user.
+    temporary: BTreeMap<u64, Weak<AtomicBool>>,
+}
+
+impl Storages {
+    fn open(&mut self, path: &Path, number: u64) -> Result<Arc<dyn Storage>, Error> {
+        let storage = LsmStorage::open(path)?;
+        let is_temporary = storage.is_temporary();
+        is_temporary.store(number != self.state, Ordering::Release);
+        self.temporary.retain(|_, is_temporary| is_temporary.strong_count() > 0);
+        self.temporary.insert(number, Arc::downgrade(&is_temporary));
+        Ok(Arc::new(storage))
+    }
+
+    fn set_temporary(&self, number: u64, is_temporary: bool) {
+        if let Some(open) = self.temporary.get(&number).and_then(Weak::upgrade) {
+            open.store(is_temporary, Ordering::Release);
+        }
+    }
 }
 
 impl DirectoryHome {
@@ -59,14 +87,15 @@ impl DirectoryHome {
     /// # Errors
     /// When the directory cannot be read.
     pub fn new(directory: PathBuf) -> Result<Self, Error> {
-        let home = Self { directory, numbers: Mutex::new((0, 0)) };
+        let mut home = Self { directory, storages: Mutex::default() };
         let number = home.read_current().map_err(|error| home.fail("open", &error))?;
-        *home.lock() = (number, number);
+        let temporary = BTreeMap::new();
+        home.storages = Mutex::new(Storages { state: number, last_begun: number, temporary });
         Ok(home)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, (u64, u64)> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Storages> {
+        self.storages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fail(&self, operation: &'static str, error: &io::Error) -> Error {
@@ -79,12 +108,22 @@ impl DirectoryHome {
 
     fn read_current(&self) -> io::Result<u64> {
         fs::create_dir_all(&self.directory)?;
+        let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         match fs::read_to_string(self.directory.join(CURRENT)) {
-            Ok(text) => text.trim().parse().map_err(|_| {
-                let text = text.escape_debug();
-                io::Error::new(io::ErrorKind::InvalidData, format!("`{CURRENT}` says `{text}`"))
-            }),
+            Ok(text) => {
+                let strange = |_| damaged(format!("`{CURRENT}` says `{}`", text.escape_debug()));
+                text.trim().parse().map_err(strange)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // It is durable before the first storage is made.
+                if let Some(found) = self.find_storages()?.first() {
+                    let found = found.display();
+                    return Err(damaged(format!(
+                        "`{found}` is there, and `{CURRENT}`, which says whether it is the state, is not"
+                    )));
+                }
+                let parent = self.directory.parent().filter(|path| !path.as_os_str().is_empty());
+                File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
                 self.write_current(1)?;
                 Ok(1)
             }
@@ -106,16 +145,20 @@ impl DirectoryHome {
         self.directory.join(format!("state-{number}"))
     }
 
+    /// The directories of storages, also of those that were only half made.
+    fn find_storages(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            found.push(entry?.path());
+        }
+        found.retain(|path| is_storage(path));
+        Ok(found)
+    }
+
     /// Removes every storage but the one with this number.
     fn remove_others(&self, kept: u64) -> io::Result<()> {
-        let kept = self.path(kept);
-        for found in fs::read_dir(&self.directory)? {
-            let path = found?.path();
-            if path != kept && is_storage(&path) {
-                fs::remove_dir_all(path)?;
-            }
-        }
-        Ok(())
+        let (kept, found) = (self.path(kept), self.find_storages()?);
+        found.iter().filter(|path| **path != kept).try_for_each(|path| LsmStorage::remove(path))
     }
 }
 
@@ -126,27 +169,29 @@ fn is_storage(path: &Path) -> bool {
 
 impl StorageHome for DirectoryHome {
     fn open(&self) -> Result<Arc<dyn Storage>, Error> {
-        let (current, _) = *self.lock();
-        self.remove_others(current).map_err(|error| self.fail("open", &error))?;
-        Ok(Arc::new(LsmStorage::open(&self.path(current))?))
+        let mut storages = self.lock();
+        let number = storages.state;
+        self.remove_others(number).map_err(|error| self.fail("open", &error))?;
+        storages.open(&self.path(number), number)
     }
 
     fn begin(&self) -> Result<Begun, Error> {
-        let mut numbers = self.lock();
-        // A storage that was begun before may still be open: it goes with the next open.
-        numbers.1 += 1;
-        let path = self.path(numbers.1);
-        if path.is_dir() {
-            fs::remove_dir_all(&path).map_err(|error| self.fail("write to", &error))?;
-        }
-        Ok(Begun { storage: Arc::new(LsmStorage::open(&path)?), number: numbers.1 })
+        let mut storages = self.lock();
+        storages.last_begun += 1;
+        let number = storages.last_begun;
+        let path = self.path(number);
+        LsmStorage::remove(&path).map_err(|error| self.fail("write to", &error))?;
+        Ok(Begun { storage: storages.open(&path, number)?, number })
     }
 
     fn adopt(&self, begun: &Begun) -> Result<(), Error> {
         begun.storage.persist()?;
-        let mut numbers = self.lock();
+        let mut storages = self.lock();
+        // What may be the state from here on is never removed, whatever becomes of the pointer.
+        storages.set_temporary(begun.number, false);
         self.write_current(begun.number).map_err(|error| self.fail("write to", &error))?;
-        numbers.0 = begun.number;
+        storages.set_temporary(storages.state, true);
+        storages.state = begun.number;
         Ok(())
     }
 }
@@ -247,6 +292,65 @@ mod tests {
         assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
         let folders = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(folders, 2, "the state and the file that names it");
+    }
+
+    #[test]
+    fn what_nobody_uses_any_more_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let is_there = |number: u64| folder.path().join(format!("state-{number}")).is_dir();
+        let home = DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let state = home.open().unwrap();
+        put(&*state, b"old");
+        state.persist().unwrap();
+        let aborted = home.begin().unwrap();
+        assert!(is_there(2));
+        drop(aborted);
+        assert!(!is_there(2), "it was not adopted");
+        let begun = home.begin().unwrap();
+        put(&*begun.storage, b"new");
+        home.adopt(&begun).unwrap();
+        let view = state.view();
+        drop(state);
+        assert!(view.get(b"old").unwrap().is_some());
+        assert!(is_there(1), "somebody still reads what was the state");
+        drop((view, begun));
+        assert!(!is_there(1) && is_there(3));
+        assert_eq!(keys(&*home.open().unwrap()), [b"new"]);
+        assert!(is_there(3), "it is the state, whoever has it open");
+    }
+
+    #[test]
+    fn a_storage_of_an_earlier_life_takes_no_other_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let earlier = open().begin().unwrap();
+        let home = open();
+        let state = home.open().unwrap();
+        let begun = home.begin().unwrap();
+        assert_eq!(begun.number, earlier.number);
+        put(&*begun.storage, b"new");
+        drop(earlier);
+        home.adopt(&begun).unwrap();
+        drop((state, begun));
+        assert_eq!(keys(&*open().open().unwrap()), [b"new"]);
+    }
+
+    /// Goal: a state is never removed because nothing says that it is the state.
+    #[test]
+    fn a_pointer_that_is_gone_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("arc-0");
+        let open = || DirectoryHome::new(directory.clone());
+        let state = open().unwrap().open().unwrap();
+        put(&*state, b"old");
+        state.persist().unwrap();
+        drop(state);
+        fs::remove_file(directory.join(CURRENT)).unwrap();
+        let error = open().unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        assert!(directory.join("state-1").is_dir());
+        fs::remove_dir_all(directory.join("state-1")).unwrap();
+        assert!(open().is_ok(), "it died before it made a storage");
     }
 
     /// A leader that heard nothing begins to send its snapshot again while the first one is being

@@ -20,8 +20,9 @@ mod view;
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
@@ -72,6 +73,10 @@ struct State {
     moments: Mutex<Moments>,
     /// Why nothing can be written any more.
     failed: OnceLock<Error>,
+    /// The directory at `path`, however it is called by now.
+    directory: File,
+    /// Whether the directory goes with the last one who uses it.
+    is_temporary: Arc<AtomicBool>,
 }
 
 impl LsmStorage {
@@ -114,9 +119,30 @@ impl LsmStorage {
             memtable_bytes: options.memtable_bytes,
             numbers,
             failed: OnceLock::new(),
+            directory: File::open(path).map_err(fail_io)?,
+            is_temporary: Arc::default(),
         });
         let upkeep = Upkeep::start(Arc::clone(&state)).map_err(fail_io)?;
         Ok(LsmStorage { upkeep, state, _lock: lock })
+    }
+
+    /// While this says so, the directory is removed when the storage and its last view are gone.
+    pub(crate) fn is_temporary(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.state.is_temporary)
+    }
+
+    /// Removes the storage in `path`, if there is one, and what was noted about it.
+    ///
+    /// # Errors
+    ///
+    /// When something of it cannot be removed.
+    pub(crate) fn remove(path: &Path) -> io::Result<()> {
+        let or_missing = |result: io::Result<()>| match result {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        };
+        or_missing(fs::remove_dir_all(path))?;
+        or_missing(fs::remove_file(damage_file(path)))
     }
 }
 
@@ -130,6 +156,26 @@ fn open_tree(
     Config::new(path, numbers.clone(), ignored)
         .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)))
         .open()
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if !self.is_temporary.load(Ordering::Acquire) {
+            return;
+        }
+        // A node that was started again meanwhile may have removed it, and made another one there.
+        let same = |own: fs::Metadata, found: fs::Metadata| {
+            (own.dev(), own.ino()) == (found.dev(), found.ino())
+        };
+        let found =
+            self.directory.metadata().and_then(|own| Ok(same(own, fs::metadata(&self.path)?)));
+        if matches!(found, Ok(true))
+            && let Err(error) = LsmStorage::remove(&self.path)
+        {
+            let path = self.path.display();
+            tracing::warn!(%error, %path, "what is of no use stays until the next start");
+        }
+    }
 }
 
 impl State {
