@@ -374,6 +374,7 @@ impl Machine {
                     ));
                 }
                 (Some(Some((view_type, label))), false) => {
+                    let label = stream::next_label(table, label);
                     stream::enable(table, label, view_type, sequence, now);
                 }
                 (Some(None), true) => stream::disable(table, sequence, now),

@@ -573,3 +573,21 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
         assert_eq!((partitions().count(), firsts.len()), (PARTITIONS_MAX, PARTITIONS_MAX));
     }
 }
+
+/// Goal: whichever process enables a stream, by whatever clock, the labels of a table grow as text.
+#[test]
+fn labels_of_streams_grow_whoever_enables_them() {
+    let mut replica = Replica::new();
+    replica.apply(1, &entry(0, vec![create()]));
+    let change = |stream: Option<&str>| {
+        let stream = stream.map(|label| (StreamViewType::KeysOnly, label.to_owned()));
+        let nothing = UpdateTable::of_options(TableId(1), Vec::new());
+        Command::UpdateTable(Box::new(UpdateTable { stream: Some(stream), ..nothing }))
+    };
+    for (index, label) in (2..).zip(["label-0", "label-1", "label-1", "label-2"]) {
+        replica.apply(index, &entry(0, vec![change(None), change(Some(label))]));
+    }
+    let labels: Vec<&str> = replica.table().streams.iter().map(|s| s.label.as_str()).collect();
+    assert_eq!(labels, ["label-1", "label-11", "label-111", "label-1111", "label-2"]);
+    assert!(labels.is_sorted());
+}

@@ -172,6 +172,17 @@ fn is_dropped_by_mutation(stream: &Stream, shard: ShardNumber, sequence: Sequenc
         && (if rotated { children == 1 } else { children > 1 })
 }
 
+/// The label of the next stream of a table: the wanted one, or, if that is not greater than the last
+/// one, the last one and a digit. It was made by the clock of the process that was asked, which may be
+/// behind that of another, and what consumers keep is in the order of labels. A digit more is
+/// still before the next millisecond.
+pub(crate) fn next_label(table: &Table, wanted: String) -> String {
+    match table.streams.last() {
+        Some(last) if wanted <= last.label => format!("{}1", last.label),
+        _ => wanted,
+    }
+}
+
 /// Opens a shard for every partition of a table whose stream is being enabled.
 pub(crate) fn enable(
     table: &mut Table,

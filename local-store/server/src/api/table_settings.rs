@@ -173,7 +173,8 @@ static LATEST_LABEL_MS: AtomicU64 = AtomicU64::new(0);
 
 /// The label of a stream that is enabled now: the time, such as `2026-11-21T02:30:00.000`. No two
 /// streams of one process have the same, not even while the store's clock stands still, because
-/// what a consumer remembers of a stream is kept under its label.
+/// what a consumer remembers of a stream is kept under its label. When another process was ahead, the
+/// machine adds a digit.
 pub(crate) fn stream_label(now: EpochMillis) -> Result<String, ApiError> {
     label_text(next_label_ms(&LATEST_LABEL_MS, now))
         .ok_or_else(|| ApiError::defect("the store's clock is beyond the year 9999"))
