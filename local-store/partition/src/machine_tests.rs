@@ -561,10 +561,13 @@ fn a_table_with_any_throughput_can_be_created_and_adopted() {
             let entry = match of_arcs.first() {
                 None => created.clone(),
                 Some(table) => {
-                    let (table, placement) = (Box::new(table.clone()), table.placement.clone());
+                    let (table, placement) = (Box::new(table.definition()), &table.placement);
+                    let placement = placement.clone();
                     entry(0, vec![Command::AdoptTable { table, placement }])
                 }
             };
+            let bytes = encode_entry(&entry).unwrap().len();
+            assert!(bytes < 16 * 1024, "{bytes}: it tells the stretches, and no arc's own shards");
             machine.apply(&storage, 1, &entry).unwrap();
             of_arcs.push(machine.catalogue().find("t").map(|table| Table::clone(table)).unwrap());
         }

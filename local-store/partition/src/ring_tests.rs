@@ -66,7 +66,7 @@ impl Ring {
     }
 
     fn definition(&self) -> Table {
-        Table::clone(self.arc(ArcId(0)).machine.catalogue().get(TABLE).unwrap())
+        self.arc(ArcId(0)).machine.catalogue().get(TABLE).unwrap().definition()
     }
 
     fn adopt(&mut self, arc: u32) -> Reply {

@@ -152,6 +152,21 @@ impl Table {
         self.streams.last().filter(|stream| stream.disabled_at.is_none())
     }
 
+    /// The table without what each arc has of its own: its partitions, and the shards of its streams.
+    /// Of those there may be so many that they are too much for one entry of the log.
+    #[must_use]
+    pub fn definition(&self) -> Self {
+        let stream = self.enabled_stream().map(|stream| Stream {
+            label: stream.label.clone(),
+            view_type: stream.view_type,
+            created_at: stream.created_at,
+            disabled_at: None,
+            shards: Vec::new(),
+        });
+        let streams = stream.into_iter().collect();
+        Self { partitions: Vec::new(), streams, ..self.clone() }
+    }
+
     /// The stream with a label.
     #[must_use]
     pub fn stream(&self, label: &str) -> Option<&Stream> {

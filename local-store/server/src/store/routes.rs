@@ -127,7 +127,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
             let version = there.get(table.id).map(|table| table.placement.version);
             if version.is_none_or(|version| version < table.placement.version) {
                 let placement = table.placement.clone();
-                let table = Box::new(Table::clone(table));
+                let table = Box::new(table.definition());
                 let adopt = Command::AdoptTable { table, placement };
                 commands.entry(arc).or_default().push(adopt);
             }
