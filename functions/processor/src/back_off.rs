@@ -27,8 +27,14 @@ impl Deadline {
     /// The middle between now and this deadline.
     #[must_use]
     pub fn half_way(self) -> Self {
+        self.part_way(50)
+    }
+
+    /// So many hundredths of the way from now to this deadline.
+    #[must_use]
+    pub fn part_way(self, percent: u32) -> Self {
         let now = Instant::now();
-        Self(now + self.0.saturating_duration_since(now) / 2)
+        Self(now + self.0.saturating_duration_since(now) * percent / 100)
     }
 
     /// Whether it is over.

@@ -207,6 +207,7 @@ fn log_self_check(report: &SelfCheckReport) {
         copies = report.copies,
         repaired = report.repaired,
         postponed = report.postponed,
+        refused = report.refused,
         "checked"
     );
 }

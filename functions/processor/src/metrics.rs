@@ -84,6 +84,7 @@ impl Metrics {
             count("CopiesChecked", report.copies),
             count("CopiesRepaired", report.repaired),
             count("CopiesPostponed", report.postponed),
+            count("CopiesRefused", report.refused),
             milliseconds("SelfCheckDuration", duration),
         ];
         Self { values }

@@ -40,11 +40,13 @@ pub(super) async fn list(
             json!(job.state.stamp.as_str()),
             json!(job.done),
             json!(job.copies),
+            json!(job.refused),
             json!(job.revision),
         ]);
     })
     .await?;
-    let headings = ["rule", "origin", "event", "stamp", "done", "copies written", "revision"];
+    let headings =
+        ["rule", "origin", "event", "stamp", "done", "copies written", "refused", "revision"];
     output::rows(output, &headings, &rows);
     Ok(end(damaged, false))
 }
@@ -59,6 +61,7 @@ pub(super) async fn status(client: &Client, table: &str, output: Output) -> Resu
         jobs: u64,
         open: u64,
         copies: u64,
+        refused: u64,
     }
     let mut rules: BTreeMap<String, Count> = BTreeMap::new();
     let mut damaged = 0;
@@ -71,13 +74,20 @@ pub(super) async fn status(client: &Client, table: &str, output: Output) -> Resu
         count.jobs += 1;
         count.open += u64::from(!job.done);
         count.copies += job.copies;
+        count.refused += job.refused;
     })
     .await?;
     let row = |(rule, count): (&String, &Count)| {
-        vec![json!(rule), json!(count.jobs), json!(count.open), json!(count.copies)]
+        vec![
+            json!(rule),
+            json!(count.jobs),
+            json!(count.open),
+            json!(count.copies),
+            json!(count.refused),
+        ]
     };
     let rows: Vec<_> = rules.iter().map(row).collect();
-    output::rows(output, &["rule", "jobs", "open", "copies written"], &rows);
+    output::rows(output, &["rule", "jobs", "open", "copies written", "refused"], &rows);
     Ok(end(damaged, rules.values().any(|count| count.open > 0)))
 }
 

@@ -20,7 +20,7 @@ use crate::template::Stack;
 /// What to do with rules, jobs and copies.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir fan-out check\n  weir fan-out check --rules rules.yaml --offline\n  weir fan-out jobs --open\n  weir fan-out status\n  weir fan-out repair --rule products\n\nExit codes: 0 done, 1 failed, 3 something is wrong with the rules, jobs are open (`status`), copies could not be looked at (`repair`)"
+    after_help = "Examples:\n  weir fan-out check\n  weir fan-out check --rules rules.yaml --offline\n  weir fan-out jobs --open\n  weir fan-out status\n  weir fan-out repair --rule products\n\nExit codes: 0 done, 1 failed, 3 something is wrong with the rules, jobs are open (`status`), copies could not be looked at or written (`repair`)"
 )]
 pub struct FanOutArguments {
     #[command(subcommand)]

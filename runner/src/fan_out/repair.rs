@@ -31,7 +31,7 @@ pub(super) async fn run(
     };
     let (mut rows, mut is_left) = (Vec::new(), false);
     for rule in rules {
-        let mut sums = [0u64; 3];
+        let mut sums = [0u64; 4];
         // Each answer is further on, so there are at most as many as copies.
         loop {
             let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
@@ -42,7 +42,8 @@ pub(super) async fn run(
                     answer.get("errorMessage").and_then(Value::as_str).unwrap_or("no reason");
                 return Err(format!("`{function}` failed: {reason}"));
             }
-            for (sum, name) in sums.iter_mut().zip(["copies", "repaired", "postponed"]) {
+            let names = ["copies", "repaired", "postponed", "refused"];
+            for (sum, name) in sums.iter_mut().zip(names) {
                 *sum += answer
                     .pointer(&format!("/checked/{name}"))
                     .and_then(Value::as_u64)
@@ -54,9 +55,9 @@ pub(super) async fn run(
                 None => break,
             }
         }
-        is_left |= sums[2] > 0;
-        rows.push(vec![json!(rule), json!(sums[0]), json!(sums[1]), json!(sums[2])]);
+        is_left |= sums[2] + sums[3] > 0;
+        rows.push([json!(rule)].into_iter().chain(sums.map(|sum| json!(sum))).collect());
     }
-    output::rows(output, &["rule", "copies", "repaired", "postponed"], &rows);
+    output::rows(output, &["rule", "copies", "repaired", "postponed", "refused"], &rows);
     Ok(if is_left { Exit::Differences } else { Exit::Done })
 }

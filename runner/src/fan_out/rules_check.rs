@@ -33,7 +33,7 @@ pub(super) async fn run(
     let (mut rows, mut is_wrong) = (Vec::new(), false);
     for rule in &rules {
         let verdict = match client {
-            None => Ok(()),
+            None => Ok(Vec::new()),
             Some(client) => {
                 for table in [&rule.origin, &rule.target] {
                     if !shapes.contains_key(table) {
@@ -48,17 +48,26 @@ pub(super) async fn run(
             json!(rule.name),
             json!(format!("{} -> {}", rule.origin, rule.target)),
             json!(rule.attributes.len()),
-            json!(verdict.err().unwrap_or_else(|| "in order".to_owned())),
+            json!(finding(verdict)),
         ]);
     }
     output::rows(output, &["rule", "tables", "attributes", "finding"], &rows);
     Ok(if is_wrong { Exit::Differences } else { Exit::Done })
 }
 
+/// What is said of a rule: what is wrong with it, or what copies must have besides.
+fn finding(verdict: Result<Vec<String>, String>) -> String {
+    match verdict {
+        Err(wrong) => wrong,
+        Ok(advice) if advice.is_empty() => "in order".to_owned(),
+        Ok(advice) => format!("in order; {}", advice.join("; ")),
+    }
+}
+
 fn check(
     rule: &CopyRule,
     shapes: &BTreeMap<String, Result<TableShape, String>>,
-) -> Result<(), String> {
+) -> Result<Vec<String>, String> {
     let shape = |table: &String| match shapes.get(table) {
         Some(shape) => shape.as_ref().map_err(Clone::clone),
         None => Err(format!("table `{table}` was not looked at")),
@@ -74,9 +83,10 @@ async fn shape_of(client: &Client, table: &str) -> Result<TableShape, String> {
 }
 
 fn shape(table: &TableDescription) -> TableShape {
-    let partition_key = |schema: &[KeySchemaElement]| {
-        let hash = schema.iter().find(|element| element.key_type() == &KeyType::Hash);
-        hash.map(|element| element.attribute_name().to_owned()).unwrap_or_default()
+    let key_attributes = |schema: &[KeySchemaElement]| -> Vec<String> {
+        let mut schema: Vec<_> = schema.iter().collect();
+        schema.sort_by_key(|element| element.key_type() != &KeyType::Hash);
+        schema.into_iter().map(|element| element.attribute_name().to_owned()).collect()
     };
     let global = table.global_secondary_indexes().iter();
     let global = global.map(|index| (index.index_name(), index.key_schema()));
@@ -84,12 +94,11 @@ fn shape(table: &TableDescription) -> TableShape {
     let local = local.map(|index| (index.index_name(), index.key_schema()));
     let indexes = global.chain(local);
     let indexes =
-        indexes.filter_map(|(name, schema)| Some((name?.to_owned(), partition_key(schema))));
+        indexes.filter_map(|(name, schema)| Some((name?.to_owned(), key_attributes(schema))));
     let view = table.stream_specification().and_then(|stream| stream.stream_view_type());
-    let keys = table.key_schema().iter().map(|element| element.attribute_name().to_owned());
     TableShape {
         name: table.table_name().unwrap_or_default().to_owned(),
-        keys: keys.collect(),
+        keys: key_attributes(table.key_schema()),
         has_both_images: view == Some(&StreamViewType::NewAndOldImages),
         indexes: indexes.collect(),
     }

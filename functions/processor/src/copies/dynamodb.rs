@@ -8,19 +8,21 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::query::QueryOutput;
 use aws_sdk_dynamodb::operation::scan::ScanOutput;
+use aws_sdk_dynamodb::operation::scan::builders::ScanFluentBuilder;
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, KeySchemaElement, KeyType, StreamViewType, TableDescription,
 };
 use futures::{StreamExt, TryStreamExt, stream};
-use model::limits::BATCH_GET_KEYS_MAX;
+use model::limits::{BATCH_GET_KEYS_MAX, SCAN_SEGMENTS_MAX};
 use model::{AttributeValue, Item, json};
 use rules::fan_out::{
     CopyRule, FanOut, JOB_KEY, JOB_REVISION, Mark, Origin, TableShape, Update, check_tables,
     mark_attribute,
 };
+use tracing::warn;
 
-use super::statements::write_of_older;
-use super::{CopyGuard, CopyPage, CopyTables};
+use super::statements::write_of_job;
+use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables};
 use crate::failure::Failure;
 use crate::settings::{FAN_OUT_RULES, JOBS_TABLE};
 use crate::tables::WriteOutcome;
@@ -35,10 +37,12 @@ use crate::tables::statements::{StatementOutcome, Statements};
 const PAGE_COPIES: i32 = 4000;
 /// `BatchGetItem` requests that are under way at once: enough to hide their latency.
 const READS_AT_ONCE: usize = 4;
-/// Copies in one sample.
-const SAMPLE_COPIES: i32 = 100;
-/// Parts of a table of which each sample looks at one.
-const SAMPLE_SEGMENTS: i32 = 256;
+/// Copies in one sample, about: a table is cut into as many parts as that makes, and each sample
+/// looks at one of them.
+const SAMPLE_COPIES: u64 = 100;
+/// Copies in one sample at most. Parts are not equally large, and a part ends only behind the last
+/// item of a partition key.
+const SAMPLE_COPIES_MAX: i32 = 400;
 
 /// The tables.
 #[derive(Clone, Debug)]
@@ -47,10 +51,25 @@ pub struct DynamoDbCopies {
     jobs_table: String,
     /// Names of the key attributes, by table.
     keys: BTreeMap<String, Vec<String>>,
+    /// Names of the key attributes of the rule's index that are none of its table, by rule.
+    beside: BTreeMap<String, Vec<String>>,
 }
 
 fn is_condition_failed(code: Option<&str>) -> bool {
     code == Some("ConditionalCheckFailedException")
+}
+
+/// Why no retry can help a write of one copy, if that is so: the copy would be too large, or have a
+/// value that an index does not take. What is wrong with a key concerns all copies.
+fn refusal<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<String> {
+    let error = error.as_service_error()?;
+    let message = error.message().unwrap_or_default();
+    let is_refused = match error.code()? {
+        "ItemCollectionSizeLimitExceededException" => true,
+        "ValidationException" => !message.contains("provided key element"),
+        _ => false,
+    };
+    is_refused.then(|| message.to_owned())
 }
 
 fn failed<E>(table: &str, setting: &'static str, doing: &str, error: &SdkError<E>) -> Failure
@@ -61,9 +80,11 @@ where
     failure_of(&table, doing, "the key that the rules say", error)
 }
 
-fn partition_key(schema: &[KeySchemaElement]) -> Option<&str> {
-    let hash = schema.iter().find(|element| element.key_type() == &KeyType::Hash);
-    hash.map(KeySchemaElement::attribute_name)
+/// The partition key first.
+fn key_attributes(schema: &[KeySchemaElement]) -> Vec<String> {
+    let mut schema: Vec<_> = schema.iter().collect();
+    schema.sort_by_key(|element| element.key_type() != &KeyType::Hash);
+    schema.into_iter().map(|element| element.attribute_name().to_owned()).collect()
 }
 
 impl DynamoDbCopies {
@@ -72,17 +93,26 @@ impl DynamoDbCopies {
     /// # Errors
     /// What is not, and what to do about it.
     pub async fn open(client: Client, rule: &FanOut) -> Result<Self, Failure> {
-        let mut tables =
-            Self { client, jobs_table: rule.jobs_table.clone(), keys: BTreeMap::new() };
+        let mut tables = Self {
+            client,
+            jobs_table: rule.jobs_table.clone(),
+            keys: BTreeMap::new(),
+            beside: BTreeMap::new(),
+        };
         for rule in &rule.rules {
             let fatal = |text: String| {
                 Failure::Fatal(format!("{FAN_OUT_RULES}: rule `{}`: {text}", rule.name))
             };
             let origin = tables.describe(&rule.origin).await?;
             let target = tables.describe(&rule.target).await?;
-            check_tables(rule, &shape_of(&origin), &shape_of(&target)).map_err(fatal)?;
-            let keys = target.key_schema().iter().map(|key| key.attribute_name().to_owned());
-            tables.keys.insert(rule.target.clone(), keys.collect());
+            let target = shape_of(&target);
+            for advice in check_tables(rule, &shape_of(&origin), &target).map_err(fatal)? {
+                warn!(rule = rule.name, advice, "the tables may be as they are");
+            }
+            let beside = target.indexes.get(&rule.index).into_iter().flatten();
+            let beside = beside.filter(|name| !target.keys.contains(name)).cloned().collect();
+            tables.beside.insert(rule.name.clone(), beside);
+            tables.keys.insert(rule.target.clone(), target.keys);
         }
         Ok(tables)
     }
@@ -153,15 +183,59 @@ impl DynamoDbCopies {
         Ok(found)
     }
 
-    fn key_of(&self, rule: &CopyRule, item: Item) -> Item {
-        let names = self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default();
-        item.into_iter().filter(|(name, _)| names.contains(name)).collect()
+    /// Names of the key attributes of a rule's copies.
+    fn keys_of(&self, rule: &CopyRule) -> &[String] {
+        self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default()
     }
 
     fn copy_page(&self, rule: &CopyRule, (items, next): Page) -> CopyPage {
-        let keys = items.into_iter().map(|item| self.key_of(rule, item)).collect();
-        CopyPage { keys, next }
+        let names = self.keys_of(rule);
+        let beside = self.beside.get(&rule.name).map(Vec::as_slice).unwrap_or_default();
+        let mut page = CopyPage { next, ..CopyPage::default() };
+        for item in items {
+            let (mut key, mut rest) = (Item::new(), Item::new());
+            for (name, value) in item {
+                if names.contains(&name) {
+                    key.insert(name, value);
+                } else if beside.contains(&name) {
+                    rest.insert(name, value);
+                }
+            }
+            page.keys.push(key);
+            page.beside.push(rest);
+        }
+        page
     }
+
+    /// A scan of the keys of a rule's copies.
+    fn scan(&self, rule: &CopyRule) -> ScanFluentBuilder {
+        let names = self.keys_of(rule);
+        let placeholders: Vec<String> = (0..names.len()).map(|n| format!("#k{n}")).collect();
+        let named = placeholders.iter().cloned().zip(names.iter().cloned()).collect();
+        self.client
+            .scan()
+            .table_name(&rule.target)
+            .projection_expression(placeholders.join(", "))
+            .set_expression_attribute_names(Some(named))
+    }
+
+    async fn scanned(&self, rule: &CopyRule, scan: ScanFluentBuilder) -> Result<CopyPage, Failure> {
+        let (direct, answer) = answered(|| ScanOutput::builder().build());
+        let sent = scan.customize().interceptor(direct).send().await;
+        sent.map_err(|error| failed(&rule.target, FAN_OUT_RULES, "Scan", &error))?;
+        let page = answer.read(page_of).ok_or_else(|| unreadable("Scan", &rule.target))?;
+        Ok(self.copy_page(rule, page))
+    }
+}
+
+/// The part of a table that a sample looks at, and how many there are. Draws that follow each other
+/// are a golden section of the table apart, so each part is looked at after twice as many as there
+/// are.
+fn sampled_part(items: u64, draw: u64) -> (u64, u64) {
+    const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
+    let parts = (items / SAMPLE_COPIES).clamp(1, u64::from(SCAN_SEGMENTS_MAX));
+    // Both are below 2^32.
+    ((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts >> 32, parts)
 }
 
 /// What the rules must know of a table.
@@ -171,13 +245,12 @@ fn shape_of(table: &TableDescription) -> TableShape {
     let global = global.map(|index| (index.index_name(), index.key_schema()));
     let local = table.local_secondary_indexes().iter();
     let local = local.map(|index| (index.index_name(), index.key_schema()));
-    let indexes = global.chain(local).filter_map(|(name, schema)| {
-        Some((name?.to_owned(), partition_key(schema).unwrap_or_default().to_owned()))
-    });
-    let keys = table.key_schema().iter().map(|element| element.attribute_name().to_owned());
+    let indexes = global
+        .chain(local)
+        .filter_map(|(name, schema)| Some((name?.to_owned(), key_attributes(schema))));
     TableShape {
         name: table.table_name().unwrap_or_default().to_owned(),
-        keys: keys.collect(),
+        keys: key_attributes(table.key_schema()),
         has_both_images: view == Some(&StreamViewType::NewAndOldImages),
         indexes: indexes.collect(),
     }
@@ -319,8 +392,7 @@ impl CopyTables for DynamoDbCopies {
         rule: &CopyRule,
         keys: &BTreeMap<String, Item>,
     ) -> Result<BTreeMap<String, Item>, Failure> {
-        let names = self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<&str> = self.keys_of(rule).iter().map(String::as_str).collect();
         self.read(&rule.target, FAN_OUT_RULES, keys, &names).await
     }
 
@@ -330,10 +402,10 @@ impl CopyTables for DynamoDbCopies {
         key: &Item,
         update: &Update,
         guard: &CopyGuard,
-    ) -> Result<WriteOutcome, Failure> {
+    ) -> Result<CopyOutcome, Failure> {
         let mut expression = Expression::default();
         let key = Some(to_sdk_item(key));
-        let sent = match update {
+        match update {
             Update::Set { values, mark } => {
                 let condition = expression.condition(rule, mark, guard)?;
                 let text = expression.update(values, mark);
@@ -343,12 +415,7 @@ impl CopyTables for DynamoDbCopies {
                     .update_expression(text)
                     .set_expression_attribute_names(Some(expression.names))
                     .set_expression_attribute_values(Some(expression.values));
-                request.send().await.map(drop).map_err(|error| {
-                    (
-                        is_condition_failed(error.code()),
-                        failed(&rule.target, FAN_OUT_RULES, "UpdateItem", &error),
-                    )
-                })
+                outcome_of(rule, "UpdateItem", request.send().await)
             }
             Update::Delete { mark } => {
                 let condition = expression.condition(rule, mark, guard)?;
@@ -357,77 +424,83 @@ impl CopyTables for DynamoDbCopies {
                     .condition_expression(condition)
                     .set_expression_attribute_names(Some(expression.names))
                     .set_expression_attribute_values(Some(expression.values));
-                request.send().await.map(drop).map_err(|error| {
-                    (
-                        is_condition_failed(error.code()),
-                        failed(&rule.target, FAN_OUT_RULES, "DeleteItem", &error),
-                    )
-                })
+                outcome_of(rule, "DeleteItem", request.send().await)
             }
-        };
-        match sent {
-            Ok(()) => Ok(WriteOutcome::Written),
-            Err((true, _)) => Ok(WriteOutcome::GuardFailed),
-            Err((false, failure)) => Err(failure),
         }
     }
 
-    async fn write_older(
+    async fn write_some(
         &self,
         rule: &CopyRule,
         keys: &[Item],
         update: &Update,
-    ) -> Vec<Option<WriteOutcome>> {
+    ) -> Vec<Option<CopyOutcome>> {
         let mut statements = Statements::default();
         for key in keys {
-            let Some(statement) = write_of_older(rule, key, update) else {
+            let Some(statement) = write_of_job(rule, key, update) else {
                 return vec![None; keys.len()];
             };
             statements.push(&statement.text, &statement.parameters);
         }
         // Whatever is wrong with the others, a write by itself says it.
         let outcome = |outcome| match outcome {
-            StatementOutcome::Done => Some(WriteOutcome::Written),
-            StatementOutcome::ConditionFailed => Some(WriteOutcome::GuardFailed),
+            StatementOutcome::Done => Some(CopyOutcome::Written),
+            StatementOutcome::ConditionFailed => Some(CopyOutcome::GuardFailed),
             StatementOutcome::Failed => None,
         };
         statements.send(&self.client).await.into_iter().map(outcome).collect()
     }
 
     async fn all(&self, rule: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {
-        let names = self.keys.get(&rule.target).map(Vec::as_slice).unwrap_or_default();
-        let placeholders: Vec<String> = (0..names.len()).map(|n| format!("#k{n}")).collect();
-        let named = placeholders.iter().cloned().zip(names.iter().cloned()).collect();
-        let (direct, answer) = answered(|| ScanOutput::builder().build());
-        self.client
-            .scan()
-            .table_name(&rule.target)
-            .projection_expression(placeholders.join(", "))
-            .set_expression_attribute_names(Some(named))
-            .set_exclusive_start_key(after.map(to_sdk_item))
-            .limit(PAGE_COPIES)
-            .customize()
-            .interceptor(direct)
-            .send()
-            .await
-            .map_err(|error| failed(&rule.target, FAN_OUT_RULES, "Scan", &error))?;
-        let page = answer.read(page_of).ok_or_else(|| unreadable("Scan", &rule.target))?;
-        Ok(self.copy_page(rule, page))
+        let scan = self.scan(rule).set_exclusive_start_key(after.map(to_sdk_item));
+        self.scanned(rule, scan.limit(PAGE_COPIES)).await
     }
 
     async fn sample(&self, rule: &CopyRule, draw: u64) -> Result<Vec<Item>, Failure> {
-        let segment = draw % u64::from(SAMPLE_SEGMENTS.unsigned_abs());
-        let answer = self
-            .client
-            .scan()
-            .table_name(&rule.target)
-            .segment(i32::try_from(segment).unwrap_or(0))
-            .total_segments(SAMPLE_SEGMENTS)
-            .limit(SAMPLE_COPIES)
-            .send()
-            .await
-            .map_err(|error| failed(&rule.target, FAN_OUT_RULES, "Scan", &error))?;
-        let items = answer.items.unwrap_or_default().into_iter();
-        items.map(|item| Ok(self.key_of(rule, from_sdk_item(item)?))).collect()
+        // As of some hours ago on AWS, which is right enough.
+        let items = self.describe(&rule.target).await?.item_count().unwrap_or_default();
+        let (part, parts) = sampled_part(u64::try_from(items).unwrap_or(0), draw);
+        let number = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
+        let scan = self.scan(rule).segment(number(part)).total_segments(number(parts));
+        Ok(self.scanned(rule, scan.limit(SAMPLE_COPIES_MAX)).await?.keys)
+    }
+}
+
+/// What became of a write of one copy.
+fn outcome_of<O, E>(
+    rule: &CopyRule,
+    doing: &str,
+    sent: Result<O, SdkError<E>>,
+) -> Result<CopyOutcome, Failure>
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    let Err(error) = sent else { return Ok(CopyOutcome::Written) };
+    if is_condition_failed(error.code()) {
+        return Ok(CopyOutcome::GuardFailed);
+    }
+    match refusal(&error) {
+        Some(reason) => Ok(CopyOutcome::Refused(reason)),
+        None => Err(failed(&rule.target, FAN_OUT_RULES, doing, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn samples_come_through_the_whole_table() {
+        for (items, expected) in [(0, 1), (99, 1), (2_155, 21), (123_456, 1234), (1 << 40, 1 << 20)]
+        {
+            let (_, parts) = sampled_part(items, 7);
+            assert_eq!(parts, u64::min(expected, u64::from(SCAN_SEGMENTS_MAX)));
+            // As many minutes after 1970 as now.
+            let draws = 29_920_000..29_920_000 + 2 * parts;
+            let seen: BTreeSet<u64> = draws.map(|draw| sampled_part(items, draw).0).collect();
+            assert_eq!(seen, (0..parts).collect(), "{parts}");
+        }
     }
 }

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, StreamRecord, StreamViewType, json};
 use rules::fan_out::{CopyRule, JOB_KEY, JOB_REVISION, Mark, Origin, Update, mark_attribute};
 
-use super::{CopyGuard, CopyPage, CopyTables};
+use super::{CopyGuard, CopyOutcome, CopyPage, CopyTables};
 use crate::failure::Failure;
 use crate::tables::WriteOutcome;
 use crate::tables::in_memory::Faults;
@@ -27,6 +28,10 @@ struct State {
     records: Vec<LambdaRecord>,
     sequence: u64,
     random: u64,
+    /// The copies as the index knows them.
+    indexed: Table,
+    /// Keys of copies that cannot be written.
+    refused: BTreeSet<String>,
 }
 
 /// The tables.
@@ -34,6 +39,10 @@ struct State {
 pub(crate) struct InMemoryCopies {
     state: Mutex<State>,
     faults: Faults,
+    /// Out of 100 pages, how many come from an index that learned nothing since the page before.
+    stale_pages: u64,
+    /// How long each write takes.
+    write_time: Duration,
 }
 
 fn key_name(table: &str) -> &'static str {
@@ -82,9 +91,19 @@ impl State {
 }
 
 impl InMemoryCopies {
-    pub(crate) fn with_faults(seed: u64, faults: Faults) -> Self {
+    pub(crate) fn with_faults(seed: u64, faults: Faults, stale_pages: u64) -> Self {
         let state = State { random: seed, ..State::default() };
-        Self { state: Mutex::new(state), faults }
+        Self { state: Mutex::new(state), faults, stale_pages, ..Self::default() }
+    }
+
+    /// Each write takes so long.
+    pub(crate) fn with_write_time(write_time: Duration) -> Self {
+        Self { write_time, ..Self::default() }
+    }
+
+    /// Refuses writes of a copy from now on.
+    pub(crate) fn refuse(&self, copy: &str) {
+        self.state.lock().unwrap().refused.insert(copy.to_owned());
     }
 
     /// Puts or deletes an item as a user does.
@@ -121,7 +140,22 @@ impl InMemoryCopies {
         Ok(fate - self.faults.lost)
     }
 
-    fn answer(&self, fate: u64, outcome: WriteOutcome) -> Result<WriteOutcome, Failure> {
+    /// Reads a table; `None` for an item that is not there.
+    fn item(&self, table: &str, key: &str) -> Option<Item> {
+        self.state.lock().unwrap().tables.get(table)?.get(key).cloned()
+    }
+
+    /// The keys of some copies behind one, and where the next ones begin.
+    fn page_of<'s>(copies: impl Iterator<Item = &'s String>, after: Option<&Item>) -> CopyPage {
+        let after = after.map_or("", |after| after["line"].as_str().unwrap());
+        let keys = copies.filter(|key| key.as_str() > after);
+        let mut keys = keys.map(|key| Item::new().with("line", key.as_str()));
+        let page: Vec<Item> = keys.by_ref().take(PAGE).collect();
+        let next = keys.next().and_then(|_| page.last().cloned());
+        CopyPage { keys: page, next, ..CopyPage::default() }
+    }
+
+    fn answer<O>(&self, fate: u64, outcome: O) -> Result<O, Failure> {
         if fate < self.faults.unanswered {
             return Err(Failure::Retry("timed out".to_owned()));
         }
@@ -149,7 +183,7 @@ fn holds(rule: &CopyRule, copy: &Item, mark: &Mark, guard: &CopyGuard) -> bool {
 impl CopyTables for std::sync::Arc<InMemoryCopies> {
     async fn job(&self, origin: &Origin) -> Result<Option<Item>, Failure> {
         self.request().await?;
-        Ok(self.items(JOBS).get(&origin.job_key()).cloned())
+        Ok(self.item(JOBS, &origin.job_key()))
     }
 
     async fn put_job(&self, job: &Item, found: u64) -> Result<WriteOutcome, Failure> {
@@ -177,21 +211,20 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         after: Option<&Item>,
     ) -> Result<CopyPage, Failure> {
         self.request().await?;
-        let after = after.map_or("", |after| after["line"].as_str().unwrap());
-        let copies = self.items(COPIES);
-        let mut keys = copies
-            .iter()
-            .filter(|(key, copy)| key.as_str() > after && copy.get(&rule.index_key) == Some(origin))
-            .map(|(key, _)| Item::new().with("line", key.as_str()));
-        let page: Vec<Item> = keys.by_ref().take(PAGE).collect();
-        let next = keys.next().and_then(|_| page.last().cloned());
-        Ok(CopyPage { keys: page, next })
+        let is_stale = self.random() % 100 < self.stale_pages;
+        let mut state = self.state.lock().unwrap();
+        if !is_stale {
+            state.indexed = state.tables.get(COPIES).cloned().unwrap_or_default();
+        }
+        let copies = state.indexed.iter();
+        let copies = copies.filter(|(_, copy)| copy.get(&rule.index_key) == Some(origin));
+        Ok(InMemoryCopies::page_of(copies.map(|(key, _)| key), after))
     }
 
     async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {
         self.request().await?;
-        let mut jobs = self.items(JOBS);
-        let found = origins.iter().filter_map(|o| Some((o.clone(), jobs.remove(&o.job_key())?)));
+        let found =
+            origins.iter().filter_map(|o| Some((o.clone(), self.item(JOBS, &o.job_key())?)));
         Ok(found.collect())
     }
 
@@ -201,9 +234,8 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         keys: &BTreeMap<String, AttributeValue>,
     ) -> Result<BTreeMap<String, Item>, Failure> {
         self.request().await?;
-        let mut origins = self.items(ORIGINS);
-        origins.retain(|key, _| keys.contains_key(key));
-        Ok(origins)
+        let found = keys.keys().filter_map(|key| Some((key.clone(), self.item(ORIGINS, key)?)));
+        Ok(found.collect())
     }
 
     async fn copies(
@@ -212,9 +244,8 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         keys: &BTreeMap<String, Item>,
     ) -> Result<BTreeMap<String, Item>, Failure> {
         self.request().await?;
-        let copies = self.items(COPIES);
         let found = keys.iter().filter_map(|(text, key)| {
-            Some((text.clone(), copies.get(key["line"].as_str()?)?.clone()))
+            Some((text.clone(), self.item(COPIES, key["line"].as_str()?)?))
         });
         Ok(found.collect())
     }
@@ -225,15 +256,21 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         key: &Item,
         update: &Update,
         guard: &CopyGuard,
-    ) -> Result<WriteOutcome, Failure> {
+    ) -> Result<CopyOutcome, Failure> {
         let fate = self.request().await?;
+        if !self.write_time.is_zero() {
+            tokio::time::sleep(self.write_time).await;
+        }
         let key = key["line"].as_str().unwrap();
         let outcome = {
             let mut state = self.state.lock().unwrap();
             let copy = state.tables.get(COPIES).and_then(|copies| copies.get(key)).cloned();
             let (Update::Set { mark, .. } | Update::Delete { mark }) = update;
             match copy.filter(|copy| holds(rule, copy, mark, guard)) {
-                None => WriteOutcome::GuardFailed,
+                None => CopyOutcome::GuardFailed,
+                Some(_) if state.refused.contains(key) => {
+                    CopyOutcome::Refused("it would be too large".to_owned())
+                }
                 Some(mut copy) => {
                     let new = match update {
                         Update::Delete { .. } => None,
@@ -248,34 +285,37 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
                         }
                     };
                     state.set(COPIES, key, new);
-                    WriteOutcome::Written
+                    CopyOutcome::Written
                 }
             }
         };
         self.answer(fate, outcome)
     }
 
-    async fn write_older(
+    async fn write_some(
         &self,
         rule: &CopyRule,
         keys: &[Item],
         update: &Update,
-    ) -> Vec<Option<WriteOutcome>> {
+    ) -> Vec<Option<CopyOutcome>> {
+        if !self.write_time.is_zero() {
+            // A table that is so slow lets nobody wait for many.
+            return Vec::new();
+        }
         let mut outcomes = Vec::new();
         for key in keys {
-            outcomes.push(self.write(rule, key, update, &CopyGuard::Older).await.ok());
+            outcomes.push(self.write(rule, key, update, &CopyGuard::of_job(update)).await.ok());
         }
         outcomes
     }
 
     async fn all(&self, _: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {
         self.request().await?;
-        let after = after.map_or("", |after| after["line"].as_str().unwrap());
-        let copies = self.items(COPIES).into_keys().filter(|key| key.as_str() > after);
-        let mut keys = copies.map(|key| Item::new().with("line", key));
-        let page: Vec<Item> = keys.by_ref().take(PAGE).collect();
-        let next = keys.next().and_then(|_| page.last().cloned());
-        Ok(CopyPage { keys: page, next })
+        let state = self.state.lock().unwrap();
+        Ok(InMemoryCopies::page_of(
+            state.tables.get(COPIES).into_iter().flat_map(Table::keys),
+            after,
+        ))
     }
 
     async fn sample(&self, _: &CopyRule, _: u64) -> Result<Vec<Item>, Failure> {

@@ -5,34 +5,51 @@
 //! origin, then copy), and it is the same for all copies of a round. What a round could not settle,
 //! because a copy was written meanwhile, goes into the next one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item, json};
-use rules::fan_out::{Copy, CopyRule, Job, Look, Origin, Update, look, mark_attribute, value_text};
-use rules::{Joined, fan_out::Revision};
+use rules::Joined;
+use rules::fan_out::{
+    Copy, CopyRule, Job, Look, Origin, Revision, Sight, Update, look, mark_attribute, value_text,
+};
+use tracing::warn;
 
-use super::{Copies, CopyGuard, CopyTables, WRITES_AT_ONCE, unknown_rule};
+use super::{
+    Copies, CopyGuard, CopyOutcome, CopyTables, WRITES_AT_ONCE, in_order, nonce, unknown_rule,
+};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::frame::TargetOutcome;
-use crate::tables::WriteOutcome;
 
 /// Copies that are looked at in one round: what is held of them, 400 KB each at the most, stays far
 /// below the memory of a function in all but the worst case, and ten requests read them.
 const ROUND_COPIES: usize = 500;
 
-/// What a look came to, by the copy's key in DynamoDB JSON: 1 if it was written.
-pub(super) type Looked = BTreeMap<String, Result<usize, Failure>>;
+/// What a look came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Looked {
+    /// The copy is as it must be.
+    InOrder,
+    /// It was written.
+    Written,
+    /// It cannot be written: DynamoDB refuses it as it would become.
+    Refused,
+}
+
+/// What looks came to, by the copy's key in DynamoDB JSON.
+pub(super) type AllLooked = BTreeMap<String, Result<Looked, Failure>>;
 
 /// What a round read.
 struct Seen {
-    /// By the origin's key in DynamoDB JSON.
-    jobs: BTreeMap<String, Job>,
+    /// By the origin's key in DynamoDB JSON. One that cannot be read concerns its own copies only.
+    jobs: BTreeMap<String, Result<Job, Failure>>,
     origins: BTreeMap<String, Item>,
     /// By the copy's key in DynamoDB JSON.
     before: BTreeMap<String, Item>,
     after: BTreeMap<String, Item>,
+    /// See [`Sight::nonce`].
+    nonce: u64,
 }
 
 /// What there is to do about one copy.
@@ -40,6 +57,22 @@ enum Todo {
     Nothing,
     Again,
     Write(Update, CopyGuard),
+    /// To be written, and looked at again.
+    Mark(Update, CopyGuard),
+    /// Nobody can say.
+    Fail(Failure),
+}
+
+/// What a round came to for one copy.
+enum Settled {
+    Done(Looked),
+    /// Another look may help.
+    Again(Failure),
+    Failed(Failure),
+}
+
+fn written_by_others() -> Failure {
+    Failure::Retry("others write this copy all the time".to_owned())
 }
 
 /// The origin's key of a copy, if it has one.
@@ -52,22 +85,25 @@ fn origin_of(rule: &CopyRule, copy: &Item) -> Option<AttributeValue> {
 
 impl Seen {
     fn todo(&self, rule: &CopyRule, key: &str) -> Todo {
-        let Some(origin) = self.before.get(key).and_then(|copy| origin_of(rule, copy)) else {
-            return Todo::Nothing;
-        };
+        let Some(before) = self.before.get(key) else { return Todo::Nothing };
+        let Some(origin) = origin_of(rule, before) else { return Todo::Nothing };
         let Some(copy) = self.after.get(key) else { return Todo::Nothing };
         if copy.get(&rule.index_key) != Some(&origin) {
             return Todo::Again;
         }
         let origin = value_text(&origin);
-        let job = self.jobs.get(&origin).map(|job| &job.state);
-        match look(rule, job, self.origins.get(&origin), copy) {
+        let job = match self.jobs.get(&origin) {
+            Some(Err(failure)) => return Todo::Fail(failure.clone()),
+            Some(Ok(job)) => Some(&job.state),
+            None => None,
+        };
+        let origin = self.origins.get(&origin);
+        let guard = || CopyGuard::Seen(copy.get(&mark_attribute(&rule.name)).cloned());
+        match look(rule, &Sight { before, job, origin, copy, nonce: self.nonce }) {
             Look::InOrder => Todo::Nothing,
             Look::Again => Todo::Again,
-            Look::Write(update) => {
-                let mark = copy.get(&mark_attribute(&rule.name)).cloned();
-                Todo::Write(update, CopyGuard::Seen(mark))
-            }
+            Look::Write(update) => Todo::Write(update, guard()),
+            Look::Mark(update) => Todo::Mark(update, guard()),
         }
     }
 }
@@ -80,20 +116,21 @@ impl<T: CopyTables> Copies<T> {
         deadline: Deadline,
         outcomes: &mut Vec<TargetOutcome>,
     ) {
-        let mut rules: BTreeMap<String, BTreeMap<String, Vec<usize>>> = BTreeMap::new();
-        for (copy, joined) in looks {
-            rules.entry(copy.rule).or_default().insert(copy.key, joined.records);
+        let mut rules: BTreeMap<String, Vec<(String, Vec<usize>)>> = BTreeMap::new();
+        for (copy, joined) in in_order(looks) {
+            rules.entry(copy.rule).or_default().push((copy.key, joined.records));
         }
-        for (name, mut records) in rules {
-            let keys: BTreeSet<String> = records.keys().cloned().collect();
+        for (name, records) in rules {
+            let keys: Vec<String> = records.iter().map(|(key, _)| key.clone()).collect();
             let looked = match self.rule.rule(&name) {
-                Some(rule) => self.look_at_all(rule, keys, deadline).await,
+                Some(rule) => self.look_at_all(rule, &keys, deadline).await,
                 None => keys.into_iter().map(|key| (key, Err(unknown_rule(&name)))).collect(),
             };
+            let mut records: BTreeMap<_, _> = records.into_iter().collect();
             outcomes.extend(looked.into_iter().map(|(target, result)| TargetOutcome {
                 records: records.remove(&target).unwrap_or_default(),
                 target,
-                result,
+                result: result.map(|looked| usize::from(looked == Looked::Written)),
             }));
         }
     }
@@ -102,11 +139,10 @@ impl<T: CopyTables> Copies<T> {
     pub(super) async fn look_at_all(
         &self,
         rule: &CopyRule,
-        keys: BTreeSet<String>,
+        keys: &[String],
         deadline: Deadline,
-    ) -> Looked {
-        let mut looked = Looked::new();
-        let keys: Vec<String> = keys.into_iter().collect();
+    ) -> AllLooked {
+        let mut looked = AllLooked::new();
         for some in keys.chunks(ROUND_COPIES) {
             self.look_at_some(rule, some, deadline, &mut looked).await;
         }
@@ -118,14 +154,14 @@ impl<T: CopyTables> Copies<T> {
         rule: &CopyRule,
         keys: &[String],
         deadline: Deadline,
-        looked: &mut Looked,
+        looked: &mut AllLooked,
     ) {
-        let mut pending: BTreeMap<String, Failure> = BTreeMap::new();
-        let always = Failure::Retry("others write this copy all the time".to_owned());
-        pending.extend(keys.iter().map(|key| (key.clone(), always.clone())));
+        let mut pending: BTreeMap<String, Failure> =
+            keys.iter().map(|key| (key.clone(), written_by_others())).collect();
+        let nonce = nonce();
         let mut attempts = self.retry.attempts();
         while !pending.is_empty() && attempts.next().await {
-            let seen = match deadline.limit(self.see(rule, pending.keys())).await {
+            let seen = match deadline.limit(self.see(rule, pending.keys(), nonce)).await {
                 Ok(seen) => seen,
                 Err(failure) => {
                     let is_fatal = matches!(failure, Failure::Fatal(_));
@@ -142,12 +178,9 @@ impl<T: CopyTables> Copies<T> {
             let mut todo = stream::iter(todo).buffer_unordered(WRITES_AT_ONCE);
             while let Some((key, settled)) = todo.next().await {
                 match settled {
-                    Ok(Some(written)) => drop(looked.insert(key, Ok(written))),
-                    Ok(None) => drop(pending.insert(key, always.clone())),
-                    Err(Failure::Retry(reason)) => {
-                        pending.insert(key, Failure::Retry(reason));
-                    }
-                    Err(fatal @ Failure::Fatal(_)) => drop(looked.insert(key, Err(fatal))),
+                    Settled::Done(outcome) => drop(looked.insert(key, Ok(outcome))),
+                    Settled::Again(failure) => drop(pending.insert(key, failure)),
+                    Settled::Failed(failure) => drop(looked.insert(key, Err(failure))),
                 }
             }
         }
@@ -159,6 +192,7 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         keys: impl Iterator<Item = &String>,
+        nonce: u64,
     ) -> Result<Seen, Failure> {
         let mut wanted = BTreeMap::new();
         for text in keys {
@@ -173,35 +207,45 @@ impl<T: CopyTables> Copies<T> {
             .collect();
         let origins =
             values.keys().map(|key| Origin { rule: rule.name.clone(), key: key.clone() }).collect();
-        let mut jobs = BTreeMap::new();
-        for (origin, item) in self.tables.jobs(&origins).await? {
-            jobs.insert(origin.key, super::read_job(&item)?);
-        }
+        let jobs = self.tables.jobs(&origins).await?.into_iter();
+        let jobs = jobs.map(|(origin, item)| (origin.key, super::read_job(&item))).collect();
         let origins = self.tables.origins(rule, &values).await?;
         wanted.retain(|key, _| before.get(key).is_some_and(|copy| origin_of(rule, copy).is_some()));
         let after = self.tables.copies(rule, &wanted).await?;
-        Ok(Seen { jobs, origins, before, after })
+        Ok(Seen { jobs, origins, before, after, nonce })
     }
 
-    /// Writes what a copy must hold; `None` asks for another look.
+    /// Writes what a copy must hold.
     async fn settle(
         &self,
         rule: &CopyRule,
         text: String,
         seen: &Seen,
         deadline: Deadline,
-    ) -> (String, Result<Option<usize>, Failure>) {
-        let outcome = match seen.todo(rule, &text) {
-            Todo::Nothing => Ok(Some(0)),
-            Todo::Again => Ok(None),
-            Todo::Write(update, guard) => match super::parsed(json::item_from_str(&text), &text) {
-                Err(failure) => Err(failure),
-                Ok(key) => deadline
-                    .limit(self.tables.write(rule, &key, &update, &guard))
-                    .await
-                    .map(|outcome| (outcome == WriteOutcome::Written).then_some(1)),
-            },
+    ) -> (String, Settled) {
+        let (update, guard, is_marking) = match seen.todo(rule, &text) {
+            Todo::Nothing => return (text, Settled::Done(Looked::InOrder)),
+            Todo::Again => return (text, Settled::Again(written_by_others())),
+            Todo::Fail(failure) => return (text, Settled::Failed(failure)),
+            Todo::Write(update, guard) => (update, guard, false),
+            Todo::Mark(update, guard) => (update, guard, true),
         };
-        (text, outcome)
+        let written = async {
+            let key = super::parsed(json::item_from_str(&text), &text)?;
+            self.tables.write(rule, &key, &update, &guard).await
+        };
+        let settled = match deadline.limit(written).await {
+            Ok(CopyOutcome::Written) if !is_marking => Settled::Done(Looked::Written),
+            Ok(CopyOutcome::Written | CopyOutcome::GuardFailed) => {
+                Settled::Again(written_by_others())
+            }
+            Ok(CopyOutcome::Refused(reason)) => {
+                warn!(rule = rule.name, copy = text, reason, "a copy cannot be written");
+                Settled::Done(Looked::Refused)
+            }
+            Err(failure @ Failure::Retry(_)) => Settled::Again(failure),
+            Err(failure @ Failure::Fatal(_)) => Settled::Failed(failure),
+        };
+        (text, settled)
     }
 }

@@ -15,23 +15,26 @@ mod self_check;
 mod statements;
 #[cfg(test)]
 mod tests;
+mod visit;
 
 pub use dynamodb::DynamoDbCopies;
 pub use self_check::{RepairRequest, Repaired, SelfCheckReport};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, SystemTime};
 
 use futures::{StreamExt, stream};
-use model::{AttributeValue, Item, json};
-use rules::fan_out::{CopyRule, FanOut, Job, Latest, Origin, OriginState, Update, update_of};
-use rules::{Folded, Found, Needs};
+use model::{AttributeValue, Item};
+use rules::fan_out::{CopyRule, FanOut, Job, Latest, Origin, OriginState, Update};
+use rules::{Folded, Found, Joined, Needs};
 
 use crate::back_off::{Attempts, Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
 use crate::tables::WriteOutcome;
-use crate::tables::statements::STATEMENTS_MAX;
+
+use visit::Times;
 
 /// Requests that write copies of one origin at the same time: enough to hide the latency of one.
 const WRITES_AT_ONCE: usize = 8;
@@ -44,14 +47,30 @@ const TARGETS_AT_ONCE: usize = 4;
 pub const SAVED_EVERY: Duration = Duration::from_secs(1);
 /// Pages that are visited at once when an origin changed; the others follow by the job's stream.
 const PAGES_AT_ONCE: usize = 1;
+/// Of the time that is left, how much may be taken for them: the rest is for the answer.
+const FIRST_PAGE_PERCENT: u32 = 90;
 
 /// Some copies of an origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyPage {
     /// Their primary keys.
     pub keys: Vec<Item>,
+    /// What names their places in the index beside their primary keys, by the same positions; a
+    /// place that its primary key names has nothing here.
+    pub beside: Vec<Item>,
     /// After which one the next page begins; `None` on the last page.
     pub next: Option<Item>,
+}
+
+impl CopyPage {
+    /// The place behind which the page begins that leaves out the first `count` copies of this one.
+    fn place_behind(&self, count: usize) -> Option<Item> {
+        let position = count.checked_sub(1)?;
+        let mut place = self.keys.get(position)?.clone();
+        let beside = self.beside.get(position).into_iter().flat_map(|beside| beside.iter());
+        beside.for_each(|(name, value)| drop(place.insert(name.clone(), value.clone())));
+        Some(place)
+    }
 }
 
 /// When a copy still may be written.
@@ -61,6 +80,28 @@ pub enum CopyGuard {
     Older,
     /// It is a copy of the mark's origin, and its mark is this one.
     Seen(Option<AttributeValue>),
+}
+
+impl CopyGuard {
+    /// The guard of a write that a job asks for.
+    #[must_use]
+    pub fn of_job(update: &Update) -> Self {
+        match update {
+            Update::Set { .. } => Self::Older,
+            Update::Delete { mark } => Self::Seen(Some(AttributeValue::from(mark.text().as_str()))),
+        }
+    }
+}
+
+/// What became of a guarded write of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyOutcome {
+    /// It happened.
+    Written,
+    /// The guard did not hold; nothing was written.
+    GuardFailed,
+    /// DynamoDB refuses this copy as it would become, now and later, for this reason.
+    Refused(String),
 }
 
 /// The tables of origins, copies and jobs. Single reads are strongly consistent, the index's are not.
@@ -110,16 +151,16 @@ pub trait CopyTables: Send + Sync {
         key: &Item,
         update: &Update,
         guard: &CopyGuard,
-    ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
+    ) -> impl Future<Output = Result<CopyOutcome, Failure>> + Send;
 
-    /// Writes up to 25 copies, each if its mark is older. What became of each, in their order;
-    /// `None` for one that must be written by itself to be sure.
-    fn write_older(
+    /// Writes up to 25 copies, each if [`CopyGuard::of_job`] holds. What became of each, in their
+    /// order; `None` for one that must be written by itself to be sure.
+    fn write_some(
         &self,
         rule: &CopyRule,
         keys: &[Item],
         update: &Update,
-    ) -> impl Future<Output = Vec<Option<WriteOutcome>>> + Send;
+    ) -> impl Future<Output = Vec<Option<CopyOutcome>>> + Send;
 
     /// Reads a page of the keys of all items of the rule's target table.
     fn all(
@@ -149,25 +190,6 @@ pub struct Copies<T> {
     pub saved_every: Duration,
 }
 
-/// A job that is worked on.
-struct Visit {
-    job: Job,
-    /// Whether it came further than its item says.
-    is_unsaved: bool,
-    /// When that was written last.
-    saved: Instant,
-}
-
-impl Visit {
-    /// A page was written; `next` is where the next one begins.
-    fn move_on(&mut self, written: u64, next: Option<Item>) {
-        self.job.copies += written;
-        self.job.done = next.is_none();
-        self.job.cursor = next;
-        self.is_unsaved = true;
-    }
-}
-
 /// Attempts at one piece of work, and why the last one failed.
 struct Trying {
     attempts: Attempts,
@@ -193,6 +215,14 @@ impl Trying {
     fn give_up(self) -> Failure {
         Failure::Retry(self.failure)
     }
+}
+
+/// A number that nobody else has, and whoever asks later gets a greater one: the microseconds since
+/// 1970 and 11 random bits. Its highest bit is set, so it is greater than what looks count up to.
+fn nonce() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let micros = u64::try_from(since.as_micros()).unwrap_or(0);
+    1 << 63 | micros << 11 | RandomState::new().hash_one(0_u8) >> 53
 }
 
 fn read_job(item: &Item) -> Result<Job, Failure> {
@@ -241,8 +271,8 @@ impl<T: CopyTables> Copies<T> {
             }
         };
         if let Some(job) = job {
-            let work = self.work(rule, origin, job, PAGES_AT_ONCE, deadline);
-            match deadline.half_way().limit(work).await {
+            let work = self.work(rule, origin, job, PAGES_AT_ONCE, Times::until(deadline));
+            match deadline.part_way(FIRST_PAGE_PERCENT).limit(work).await {
                 // The job's own record goes on with it; the stream of the origins does not wait.
                 Ok(()) | Err(Failure::Retry(_)) => {}
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
@@ -296,154 +326,17 @@ impl<T: CopyTables> Copies<T> {
             // Every write of the job has a record of its own, so somebody else goes on.
             return Ok(0);
         }
-        self.work(rule, origin, job, usize::MAX, deadline.half_way()).await?;
+        self.work(rule, origin, job, usize::MAX, Times::until(deadline)).await?;
         Ok(1)
     }
+}
 
-    /// Visits copies page by page until all are, or the pages or the time are used up, or the job is
-    /// somebody else's.
-    async fn work(
-        &self,
-        rule: &CopyRule,
-        origin: &Origin,
-        job: Job,
-        pages_max: usize,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
-        let key = parsed(json::attribute_value_from_str(&origin.key), &origin.key)?;
-        let update = update_of(rule, origin, &job.state);
-        let mut visit = Visit { job, is_unsaved: false, saved: Instant::now() };
-        let mut pages = 0;
-        let mut ahead = None;
-        while pages < pages_max && !visit.job.done {
-            let page = match ahead.take() {
-                Some(page) => page,
-                None => self.read_page(rule, &key, visit.job.cursor.as_ref()).await,
-            };
-            pages += 1;
-            let is_last = pages >= pages_max || deadline.is_over();
-            let visited = match page {
-                Ok(page) => {
-                    // The next page is read while this one is written.
-                    let next = page.next.clone().filter(|_| !is_last);
-                    let read = async {
-                        match next {
-                            Some(after) => Some(self.read_page(rule, &key, Some(&after)).await),
-                            None => None,
-                        }
-                    };
-                    let write = self.write_all(rule, page.keys, &update);
-                    let (written, read) = tokio::join!(write, read);
-                    ahead = read;
-                    written.map(|written| visit.move_on(written, page.next))
-                }
-                Err(failure) => Err(failure),
-            };
-            if let Err(failure) = visited {
-                let kept = visit.is_unsaved && self.save(origin, &mut visit).await?;
-                // What was kept has a record of its own, which goes on from there.
-                return if kept && matches!(failure, Failure::Retry(_)) {
-                    Ok(())
-                } else {
-                    Err(failure)
-                };
-            }
-            let is_due = visit.saved.elapsed() >= self.saved_every;
-            if (is_last || visit.job.done || is_due) && !self.save(origin, &mut visit).await? {
-                // A newer change of the origin, or another executor at the same job.
-                break;
-            }
-            if is_last {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes down how far a job came; whether it still is the executor's own.
-    async fn save(&self, origin: &Origin, visit: &mut Visit) -> Result<bool, Failure> {
-        let found = visit.job.revision;
-        visit.job.revision += 1;
-        let written = self.tables.put_job(&visit.job.to_item(origin), found).await?;
-        (visit.is_unsaved, visit.saved) = (false, Instant::now());
-        Ok(written == WriteOutcome::Written)
-    }
-
-    async fn read_page(
-        &self,
-        rule: &CopyRule,
-        origin: &AttributeValue,
-        after: Option<&Item>,
-    ) -> Result<CopyPage, Failure> {
-        let mut trying = self.trying("index");
-        while trying.next().await {
-            if let Some(page) =
-                trying.note(self.tables.page(rule, origin, after).await.map(Some))?
-            {
-                return Ok(page);
-            }
-        }
-        Err(trying.give_up())
-    }
-
-    async fn write_one(
-        &self,
-        rule: &CopyRule,
-        key: &Item,
-        update: &Update,
-    ) -> Result<WriteOutcome, Failure> {
-        let mut trying = self.trying("copy");
-        while trying.next().await {
-            let written = self.tables.write(rule, key, update, &CopyGuard::Older).await;
-            if let Some(outcome) = trying.note(written.map(Some))? {
-                return Ok(outcome);
-            }
-        }
-        Err(trying.give_up())
-    }
-
-    /// Writes some copies in one request, and what that left open by itself; gives how many were
-    /// older. All of them are tried: what is written needs not be written again.
-    async fn write_some(
-        &self,
-        rule: &CopyRule,
-        keys: &[Item],
-        update: &Update,
-    ) -> Result<u64, Failure> {
-        let outcomes = self.tables.write_older(rule, keys, update).await;
-        let (mut written, mut failed) = (0, None);
-        for (position, key) in keys.iter().enumerate() {
-            let outcome = match outcomes.get(position).copied().flatten() {
-                Some(outcome) => Ok(outcome),
-                None => self.write_one(rule, key, update).await,
-            };
-            match outcome {
-                Ok(outcome) => written += u64::from(outcome == WriteOutcome::Written),
-                Err(failure) => failed = Some(failure),
-            }
-        }
-        failed.map_or(Ok(written), Err)
-    }
-
-    /// Writes copies; gives how many were older.
-    async fn write_all(
-        &self,
-        rule: &CopyRule,
-        keys: Vec<Item>,
-        update: &Update,
-    ) -> Result<u64, Failure> {
-        let writes: Vec<_> =
-            keys.chunks(STATEMENTS_MAX).map(|keys| self.write_some(rule, keys, update)).collect();
-        let mut writes = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
-        let (mut written, mut failed) = (0, None);
-        while let Some(outcome) = writes.next().await {
-            match outcome {
-                Ok(some) => written += some,
-                Err(failure) => failed = Some(failure),
-            }
-        }
-        failed.map_or(Ok(written), Err)
-    }
+/// Targets in the order of their first records: what an invocation has no time for is then what
+/// comes last, so that the next delivery is shorter.
+fn in_order<K, V>(targets: BTreeMap<K, Joined<V>>) -> Vec<(K, Joined<V>)> {
+    let mut targets: Vec<_> = targets.into_iter().collect();
+    targets.sort_by_key(|(_, joined)| joined.records.iter().min().copied());
+    targets
 }
 
 async fn all<F: Future<Output = TargetOutcome>>(work: Vec<F>, outcomes: &mut Vec<TargetOutcome>) {
@@ -468,14 +361,14 @@ impl<T: CopyTables> Executor for Copies<T> {
         let looks = std::mem::take(&mut folded.looks);
         let jobs = std::mem::take(&mut folded.jobs);
         let mut outcomes = TargetOutcome::unknown(folded);
-        let origins = origins.into_iter().map(async |(origin, joined)| {
+        let origins = in_order(origins).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.begin(&origin, &joined.value, deadline)).await;
             TargetOutcome { target: origin.job_key(), records: joined.records, result }
         });
         all(origins.collect(), &mut outcomes).await;
         self.look_at_named(looks, deadline, &mut outcomes).await;
         // Jobs last: they take what time is left.
-        let jobs = jobs.into_iter().map(async |(origin, joined)| {
+        let jobs = in_order(jobs).into_iter().map(async |(origin, joined)| {
             let result = deadline.limit(self.go_on(&origin, joined.value.0, deadline)).await;
             TargetOutcome { target: origin.job_key(), records: joined.records, result }
         });

@@ -1,11 +1,9 @@
 //! The self-check: looks at some copies of each rule, others each time, and repairs what differs.
 //!
 //! Run on a schedule; on request it goes through all copies of a rule instead, page by page, until
-//! its time is over, and says where to go on. It finds what no record said: a copy that an index did not know yet when its
-//! job visited the others, or records that were given up. A copy whose job is still at work differs
+//! its time is over, and says where to go on. It finds what no record said: a copy that an index did
+//! not know yet when its job visited the others, or records that were given up. A copy whose job is still at work differs
 //! too; writing it is right in either case.
-
-use std::collections::BTreeSet;
 
 use model::{Item, json};
 use rules::fan_out::CopyRule;
@@ -13,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::warn;
 
+use super::looks::Looked;
 use super::{Copies, CopyTables};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
@@ -29,6 +28,8 @@ pub struct SelfCheckReport {
     pub repaired: usize,
     /// Copies that could not be looked at: left to a later run.
     pub postponed: usize,
+    /// Copies that cannot be written: DynamoDB refuses them as they would become.
+    pub refused: usize,
 }
 
 /// The event `{"repair": {"rule": …, "after": …}}`.
@@ -112,10 +113,12 @@ impl<T: CopyTables> Copies<T> {
         report: &mut SelfCheckReport,
     ) -> Result<(), Failure> {
         report.copies += keys.len();
-        let keys: BTreeSet<String> = keys.iter().map(json::item_to_string).collect();
-        for look in self.look_at_all(rule, keys, deadline).await.into_values() {
+        let keys: Vec<String> = keys.iter().map(json::item_to_string).collect();
+        for look in self.look_at_all(rule, &keys, deadline).await.into_values() {
             match look {
-                Ok(written) => report.repaired += written,
+                Ok(Looked::InOrder) => {}
+                Ok(Looked::Written) => report.repaired += 1,
+                Ok(Looked::Refused) => report.refused += 1,
                 Err(Failure::Retry(_)) => report.postponed += 1,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }

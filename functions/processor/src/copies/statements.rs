@@ -32,9 +32,9 @@ impl Statement {
         self.parameter(value);
     }
 
-    /// What names the copy, and the condition that it is one of the mark's origin and that its mark
-    /// is older or of another origin. `None` if the mark is not of an origin.
-    fn condition(&mut self, rule: &CopyRule, key: &Item, mark: &Mark) -> Option<()> {
+    /// What names the copy, and the condition that it is one of the mark's origin. `None` if the mark
+    /// is not of an origin.
+    fn copy_of(&mut self, rule: &CopyRule, key: &Item, mark: &Mark) -> Option<()> {
         self.text.push_str(" WHERE ");
         for (name, value) in key.iter() {
             self.equals(name, value.clone());
@@ -46,6 +46,11 @@ impl Statement {
             self.equals(&rule.index_key, origin);
             self.text.push_str(" AND ");
         }
+        Some(())
+    }
+
+    /// The condition that a copy's mark is older or of another origin.
+    fn is_older(&mut self, rule: &CopyRule, mark: &Mark) {
         let attribute = mark_attribute(&rule.name);
         self.text.push('(');
         self.name(&attribute);
@@ -58,13 +63,12 @@ impl Statement {
         self.text.push_str(" < ");
         self.parameter(AttributeValue::S(mark.text()));
         self.text.push(')');
-        Some(())
     }
 }
 
-/// The statement that writes a copy if its mark is older. `None` if PartiQL cannot say it: a name
-/// with a quotation mark in it.
-pub(super) fn write_of_older(rule: &CopyRule, key: &Item, update: &Update) -> Option<Statement> {
+/// The statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job) holds. `None`
+/// if PartiQL cannot say it: a name with a quotation mark in it.
+pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<Statement> {
     let mut statement = Statement::default();
     let mut names = vec![rule.target.as_str(), rule.index_key.as_str()];
     names.extend(key.keys().map(String::as_str));
@@ -87,12 +91,14 @@ pub(super) fn write_of_older(rule: &CopyRule, key: &Item, update: &Update) -> Op
                     statement.name(name);
                 }
             }
-            statement.condition(rule, key, mark)?;
+            statement.copy_of(rule, key, mark)?;
+            statement.is_older(rule, mark);
         }
         Update::Delete { mark } => {
             statement.text.push_str("DELETE FROM ");
             statement.name(&rule.target);
-            statement.condition(rule, key, mark)?;
+            statement.copy_of(rule, key, mark)?;
+            statement.equals(&mark_attribute(&rule.name), AttributeValue::S(mark.text()));
         }
     }
     Some(statement)
@@ -133,17 +139,17 @@ mod tests {
             (
                 r#"{"k":{"S":"1"},"of":{"N":"7"}}"#,
                 &Update::Delete { mark },
-                format!(r#"DELETE FROM "copies" WHERE "k" = ? AND "of" = ? AND {guard}"#),
-                4,
+                r#"DELETE FROM "copies" WHERE "k" = ? AND "of" = ? AND "_from_p" = ?"#.to_owned(),
+                3,
             ),
         ] {
             let key = item_from_str(key).unwrap();
-            let statement = write_of_older(&rule(named), &key, update).unwrap();
+            let statement = write_of_job(&rule(named), &key, update).unwrap();
             assert_eq!(statement.text, expected);
             assert_eq!(statement.parameters.len(), parameters);
         }
         let odd = rule("  key: {of: id}\n  attributes: {'x\"': x}\n");
         let key = item_from_str(r#"{"k":{"S":"1"}}"#).unwrap();
-        assert!(write_of_older(&odd, &key, &set).is_none());
+        assert!(write_of_job(&odd, &key, &set).is_none());
     }
 }

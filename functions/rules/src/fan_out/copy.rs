@@ -1,12 +1,20 @@
 //! One copy: what it must hold, and whether it does.
 //!
-//! **Why a look converges with jobs.** Whoever looks at a copy reads the origin's job first, then
-//! the origin itself, then the copy, all strongly consistent. If the job is as of stamp *s*, the
-//! origin's value is as of *s* or of something later. It is written with the stamp `s+<revision>`:
-//! after *s* and before every later one, and only while the copy's mark is the one that was read.
-//! A change that the look did not see has a later stamp, and its job overwrites what the look wrote.
-//! The job finds the copy, because the copy was there before the look; an index that is so far
-//! behind that it does not know the copy yet is what the sampled check is for.
+//! **Why a look converges with jobs.** Whoever looks at a copy reads the copy, then its origin's
+//! job, then the origin itself, then the copy again, all strongly consistent. If the job is as of
+//! stamp *s*, the origin's value is as of *s* or of something later. It is written with the stamp
+//! `s+<revision>`: after *s* and before every later one, and only while the copy's mark is the one
+//! that was read last. A change that the look did not see has a later stamp, and its job overwrites
+//! what the look wrote. The job finds the copy, because the copy was there before the look; an index
+//! that is so far behind that it does not know the copy yet is what the sampled check is for.
+//!
+//! A job is written before any copy has its mark. So a mark that was read before the job and is
+//! newer than it is of a job that was lost, and stands for it.
+//!
+//! **Why no copy of an origin that is there is deleted.** A copy is deleted in three steps: it gets
+//! a mark that nobody else writes; the origin is read; if it is not there, the copy is deleted while
+//! it still has exactly that mark. Who puts a copy once the origin is there again puts it without
+//! the mark, or did so before the origin was read.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +24,9 @@ use super::declaration::{CopyRule, OnDelete};
 use super::mark::Mark;
 use super::{HOPS_MAX, Origin, value_text};
 use crate::stamp::Stamp;
+
+/// The hops of marks of copies to delete. Values came through at least one.
+const HOPS_OF_DELETION: u32 = 0;
 
 /// What copies of an origin must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +52,41 @@ pub enum Update {
         /// The mark.
         mark: Mark,
     },
-    /// The copy is deleted.
+    /// The copy is deleted, if it has this mark and its origin was not there since it has it.
     Delete {
-        /// The mark that a copy that stays must be older than.
+        /// The mark, see [`Update::marking`].
         mark: Mark,
     },
+}
+
+impl Update {
+    /// What must be written before the origin is read, and then this; `None` if this may be written
+    /// at once.
+    #[must_use]
+    pub fn marking(&self) -> Option<Self> {
+        match self {
+            Self::Set { .. } => None,
+            Self::Delete { mark } => {
+                Some(Self::Set { values: BTreeMap::new(), mark: mark.clone() })
+            }
+        }
+    }
+}
+
+/// What a look read, in this order.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight<'s> {
+    /// The copy.
+    pub before: &'s Item,
+    /// What the job of its origin says.
+    pub job: Option<&'s OriginState>,
+    /// The origin.
+    pub origin: Option<&'s Item>,
+    /// The copy once more.
+    pub copy: &'s Item,
+    /// A number that nobody else has, and later ones have greater ones: marks of copies to delete are
+    /// told from those of others by it.
+    pub nonce: u64,
 }
 
 /// What a look found to do.
@@ -57,6 +98,8 @@ pub enum Look {
     Again,
     /// This must be written while the copy's mark is still what was read.
     Write(Update),
+    /// So must this, and then the copy must be looked at again.
+    Mark(Update),
 }
 
 impl CopyRule {
@@ -96,11 +139,16 @@ fn text_of<'i>(item: &'i Item, attribute: &str) -> Option<&'i str> {
 
 /// What a job must write to each copy. Copies that outlive their origin get its last values, so
 /// they end the same however late the changes before the deletion come.
+///
+/// For `nonce` see [`Sight::nonce`].
 #[must_use]
-pub fn update_of(rule: &CopyRule, origin: &Origin, state: &OriginState) -> Update {
+pub fn update_of(rule: &CopyRule, origin: &Origin, state: &OriginState, nonce: u64) -> Update {
     let mark = Mark { origin: origin.key.clone(), stamp: state.stamp.clone(), hops: state.hops };
     match rule.on_delete {
-        OnDelete::Cascade if state.deleted => Update::Delete { mark },
+        OnDelete::Cascade if state.deleted => {
+            let stamp = state.stamp.reconciled(nonce);
+            Update::Delete { mark: Mark { stamp, hops: HOPS_OF_DELETION, ..mark } }
+        }
         OnDelete::Clear if state.deleted => Update::Set { values: cleared(rule), mark },
         _ => Update::Set { values: state.values.clone(), mark },
     }
@@ -116,24 +164,20 @@ pub fn is_as_wanted(copy: &Item, values: &BTreeMap<String, Option<AttributeValue
     values.iter().all(|(name, value)| copy.get(name) == value.as_ref())
 }
 
-/// What a look at a copy has to do. `job` is what the origin's job says, `origin` the origin as it
-/// is, read after the job; `copy` was read last.
+/// What a look at a copy has to do.
 #[must_use]
-pub fn look(
-    rule: &CopyRule,
-    job: Option<&OriginState>,
-    origin: Option<&Item>,
-    copy: &Item,
-) -> Look {
+pub fn look(rule: &CopyRule, sight: &Sight<'_>) -> Look {
+    let Sight { before, job, origin, copy, nonce } = *sight;
     let Some(key) = copy.get(&rule.index_key).filter(|key| super::is_key(key)) else {
         return Look::InOrder;
     };
     let key = value_text(key);
-    let name = super::mark_attribute(&rule.name);
-    let seen = copy.get(&name).and_then(AttributeValue::as_str).and_then(Mark::parse);
-    let seen = seen.filter(|mark| mark.origin == key);
-    let known = job.map_or_else(Stamp::lowest, |job| job.stamp.clone());
+    let seen = mark_of(rule, copy, &key);
     let base = seen.as_ref().map_or_else(Stamp::lowest, |mark| mark.stamp.base());
+    // The job was read after this mark: a job that is older was lost.
+    let lost = mark_of(rule, before, &key).map(|mark| mark.stamp.base());
+    let job = job.filter(|job| lost.as_ref().is_none_or(|lost| *lost <= job.stamp));
+    let known = job.map(|job| job.stamp.clone()).or(lost).unwrap_or_else(Stamp::lowest);
     if base > known {
         return Look::Again;
     }
@@ -145,8 +189,13 @@ pub fn look(
             (Some(job), OnDelete::Keep) => job.values.clone(),
             (Some(_), OnDelete::Clear) => cleared(rule),
             (Some(_), OnDelete::Cascade) => {
-                let mark = Mark { origin: key, stamp: known.reconciled(0), hops: 1 };
-                return Look::Write(Update::Delete { mark });
+                let stamp = known.reconciled(nonce);
+                let mark = Mark { origin: key, stamp, hops: HOPS_OF_DELETION };
+                let delete = Update::Delete { mark: mark.clone() };
+                return match delete.marking() {
+                    Some(marking) if seen != Some(mark) => Look::Mark(marking),
+                    _ => Look::Write(delete),
+                };
             }
         },
     };
@@ -157,9 +206,16 @@ pub fn look(
     if hops > HOPS_MAX {
         return Look::InOrder;
     }
-    let revision = seen.filter(|_| base == known).map_or(0, |mark| mark.stamp.revision() + 1);
+    let revision =
+        seen.filter(|_| base == known).map_or(0, |mark| mark.stamp.revision().saturating_add(1));
     let mark = Mark { origin: key, stamp: known.reconciled(revision), hops };
     Look::Write(Update::Set { values, mark })
+}
+
+/// The mark of a copy, if it is one of this origin.
+fn mark_of(rule: &CopyRule, copy: &Item, origin: &str) -> Option<Mark> {
+    let mark = Mark::parse(text_of(copy, &super::mark_attribute(&rule.name))?)?;
+    (mark.origin == origin).then_some(mark)
 }
 
 #[cfg(test)]
@@ -201,12 +257,24 @@ mod tests {
             Look::InOrder => "in order".to_owned(),
             Look::Again => "again".to_owned(),
             Look::Write(Update::Delete { .. }) => "delete".to_owned(),
+            Look::Mark(Update::Delete { .. }) => "delete at once".to_owned(),
+            Look::Mark(Update::Set { mark, .. }) => format!("mark {}", mark.stamp),
             Look::Write(Update::Set { values, mark }) => {
                 let value =
                     values["n"].as_ref().map_or("-".to_owned(), |v| v.as_str().unwrap().to_owned());
                 format!("{value} {}", mark.stamp)
             }
         }
+    }
+
+    /// A look at a copy that was the same both times.
+    fn look_at(
+        rule: &CopyRule,
+        job: Option<&OriginState>,
+        origin: Option<&Item>,
+        copy: &Item,
+    ) -> String {
+        written(look(rule, &Sight { before: copy, job, origin, copy, nonce: 3 }))
     }
 
     #[test]
@@ -244,12 +312,12 @@ mod tests {
                 copy(Some("x"), Some(stamp(5).reconciled(1))),
                 format!("new {}+{zeros}2", base(5)),
             ),
-            // A job came in between.
+            // The job that wrote it was lost, or replaced by one from a late record.
             (
-                Some(state(5, Some("new"))),
+                Some(state(5, Some("old"))),
                 Some(&origin),
-                copy(Some("newer"), Some(stamp(6))),
-                "again".to_owned(),
+                copy(Some("x"), Some(stamp(6))),
+                format!("new {}+{zeros}1", base(6)),
             ),
             // Its origin is not there yet, or no longer.
             (None, None, copy(None, None), "in order".to_owned()),
@@ -261,18 +329,47 @@ mod tests {
             ),
             (Some(state(5, None)), None, copy(Some("last"), Some(stamp(5))), "in order".to_owned()),
         ] {
-            assert_eq!(written(look(&keep, job.as_ref(), origin, &copy)), expected);
+            assert_eq!(look_at(&keep, job.as_ref(), origin, &copy), expected);
         }
         let gone = Some(state(5, None));
         assert_eq!(
-            written(look(&rule("clear"), gone.as_ref(), None, &copy(Some("x"), None))),
+            look_at(&rule("clear"), gone.as_ref(), None, &copy(Some("x"), None)),
             format!("- {}+{zeros}0", base(5))
         );
-        assert_eq!(
-            written(look(&rule("cascade"), gone.as_ref(), None, &copy(Some("x"), None))),
-            "delete"
-        );
-        assert_eq!(written(look(&rule("cascade"), None, None, &copy(Some("x"), None))), "in order");
+        // A job came in between.
+        let (before, after) = (copy(Some("x"), Some(stamp(5))), copy(Some("y"), Some(stamp(6))));
+        let job = state(5, Some("new"));
+        let sight = Sight {
+            before: &before,
+            job: Some(&job),
+            origin: Some(&origin),
+            copy: &after,
+            nonce: 3,
+        };
+        assert_eq!(written(look(&keep, &sight)), "again");
+    }
+
+    #[test]
+    fn a_look_deletes_only_what_it_marked() {
+        let (cascade, gone) = (rule("cascade"), state(5, None));
+        let own = stamp(5).reconciled(3);
+        for mark in [None, Some(stamp(4)), Some(stamp(5)), Some(stamp(5).reconciled(4))] {
+            let copy = copy(Some("x"), mark);
+            assert_eq!(look_at(&cascade, Some(&gone), None, &copy), format!("mark {own}"));
+        }
+        // A mark of values is none of a deletion, whatever its stamp.
+        let valued = copy(Some("x"), Some(own.clone()));
+        assert_eq!(look_at(&cascade, Some(&gone), None, &valued), format!("mark {own}"));
+        let mark = Mark { origin: r#"{"S":"1"}"#.to_owned(), stamp: own, hops: HOPS_OF_DELETION };
+        let marked = valued.with("_from_r", mark.text());
+        assert_eq!(look_at(&cascade, Some(&gone), None, &marked), "delete");
+        // It is there again.
+        let origin = Item::new().with("id", "1").with("name", "x");
+        assert_eq!(look_at(&cascade, Some(&gone), Some(&origin), &marked), "in order");
+        // Nothing is known of it, or only something older than the copy.
+        assert_eq!(look_at(&cascade, None, None, &copy(Some("x"), None)), "in order");
+        let newer = copy(Some("x"), Some(stamp(6)));
+        assert_eq!(look_at(&cascade, Some(&gone), None, &newer), "in order");
     }
 
     #[test]

@@ -16,6 +16,7 @@ const ABSENT: &str = "absent";
 const DELETED: &str = "deleted";
 const CURSOR: &str = "cursor";
 const COPIES: &str = "copies";
+const REFUSED: &str = "refused";
 
 /// An item of the table of jobs that was not written by this function.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -38,6 +39,8 @@ pub struct Job {
     pub done: bool,
     /// Copies that were written so far.
     pub copies: u64,
+    /// Copies that cannot be written so far: DynamoDB refuses them as they would become.
+    pub refused: u64,
     /// How often the job was written. The guard of the next write.
     pub revision: u64,
 }
@@ -47,7 +50,7 @@ impl Job {
     #[must_use]
     pub fn begin(state: OriginState, before: Option<&Self>) -> Self {
         let revision = before.map_or(0, |job| job.revision) + 1;
-        Self { state, cursor: None, done: false, copies: 0, revision }
+        Self { state, cursor: None, done: false, copies: 0, refused: 0, revision }
     }
 
     /// The job's item.
@@ -58,7 +61,8 @@ impl Job {
             .with(JOB_REVISION, Number::from(self.revision))
             .with(STAMP, self.state.stamp.as_str())
             .with(HOPS, Number::from(u64::from(self.state.hops)))
-            .with(COPIES, Number::from(self.copies));
+            .with(COPIES, Number::from(self.copies))
+            .with(REFUSED, Number::from(self.refused));
         item.insert(JOB_DONE.to_owned(), AttributeValue::Bool(self.done));
         item.insert(DELETED.to_owned(), AttributeValue::Bool(self.state.deleted));
         let (mut values, mut absent) = (BTreeMap::new(), Vec::new());
@@ -113,6 +117,8 @@ impl Job {
             cursor: cursor.transpose()?.map(|cursor| Item(cursor.clone())),
             done: flag(JOB_DONE)?,
             copies: number(COPIES).ok_or_else(|| damaged(COPIES))?,
+            // Jobs of earlier editions do not have it.
+            refused: number(REFUSED).unwrap_or(0),
             revision: number(JOB_REVISION).ok_or_else(|| damaged(JOB_REVISION))?,
         })
     }
@@ -130,7 +136,7 @@ mod tests {
             BTreeMap::from([("a".to_owned(), Some(AttributeValue::Null)), ("b".to_owned(), None)]);
         let state = OriginState { stamp: Stamp::lowest(), hops: 2, values, deleted: false };
         let mut job = Job::begin(state.clone(), None);
-        job.cursor = Some(Item::new().with("k", "v"));
+        (job.cursor, job.refused) = (Some(Item::new().with("k", "v")), 3);
         assert_eq!(Job::from_item(&job.to_item(&origin)), Ok(job.clone()));
         let gone = OriginState { deleted: true, ..state };
         let gone = Job::begin(gone, Some(&job));

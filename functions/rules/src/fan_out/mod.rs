@@ -18,7 +18,7 @@ mod mark;
 mod tables;
 
 pub use check::{Problem, check};
-pub use copy::{Look, OriginState, Update, is_as_wanted, look, update_of};
+pub use copy::{Look, OriginState, Sight, Update, is_as_wanted, look, update_of};
 pub use declaration::{CopyRule, DeclarationError, OnDelete, parse_and_check, parse_rules};
 pub use job::{DamagedJob, Job};
 pub use mark::{MARK_PREFIX, Mark, mark_attribute};

@@ -15,11 +15,12 @@ pub struct TableShape {
     pub keys: Vec<String>,
     /// Whether it has a stream with NEW_AND_OLD_IMAGES.
     pub has_both_images: bool,
-    /// The partition key attribute of each index, by the index's name.
-    pub indexes: BTreeMap<String, String>,
+    /// The key attributes of each index, the partition key first, by the index's name.
+    pub indexes: BTreeMap<String, Vec<String>>,
 }
 
-/// Looks whether the tables of a rule are as it says.
+/// Looks whether the tables of a rule are as it says; gives what copies must have besides to be found
+/// and written.
 ///
 /// # Errors
 /// What is not so.
@@ -27,7 +28,7 @@ pub fn check_tables(
     rule: &CopyRule,
     origin: &TableShape,
     target: &TableShape,
-) -> Result<(), String> {
+) -> Result<Vec<String>, String> {
     if origin.keys != [rule.origin_key.as_str()] {
         return Err(format!(
             "table `{}` has the key ({}), the rule says ({}); origins are found by a partition key alone",
@@ -48,19 +49,45 @@ pub fn check_tables(
             names.join(", ")
         ));
     };
-    if *found != rule.index_key {
+    let (found, sort) = (found.first().map_or("", String::as_str), found.get(1));
+    if found != rule.index_key {
         return Err(format!(
             "index `{}` has the partition key `{found}`, the rule says `{}`",
             rule.index, rule.index_key
         ));
     }
-    match rule.attributes.keys().find(|name| target.keys.contains(name)) {
-        Some(name) => Err(format!(
+    if let Some(name) = rule.attributes.keys().find(|name| target.keys.contains(name)) {
+        return Err(format!(
             "`{name}` is a key attribute of table `{}` and cannot be copied to",
             rule.target
-        )),
-        None => Ok(()),
+        ));
     }
+    if let Some(name) = sort.filter(|name| rule.attributes.contains_key(*name)) {
+        return Err(format!(
+            "`{name}` is the sort key of index `{}`, which finds the copies, and one without it is not found again; name an index with another sort key, or none",
+            rule.index
+        ));
+    }
+    Ok(advice(rule, target, sort))
+}
+
+/// What copies must have to be found and written.
+fn advice(rule: &CopyRule, target: &TableShape, sort: Option<&String>) -> Vec<String> {
+    let sort = sort.filter(|name| !target.keys.contains(name)).map(|name| {
+        format!(
+            "a copy without `{name}`, the sort key of index `{}`, is not found there and does not follow its origin",
+            rule.index
+        )
+    });
+    let keys = target.indexes.iter().flat_map(|(index, keys)| {
+        let copied = keys.iter().filter(|name| rule.attributes.contains_key(*name));
+        copied.map(move |name| {
+            format!(
+                "`{name}` is a key of index `{index}`: a copy is not written with a value that is empty or of another type"
+            )
+        })
+    });
+    sort.into_iter().chain(keys).collect()
 }
 
 #[cfg(test)]
@@ -78,14 +105,28 @@ mod tests {
             name: name.to_owned(),
             keys: keys.iter().map(|key| (*key).to_owned()).collect(),
             has_both_images: true,
-            indexes: BTreeMap::from([("by-product".to_owned(), "productID".to_owned())]),
+            indexes: BTreeMap::from([("by-product".to_owned(), vec!["productID".to_owned()])]),
         };
         let (origin, target) = (shape("products", &["id"]), shape("lines", &["line"]));
-        assert_eq!(check_tables(&rule, &origin, &target), Ok(()));
+        assert_eq!(check_tables(&rule, &origin, &target), Ok(Vec::new()));
+        let with = |index: &str, keys: [&str; 2]| {
+            let mut target = target.clone();
+            target.indexes.insert(index.to_owned(), keys.map(str::to_owned).to_vec());
+            target
+        };
+        for (target, expected) in [
+            (with("by-product", ["productID", "line"]), None),
+            (with("by-product", ["productID", "at"]), Some("a copy without `at`, the sort key")),
+            (with("by-name", ["n", "line"]), Some("`n` is a key of index `by-name`")),
+        ] {
+            let advice = check_tables(&rule, &origin, &target).unwrap();
+            assert_eq!(advice.len(), usize::from(expected.is_some()), "{advice:?}");
+            assert!(advice.iter().all(|a| a.contains(expected.unwrap())), "{advice:?}");
+        }
         let no_stream = TableShape { has_both_images: false, ..target.clone() };
         let no_index = TableShape { indexes: BTreeMap::new(), ..target.clone() };
         let other_key = TableShape {
-            indexes: BTreeMap::from([("by-product".to_owned(), "x".to_owned())]),
+            indexes: BTreeMap::from([("by-product".to_owned(), vec!["x".to_owned()])]),
             ..target.clone()
         };
         for (origin, target, expected) in [
@@ -94,6 +135,7 @@ mod tests {
             (&origin, &no_index, "has no index `by-product`"),
             (&origin, &other_key, "has the partition key `x`"),
             (&origin, &shape("lines", &["n"]), "`n` is a key attribute"),
+            (&origin, &with("by-product", ["productID", "n"]), "`n` is the sort key of index"),
         ] {
             let error = check_tables(&rule, origin, target).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -11,7 +11,7 @@ use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, Number, StreamRecord, StreamViewType, json};
 use proptest::prelude::*;
 use rules::fan_out::{
-    CopyRule, FanOut, Look, Mark, Origin, OriginState, Update, look, mark_attribute,
+    CopyRule, FanOut, Look, Mark, Origin, OriginState, Sight, Update, look, mark_attribute,
     parse_and_check, update_of, value_text,
 };
 use rules::{Found, Join, Rule, fold};
@@ -57,20 +57,15 @@ struct History {
 }
 
 impl History {
-    /// With `cascade`, an origin that was deleted stays deleted: copies of one that is created
-    /// again belong to either.
-    fn of(changes: &[Change], cascade: bool) -> Self {
+    fn of(changes: &[Change]) -> Self {
         let mut history = Self::default();
-        let mut gone = [false; 3];
         for change in changes {
             match change {
-                Change::Rename { origin, .. } if cascade && gone[usize::from(*origin)] => {}
                 Change::Rename { origin, name } => {
                     let item = product(*origin).with("productName", Number::from(u64::from(*name)));
                     history.set("products", product(*origin), Some(item));
                 }
                 Change::DeleteOrigin { origin } => {
-                    gone[usize::from(*origin)] = true;
                     history.set("products", product(*origin), None);
                 }
                 Change::PutCopy { copy, origin } => {
@@ -157,24 +152,45 @@ impl Tables {
             let mut known = rules::fan_out::Latest(self.jobs.get(&origin).cloned());
             known.join(joined.value);
             let state = known.0.unwrap();
-            let update = update_of(rule, &origin, &state);
+            let update = update_of(rule, &origin, &state, 1);
             self.jobs.insert(origin.clone(), state);
             let mine =
                 |copy: &Item| copy.get("productID").map(value_text) == Some(origin.key.clone());
             let keys =
                 self.copies.iter().filter(|(_, copy)| mine(copy)).map(|(key, _)| key.clone());
             for key in keys.collect::<Vec<_>>() {
-                self.write_older(rule, &key, &update);
+                let marking = update.marking();
+                self.write_older(rule, &key, marking.as_ref().unwrap_or(&update));
+                // What is marked is deleted only if its origin is not there.
+                if marking.is_some() && !self.origins.contains_key(&origin.key) {
+                    self.delete_marked(rule, &key, &update);
+                }
             }
         }
         for (copy, _) in folded.looks {
-            let Some(found) = self.copies.get(&copy.key) else { continue };
-            let Some(origin) = found.get("productID").map(value_text) else { continue };
-            let job = Origin { rule: rule.name.clone(), key: origin.clone() };
-            let looked = look(rule, self.jobs.get(&job), self.origins.get(&origin), found);
-            if let Look::Write(update) = looked {
-                self.write(rule, &copy.key, &update);
-            }
+            while self.look(rule, &copy.key) {}
+        }
+    }
+
+    /// Looks at a copy; whether it wants another look.
+    fn look(&mut self, rule: &CopyRule, key: &str) -> bool {
+        let Some(copy) = self.copies.get(key) else { return false };
+        let Some(origin) = copy.get("productID").map(value_text) else { return false };
+        let job = Origin { rule: rule.name.clone(), key: origin.clone() };
+        let (job, origin) = (self.jobs.get(&job), self.origins.get(&origin));
+        let looked = look(rule, &Sight { before: copy, job, origin, copy, nonce: 1 << 63 });
+        let is_marking = matches!(looked, Look::Mark(_));
+        if let Look::Mark(update) | Look::Write(update) = looked {
+            self.write(rule, key, &update);
+        }
+        is_marking
+    }
+
+    fn delete_marked(&mut self, rule: &CopyRule, key: &str, update: &Update) {
+        let (Update::Set { mark, .. } | Update::Delete { mark }) = update;
+        let found = self.copies[key].get(&mark_attribute(&rule.name));
+        if found.and_then(AttributeValue::as_str) == Some(mark.text().as_str()) {
+            self.write(rule, key, update);
         }
     }
 
@@ -250,7 +266,7 @@ proptest! {
         second in deliveries(),
     ) {
         let fan_out = rule(on_delete);
-        let history = History::of(&changes, on_delete == "cascade");
+        let history = History::of(&changes);
         let begin = Tables {
             origins: history.origins.clone(),
             copies: history.copies.clone(),

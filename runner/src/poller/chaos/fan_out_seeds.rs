@@ -1,6 +1,10 @@
 //! Fan-out under many seeds: the pure mapping and the real rule on the streams of origins and of
 //! copies, with every fault of the plan. Whatever happens, the copies end as their origins say.
 //!
+//! All changes are made before the first delivery, and effects are applied to maps, as the rule says
+//! they must be. Pages, cursors, the stream of jobs, an index that lags behind and changes between
+//! the requests are the executor's, whose own seeds are in `processor::copies`.
+//!
 //! No process, socket or clock, as in `seeds`, whose variables `SEEDS` and `FIRST_SEED` it takes.
 
 use std::collections::BTreeMap;
@@ -8,8 +12,8 @@ use std::sync::Arc;
 
 use model::{AttributeValue, Item, Number, json};
 use rules::fan_out::{
-    CopyRule, FanOut, Latest, Look, Mark, Origin, Update, look, mark_attribute, parse_and_check,
-    update_of, value_text,
+    CopyRule, FanOut, Latest, Look, Mark, Origin, Sight, Update, look, mark_attribute,
+    parse_and_check, update_of, value_text,
 };
 use rules::{Found, Join as _, Rule, fold};
 use serde_json::{Value, json as value};
@@ -99,7 +103,7 @@ struct History {
 }
 
 impl History {
-    fn of(draws: &mut Draws, cascade: bool) -> Self {
+    fn of(draws: &mut Draws) -> Self {
         let mut history = Self {
             origins: Table::new("products", ORIGINS),
             copies: Table::new("lines", COPIES),
@@ -108,21 +112,18 @@ impl History {
         for number in 0..20 + draws.below(100) {
             history.origins.shards.perhaps_split(draws, &mut history.origins.shard_of);
             history.copies.shards.perhaps_split(draws, &mut history.copies.shard_of);
-            history.change(draws, number, cascade);
+            history.change(draws, number);
         }
         history
     }
 
-    fn change(&mut self, draws: &mut Draws, number: u64, cascade: bool) {
+    fn change(&mut self, draws: &mut Draws, number: u64) {
         let (origin, copy) = (draws.below(ORIGINS), draws.below(COPIES));
         let product = Item::new().with("productID", Number::from(origin));
         let origin_key = value_text(&product["productID"]);
         let line = Item::new().with("line", format!("line-{copy}"));
         let copy_key = json::item_to_string(&line);
-        let was_deleted = self.last.get(&origin_key).is_some_and(|(_, is_there)| !is_there);
         match draws.below(8) {
-            // Copies of an origin that is created again belong to either one.
-            0..3 if cascade && was_deleted => {}
             0..3 => {
                 let name = AttributeValue::from(format!("name {number}").as_str());
                 self.last.insert(origin_key.clone(), (name.clone(), true));
@@ -170,23 +171,38 @@ impl Tables {
         for (origin, joined) in folded.origins {
             let job = self.jobs.entry(origin.clone()).or_default();
             job.join(joined.value);
-            let update = update_of(&rule, &origin, job.0.as_ref().unwrap());
+            let update = update_of(&rule, &origin, job.0.as_ref().unwrap(), 1);
+            let is_there = self.origins.contains_key(&origin.key);
             for key in self.copies.keys().cloned().collect::<Vec<_>>() {
                 let is_copy = self.copies[&key].get("productID").map(value_text);
-                if is_copy.as_ref() == Some(&origin.key) && self.is_older(&rule, &key, &update) {
+                if is_copy.as_ref() != Some(&origin.key) || !self.is_older(&rule, &key, &update) {
+                    continue;
+                }
+                // What is marked is deleted only if its origin is not there.
+                self.write(&rule, &key, update.marking().as_ref().unwrap_or(&update));
+                if !is_there && matches!(update, Update::Delete { .. }) {
                     self.write(&rule, &key, &update);
                 }
             }
         }
         for (copy, _) in folded.looks {
-            let Some(found) = self.copies.get(&copy.key) else { continue };
-            let origin = value_text(&found["productID"]);
-            let job = Origin { rule: rule.name.clone(), key: origin.clone() };
-            let job = self.jobs.get(&job).and_then(|job| job.0.as_ref());
-            if let Look::Write(update) = look(&rule, job, self.origins.get(&origin), found) {
-                self.write(&rule, &copy.key, &update);
-            }
+            while self.look(&rule, &copy.key) {}
         }
+    }
+
+    /// Looks at a copy; whether it wants another look.
+    fn look(&mut self, rule: &CopyRule, key: &str) -> bool {
+        let Some(copy) = self.copies.get(key) else { return false };
+        let origin = value_text(&copy["productID"]);
+        let job = Origin { rule: rule.name.clone(), key: origin.clone() };
+        let job = self.jobs.get(&job).and_then(|job| job.0.as_ref());
+        let origin = self.origins.get(&origin);
+        let looked = look(rule, &Sight { before: copy, job, origin, copy, nonce: 1 << 63 });
+        let is_marking = matches!(looked, Look::Mark(_));
+        if let Look::Mark(update) | Look::Write(update) = looked {
+            self.write(rule, key, &update);
+        }
+        is_marking
     }
 
     fn is_older(&self, rule: &CopyRule, key: &str, update: &Update) -> bool {
@@ -219,7 +235,7 @@ fn run(seed: u64) -> BTreeMap<&'static str, u64> {
     let rules = parse_and_check(&format!(
         "- {{name: r, from: products, to: lines, index: i, key: {{productID: productID}}, attributes: {{productName: productName}}, on-delete: {on_delete}}}"
     ));
-    let mut history = History::of(&mut draws, on_delete == "cascade");
+    let mut history = History::of(&mut draws);
     let mut tables = Tables {
         fan_out: FanOut { rules: rules.unwrap(), jobs_table: "jobs".to_owned() },
         origins: history.origins.items.clone(),
