@@ -117,7 +117,11 @@ fn turn(editions: &Editions<'_>) {
     assert_eq!(editions.code(&["publish", "1"]), 4, "it is older than the current one");
     editions.ok(&["rollback"]);
     assert_eq!(editions.price(), "1.1");
+    // Who does not know whether it was done says it again.
     editions.ok(&["rollback"]);
+    assert_eq!(editions.price(), "1.1");
+    editions.ok(&["rollback", "--to", "2"]);
+    editions.ok(&["rollback", "--to", "2"]);
     assert_eq!(editions.price(), "2.2");
 
     // What is not whole cannot be published; it can be pruned, and the other two cannot.
@@ -131,4 +135,31 @@ fn turn(editions: &Editions<'_>) {
     let numbers: Vec<_> = left.as_array().unwrap().iter().map(|e| e["edition"].clone()).collect();
     assert_eq!(numbers, [json!(1), json!(2)], "{left}");
     assert_eq!(editions.code(&["publish", "3"]), 1, "it is gone");
+}
+
+#[test]
+fn nothing_is_prepared_from_an_edition_that_is_being_pruned() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    create_table(&store);
+    let editions =
+        Editions { folder: folder.path(), url: format!("http://{}", store.endpoint.address()) };
+    fs::write(folder.path().join("items.ndjson"), "{\"id\":{\"N\":\"1\"}}\n").unwrap();
+    editions.ok(&["prepare", "--from-file", "items.ndjson", "--keys", "id"]);
+    editions.ok(&["publish", "1"]);
+    // As if two were published since the head was read, and this one is being pruned.
+    store.endpoint.ok(
+        "UpdateItem",
+        &json!({
+            "TableName": "editions",
+            "Key": {"edition": {"S": "main#"}, "item": {"S": "v0000000001"}},
+            "UpdateExpression": "SET #state = :pruned",
+            "ExpressionAttributeNames": {"#state": "state"},
+            "ExpressionAttributeValues": {":pruned": {"S": "pruned"}},
+        }),
+    );
+    let prepared = editions.run(&["prepare"]);
+    assert_eq!(prepared.status.code(), Some(1));
+    assert!(text(&prepared.stderr).contains("pruned while it was read"), "{prepared:?}");
+    assert_eq!(editions.code(&["publish", "2"]), 4, "what was not read whole is not ready");
 }

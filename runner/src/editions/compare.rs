@@ -63,6 +63,9 @@ pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Ex
             difference.note("removed", key);
         });
     }
+    if current != 0 {
+        reading::was_there(place, current).await?;
+    }
     let is_whole = (digest.items, digest.sum) == (edition.items, edition.digest);
     let row = vec![
         json!(number),

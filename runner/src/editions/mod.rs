@@ -57,9 +57,9 @@ enum EditionsVerb {
         /// The edition's number
         number: u64,
     },
-    /// Make the edition current that was so before
+    /// Make the edition current that was so before; said twice, it is done once
     Rollback {
-        /// Another edition
+        /// Another edition, also to go forward again
         #[arg(long, value_name = "NUMBER")]
         to: Option<u64>,
     },

@@ -149,7 +149,7 @@ async fn read(
             to.send(item).await.map_err(|_| gone())?;
         }
     }
-    Ok(())
+    reading::was_there(place, current).await
 }
 
 /// Items in lines of DynamoDB JSON.

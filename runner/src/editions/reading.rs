@@ -105,8 +105,12 @@ pub(super) async fn each(
     for part in 0..EDITION_PARTS {
         each_of_part(place, number, part, &mut visit).await?;
     }
-    let state = known_edition(place, number).await?.state;
-    if state == EditionState::Pruned {
+    was_there(place, number).await
+}
+
+/// That an edition was not pruned while it was read: then what was read of it may not be all.
+pub(super) async fn was_there(place: &Place, number: u64) -> Result<(), String> {
+    if known_edition(place, number).await?.state == EditionState::Pruned {
         return Err(format!("edition {number} was pruned while it was read: begin anew"));
     }
     Ok(())

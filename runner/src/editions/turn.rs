@@ -28,9 +28,11 @@ pub(super) async fn publish(place: &Place, number: u64) -> Result<Turned, String
 /// Makes the previous edition current, or the one with a number.
 pub(super) async fn roll_back(place: &Place, to: Option<u64>) -> Result<Turned, String> {
     let head = reading::head(place).await?;
-    let number = match to.unwrap_or(head.previous) {
-        0 => return Ok(Err(PublishRefusal::NoPrevious.to_string())),
-        number => number,
+    let number = match to.map_or_else(|| head.before(), Ok) {
+        Ok(number) => number,
+        // Told twice to go back: it was done.
+        Err(done @ PublishRefusal::IsRolledBack(..)) => return Ok(Ok(done.to_string())),
+        Err(refusal) => return Ok(Err(refusal.to_string())),
     };
     let edition = reading::known_edition(place, number).await?;
     turn(place, head, head.turned_to(&edition)).await

@@ -3,13 +3,13 @@
 //! A history that exists is never touched, so this may run beside the function, twice, or be
 //! stopped and begun again. What it writes is a base: the first change that comes through the
 //! stream says itself what the item was before it, and replaces the base if it knows better.
+//! An item that no version can hold is named and left out; the others have their histories.
 
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, Put, TransactWriteItem};
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{Item, KeyAttributeType};
-use rules::Stamp;
-use rules::versions::{Head, ITEM_ATTRIBUTE, Version, history_key};
+use rules::versions::{Head, ITEM_ATTRIBUTE, Version, fits_into_a_version, history_key};
 use serde_json::json;
 
 use super::Place;
@@ -19,26 +19,74 @@ use crate::output::Output;
 /// Transactions that are under way at the same time.
 const WRITERS: usize = 32;
 
+/// Items without a history that are named at most.
+const NAMED_MAX: usize = 10;
+
 /// What was found and done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Report {
     items: u64,
     begun: u64,
+    /// Items that no version can hold.
+    left_out: u64,
+    /// Some of them, with the reason.
+    named: Vec<String>,
+}
+
+/// What became of one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    Begun,
+    WasThere,
+    /// There is one to begin, and nothing is to be written.
+    NotWritten,
+    LeftOut(String),
 }
 
 impl Report {
-    pub(super) fn text(self, output: Output, dry_run: bool) -> String {
-        let Self { items, begun } = self;
-        match output {
-            Output::Table if dry_run => format!("{items} items; nothing was written\n"),
-            Output::Table => {
-                format!("{items} items, {begun} histories begun, {} were there\n", items - begun)
+    /// Whether every item has a history, or would have one.
+    pub(super) fn is_whole(&self) -> bool {
+        self.left_out == 0
+    }
+
+    fn add(&mut self, outcome: Outcome) {
+        self.items += 1;
+        match outcome {
+            Outcome::Begun => self.begun += 1,
+            Outcome::WasThere | Outcome::NotWritten => {}
+            Outcome::LeftOut(what) => {
+                self.left_out += 1;
+                if self.named.len() < NAMED_MAX {
+                    self.named.push(what);
+                }
             }
-            _ => format!(
-                "{}\n",
-                json!({"schema": "weir.versions.backfill/v1", "items": items, "begun": begun, "dry_run": dry_run})
-            ),
         }
+    }
+
+    pub(super) fn text(&self, output: Output, dry_run: bool) -> String {
+        let Self { items, begun, left_out, named } = self;
+        if output != Output::Table {
+            return format!(
+                "{}\n",
+                json!({
+                    "schema": "weir.versions.backfill/v1", "items": items, "begun": begun,
+                    "left_out": left_out, "samples": named, "dry_run": dry_run,
+                })
+            );
+        }
+        let mut text = if dry_run {
+            format!("{items} items; nothing was written\n")
+        } else {
+            format!(
+                "{items} items, {begun} histories begun, {} were there\n",
+                items - begun - left_out
+            )
+        };
+        if *left_out > 0 {
+            text.push_str(&format!("{left_out} items get no history, among them:\n"));
+            named.iter().for_each(|what| text.push_str(&format!("  {what}\n")));
+        }
+        text
     }
 }
 
@@ -55,16 +103,19 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
     let scan = place.client.scan().table_name(&place.table).consistent_read(true);
     let items = scan.into_paginator().items().send();
     let items = stream::unfold(items, async |mut items| Some((items.next().await?, items)));
-    let begun = items.map(|item| async {
+    let outcomes = items.map(|item| async {
         let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
         let item = item.map_err(|error| format!("cannot read table `{}`: {error}", place.table))?;
-        if dry_run { Ok::<bool, String>(false) } else { begin(place, &keys, item).await }
+        let text = key_text(&keys, &item);
+        if let Err(reason) = fits_into_a_version(&text, Some(&item)) {
+            return Ok(Outcome::LeftOut(format!("{text}: {reason}")));
+        }
+        if dry_run { Ok::<_, String>(Outcome::NotWritten) } else { begin(place, text, item).await }
     });
-    let report = begun
+    let report = outcomes
         .buffer_unordered(WRITERS)
-        .try_fold(Report::default(), async |mut report, begun| {
-            report.items += 1;
-            report.begun += u64::from(begun);
+        .try_fold(Report::default(), async |mut report, outcome| {
+            report.add(outcome);
             progress
                 .set_message(format!("{} items, {} histories begun", report.items, report.begun));
             Ok(report)
@@ -74,20 +125,19 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
     report
 }
 
-/// Begins the history of an item; answers whether there was none.
-async fn begin(
-    place: &Place,
-    keys: &[(String, KeyAttributeType)],
-    item: Item,
-) -> Result<bool, String> {
+/// The text under which the item's history stands.
+pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> String {
     let key: Item =
         keys.iter().filter_map(|(name, _)| Some((name.clone(), item.get(name)?.clone()))).collect();
-    let text = history_key(&key);
-    let head = Head { latest: 1, first: 1, stamp: Stamp::lowest(), revision: 1 };
+    history_key(&key)
+}
+
+/// Begins the history of an item under its key, if there is none.
+async fn begin(place: &Place, text: String, item: Item) -> Result<Outcome, String> {
     let put =
         |item: Item| Put::builder().table_name(&place.history).set_item(Some(to_sdk_item(&item)));
     let failed = |reason: String| format!("cannot begin the history of {text}: {reason}");
-    let head = put(head.to_item(&text))
+    let head = put(Head::of_base().to_item(&text))
         .condition_expression("attribute_not_exists(#item)")
         .expression_attribute_names("#item", ITEM_ATTRIBUTE)
         .build()
@@ -100,10 +150,10 @@ async fn begin(
         .transact_items(TransactWriteItem::builder().put(head).build())
         .transact_items(TransactWriteItem::builder().put(base).build());
     match request.send().await {
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(Outcome::Begun),
         // Cancelled because there is a head; anything else that cancels must be seen.
         Err(error) => match has_head(place, &text).await {
-            Ok(true) => Ok(false),
+            Ok(true) => Ok(Outcome::WasThere),
             _ => Err(failed(error_text(&error))),
         },
     }
@@ -118,4 +168,32 @@ async fn has_head(place: &Place, item: &str) -> Result<bool, String> {
         .await
         .map_err(|error| error_text(&error))?;
     Ok(answer.item.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_version_can_hold_is_named() {
+        let mut report = Report::default();
+        for outcome in [Outcome::Begun, Outcome::WasThere, Outcome::Begun] {
+            report.add(outcome);
+        }
+        assert!(report.is_whole());
+        assert_eq!(report.text(Output::Table, false), "3 items, 2 histories begun, 1 were there\n");
+        report.add(Outcome::LeftOut("a: it is too large".to_owned()));
+        assert!(!report.is_whole());
+        assert_eq!(
+            report.text(Output::Table, false),
+            "4 items, 2 histories begun, 1 were there\n1 items get no history, among them:\n  a: it is too large\n"
+        );
+        for number in 0..2 * NAMED_MAX {
+            report.add(Outcome::LeftOut(number.to_string()));
+        }
+        let json = report.text(Output::Json, true);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((json["left_out"].clone(), json["items"].clone()), (json!(21), json!(24)));
+        assert_eq!(json["samples"].as_array().unwrap().len(), NAMED_MAX);
+    }
 }

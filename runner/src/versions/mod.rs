@@ -12,7 +12,7 @@ mod restore;
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
 use model::{Item, json};
-use rules::versions::{Version, as_of, history_key};
+use rules::versions::{NotKnown, Version, as_of, history_key};
 use serde_json::{Value, json};
 
 use crate::archive::cell::parse_time;
@@ -27,7 +27,7 @@ const HISTORIES_SHOWN_MAX: usize = 100;
 /// What to do with versions, and whose.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, 4 refused: the item changes at this moment"
+    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences or `backfill` left items out, 4 refused: the item changes at this moment"
 )]
 pub struct VersionsArguments {
     #[command(subcommand)]
@@ -161,6 +161,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
         VersionsVerb::Backfill { dry_run } => {
             let report = backfill::run(&place, dry_run).await?;
             show(&report.text(output, dry_run));
+            return Ok(if report.is_whole() { Exit::Done } else { Exit::Differences });
         }
         VersionsVerb::Check { grace } => {
             let report = check::run(&place, grace).await?;
@@ -199,11 +200,14 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, Str
     let Some(text) = &which.as_of else { return numbered(versions, which.number) };
     // Records have whole seconds: as of a time within a second is as of that second.
     let seconds = u64::try_from(parse_time(text)?.div_euclid(1000)).unwrap_or(0);
-    as_of(versions, seconds).ok_or_else(|| {
-        format!(
+    as_of(versions, seconds).map_err(|not_known| match not_known {
+        NotKnown::Earlier => format!(
             "the history begins after {text}; the first version that is kept is from {}",
             at(versions.first())
-        )
+        ),
+        NotKnown::Missing(..) => format!(
+            "what the item was at {text} is not known: {not_known}; name a version with --number, `weir versions ls` shows those that there are"
+        ),
     })
 }
 
@@ -276,5 +280,11 @@ mod tests {
             Err("the history begins after 1700000002; the first version that is kept is from \"2023-11-14T22:13:23Z\"".to_owned())
         );
         assert!(choose(None, Some("yesterday")).is_err());
+        let broken = [versions[0].clone(), versions[2].clone()];
+        let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
+        assert_eq!(
+            super::choose(&broken, &which).map(|version| version.number),
+            Err("what the item was at 1700000004 is not known: versions 4 to 4 are not there, and one of them may be of that time; name a version with --number, `weir versions ls` shows those that there are".to_owned())
+        );
     }
 }

@@ -15,7 +15,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use model::Item;
 use model::limits::BATCH_GET_KEYS_MAX;
 use rules::versions::{
-    CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, Retention, Version, missing, plan,
+    CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, Retention, Version, missing, plan, unbroken,
 };
 use rules::{Folded, Found, Needs};
 
@@ -169,7 +169,7 @@ impl<T: HistoryTable> Histories<T> {
             }
         }
         tail.reverse();
-        Ok(tail)
+        Ok(unbroken(tail))
     }
 
     async fn load(&self, items: BTreeSet<String>) -> Result<BTreeMap<String, Item>, Failure> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use model::Item;
 
-use super::history::VersionEvent;
+use super::history::{VersionEvent, image_bytes};
 use crate::effect::Join;
 use crate::stamp::Stamp;
 
@@ -80,7 +80,7 @@ impl Changes {
     pub fn first(&self, count: usize, bytes: usize) -> Self {
         let mut sum = 0;
         let those = self.iter().take(count).enumerate().take_while(|(position, (_, change))| {
-            sum += change.image.as_ref().map_or(0, Item::size);
+            sum += change.image.as_ref().map_or(0, image_bytes);
             *position == 0 || sum <= bytes
         });
         those.map(|(_, (stamp, change))| (stamp.clone(), change.clone())).collect()

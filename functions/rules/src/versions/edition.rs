@@ -112,6 +112,11 @@ pub enum PublishRefusal {
         "edition {0} was prepared before edition {1} was published; prepare it anew, or roll back to it with `rollback --to {0}`"
     )]
     Overtaken(u64, u64),
+    /// The current one was gone back to already.
+    #[error(
+        "edition {0} is current since edition {1} was rolled back; name another one with --to, also to go forward again"
+    )]
+    IsRolledBack(u64, u64),
     /// There is nothing to go back to.
     #[error("no edition was current before this one; name one with --to")]
     NoPrevious,
@@ -205,6 +210,19 @@ impl EditionHead {
             return Err(PublishRefusal::Overtaken(edition.number, self.current));
         }
         self.turned_to(edition)
+    }
+
+    /// The edition that was current before this one. When that has a higher number, this one was gone
+    /// back to: to go to the other one would undo that, so whoever says it twice does not.
+    ///
+    /// # Errors
+    /// When there is none to go back to.
+    pub fn before(self) -> Result<u64, PublishRefusal> {
+        match self.previous {
+            0 => Err(PublishRefusal::NoPrevious),
+            left if left > self.current => Err(PublishRefusal::IsRolledBack(self.current, left)),
+            before => Ok(before),
+        }
     }
 
     /// The head after going back (or forward) to an edition.
@@ -348,6 +366,19 @@ mod tests {
         }
         let begun = EditionHead::default().with_next();
         assert_eq!((begun.current, begun.latest, begun.revision), (0, 1, 1));
+    }
+
+    #[test]
+    fn going_back_twice_is_going_back_once() {
+        use EditionState::Ready;
+        assert_eq!(EditionHead::default().before(), Err(PublishRefusal::NoPrevious));
+        let head = EditionHead { current: 2, previous: 1, latest: 5, revision: 9 };
+        assert_eq!(head.before(), Ok(1));
+        let back = head.turned_to(&edition(1, Ready)).unwrap();
+        assert_eq!(back.before(), Err(PublishRefusal::IsRolledBack(1, 2)));
+        // Forward again, or to one that was made since: then there is one to go back to.
+        assert_eq!(back.turned_to(&edition(2, Ready)).unwrap().before(), Ok(1));
+        assert_eq!(back.published(&edition(3, Ready)).unwrap().before(), Ok(1));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub const VERSION_NUMBER_MAX: u64 = 9_999_999_999;
 const LATEST: &str = "latest";
 const FIRST: &str = "first";
 const STAMP: &str = "stamp";
+const EXPIRING: &str = "expiring";
+const EXPIRING_AT: &str = "expiring_at";
 const EVENT: &str = "event";
 const IMAGE: &str = "image";
 const AT: &str = "at";
@@ -105,6 +107,12 @@ pub struct Head {
     pub stamp: Stamp,
     /// How often the history was written, from 1. The guard of the next write.
     pub revision: u64,
+    /// The number of the last version that was told when it expires; 0: none was. All before it
+    /// were told so too.
+    pub expiring: u64,
+    /// When that one expires, in epoch seconds. None behind it does so earlier, so what expires is
+    /// always the beginning of the history.
+    pub expiring_at: u64,
 }
 
 /// An item of a table of histories that was not written by this function.
@@ -131,11 +139,38 @@ pub fn number_of_version(text: &str) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
+/// Bytes of an image in a version, where it is a map: 3 more, and 1 more for each attribute.
+pub(super) fn image_bytes(image: &Item) -> usize {
+    3 + image.size() + image.len()
+}
+
+/// Why a history does not say what an item was at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotKnown {
+    /// The history begins later.
+    #[error("the history begins later")]
+    Earlier,
+    /// The version of that time may be one of these, which are not there.
+    #[error("versions {0} to {1} are not there, and one of them may be of that time")]
+    Missing(u64, u64),
+}
+
 /// The last of some versions, ordered by number, that came to be at or before a time in epoch
 /// seconds. A version without a time came to be with the one before it.
-#[must_use]
-pub fn as_of(versions: &[Version], seconds: u64) -> Option<&Version> {
-    versions.iter().take_while(|version| version.at_seconds.is_none_or(|at| at <= seconds)).last()
+///
+/// # Errors
+/// When none did, or when versions are missing where the one of that time would be.
+pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, NotKnown> {
+    let is_until_then = |version: &Version| version.at_seconds.is_none_or(|at| at <= seconds);
+    let those = versions.iter().take_while(|version| is_until_then(version)).count();
+    let (until_then, later) = versions.split_at(those);
+    let Some(last) = until_then.last() else { return Err(NotKnown::Earlier) };
+    match later.first() {
+        Some(next) if next.number > last.number + 1 => {
+            Err(NotKnown::Missing(last.number + 1, next.number - 1))
+        }
+        _ => Ok(last),
+    }
 }
 
 fn number(item: &BTreeMap<String, AttributeValue>, name: &str) -> Result<u64, DamagedHistory> {
@@ -159,16 +194,34 @@ fn seconds(item: &Item, name: &str) -> Result<Option<u64>, DamagedHistory> {
 }
 
 impl Head {
+    /// The head of a history that is a base and nothing else.
+    #[must_use]
+    pub fn of_base() -> Self {
+        Self {
+            latest: 1,
+            first: 1,
+            stamp: Stamp::lowest(),
+            revision: 1,
+            expiring: 0,
+            expiring_at: 0,
+        }
+    }
+
     /// The head's item in the history of `item`.
     #[must_use]
     pub fn to_item(&self, item: &str) -> Item {
-        Item::new()
+        let head = Item::new()
             .with(ITEM_ATTRIBUTE, item)
             .with(VERSION_ATTRIBUTE, HEAD_VERSION)
             .with(LATEST, Number::from(self.latest))
             .with(FIRST, Number::from(self.first))
             .with(STAMP, self.stamp.as_str())
-            .with(REVISION_ATTRIBUTE, Number::from(self.revision))
+            .with(REVISION_ATTRIBUTE, Number::from(self.revision));
+        if self.expiring == 0 {
+            return head;
+        }
+        head.with(EXPIRING, Number::from(self.expiring))
+            .with(EXPIRING_AT, Number::from(self.expiring_at))
     }
 
     /// Reads what [`Head::to_item`] wrote.
@@ -181,6 +234,8 @@ impl Head {
             first: number(item, FIRST)?,
             stamp: stamp(item)?,
             revision: number(item, REVISION_ATTRIBUTE)?,
+            expiring: item.get(EXPIRING).map_or(Ok(0), |_| number(item, EXPIRING))?,
+            expiring_at: seconds(item, EXPIRING_AT)?.unwrap_or(0),
         })
     }
 }
@@ -266,7 +321,9 @@ mod tests {
 
     #[test]
     fn items_round_trip() {
-        let head = Head { latest: 12, first: 3, stamp: Stamp::lowest(), revision: 10 };
+        let head = Head { latest: 12, first: 3, revision: 10, ..Head::of_base() };
+        assert_eq!(Head::from_item(&head.to_item("k")), Ok(head.clone()));
+        let head = Head { expiring: 7, expiring_at: 1000, ..head };
         assert_eq!(Head::from_item(&head.to_item("k")), Ok(head));
         let mut version = Version::base(Item::new().with("a", Number::from(1u64)));
         assert_eq!(Version::from_item(&version.to_item("k")), Ok(version.clone()));
@@ -329,8 +386,12 @@ mod tests {
         let versions =
             [version(1, None), version(2, Some(10)), version(3, Some(10)), version(4, Some(12))];
         for (seconds, expected) in [(9, 1), (10, 3), (11, 3), (12, 4), (99, 4)] {
-            assert_eq!(as_of(&versions, seconds).map(|v| v.number), Some(expected));
+            assert_eq!(as_of(&versions, seconds).map(|v| v.number), Ok(expected));
         }
-        assert_eq!(as_of(&versions[1..], 9), None);
+        assert_eq!(as_of(&versions[1..], 9), Err(NotKnown::Earlier));
+        // Without versions 2 and 3 nobody knows what the item was before version 4.
+        let broken = [versions[0].clone(), versions[3].clone()];
+        assert_eq!(as_of(&broken, 11), Err(NotKnown::Missing(2, 3)));
+        assert_eq!(as_of(&broken, 12).map(|v| v.number), Ok(4));
     }
 }

@@ -11,12 +11,15 @@ mod history;
 mod plan;
 
 pub use change::{Change, Changes};
+use history::image_bytes;
 pub use history::{
-    DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, REVISION_ATTRIBUTE, VERSION_ATTRIBUTE,
-    VERSION_NUMBER_MAX, Version, VersionEvent, as_of, number_of_version, version_text,
+    DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, NotKnown, REVISION_ATTRIBUTE,
+    VERSION_ATTRIBUTE, VERSION_NUMBER_MAX, Version, VersionEvent, as_of, number_of_version,
+    version_text,
 };
 pub use plan::{
     CHANGES_MAX, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, TooLate, Write, missing, plan,
+    unbroken,
 };
 
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX, PARTITION_KEY_BYTES_MAX};
@@ -46,7 +49,8 @@ pub fn history_key(key: &Item) -> String {
 }
 
 impl Versions {
-    fn change_of(&self, record: &LambdaRecord) -> Result<(String, Stamp, Change), Refusal> {
+    /// The record's place in its stream, if its change can become a version.
+    fn stamp_of(&self, record: &LambdaRecord) -> Result<Stamp, Refusal> {
         let stream = stream_of(&record.event_source_arn)?;
         let change = &record.record;
         if stream.table.table != self.table {
@@ -61,30 +65,41 @@ impl Versions {
                 change.view_type.as_str()
             )));
         }
-        let image = match change.event_name {
-            EventName::Remove => None,
-            _ => Some(change.new_image.clone().ok_or_else(|| {
-                Refusal("the record has no new image although the item is there".to_owned())
-            })?),
-        };
-        let key = history_key(&change.keys);
-        check_that_it_fits(&key, image.as_ref())?;
-        let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
-        let change = Change {
-            event: VersionEvent::of_record(change.event_name),
-            image,
-            before: change.old_image.clone().filter(|_| change.event_name != EventName::Insert),
-            // Some senders write 0 where they do not know the time.
-            at_seconds: change.approximate_creation_seconds.filter(|seconds| *seconds > 0),
-            by_ttl: change.is_time_to_live(),
-            event_id: change.event_id.clone(),
-        };
-        Ok((key, stamp, change))
+        Ok(Stamp::of_record(&stream.label, &change.sequence_number))
     }
 }
 
-/// What a version holds beside the image must fit into an item too.
-fn check_that_it_fits(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
+/// What the record says, for the history under `key`.
+fn change_of(key: &str, record: &LambdaRecord) -> Result<Change, Refusal> {
+    let change = &record.record;
+    let image = match change.event_name {
+        EventName::Remove => None,
+        _ => Some(change.new_image.as_ref().ok_or_else(|| {
+            Refusal("the record has no new image although the item is there".to_owned())
+        })?),
+    };
+    fits_into_a_version(key, image)?;
+    let before = change.old_image.as_ref().filter(|_| change.event_name != EventName::Insert);
+    // What does not fit cannot be a base. The history then begins with the change itself, and says
+    // nothing of the time before, which is better than to lose the change.
+    let before = before.filter(|before| fits_into_a_version(key, Some(before)).is_ok());
+    Ok(Change {
+        event: VersionEvent::of_record(change.event_name),
+        image: image.cloned(),
+        before: before.cloned(),
+        // Some senders write 0 where they do not know the time.
+        at_seconds: change.approximate_creation_seconds.filter(|seconds| *seconds > 0),
+        by_ttl: change.is_time_to_live(),
+        event_id: change.event_id.clone(),
+    })
+}
+
+/// Whether a version can hold this image under this key: what it holds beside the image must fit
+/// into an item too.
+///
+/// # Errors
+/// Why it cannot.
+pub fn fits_into_a_version(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
     if key.len() > PARTITION_KEY_BYTES_MAX {
         return Err(Refusal(format!(
             "the item's key takes {} bytes as text; a history's key has at most {PARTITION_KEY_BYTES_MAX}",
@@ -92,7 +107,7 @@ fn check_that_it_fits(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
         )));
     }
     let Some(image) = image else { return Ok(()) };
-    let size = key.len() + image.size() + VERSION_OVERHEAD_BYTES;
+    let size = key.len() + image_bytes(image) + VERSION_OVERHEAD_BYTES;
     if size > ITEM_BYTES_MAX {
         return Err(Refusal(format!(
             "the item takes {} bytes; with its key and stamp a version of it would take {size}, more than {ITEM_BYTES_MAX}",
@@ -110,9 +125,10 @@ fn check_that_it_fits(key: &str, image: Option<&Item>) -> Result<(), Refusal> {
 }
 
 /// Whether a migration only put its mark on an item or took it off: that is no version.
-fn is_only_touched(change: &Change) -> bool {
+fn is_only_touched(record: &LambdaRecord) -> bool {
     let marked = |item: &Item| item.contains_key(TOUCH);
-    change.before.as_ref().zip(change.image.as_ref()).is_some_and(|(before, after)| {
+    let images = record.record.old_image.as_ref().zip(record.record.new_image.as_ref());
+    images.is_some_and(|(before, after)| {
         (marked(before) || marked(after)) && unmarked(before) == unmarked(after)
     })
 }
@@ -128,10 +144,12 @@ impl Rule for Versions {
     }
 
     fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
-        let (item, stamp, change) = self.change_of(record)?;
-        if is_only_touched(&change) {
+        let stamp = self.stamp_of(record)?;
+        if is_only_touched(record) {
             return Ok(Vec::new());
         }
+        let item = history_key(&record.record.keys);
+        let change = change_of(&item, record)?;
         if let Some(head) = found.heads.get(&item) {
             Head::from_item(head).map_err(|error| Refusal(error.to_string()))?;
         }
@@ -160,10 +178,16 @@ mod tests {
     #[test]
     fn what_does_not_fit_into_a_version_is_refused() {
         let image = |bytes: usize| Item::new().with("x", "a".repeat(bytes));
-        assert!(check_that_it_fits("k", Some(&image(409_000))).is_ok());
-        assert!(check_that_it_fits("k", Some(&image(409_300))).is_err());
-        assert!(check_that_it_fits(&"k".repeat(2048), None).is_ok());
-        assert!(check_that_it_fits(&"k".repeat(2049), None).is_err());
+        assert!(fits_into_a_version("k", Some(&image(409_000))).is_ok());
+        assert!(fits_into_a_version("k", Some(&image(409_300))).is_err());
+        // As members of a map, many small attributes take more than as attributes.
+        let many = |count: usize| (0..count).map(|n| (format!("{n:05}"), "".into())).collect();
+        let many = |count: usize| -> Item { many(count) };
+        assert!(many(80_000).size() <= 400_000);
+        assert!(fits_into_a_version("k", Some(&many(68_000))).is_ok());
+        assert!(fits_into_a_version("k", Some(&many(80_000))).is_err());
+        assert!(fits_into_a_version(&"k".repeat(2048), None).is_ok());
+        assert!(fits_into_a_version(&"k".repeat(2049), None).is_err());
         // A scalar is a level of its own.
         let nested = |levels: usize| {
             let mut value = AttributeValue::Null;
@@ -172,7 +196,7 @@ mod tests {
             }
             Item::new().with("x", value)
         };
-        assert!(check_that_it_fits("k", Some(&nested(30))).is_ok());
-        assert!(check_that_it_fits("k", Some(&nested(31))).is_err());
+        assert!(fits_into_a_version("k", Some(&nested(30))).is_ok());
+        assert!(fits_into_a_version("k", Some(&nested(31))).is_err());
     }
 }

@@ -17,22 +17,24 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use super::change::{Change, Changes};
-use super::history::{Head, Version};
+use super::history::{Head, Version, image_bytes};
 use crate::stamp::Stamp;
 
-/// Changes that one plan adds at most. With as many that move, each a put that may make another
-/// version expire, and the head, a plan has less than the 100 operations of a transaction.
+/// Changes that one plan adds at most. With as many that move, a base, the head, and what it makes
+/// expire or prunes, which is [`PUSHED_OUT_MAX`] and as many as it adds, a plan has less than the
+/// 100 operations of a transaction.
 pub const CHANGES_MAX: usize = 24;
 /// Versions that one plan moves at most because a change came late.
 pub const RENUMBERED_MAX: usize = 24;
 /// Bytes of images that one plan adds at most, and that it moves at most: with 400 KB more for a
 /// base and one image that is always taken, below the 4 MB of a transaction.
 pub const IMAGE_BYTES_MAX: usize = 1_500_000;
-/// Versions that one plan prunes at most beside those that its own changes push out.
-const PRUNED_MAX: u64 = 8;
+/// Versions that one plan prunes or makes expire at most beside those that its own changes push out.
+const PUSHED_OUT_MAX: u64 = 8;
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// How long versions are kept. The current one always is.
+/// How long versions are kept. The current one always is. What was pushed out stays so when more are
+/// kept later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// The last so many versions are kept, at least 1; `None`: all are.
@@ -86,6 +88,17 @@ pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Chan
     })
 }
 
+/// The last of some versions, ordered by number, that follow one another. What is before a missing
+/// one is as good as pruned: what came behind it has no place that could be told.
+#[must_use]
+pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
+    let numbers = versions.iter().map(|version| version.number);
+    let pairs = numbers.clone().zip(numbers.skip(1));
+    let broken = pairs.enumerate().filter(|(_, (number, next))| number + 1 != *next);
+    let from = broken.last().map_or(0, |(place, _)| place + 1);
+    versions.into_iter().skip(from).collect()
+}
+
 impl Head {
     /// Whether the last versions must be looked at to add `changes`: not if all come after the
     /// current version, unless that is a base, which the first change may prove wrong.
@@ -128,31 +141,30 @@ pub fn plan(
     }
     let Some((&latest, last)) = numbered.last_key_value() else {
         // Without changes nothing is planned; a head without them is as it was.
-        let head = head.cloned();
-        let head =
-            head.unwrap_or(Head { latest: 1, first: 1, stamp: Stamp::lowest(), revision: 1 });
-        return Ok(Plan { head, writes });
+        return Ok(Plan { head: head.cloned().unwrap_or_else(Head::of_base), writes });
     };
     let stamp = last.stamp.clone();
     let first_before = head.map_or(1, |head| head.first);
-    let pruned_max = PRUNED_MAX + u64::try_from(changes.len()).unwrap_or(0);
-    let last_pruned_max = (first_before - 1).saturating_add(pruned_max);
-    let first = match retention.keep_last.map(|count| latest.saturating_sub(count.max(1))) {
-        None => first_before,
-        Some(cut) if retention.keep_days == 0 => {
-            delete(&mut numbered, &mut writes, first_before, cut.min(last_pruned_max))
+    let pushed_out_max = PUSHED_OUT_MAX + u64::try_from(changes.len()).unwrap_or(0);
+    let (mut expiring, mut first) = (expiring(head, &mut numbered), first_before);
+    if let Some(count) = retention.keep_last.map(|count| count.max(1)) {
+        let cut = latest.saturating_sub(count);
+        if retention.keep_days == 0 {
+            let cut = cut.min((first_before - 1).saturating_add(pushed_out_max));
+            first = delete(&mut numbered, &mut writes, first_before, cut, latest_before);
+        } else {
+            let from = first_before.max(expiring.0 + 1);
+            let those = from..=cut.min((from - 1).saturating_add(pushed_out_max));
+            let kept = (count, u64::from(retention.keep_days) * DAY_SECONDS);
+            expiring = expire(&mut numbered, &mut writes, those, kept, expiring);
         }
-        Some(_) => {
-            let keep_last = retention.keep_last.unwrap_or(1).max(1);
-            expire(&mut numbered, &mut writes, first_before, keep_last, retention.keep_days);
-            first_before
-        }
-    };
+    }
     let is_as_it_was = |version: &Version| tail.iter().any(|known| known == version);
     writes.extend(numbered.into_values().filter(|version| !is_as_it_was(version)).map(Write::Put));
     writes.extend((latest + 1..=latest_before).map(Write::Delete));
     let revision = head.map_or(0, |head| head.revision) + 1;
-    Ok(Plan { head: Head { latest, first, stamp, revision }, writes })
+    let (expiring, expiring_at) = expiring;
+    Ok(Plan { head: Head { latest, first, stamp, revision, expiring, expiring_at }, writes })
 }
 
 /// The part of the tail that moves: the versions behind the earliest change, and a base right
@@ -164,8 +176,7 @@ fn moved<'t>(tail: &'t [Version], changes: &Changes) -> Result<&'t [Version], To
         from = 0;
     }
     let moved = tail.get(from..).unwrap_or_default();
-    let bytes: usize =
-        moved.iter().filter_map(|version| Some(version.image.as_ref()?.size())).sum();
+    let bytes: usize = moved.iter().filter_map(|v| Some(image_bytes(v.image.as_ref()?))).sum();
     let is_base_alone = moved.len() == 1 && from == 0;
     if moved.len() > RENUMBERED_MAX || (bytes > IMAGE_BYTES_MAX && !is_base_alone) {
         return Err(TooLate(moved.len()));
@@ -197,15 +208,17 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
 }
 
 /// What the item was before its first change is that change's business: a base that was written for
-/// a later one, or by a back-fill, gives way.
+/// a later one, or by a back-fill, gives way. It gives way to nothing when the item was not there, or
+/// when what it was does not fit into a version.
 fn set_base(places: &mut BTreeMap<Stamp, Place>) {
     let lowest = Stamp::lowest();
     let first = places.iter().find(|(stamp, _)| **stamp != lowest);
     let Some((_, Place { change: Some(first), .. })) = first else { return };
     match first.before.clone() {
         Some(image) => {
-            let base = Place { version: Version::base(image), change: None };
-            places.insert(lowest, base);
+            let expires_at = places.get(&lowest).and_then(|place| place.version.expires_at);
+            let version = Version { expires_at, ..Version::base(image) };
+            places.insert(lowest, Place { version, change: None });
         }
         None => {
             places.remove(&lowest);
@@ -213,222 +226,70 @@ fn set_base(places: &mut BTreeMap<Stamp, Place>) {
     }
 }
 
-/// Deletes the versions `first` to `cut`. Gives the number of the first one that is left.
+/// Deletes the versions `first` to `cut`, of which those up to `latest_before` are there. Gives the
+/// number of the first one that is left.
 fn delete(
     numbered: &mut BTreeMap<u64, Version>,
     writes: &mut Vec<Write>,
     first: u64,
     cut: u64,
+    latest_before: u64,
 ) -> u64 {
-    let start = numbered.keys().next().copied().unwrap_or(1);
     for number in first..=cut {
         numbered.remove(&number);
-        // What is new would be put and deleted at once.
-        if number < start {
+        // A number behind those is new: it would be put and deleted at once.
+        if number <= latest_before {
             writes.push(Write::Delete(number));
         }
     }
     first.max(cut + 1)
 }
 
-/// Each version expires so many days after the one came that pushed it out of the last `keep_last`.
+/// The number of the last version that was told when it expires, and when: what the head says of it,
+/// after those that came late went to their places. What comes before a version that expires goes
+/// with it.
+fn expiring(head: Option<&Head>, numbered: &mut BTreeMap<u64, Version>) -> (u64, u64) {
+    let (before, at) = head.map_or((0, 0), |head| (head.expiring, head.expiring_at));
+    let mut next = None;
+    for version in numbered.values_mut().rev() {
+        version.expires_at = version.expires_at.or(next);
+        next = version.expires_at;
+    }
+    match numbered.first_key_value() {
+        Some((start, _)) if *start <= before => {
+            let told = numbered.values().map_while(|v| Some((v.number, v.expires_at?)));
+            told.last().unwrap_or((start - 1, 0))
+        }
+        _ => (before, at),
+    }
+}
+
+/// `those` versions expire so many seconds after the one came that pushed each of them out of the
+/// last so many (`kept`), one behind the other. Gives the last one that was told so, and when.
+///
+/// When a setting was lowered, that one is not among those of the plan; then the first one of the
+/// plan stands for it, which came later.
 fn expire(
     numbered: &mut BTreeMap<u64, Version>,
     writes: &mut Vec<Write>,
-    first: u64,
-    keep_last: u64,
-    keep_days: u32,
-) {
-    let kept_seconds = u64::from(keep_days) * DAY_SECONDS;
-    let pushed_out: Vec<(u64, u64)> = numbered
-        .values()
-        .filter_map(|v| Some((v.number.checked_sub(keep_last)?, v.at_seconds? + kept_seconds)))
-        .filter(|(number, _)| *number >= first.max(1))
-        .collect();
-    for (number, at_seconds) in pushed_out {
+    those: std::ops::RangeInclusive<u64>,
+    kept: (u64, u64),
+    mut expiring: (u64, u64),
+) -> (u64, u64) {
+    let (keep_last, kept_seconds) = kept;
+    for number in those {
+        let pushed_out_at = numbered.range(number + keep_last..).find_map(|(_, v)| v.at_seconds);
+        // Without a time, it waits for the next change.
+        let Some(pushed_out_at) = pushed_out_at else { break };
+        let at_seconds = expiring.1.max(pushed_out_at + kept_seconds);
         match numbered.get_mut(&number) {
             Some(version) => version.expires_at = Some(at_seconds),
             None => writes.push(Write::Expire { number, at_seconds }),
         }
+        expiring = (number, at_seconds);
     }
+    expiring
 }
 
 #[cfg(test)]
-mod tests {
-    use model::{Item, Number};
-
-    use super::super::history::VersionEvent;
-    use super::*;
-
-    fn stamp(sequence: u64) -> Stamp {
-        Stamp::of_record("l", &sequence.to_string().parse().unwrap())
-    }
-
-    fn image(value: u64) -> Item {
-        Item::new().with("v", Number::from(value))
-    }
-
-    /// The change with a sequence number, from the value of the one before it.
-    fn change(sequence: u64) -> (Stamp, Change) {
-        let change = Change {
-            event: if sequence == 1 { VersionEvent::Insert } else { VersionEvent::Modify },
-            image: Some(image(sequence)),
-            before: (sequence > 1).then(|| image(sequence - 1)),
-            at_seconds: Some(1000 + sequence),
-            by_ttl: false,
-            event_id: format!("e{sequence}"),
-        };
-        (stamp(sequence), change)
-    }
-
-    fn changes(sequences: &[u64]) -> Changes {
-        sequences.iter().map(|sequence| change(*sequence)).collect()
-    }
-
-    /// A table of one history.
-    #[derive(Default)]
-    struct Table {
-        head: Option<Head>,
-        versions: BTreeMap<u64, Version>,
-    }
-
-    impl Table {
-        fn add(&mut self, sequences: &[u64], retention: Retention) -> usize {
-            let all = changes(sequences);
-            let tail: Vec<Version> = self.versions.values().cloned().collect();
-            let needed = self.head.as_ref().is_some_and(|head| head.needs_tail(&all));
-            let tail = if needed { tail } else { Vec::new() };
-            let missing = missing(self.head.as_ref(), &tail, &all);
-            if missing.is_empty() {
-                return 0;
-            }
-            let plan = plan(self.head.as_ref(), &tail, &missing, retention).unwrap();
-            assert!(plan.writes.len() < 100);
-            for write in plan.writes {
-                match write {
-                    Write::Put(version) => {
-                        self.versions.insert(version.number, version);
-                    }
-                    Write::Delete(number) => {
-                        self.versions.remove(&number);
-                    }
-                    Write::Expire { number, at_seconds } => {
-                        if let Some(version) = self.versions.get_mut(&number) {
-                            version.expires_at = Some(at_seconds);
-                        }
-                    }
-                }
-            }
-            self.head = Some(plan.head);
-            missing.len()
-        }
-
-        /// `number=value`, and `~` before a base.
-        fn text(&self) -> String {
-            let one = |version: &Version| {
-                let value = version.image.as_ref().unwrap()["v"].as_number().unwrap();
-                let base = if version.event == VersionEvent::Base { "~" } else { "" };
-                let expires = version.expires_at.map_or(String::new(), |at| format!("!{at}"));
-                format!("{}={base}{value}{expires}", version.number)
-            };
-            self.versions.values().map(one).collect::<Vec<_>>().join(" ")
-        }
-    }
-
-    const ALL: Retention = Retention { keep_last: None, keep_days: 0 };
-
-    #[test]
-    fn versions_are_numbered_by_the_order_of_their_changes() {
-        for (batches, expected) in [
-            (&[&[1, 2, 3][..]][..], "1=1 2=2 3=3"),
-            (&[&[1], &[1], &[1, 2], &[2, 3]], "1=1 2=2 3=3"),
-            // An item that was there before its history.
-            (&[&[5], &[6, 7]], "1=~4 2=5 3=6 4=7"),
-            // Late changes go to their places, and what was taken for the base gives way.
-            (&[&[7], &[5]], "1=~4 2=5 3=7"),
-            (&[&[3], &[2], &[1]], "1=1 2=2 3=3"),
-            (&[&[1, 3, 5], &[2, 4]], "1=1 2=2 3=3 4=4 5=5"),
-            (&[&[4], &[6], &[5, 4, 6]], "1=~3 2=4 3=5 4=6"),
-        ] {
-            let mut table = Table::default();
-            for batch in batches {
-                table.add(batch, ALL);
-            }
-            assert_eq!(table.text(), expected, "{batches:?}");
-            let head = table.head.clone().unwrap();
-            assert_eq!(head.latest, *table.versions.keys().last().unwrap());
-            let before = table.text();
-            assert_eq!(batches.iter().map(|batch| table.add(batch, ALL)).sum::<usize>(), 0);
-            assert_eq!((table.head, before), (Some(head), expected.to_owned()));
-        }
-    }
-
-    #[test]
-    fn a_back_filled_base_gives_way_to_the_first_change() {
-        for (first, expected) in [(1, "1=1"), (5, "1=~4 2=5")] {
-            let mut table = Table::default();
-            table.versions.insert(1, Version::base(image(99)));
-            table.head = Some(Head { latest: 1, first: 1, stamp: Stamp::lowest(), revision: 1 });
-            table.add(&[first], ALL);
-            assert_eq!(table.text(), expected);
-        }
-    }
-
-    #[test]
-    fn only_the_last_versions_are_kept() {
-        let last = Retention { keep_last: Some(2), keep_days: 0 };
-        let mut table = Table::default();
-        table.add(&[1, 2, 3, 4, 5], last);
-        assert_eq!(table.text(), "4=4 5=5");
-        table.add(&[6], last);
-        assert_eq!(table.text(), "5=5 6=6");
-        // What is delivered again after it was pruned does not come back.
-        assert_eq!(table.add(&[1, 2, 3, 4], last), 0);
-        assert_eq!((table.text().as_str(), table.head.clone().unwrap().first), ("5=5 6=6", 5));
-
-        // A setting that is lowered later prunes the rest over the next writes.
-        let mut table = Table::default();
-        table.add(&(1..=20).collect::<Vec<_>>(), ALL);
-        table.add(&[21], last);
-        assert_eq!(table.versions.len(), 21 - 9);
-        table.add(&[22], last);
-        table.add(&[23], last);
-        assert_eq!(table.text(), "22=22 23=23");
-    }
-
-    #[test]
-    fn versions_expire_some_days_after_they_were_pushed_out() {
-        let days = Retention { keep_last: Some(1), keep_days: 2 };
-        let mut table = Table::default();
-        table.add(&[1, 2], days);
-        table.add(&[3], days);
-        let at = |sequence: u64| 1000 + sequence + 2 * 86_400;
-        assert_eq!(table.text(), format!("1=1!{} 2=2!{} 3=3", at(2), at(3)));
-    }
-
-    #[test]
-    fn a_change_that_comes_too_late_is_an_error() {
-        let mut table = Table::default();
-        table.add(&[1], ALL);
-        for sequence in 3..60 {
-            table.add(&[sequence], ALL);
-        }
-        let tail: Vec<Version> = table.versions.values().cloned().collect();
-        let late = plan(table.head.as_ref(), &tail, &changes(&[2]), ALL);
-        assert_eq!(late, Err(TooLate(58)));
-        // What is known already is not late.
-        assert!(missing(table.head.as_ref(), &tail, &changes(&[3])).is_empty());
-    }
-
-    #[test]
-    fn the_largest_plan_fits_into_a_transaction() {
-        let days = Retention { keep_last: Some(30), keep_days: 1 };
-        let mut table = Table::default();
-        for batch in (2..=200u64).collect::<Vec<_>>().chunks(CHANGES_MAX) {
-            table.add(batch, days);
-            table.add(batch, Retention { keep_last: Some(1), keep_days: 0 });
-        }
-        // The base is version 1, so 199 changes make 200 versions.
-        assert_eq!(table.head.unwrap().latest, 200);
-    }
-}
+mod tests;

@@ -1,0 +1,353 @@
+//! Plans against a table of one history in memory: by hand, and every way to deliver some changes.
+
+use model::{Item, Number};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::super::history::VersionEvent;
+use super::*;
+
+fn stamp(sequence: u64) -> Stamp {
+    Stamp::of_record("l", &sequence.to_string().parse().unwrap())
+}
+
+fn image(value: u64) -> Item {
+    Item::new().with("v", Number::from(value))
+}
+
+/// The change with a sequence number, from the value of the one before it.
+fn change(sequence: u64) -> (Stamp, Change) {
+    let change = Change {
+        event: if sequence == 1 { VersionEvent::Insert } else { VersionEvent::Modify },
+        image: Some(image(sequence)),
+        before: (sequence > 1).then(|| image(sequence - 1)),
+        at_seconds: Some(1000 + sequence),
+        by_ttl: false,
+        event_id: format!("e{sequence}"),
+    };
+    (stamp(sequence), change)
+}
+
+fn changes(sequences: &[u64]) -> Changes {
+    sequences.iter().map(|sequence| change(*sequence)).collect()
+}
+
+/// A table of one history.
+#[derive(Default)]
+struct Table {
+    head: Option<Head>,
+    versions: BTreeMap<u64, Version>,
+}
+
+impl Table {
+    /// Of an item that was back-filled before anything came through the stream.
+    fn back_filled() -> Self {
+        let base = Version::base(image(99));
+        Self { head: Some(Head::of_base()), versions: BTreeMap::from([(1, base)]) }
+    }
+
+    /// The last versions, beginning before the earliest change, as an executor reads them.
+    fn tail(&self, changes: &Changes) -> Vec<Version> {
+        let is_earlier = |v: &&Version| changes.earliest().is_some_and(|e| v.stamp < *e);
+        let from = self.versions.values().rfind(is_earlier).map_or(0, |version| version.number);
+        let from = if from == 2 { 1 } else { from };
+        self.versions.range(from..).map(|(_, version)| version.clone()).collect()
+    }
+
+    fn try_add(&mut self, sequences: &[u64], retention: Retention) -> Result<usize, TooLate> {
+        let all = changes(sequences);
+        let needed = self.head.as_ref().is_some_and(|head| head.needs_tail(&all));
+        let tail = if needed { self.tail(&all) } else { Vec::new() };
+        let missing = missing(self.head.as_ref(), &tail, &all);
+        if missing.is_empty() {
+            return Ok(0);
+        }
+        let plan = plan(self.head.as_ref(), &tail, &missing, retention)?;
+        self.carry_out(plan);
+        Ok(missing.len())
+    }
+
+    fn carry_out(&mut self, plan: Plan) {
+        assert!(plan.writes.len() < 100);
+        for write in plan.writes {
+            match write {
+                Write::Put(version) => {
+                    self.versions.insert(version.number, version);
+                }
+                Write::Delete(number) => {
+                    self.versions.remove(&number);
+                }
+                Write::Expire { number, at_seconds } => {
+                    if let Some(version) = self.versions.get_mut(&number) {
+                        version.expires_at = Some(at_seconds);
+                    }
+                }
+            }
+        }
+        self.head = Some(plan.head);
+    }
+
+    fn add(&mut self, sequences: &[u64], retention: Retention) -> usize {
+        self.try_add(sequences, retention).unwrap()
+    }
+
+    /// What the head says is there, in order; a base only in the beginning.
+    fn check_order(&self) {
+        let Some(head) = &self.head else { return };
+        let numbers = self.versions.keys().copied();
+        assert!(numbers.eq(head.first..=head.latest), "{head:?}: {}", self.text());
+        assert!(self.versions.values().is_sorted_by_key(|version| &version.stamp));
+        let mut bases = self.versions.values().filter(|v| v.event == VersionEvent::Base);
+        assert!(bases.all(|version| version.number == 1), "{}", self.text());
+        assert_eq!(self.versions[&head.latest].stamp, head.stamp);
+        // What expires is the beginning, one behind the other, so TTL leaves no gap.
+        let expires = self.versions.range(..=head.expiring).map(|(_, v)| v.expires_at);
+        let expires: Vec<u64> = expires.map(|at| at.expect("it was told")).collect();
+        assert!(expires.is_sorted(), "{}", self.text());
+        assert!(expires.last().is_none_or(|at| *at == head.expiring_at), "{}", self.text());
+        let mut others = self.versions.range(head.expiring + 1..);
+        assert!(others.all(|(_, v)| v.expires_at.is_none()), "{head:?}: {}", self.text());
+    }
+
+    /// `number=value`, and `~` before a base.
+    fn text(&self) -> String {
+        let one = |version: &Version| {
+            let value = version.image.as_ref().unwrap()["v"].as_number().unwrap();
+            let base = if version.event == VersionEvent::Base { "~" } else { "" };
+            let expires = version.expires_at.map_or(String::new(), |at| format!("!{at}"));
+            format!("{}={base}{value}{expires}", version.number)
+        };
+        self.versions.values().map(one).collect::<Vec<_>>().join(" ")
+    }
+}
+
+const ALL: Retention = Retention { keep_last: None, keep_days: 0 };
+
+fn retention() -> impl Strategy<Value = Retention> {
+    prop_oneof![
+        Just(ALL),
+        (1..6u64).prop_map(|count| Retention { keep_last: Some(count), keep_days: 0 }),
+        (1..6u64, 1..9u32)
+            .prop_map(|(count, keep_days)| Retention { keep_last: Some(count), keep_days }),
+    ]
+}
+
+#[test]
+fn versions_are_numbered_by_the_order_of_their_changes() {
+    for (batches, expected) in [
+        (&[&[1, 2, 3][..]][..], "1=1 2=2 3=3"),
+        (&[&[1], &[1], &[1, 2], &[2, 3]], "1=1 2=2 3=3"),
+        // An item that was there before its history.
+        (&[&[5], &[6, 7]], "1=~4 2=5 3=6 4=7"),
+        // Late changes go to their places, and what was taken for the base gives way.
+        (&[&[7], &[5]], "1=~4 2=5 3=7"),
+        (&[&[3], &[2], &[1]], "1=1 2=2 3=3"),
+        (&[&[1, 3, 5], &[2, 4]], "1=1 2=2 3=3 4=4 5=5"),
+        (&[&[4], &[6], &[5, 4, 6]], "1=~3 2=4 3=5 4=6"),
+    ] {
+        let mut table = Table::default();
+        for batch in batches {
+            table.add(batch, ALL);
+        }
+        assert_eq!(table.text(), expected, "{batches:?}");
+        let head = table.head.clone().unwrap();
+        assert_eq!(head.latest, *table.versions.keys().last().unwrap());
+        let before = table.text();
+        assert_eq!(batches.iter().map(|batch| table.add(batch, ALL)).sum::<usize>(), 0);
+        assert_eq!((table.head, before), (Some(head), expected.to_owned()));
+    }
+}
+
+#[test]
+fn a_back_filled_base_gives_way_to_the_first_change() {
+    for (first, expected) in [(1, "1=1"), (5, "1=~4 2=5")] {
+        let mut table = Table::back_filled();
+        table.add(&[first], ALL);
+        assert_eq!(table.text(), expected);
+    }
+}
+
+#[test]
+fn only_the_last_versions_are_kept() {
+    let last = Retention { keep_last: Some(2), keep_days: 0 };
+    let mut table = Table::default();
+    table.add(&[1, 2, 3, 4, 5], last);
+    assert_eq!(table.text(), "4=4 5=5");
+    table.add(&[6], last);
+    assert_eq!(table.text(), "5=5 6=6");
+    // What is delivered again after it was pruned does not come back.
+    assert_eq!(table.add(&[1, 2, 3, 4], last), 0);
+    assert_eq!((table.text().as_str(), table.head.clone().unwrap().first), ("5=5 6=6", 5));
+
+    // A setting that is lowered later prunes the rest over the next writes.
+    let mut table = Table::default();
+    table.add(&(1..=20).collect::<Vec<_>>(), ALL);
+    table.add(&[21], last);
+    assert_eq!(table.versions.len(), 21 - 9);
+    table.add(&[22], last);
+    table.add(&[23], last);
+    assert_eq!(table.text(), "22=22 23=23");
+}
+
+/// What it says would be wrong for the time between the back-fill and the change.
+#[test]
+fn a_base_gives_way_to_a_change_of_what_no_version_can_hold() {
+    let (stamp, change) = change(5);
+    let changes = Changes::from([(stamp, Change { before: None, ..change })]);
+    let mut table = Table::back_filled();
+    let tail: Vec<Version> = table.versions.values().cloned().collect();
+    let plan = plan(table.head.as_ref(), &tail, &changes, ALL).unwrap();
+    table.carry_out(plan);
+    assert_eq!(table.text(), "1=5");
+    table.add(&[5, 6], ALL);
+    assert_eq!(table.text(), "1=5 2=6");
+}
+
+/// A version that is pushed out by the plan that gives its number to another one goes as well.
+#[test]
+fn what_moves_out_of_the_last_versions_does_not_stay() {
+    let last = |count| Retention { keep_last: Some(count), keep_days: 0 };
+    let mut table = Table::back_filled();
+    table.add(&[5], last(1));
+    assert_eq!(table.text(), "2=5");
+    table.add(&[6], last(1));
+    assert_eq!(table.text(), "3=6");
+
+    let mut table = Table::back_filled();
+    table.add(&[5, 6, 7], last(2));
+    assert_eq!(table.text(), "3=6 4=7");
+
+    // Two late changes right behind the first version that is kept.
+    let mut table = Table::default();
+    table.add(&[1, 2, 3, 6, 7], last(3));
+    assert_eq!(table.text(), "3=3 4=6 5=7");
+    table.add(&[4, 5], last(3));
+    assert_eq!(table.text(), "5=5 6=6 7=7");
+}
+
+proptest! {
+    /// Whatever comes late and whatever the settings were before, what is there is what the head
+    /// says, in the order of the changes.
+    #[test]
+    fn what_is_kept_has_no_gap(
+        batches in vec((vec(1..40u64, 1..6), 0..2usize), 1..40),
+        settings in (retention(), retention()),
+        is_back_filled in any::<bool>(),
+    ) {
+        let mut table = if is_back_filled { Table::back_filled() } else { Table::default() };
+        for (sequences, setting) in &batches {
+            let retention = if *setting == 0 { settings.0 } else { settings.1 };
+            // What is too late changes nothing.
+            let _ = table.try_add(sequences, retention);
+            table.check_order();
+        }
+        // Writes that come in order catch up with the setting.
+        for sequence in 50..60 {
+            table.add(&[sequence], settings.0);
+            table.check_order();
+        }
+        let latest = table.head.clone().unwrap().latest;
+        if let Retention { keep_last: Some(count), keep_days: 0 } = settings.0 {
+            let first = latest.saturating_sub(count) + 1;
+            prop_assert!(table.versions.keys().copied().eq(first..=latest), "{}", table.text());
+        }
+        if let Retention { keep_last: Some(count), keep_days: 1.. } = settings.0 {
+            let expiring = table.head.clone().unwrap().expiring;
+            prop_assert!(expiring >= latest.saturating_sub(count), "{}", table.text());
+        }
+    }
+}
+
+#[test]
+fn versions_expire_some_days_after_they_were_pushed_out() {
+    let days = Retention { keep_last: Some(1), keep_days: 2 };
+    let mut table = Table::default();
+    table.add(&[1, 2], days);
+    table.add(&[3], days);
+    let at = |sequence: u64| 1000 + sequence + 2 * 86_400;
+    assert_eq!(table.text(), format!("1=1!{} 2=2!{} 3=3", at(2), at(3)));
+}
+
+#[test]
+fn what_was_there_before_a_setting_expires_too() {
+    let days = |keep_last, keep_days| Retention { keep_last: Some(keep_last), keep_days };
+    let mut table = Table::default();
+    table.add(&(1..=12).collect::<Vec<_>>(), ALL);
+    let mut expires = |sequence, retention| {
+        table.add(&[sequence], retention);
+        table.check_order();
+        let expires = |version: &Version| Some((version.number, version.expires_at? - 1000));
+        table.versions.values().filter_map(expires).collect::<Vec<_>>()
+    };
+    let one = |sequence, keep_days: u64| sequence + keep_days * 86_400;
+    // As if the change that comes first had pushed it out, so many at once.
+    let mut expected: Vec<_> = (1..=9).map(|number| (number, one(13, 2))).collect();
+    assert_eq!(expires(13, days(1, 2)), expected);
+    expected.extend((10..=13).map(|number| (number, one(14, 2))));
+    assert_eq!(expires(14, days(1, 2)), expected);
+    // None goes before the one before it, which was told a later time.
+    expected.push((14, one(14, 2)));
+    assert_eq!(expires(15, days(1, 1)), expected);
+    // What was pushed out stays so, also when more are kept.
+    assert_eq!(expires(16, days(3, 2)), expected);
+    assert_eq!(expires(17, days(3, 2)), expected);
+    expected.push((15, one(18, 2)));
+    assert_eq!(expires(18, days(3, 2)), expected);
+}
+
+#[test]
+fn what_comes_late_expires_with_what_it_comes_before() {
+    let days = Retention { keep_last: Some(1), keep_days: 2 };
+    let mut table = Table::default();
+    table.add(&[1, 2], days);
+    table.add(&[5, 6], days);
+    table.add(&[3, 4], days);
+    table.check_order();
+    let at = |sequence: u64| 1000 + sequence + 2 * 86_400;
+    let [two, five, six] = [2, 5, 6].map(at);
+    assert_eq!(table.text(), format!("1=1!{two} 2=2!{five} 3=3!{six} 4=4!{six} 5=5!{six} 6=6"));
+}
+
+#[test]
+fn versions_before_a_missing_one_have_no_place() {
+    let numbered = |numbers: &[u64]| -> Vec<Version> {
+        numbers
+            .iter()
+            .map(|number| Version { number: *number, ..Version::base(image(1)) })
+            .collect()
+    };
+    for (numbers, expected) in [
+        (&[1, 2, 3][..], &[1, 2, 3][..]),
+        (&[1, 3, 4], &[3, 4]),
+        (&[1, 2, 4, 5, 7], &[7]),
+        (&[], &[]),
+    ] {
+        assert_eq!(unbroken(numbered(numbers)), numbered(expected));
+    }
+}
+
+#[test]
+fn a_change_that_comes_too_late_is_an_error() {
+    let mut table = Table::default();
+    table.add(&[1], ALL);
+    for sequence in 3..60 {
+        table.add(&[sequence], ALL);
+    }
+    let tail: Vec<Version> = table.versions.values().cloned().collect();
+    let late = plan(table.head.as_ref(), &tail, &changes(&[2]), ALL);
+    assert_eq!(late, Err(TooLate(58)));
+    // What is known already is not late.
+    assert!(missing(table.head.as_ref(), &tail, &changes(&[3])).is_empty());
+}
+
+#[test]
+fn the_largest_plan_fits_into_a_transaction() {
+    let days = Retention { keep_last: Some(30), keep_days: 1 };
+    let mut table = Table::default();
+    for batch in (2..=200u64).collect::<Vec<_>>().chunks(CHANGES_MAX) {
+        table.add(batch, days);
+        table.add(batch, Retention { keep_last: Some(1), keep_days: 0 });
+    }
+    // The base is version 1, so 199 changes make 200 versions.
+    assert_eq!(table.head.unwrap().latest, 200);
+}
