@@ -32,6 +32,9 @@ use crate::template::{Context, Diagnostics, Stack};
 use crate::up::{self, UpArguments};
 use crate::versions::{self, VersionsArguments};
 
+/// Where the template is if nobody says so.
+const TEMPLATE: &str = "template.yaml";
+
 /// Runs DynamoDB stream functions on this machine as AWS runs them.
 #[derive(Debug, Parser)]
 #[command(
@@ -47,7 +50,7 @@ struct CommandLine {
         long,
         global = true,
         value_name = "FILE",
-        default_value = "template.yaml",
+        default_value = TEMPLATE,
         env = "WEIR_TEMPLATE"
     )]
     template: PathBuf,
@@ -181,7 +184,12 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Archive(arguments) => {
             archive::run(*arguments, output, &mut std::io::BufWriter::new(std::io::stdout())).await
         }
-        Verb::Counters(arguments) => counters::run(arguments, output).await,
+        Verb::Counters(arguments) => {
+            // Counters can be counted from anywhere; a template that was named must be there.
+            let is_absent = line.template == Path::new(TEMPLATE) && !line.template.exists();
+            let stack = || if is_absent { Ok(None) } else { stack().map(Some) };
+            counters::run(arguments, output, stack).await
+        }
         Verb::Versions(arguments) => versions::run(arguments, output).await,
         Verb::Migrate(arguments) => migrate::run(*arguments, output).await,
         Verb::Editions(arguments) => editions::run(arguments, output).await,

@@ -1,6 +1,7 @@
 """Real votes: loads every point given at Eurovision 2016-2021 into sharded counters while each batch is
 delivered twice and the function is killed, and compares the totals with the published results. A third is
-counted into 5 slots, then slots grow to 20, and are folded back to 5 while the last third is counted."""
+counted into 5 slots, then slots grow to 20, and are folded back to 5 while the last third is counted. Then
+voters change votes that were counted in slots which have been folded away."""
 
 import collections
 import csv
@@ -66,6 +67,56 @@ def fold(weir):
     return json.loads(done.stdout)[0]["folded"]
 
 
+def vote_with_ballots(weir, slots, seed):
+    """300 votes of the same 60 voters, each of whom has one vote in the poll."""
+    subprocess.run(
+        [WEIR, "counters", "generate", "--endpoint", weir.dynamodb_url, "--ballots", "ballots", "--prefix", "poll#",
+         "--votes", "300", "--voters", "60", "--slots", str(slots), "--seed", str(seed)],
+        cwd=weir.path, check=True, capture_output=True,
+    )
+
+
+def ballots_and_totals(weir):
+    """What the counters of the poll must be by the ballots, and what their totals are."""
+    by_ballots, found = collections.Counter(), collections.Counter()
+    for page in weir.dynamodb.get_paginator("scan").paginate(TableName="ballots", ConsistentRead=True):
+        for item in page["Items"]:
+            by_ballots[item["counter"]["S"]] += int(item["points"]["N"])
+    for page in weir.dynamodb.get_paginator("scan").paginate(TableName="totals", ConsistentRead=True):
+        for item in page["Items"]:
+            if item["counter"]["S"].startswith("poll#"):
+                found[item["counter"]["S"]] = int(item["total"]["N"])
+    # A counter of 0 equals one that is not there.
+    return {k: v for k, v in by_ballots.items() if v}, {k: v for k, v in found.items() if v}
+
+
+def change_votes_after_folding(weir):
+    """Voters who were counted in 20 slots change their votes when 5 are left: no slot comes back, and
+    the totals are what the ballots say."""
+    weir.dynamodb.create_table(
+        TableName="ballots", BillingMode="PAY_PER_REQUEST", KeySchema=[{"AttributeName": "ballot", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "ballot", "AttributeType": "S"}],
+    )
+    weir.dynamodb.get_waiter("table_exists").wait(TableName="ballots")
+    vote_with_ballots(weir, 20, 1)
+    assert list(higher_slots(weir)), "no ballot was counted in a higher slot"
+    while list(higher_slots(weir)):
+        fold(weir)
+    vote_with_ballots(weir, 5, 2)
+    assert not list(higher_slots(weir)), f"changed votes brought slots back: {list(higher_slots(weir))}"
+    recount = subprocess.run(
+        [WEIR, "counters", "recount", "--endpoint", weir.dynamodb_url, "--prefix", "poll#", "--grace", "1"],
+        cwd=weir.path, capture_output=True, text=True,
+    )
+    assert recount.returncode == 0, recount.stdout + recount.stderr
+
+    def are_equal():
+        by_ballots, found = ballots_and_totals(weir)
+        return by_ballots == found
+
+    weir.wait_until(are_equal, 60, "the totals to equal the ballots")
+
+
 def main():
     expected = published()
     with Running("--duplicate-deliveries") as weir:
@@ -104,9 +155,10 @@ def main():
         time.sleep(3)
         left = differences(expected, totals(weir))
         assert not left, left
+        change_votes_after_folding(weir)
         print(
             f"eurovision: 17,490 rows loaded in {loaded - started:.1f} s, {len(expected)} published results equal "
-            f"{settled - loaded:.1f} s later; slots grown from 5 to 20 and {folded} folded back while voting; each batch delivered twice, {kills} function processes killed"
+            f"{settled - loaded:.1f} s later; slots grown from 5 to 20 and {folded} folded back while voting, and votes changed after that; each batch delivered twice, {kills} function processes killed"
         )
 
 

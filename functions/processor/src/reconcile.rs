@@ -4,11 +4,13 @@
 //! still on their way, is in `rules::counters::reconcile`. Counters are found by scanning the keys
 //! of both tables: the totals know counters whose slots are all gone, the slots know counters whose
 //! records were all lost. So a run reads both tables once; nothing is written when nothing differs.
+//! A run that has no time for all of them begins elsewhere than the one before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::{StreamExt, stream};
 use model::{Item, Number};
-use rules::counters::reconcile::{decide, slots_needed};
+use rules::counters::reconcile::{decide, first_in_turn, scan_in_turn, slots_needed};
 use rules::counters::{Counters, Total};
 use serde::Serialize;
 use tracing::warn;
@@ -20,6 +22,9 @@ use crate::totals::Totals;
 
 /// Counters that are looked at together: their totals in one request, their slots in a few.
 const COUNTERS_AT_ONCE: usize = 25;
+/// Groups of such counters that are looked at beside each other. With the most slots a counter may
+/// have, their slots take about 20 MB of the function's 256.
+const GROUPS_AT_ONCE: usize = 4;
 /// Looks at a counter whose total is written by others at the same time; after the last one it is
 /// left to the next run.
 const LOOKS_MAX: usize = 5;
@@ -46,8 +51,24 @@ pub struct ReconcileReport {
     pub unreadable_slots: usize,
     /// Items of the slots table whose key is not of a slot.
     pub foreign_items: usize,
-    /// Whether every counter was looked at. If not, give the function more time.
+    /// Whether every counter was looked at. If not, the next run begins with others; give the
+    /// function more time if that is not often enough.
     pub complete: bool,
+}
+
+impl ReconcileReport {
+    /// Adds what was found and done with some of the counters.
+    fn add(&mut self, part: &Self) {
+        self.counters += part.counters;
+        self.slots += part.slots;
+        self.drifted_slots += part.drifted_slots;
+        self.repaired_totals += part.repaired_totals;
+        self.postponed_totals += part.postponed_totals;
+        self.damaged_totals += part.damaged_totals;
+        self.unreadable_slots += part.unreadable_slots;
+        self.foreign_items += part.foreign_items;
+        self.complete &= part.complete;
+    }
 }
 
 /// The reconciler of one pair of tables.
@@ -73,51 +94,69 @@ struct Look {
 }
 
 impl<S: Table, T: Table> Reconciler<S, T> {
-    /// Looks at all counters, as far as the time allows.
+    /// Looks at all counters, as far as the time allows; which ones come first is another matter
+    /// in each minute.
     ///
     /// # Errors
     /// When the tables cannot be scanned at all, or the deployment is wrong.
     pub async fn run(&self, deadline: Deadline) -> Result<ReconcileReport, Failure> {
+        let minute = (self.now)() / 60;
         let mut report = ReconcileReport::default();
         // Half of the time for finding counters, so that some are looked at in any case.
-        let (counters, all_found) = self.find_counters(deadline.half_way(), &mut report).await?;
+        let found = self.find_counters(deadline.half_way(), minute, &mut report);
+        let (counters, all_found) = found.await?;
         report.complete = all_found;
-        let mut counters = counters.into_iter();
-        loop {
-            let some: BTreeSet<String> = counters.by_ref().take(COUNTERS_AT_ONCE).collect();
-            if some.is_empty() {
-                return Ok(report);
-            }
-            if deadline.is_over() {
-                report.complete = false;
-                return Ok(report);
-            }
-            report.counters += some.len();
-            let count = some.len();
-            let before = report.clone();
-            match deadline.limit(self.reconcile(some, &mut report)).await {
-                Ok(()) => {}
-                Err(Failure::Retry(reason)) => {
-                    warn!(reason, "counters are left to the next reconciliation");
-                    report.postponed_totals = before.postponed_totals + count;
-                }
-                Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
-            }
+        let groups = groups_in_turn(counters, minute).into_iter();
+        let mut looks = stream::iter(groups.map(|group| self.reconcile_in_time(group, deadline)))
+            .buffer_unordered(GROUPS_AT_ONCE);
+        while let Some(part) = looks.next().await {
+            report.add(&part?);
         }
+        Ok(report)
     }
 
+    /// Looks at some counters, if there is time.
+    async fn reconcile_in_time(
+        &self,
+        counters: BTreeSet<String>,
+        deadline: Deadline,
+    ) -> Result<ReconcileReport, Failure> {
+        let mut report = ReconcileReport::default();
+        if deadline.is_over() {
+            return Ok(report);
+        }
+        let count = counters.len();
+        let looked = deadline.limit(self.reconcile(counters, &mut report)).await;
+        report.counters = count;
+        report.complete = true;
+        match looked {
+            Ok(()) => {}
+            Err(Failure::Retry(reason)) => {
+                warn!(reason, "counters are left to the next reconciliation");
+                report.postponed_totals = count;
+            }
+            Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
+        }
+        Ok(report)
+    }
+
+    /// The counters that there are, and whether they are all. Of more than [`COUNTERS_MAX`], those
+    /// behind another place in each minute.
     async fn find_counters(
         &self,
         deadline: Deadline,
+        minute: u64,
         report: &mut ReconcileReport,
     ) -> Result<(BTreeSet<String>, bool), Failure> {
+        let start = scan_in_turn(minute);
         let mut counters = BTreeSet::new();
-        let totals_read = scan(self.totals.table(), self.retry, deadline, |key| {
+        let totals_read = scan(self.totals.table(), self.retry, deadline, &start, |key| {
             counters.insert(key.to_owned());
-            counters.len() < COUNTERS_MAX
+            // Room is left for counters that have slots and no total.
+            counters.len() < COUNTERS_MAX / 2
         });
         let totals_read = totals_read.await?;
-        let slots_read = scan(&self.slots, self.retry, deadline, |key| {
+        let slots_read = scan(&self.slots, self.retry, deadline, &start, |key| {
             match self.rule.parse_slot_key(key) {
                 Ok((counter, _)) => {
                     if !counters.contains(counter) {
@@ -224,31 +263,63 @@ impl<S: Table, T: Table> Reconciler<S, T> {
     }
 }
 
-/// Shows every key of a table to `visit`, until it answers `false` or the deadline is over.
-/// Answers whether all keys were shown.
+/// The counters in groups that are looked at together, beginning with the one whose turn it is.
+fn groups_in_turn(counters: BTreeSet<String>, minute: u64) -> Vec<BTreeSet<String>> {
+    let first = first_in_turn(minute, counters.len());
+    let mut names: Vec<String> = counters.into_iter().collect();
+    names.rotate_left(first);
+    let mut groups = Vec::with_capacity(names.len().div_ceil(COUNTERS_AT_ONCE));
+    let mut names = names.into_iter();
+    while names.len() > 0 {
+        groups.push(names.by_ref().take(COUNTERS_AT_ONCE).collect());
+    }
+    groups
+}
+
+/// Shows every key of a table to `visit`, from the one behind `start` on and around, until it
+/// answers `false` or the deadline is over. Answers whether all keys were shown.
+///
+/// # Errors
+/// When the table cannot be read at all. If it cannot be read any further, what was shown counts.
 async fn scan<T: Table>(
     table: &T,
     retry: RetryPolicy,
     deadline: Deadline,
+    start: &str,
     mut visit: impl FnMut(&str) -> bool,
 ) -> Result<bool, Failure> {
-    let mut after: Option<String> = None;
+    let mut after: Option<String> = Some(start.to_owned());
+    let mut first_shown: Option<String> = None;
+    let mut is_around = false;
     let mut attempts = retry.attempts();
     let mut failure = String::new();
     // Bounded by the deadline: each round takes a request's time.
     while !deadline.is_over() {
         if !attempts.next().await {
-            return Err(Failure::Retry(failure));
+            if first_shown.is_none() {
+                return Err(Failure::Retry(failure));
+            }
+            warn!(reason = failure, "counters are left to the next reconciliation");
+            return Ok(false);
         }
         match table.scan_keys(after.as_deref()).await {
             Ok(page) => {
                 attempts.restart();
-                if !page.keys.iter().all(|key| visit(key)) {
-                    return Ok(false);
+                for key in page.keys {
+                    if is_around && first_shown.as_ref() == Some(&key) {
+                        return Ok(true);
+                    }
+                    if !visit(&key) {
+                        return Ok(false);
+                    }
+                    first_shown.get_or_insert(key);
                 }
                 after = page.next;
                 if after.is_none() {
-                    return Ok(true);
+                    if is_around {
+                        return Ok(true);
+                    }
+                    is_around = true;
                 }
             }
             Err(Failure::Retry(reason)) => failure = reason,
@@ -261,6 +332,7 @@ async fn scan<T: Table>(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     use model::AttributeValue;
@@ -269,6 +341,7 @@ mod tests {
 
     use super::*;
     use crate::tables::in_memory::{AT_ONCE, Faults, InMemoryTable};
+    use crate::tables::{Guard, KeyPage, Loaded};
 
     fn reconciler(seed: u64, faults: Faults) -> Reconciler<Arc<InMemoryTable>, Arc<InMemoryTable>> {
         let table = |key, seed| Arc::new(InMemoryTable::with_faults(key, seed, faults));
@@ -365,6 +438,113 @@ mod tests {
             let expected = [("A".to_owned(), (29 + 28 + 27).to_string())];
             assert_eq!(totals(reconciler.totals.table()), expected.into(), "seed {seed}");
         }
+    }
+
+    /// A table whose reads take so long that a run gets through a part of the counters only, and
+    /// whose scans are throttled from some page on.
+    #[derive(Clone, Debug)]
+    struct Hindered {
+        table: Arc<InMemoryTable>,
+        delay: Duration,
+        pages: Arc<AtomicU64>,
+    }
+
+    impl Hindered {
+        fn of(table: &Arc<InMemoryTable>, delay_ms: u64, pages: u64) -> Self {
+            let (table, pages) = (Arc::clone(table), Arc::new(AtomicU64::new(pages)));
+            Self { table, delay: Duration::from_millis(delay_ms), pages }
+        }
+    }
+
+    impl Table for Hindered {
+        async fn load_some(&self, keys: &BTreeSet<String>) -> Result<Loaded, Failure> {
+            tokio::time::sleep(self.delay).await;
+            self.table.load_some(keys).await
+        }
+
+        async fn put(&self, item: &Item, guard: &Guard) -> Result<WriteOutcome, Failure> {
+            self.table.put(item, guard).await
+        }
+
+        async fn scan_keys(&self, after: Option<&str>) -> Result<KeyPage, Failure> {
+            let left = self.pages.load(Ordering::Relaxed);
+            self.pages.store(left.saturating_sub(1), Ordering::Relaxed);
+            match left {
+                0 => Err(Failure::Retry("throttled".to_owned())),
+                _ => self.table.scan_keys(after).await,
+            }
+        }
+    }
+
+    static MINUTE: AtomicU64 = AtomicU64::new(29_920_469);
+
+    /// With 400 counters of one slot.
+    fn hindered(delay_ms: u64, pages: u64) -> Reconciler<Hindered, Hindered> {
+        let Reconciler { rule, slots, totals, retry, .. } = reconciler(1, Faults::default());
+        for counter in 0..400 {
+            set_slot(&slots, &format!("c{counter:03}#0"), 1);
+        }
+        let totals = Hindered::of(totals.table(), delay_ms, u64::MAX);
+        Reconciler {
+            rule,
+            slots: Hindered::of(&slots, delay_ms, pages),
+            totals: Totals::new(totals, "counter".to_owned(), AT_ONCE),
+            retry,
+            now: || MINUTE.load(Ordering::Relaxed) * 60,
+        }
+    }
+
+    #[tokio::test]
+    async fn runs_without_time_for_all_counters_look_at_others_each_time() {
+        let reconciler = hindered(20, u64::MAX);
+        let looked_at = || reconciler.totals.table().table.items().len();
+        let (mut runs, mut incomplete) = (0, 0);
+        while looked_at() < 400 {
+            assert!(runs < 200, "{} counters were looked at", looked_at());
+            let report = reconciler.run(Deadline::after(Duration::from_millis(100))).await.unwrap();
+            incomplete += u64::from(!report.complete);
+            runs += 1;
+            MINUTE.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(incomplete > 0, "a run had time for all counters");
+    }
+
+    #[tokio::test]
+    async fn a_scan_shows_every_key_from_any_start() {
+        let table = InMemoryTable::with_faults("slot", 1, Faults { lost: 20, ..Faults::default() });
+        let keys: BTreeSet<String> = (0..100u64).map(|key| scan_in_turn(key * 77)).collect();
+        for key in &keys {
+            set_slot(&table, key, 1);
+        }
+        let mut seen_in_parts = BTreeSet::new();
+        for turn in 0..40 {
+            let start = scan_in_turn(turn);
+            let mut seen = Vec::new();
+            let all = scan(&table, AT_ONCE, minute(), &start, |key| {
+                seen.push(key.to_owned());
+                true
+            });
+            assert!(all.await.unwrap());
+            assert_eq!(seen.len(), keys.len(), "a key was shown twice");
+            assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), keys);
+            let mut shown = 0;
+            let all = scan(&table, AT_ONCE, minute(), &start, |key| {
+                seen_in_parts.insert(key.to_owned());
+                shown += 1;
+                shown < 10
+            });
+            assert!(!all.await.unwrap());
+        }
+        assert_eq!(seen_in_parts, keys);
+    }
+
+    #[tokio::test]
+    async fn counters_that_were_found_are_looked_at_although_the_scan_cannot_go_on() {
+        let report = hindered(0, 20).run(minute()).await.unwrap();
+        assert!(!report.complete);
+        assert!((30..=60).contains(&report.counters), "{report:?}");
+        assert_eq!(report.repaired_totals, report.counters);
+        assert!(hindered(0, 0).run(minute()).await.is_err());
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 //! the ballot was. A recount adds the ballots up and compares them with the slots: what is off
 //! twice by the same amount is drift, everything else is a vote on its way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
@@ -16,12 +16,11 @@ use rules::counters::ballot::{Ballot, additions, guard_of, slot_of_voter};
 use rules::counters::{Counters, SLOT_COUNT_MAX};
 
 use super::Place;
+use super::contention::{Attempts, is_contended};
 use crate::load::{error_text, from_sdk_item, to_sdk_item, to_sdk_value};
 
-/// Attempts at a ballot or slot that others write at the same time.
-const ATTEMPTS_MAX: u32 = 50;
-/// Longest wait between two of them.
-const WAIT_MAX: Duration = Duration::from_millis(200);
+/// The slot that what is missing is added to. Every counter has it, whatever the number of slots.
+const REPAIRED_SLOT: u32 = 0;
 
 /// Ballots and what they are counted in.
 pub(crate) struct Ballots<'p> {
@@ -37,6 +36,63 @@ pub(super) struct Drift {
     pub(super) ballots: Number,
     pub(super) slots: Number,
     pub(super) repaired: bool,
+}
+
+/// What counters hold, by the ballots and by the slots.
+#[derive(Debug, Default)]
+struct Sums {
+    ballots: BTreeMap<String, Number>,
+    slots: BTreeMap<String, Number>,
+    /// What is in slot 0 of those counters that have one.
+    repaired_in: BTreeMap<String, Number>,
+}
+
+/// What was seen of a counter: the sum of its ballots, that of its slots, and slot 0 if it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    ballots: Number,
+    slots: Number,
+    repaired_in: Option<Number>,
+}
+
+impl Sums {
+    fn add_ballot(&mut self, ballot: Ballot) -> Result<(), String> {
+        add(self.ballots.entry(ballot.counter).or_insert(Number::ZERO), ballot.points)
+    }
+
+    /// Whether a counter is compared: it has ballots, or must have had them if it holds anything.
+    /// Other counters of the table are not counted by ballots.
+    fn compares(&self, counter: &str, prefix: Option<&str>) -> bool {
+        self.ballots.contains_key(counter) || prefix.is_some_and(|p| counter.starts_with(p))
+    }
+
+    fn add_slot(&mut self, counter: &str, slot: u32, value: Number) -> Result<(), String> {
+        if slot == REPAIRED_SLOT {
+            self.repaired_in.insert(counter.to_owned(), value);
+        }
+        add(self.slots.entry(counter.to_owned()).or_insert(Number::ZERO), value)
+    }
+
+    /// Number of counters, and those that differ.
+    fn differing(&self) -> (usize, BTreeMap<String, Seen>) {
+        let every: BTreeSet<&String> = self.ballots.keys().chain(self.slots.keys()).collect();
+        let count = every.len();
+        let seen = every.into_iter().map(|counter| {
+            let sum = |sums: &BTreeMap<String, Number>| sums.get(counter).copied();
+            let seen = Seen {
+                ballots: sum(&self.ballots).unwrap_or(Number::ZERO),
+                slots: sum(&self.slots).unwrap_or(Number::ZERO),
+                repaired_in: sum(&self.repaired_in),
+            };
+            (counter.clone(), seen)
+        });
+        (count, seen.filter(|(_, seen)| seen.ballots != seen.slots).collect())
+    }
+}
+
+fn add(sum: &mut Number, more: Number) -> Result<(), String> {
+    *sum = sum.checked_add(more).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 /// What a recount found.
@@ -67,8 +123,8 @@ impl Ballots<'_> {
             slot: slot_of_voter(voter, self.place.rule.slot_count),
             points,
         });
-        let mut wait = Duration::from_millis(2);
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::first();
+        loop {
             let before = self.ballot(&key).await?;
             let is_same = match (&before, &after) {
                 (Some(before), Some(after)) => before.is_same_vote(after),
@@ -81,10 +137,12 @@ impl Ballots<'_> {
             if self.try_to_change(&key, before.as_ref(), after.as_ref()).await? {
                 return Ok(true);
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(WAIT_MAX);
+            if !attempts.next().await {
+                return Err(format!(
+                    "ballot `{key}`: others write it or its slot all the time; vote again"
+                ));
+            }
         }
-        Err(format!("ballot `{key}`: others write it or its slot all the time; vote again"))
     }
 
     async fn ballot(&self, key: &str) -> Result<Option<Ballot>, String> {
@@ -107,7 +165,8 @@ impl Ballots<'_> {
     ) -> Result<bool, String> {
         let mut request = self.place.client.transact_write_items();
         request = request.transact_items(self.change_of_ballot(key, before, after)?);
-        let additions = additions(before, after).map_err(|error| error.to_string())?;
+        let additions = additions(before, after, self.place.rule.slot_count);
+        let additions = additions.map_err(|error| error.to_string())?;
         for (slot, points) in additions {
             let update = UpdateSlot::builder()
                 .table_name(&self.place.slots_table)
@@ -121,14 +180,7 @@ impl Ballots<'_> {
         }
         match request.send().await {
             Ok(_) => Ok(true),
-            Err(error)
-                if matches!(
-                    error.code(),
-                    Some("TransactionCanceledException" | "TransactionConflictException")
-                ) && !error_text(&error).contains("ValidationError") =>
-            {
-                Ok(false)
-            }
+            Err(error) if is_contended(error.code(), &error_text(&error)) => Ok(false),
             Err(error) => Err(format!("ballot `{key}`: {}", error_text(&error))),
         }
     }
@@ -183,73 +235,68 @@ impl Ballots<'_> {
         })
     }
 
-    /// Adds all ballots up and compares them with the slots of the counters that they are for; what
-    /// differs is looked at again after a grace, and is drift if nothing of it changed meanwhile.
+    /// Adds all ballots up and compares them with the slots of the counters that they are for, and
+    /// of those whose names begin with `prefix`; what differs is looked at again after a grace, and
+    /// is drift if nothing of it changed meanwhile.
     ///
     /// # Errors
     /// When a table cannot be read or written.
-    pub(super) async fn recount(&self, grace: Duration, repair: bool) -> Result<Recount, String> {
-        let (mut recount, first) = self.look().await?;
+    pub(super) async fn recount(
+        &self,
+        prefix: Option<&str>,
+        grace: Duration,
+        repair: bool,
+    ) -> Result<Recount, String> {
+        let (mut recount, first) = self.look(prefix).await?;
         if first.is_empty() {
             return Ok(recount);
         }
         tokio::time::sleep(grace).await;
-        let (_, second) = self.look().await?;
-        for (counter, (ballots, slots)) in second {
-            if first.get(&counter) != Some(&(ballots, slots)) {
+        let (_, second) = self.look(prefix).await?;
+        for (counter, seen) in second {
+            if first.get(&counter) != Some(&seen) {
                 // It is being voted in: what was seen may be a vote between two reads.
                 continue;
             }
-            let missing = ballots.checked_sub(slots).map_err(|error| error.to_string())?;
-            let repaired = repair && self.repair(&counter, missing).await?;
+            let repaired = repair && self.repair(&counter, seen).await?;
+            let Seen { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
         Ok(recount)
     }
 
-    /// The counters that differ: what the ballots say, and what the slots do.
-    async fn look(&self) -> Result<(Recount, BTreeMap<String, (Number, Number)>), String> {
+    async fn look(&self, prefix: Option<&str>) -> Result<(Recount, BTreeMap<String, Seen>), String> {
         let mut recount = Recount::default();
-        let mut ballots: BTreeMap<String, Number> = BTreeMap::new();
+        let mut sums = Sums::default();
         let mut failed = None;
-        self.scan(&self.table, |item| match Ballot::from_item(&item) {
-            Some(ballot) => {
-                recount.ballots += 1;
-                let sum = ballots.entry(ballot.counter).or_insert(Number::ZERO);
-                match sum.checked_add(ballot.points) {
-                    Ok(more) => *sum = more,
-                    Err(error) => failed = Some(error.to_string()),
-                }
-            }
-            None => failed = Some(format!("table `{}` holds what is no ballot", self.table)),
+        self.scan(&self.table, |item| {
+            let added = match Ballot::from_item(&item) {
+                Some(ballot) => sums.add_ballot(ballot),
+                None => Err(format!("table `{}` holds what is no ballot", self.table)),
+            };
+            recount.ballots += 1;
+            failed = failed.take().or(added.err());
         })
         .await?;
-        let mut slots: BTreeMap<String, Number> = BTreeMap::new();
         let rule = Counters { slot_count: SLOT_COUNT_MAX, ..self.place.rule.clone() };
         self.scan(&self.place.slots_table, |item| {
             let key = item.get(&rule.slot_key).and_then(AttributeValue::as_str);
-            let counter = key.and_then(|key| Some(rule.parse_slot_key(key).ok()?.0));
-            // Other counters of the table are not counted by ballots.
-            let Some(counter) = counter.filter(|counter| ballots.contains_key(*counter)) else {
+            let slot = key.and_then(|key| rule.parse_slot_key(key).ok());
+            let Some((counter, slot)) = slot.filter(|(counter, _)| sums.compares(counter, prefix))
+            else {
                 return;
             };
-            let sum = slots.entry(counter.to_owned()).or_insert(Number::ZERO);
-            match rule.value_of_slot(&item).map(|value| sum.checked_add(value)) {
-                Ok(Ok(more)) => *sum = more,
-                Ok(Err(error)) => failed = Some(error.to_string()),
-                Err(refusal) => failed = Some(refusal.to_string()),
-            }
+            let value = rule.value_of_slot(&item).map_err(|refusal| refusal.to_string());
+            let added = value.and_then(|value| sums.add_slot(counter, slot, value));
+            failed = failed.take().or(added.err());
         })
         .await?;
         if let Some(reason) = failed {
             return Err(reason);
         }
-        recount.counters = ballots.len();
-        let differing = ballots.into_iter().map(|(counter, sum)| {
-            let slots = slots.get(&counter).copied().unwrap_or(Number::ZERO);
-            (counter, (sum, slots))
-        });
-        Ok((recount, differing.filter(|(_, (ballots, slots))| ballots != slots).collect()))
+        let (counters, differing) = sums.differing();
+        recount.counters = counters;
+        Ok((recount, differing))
     }
 
     async fn scan(&self, table: &str, mut visit: impl FnMut(Item)) -> Result<(), String> {
@@ -262,38 +309,103 @@ impl Ballots<'_> {
         Ok(())
     }
 
-    /// Adds to slot 0 what is missing, if the slot is still what is read now: an answer that is lost
-    /// does not add twice.
-    async fn repair(&self, counter: &str, missing: Number) -> Result<bool, String> {
+    /// Adds to slot 0 what is missing, if the slot still holds what was seen: neither an answer that
+    /// is lost nor another recount at the same time adds twice.
+    async fn repair(&self, counter: &str, seen: Seen) -> Result<bool, String> {
         let place = self.place;
-        let key = SdkValue::S(Counters::slot_key_text(counter, 0));
         let failed = |reason: String| format!("cannot repair counter `{counter}`: {reason}");
-        let request = place.client.get_item().table_name(&place.slots_table).consistent_read(true);
-        let found = request.key(&place.rule.slot_key, key.clone()).send().await;
-        let found = found.map_err(|error| failed(error_text(&error)))?.item;
-        let found = found.map(from_sdk_item).transpose()?;
-        let value = found.as_ref().map(|item| place.rule.value_of_slot(item)).transpose();
-        let value = value.map_err(|refusal| failed(refusal.to_string()))?;
-        let sum = value.unwrap_or(Number::ZERO).checked_add(missing);
+        let missing = seen.ballots.checked_sub(seen.slots);
+        let sum = missing.and_then(|n| seen.repaired_in.unwrap_or(Number::ZERO).checked_add(n));
         let sum = AttributeValue::N(sum.map_err(|error| failed(error.to_string()))?);
         let request = place
             .client
             .update_item()
             .table_name(&place.slots_table)
-            .key(&place.rule.slot_key, key)
+            .key(
+                &place.rule.slot_key,
+                SdkValue::S(Counters::slot_key_text(counter, REPAIRED_SLOT)),
+            )
             .update_expression("SET #value = :sum")
             .expression_attribute_names("#value", &place.rule.slot_value)
             .expression_attribute_values(":sum", to_sdk_value(&sum));
-        let request = match value {
+        let request = match seen.repaired_in {
             None => request.condition_expression("attribute_not_exists(#value)"),
             Some(value) => request
-                .condition_expression("#value = :found")
-                .expression_attribute_values(":found", to_sdk_value(&AttributeValue::N(value))),
+                .condition_expression("#value = :seen")
+                .expression_attribute_values(":seen", to_sdk_value(&AttributeValue::N(value))),
         };
-        match request.send().await {
-            Ok(_) => Ok(true),
-            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
-            Err(error) => Err(failed(error_text(&error))),
+        let Err(error) = request.send().await else { return Ok(true) };
+        let reason = error_text(&error);
+        let is_changed = error.code() == Some("ConditionalCheckFailedException");
+        // The next recount repairs it.
+        if is_changed || is_contended(error.code(), &reason) {
+            return Ok(false);
         }
+        Err(failed(reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tokio::net::TcpListener;
+
+    use super::super::testing::{place, serve};
+    use super::*;
+
+    /// Another recount has repaired the counter after this one looked: the slot is not what was
+    /// seen, and nothing is added once more.
+    #[tokio::test]
+    async fn a_repair_is_guarded_by_what_was_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = place(&format!("http://{}", listener.local_addr().unwrap()));
+        let ballots = Ballots { place: &place, table: "b".to_owned(), key: "ballot".to_owned() };
+        let seen = Seen {
+            ballots: Number::from(9_i64),
+            slots: Number::from(7_i64),
+            repaired_in: Some(Number::from(3_i64)),
+        };
+        let changed = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed"}"#;
+        let answers = [(200, "{}", false), (400, changed, false)];
+        let repairs = async {
+            assert_eq!(ballots.repair("A", seen).await, Ok(true));
+            assert_eq!(ballots.repair("A", seen).await, Ok(false));
+        };
+        let (requests, ()) = tokio::join!(serve(listener, &answers), repairs);
+        for request in requests {
+            let body: Value = serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap();
+            assert_eq!(body["ConditionExpression"], "#value = :seen");
+            let values = serde_json::json!({":seen": {"N": "3"}, ":sum": {"N": "5"}});
+            assert_eq!(body["ExpressionAttributeValues"], values);
+        }
+    }
+
+    #[test]
+    fn a_counter_that_lost_all_its_ballots_is_compared_when_it_is_named() {
+        let sums = |prefix: Option<&str>| {
+            let mut sums = Sums::default();
+            for (counter, points) in [("2026-blue", 2_i64), ("2026-blue", -1), ("2026-gold", 4)] {
+                let ballot = Ballot { counter: counter.to_owned(), slot: 0, points: Number::from(points) };
+                sums.add_ballot(ballot).unwrap();
+            }
+            for (counter, slot, value) in
+                [("2026-blue", 0, 3_i64), ("2026-blue", 4, -2), ("2026-red", 2, 1), ("clicks", 0, 7)]
+            {
+                if sums.compares(counter, prefix) {
+                    sums.add_slot(counter, slot, Number::from(value)).unwrap();
+                }
+            }
+            let (count, differing) = sums.differing();
+            let differing = differing.into_iter();
+            let texts = differing.map(|(counter, seen)| {
+                format!("{counter}: {} by ballots, {} in slots", seen.ballots, seen.slots)
+            });
+            (count, texts.collect::<Vec<_>>())
+        };
+        let gold = "2026-gold: 4 by ballots, 0 in slots".to_owned();
+        let red = "2026-red: 0 by ballots, 1 in slots".to_owned();
+        assert_eq!(sums(None), (2, vec![gold.clone()]));
+        assert_eq!(sums(Some("2026-")), (3, vec![gold, red]));
+        assert_eq!(sums(Some("")).0, 4);
     }
 }

@@ -15,12 +15,11 @@ use model::{AttributeValue, Number};
 use rules::counters::Counters;
 
 use super::Place;
+use super::contention::Attempts;
 use crate::load::{error_text, from_sdk_item, to_sdk_value};
 
 /// Slots that are moved at the same time.
 const MOVES_AT_ONCE: usize = 16;
-/// Attempts at a slot that is voted into all the time.
-const ATTEMPTS_MAX: u32 = 50;
 
 /// What was found and done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +51,7 @@ pub(super) async fn run(place: &Place, to: u32) -> Result<Report, String> {
             let Some(key) = key else { return Ok(None) };
             match every.parse_slot_key(key) {
                 Ok((counter, slot)) if slot >= to => {
-                    let target = Counters::slot_key_text(counter, slot % to);
+                    let target = Counters::slot_key_text(counter, Counters::folded_slot(slot, to));
                     move_slot(place, key, &target).await.map(Some)
                 }
                 // A lower slot, or an item that is no slot.
@@ -75,7 +74,8 @@ pub(super) async fn run(place: &Place, to: u32) -> Result<Report, String> {
 
 /// Moves a slot; answers whether it is gone.
 async fn move_slot(place: &Place, key: &str, target: &str) -> Result<bool, String> {
-    for _ in 0..ATTEMPTS_MAX {
+    let mut attempts = Attempts::first();
+    loop {
         let request = place.client.get_item().table_name(&place.slots_table).consistent_read(true);
         let request = request.key(&place.rule.slot_key, SdkValue::S(key.to_owned()));
         let answer =
@@ -85,8 +85,10 @@ async fn move_slot(place: &Place, key: &str, target: &str) -> Result<bool, Strin
         if try_to_move(place, key, target, value).await? {
             return Ok(true);
         }
+        if !attempts.next().await {
+            return Ok(false);
+        }
     }
-    Ok(false)
 }
 
 /// One transaction. `false`: somebody voted in between, or another transaction is at these slots.

@@ -4,9 +4,12 @@
 //! Works against any DynamoDB endpoint. What slots and totals are, `rules::counters` decides.
 
 mod ballots;
+mod contention;
 mod fold;
 mod generate;
 mod reading;
+#[cfg(test)]
+mod testing;
 mod voting;
 
 use std::time::Duration;
@@ -22,6 +25,12 @@ use self::generate::{GenerateArguments, Generated};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output, say};
+use crate::template::{Function, Stack};
+
+/// The environment variable of the function that says how many slots each counter has.
+const COUNT: &str = "SLOT_COUNT";
+/// What it is in the project's template.
+const SLOT_COUNT_DEFAULT: u32 = 20;
 
 /// What to do with counters, and which tables hold them.
 #[derive(Clone, Debug, Args)]
@@ -46,9 +55,9 @@ pub struct CountersArguments {
     /// Its partition key attribute
     #[arg(long, global = true, value_name = "ATTRIBUTE", default_value = "counter")]
     total_key: String,
-    /// Slots of each counter
-    #[arg(long, global = true, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
-    slots: u32,
+    /// Slots of each counter [default: SLOT_COUNT of the template, or 20 if there is no template]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
+    slots: Option<u32>,
     /// The partition key attribute of the table of ballots
     #[arg(long, global = true, value_name = "ATTRIBUTE", default_value = "ballot")]
     ballot_key: String,
@@ -99,6 +108,10 @@ enum CountersVerb {
         /// The table of the ballots
         #[arg(long, value_name = "TABLE", default_value = "ballots")]
         ballots: String,
+        /// Counters whose names begin so are counted by ballots only: without one they must be 0
+        /// [default: only counters that have ballots are compared]
+        #[arg(long, value_name = "TEXT")]
+        prefix: Option<String>,
         /// Make the slots what the ballots say
         #[arg(long)]
         repair: bool,
@@ -131,17 +144,25 @@ pub(crate) struct Place {
     pub(crate) total_key: String,
 }
 
-/// Does what the flags ask for.
+/// Does what the flags ask for. The template, if there is one, is asked for what no flag says.
 ///
 /// # Errors
 /// What could not be read or written, and what to do about it.
-pub async fn run(arguments: CountersArguments, output: Output) -> Result<Exit, String> {
+pub async fn run(
+    arguments: CountersArguments,
+    output: Output,
+    stack: impl Fn() -> Result<Option<Stack>, String>,
+) -> Result<Exit, String> {
+    let slot_count = match arguments.slots {
+        Some(slots) => slots,
+        None => slot_count(stack()?.as_ref(), &arguments.slots_table)?,
+    };
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let place = Place {
         client: endpoint::client(&endpoint),
         endpoint,
         rule: Counters {
-            slot_count: arguments.slots,
+            slot_count,
             slot_key: arguments.slot_key,
             slot_value: arguments.slot_value,
         },
@@ -182,9 +203,10 @@ pub async fn run(arguments: CountersArguments, output: Output) -> Result<Exit, S
             output::rows(output, &["changed"], &[vec![json!(changed)]]);
             Ok(Exit::Done)
         }
-        CountersVerb::Recount { ballots, repair, grace } => {
+        CountersVerb::Recount { ballots, prefix, repair, grace } => {
             let ballots = Ballots { place: &place, table: ballots, key: arguments.ballot_key };
-            let recount = ballots.recount(Duration::from_secs(grace), repair).await?;
+            let grace = Duration::from_secs(grace);
+            let recount = ballots.recount(prefix.as_deref(), grace, repair).await?;
             Ok(show_recount(&recount, output))
         }
         CountersVerb::Generate(generate) => {
@@ -192,6 +214,25 @@ pub async fn run(arguments: CountersArguments, output: Output) -> Result<Exit, S
             Ok(show_generated(&generated, output))
         }
     }
+}
+
+/// The slots that the function of these slots counts, or else any function that counts some.
+fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32, String> {
+    let functions = stack.map_or(&[][..], |stack| &stack.functions);
+    let counting = || functions.iter().filter(|function| function.environment.contains_key(COUNT));
+    let is_own = |function: &&Function| {
+        function.environment.get("SLOTS_TABLE").is_some_and(|table| table == slots_table)
+    };
+    let function = counting().find(is_own).or_else(|| counting().next());
+    let Some(text) = function.and_then(|function| function.environment.get(COUNT)) else {
+        return Ok(SLOT_COUNT_DEFAULT);
+    };
+    let count = text.parse().ok().filter(|count| (1..=SLOT_COUNT_MAX).contains(count));
+    count.ok_or_else(|| {
+        format!(
+            "{COUNT}=`{text}` of the template is not a number from 1 to {SLOT_COUNT_MAX}; correct it, or name the slots by --slots"
+        )
+    })
 }
 
 fn show_recount(recount: &Recount, output: Output) -> Exit {
@@ -221,4 +262,35 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
         say(&format!("every total is right, {:.1} s behind the last vote", lag.as_secs_f64()));
     }
     if generated.differs { Exit::Differences } else { Exit::Done }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::{self, Context};
+
+    #[test]
+    fn the_template_says_how_many_slots_there_are() {
+        let function = |name: &str, table: &str, slots: &str| {
+            format!(
+                "  {name}:\n    Type: AWS::Serverless::Function\n    Properties:\n      CodeUri: .\n      Handler: bootstrap\n      Runtime: provided.al2023\n      Environment:\n        Variables:\n          SLOTS_TABLE: {table}\n          SLOT_COUNT: \"{slots}\"\n"
+            )
+        };
+        let stack = |functions: &[String]| {
+            let text = format!(
+                "AWSTemplateFormatVersion: \"2010-09-09\"\nTransform: AWS::Serverless-2016-10-31\nResources:\n{}",
+                functions.concat()
+            );
+            template::read("template.yaml", &text, &Context::default()).unwrap()
+        };
+        let (clicks, votes) = (function("Clicks", "clicks", "3"), function("Votes", "votes", "5"));
+        let two = stack(&[clicks.clone(), votes]);
+        assert_eq!(slot_count(Some(&two), "votes"), Ok(5));
+        assert_eq!(slot_count(Some(&two), "clicks"), Ok(3));
+        // Another name of the table, such as one with a prefix.
+        assert_eq!(slot_count(Some(&stack(&[clicks])), "prod-clicks"), Ok(3));
+        assert_eq!(slot_count(None, "votes"), Ok(SLOT_COUNT_DEFAULT));
+        let wrong = stack(&[function("Votes", "votes", "0")]);
+        assert!(slot_count(Some(&wrong), "votes").unwrap_err().contains("--slots"));
+    }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, Get, KeysAndAttributes, TransactGetItem,
 };
@@ -12,6 +13,7 @@ use model::{Item, Number};
 use rules::counters::reconcile::{decide, slots_needed};
 use rules::counters::{Counters, Total};
 
+use super::contention::{Attempts, is_contended};
 use super::{How, Place};
 use crate::load::{error_text, from_sdk_item};
 
@@ -99,9 +101,23 @@ async fn at_one_moment(
         let get = get.build().map_err(|error| error.to_string())?;
         request = request.transact_items(TransactGetItem::builder().get(get).build());
     }
-    let answer = request.send().await;
-    let answer =
-        answer.map_err(|error| format!("cannot read the slots: {}", error_text(&error)))?;
+    let mut attempts = Attempts::first();
+    let answer = loop {
+        let error = match request.clone().send().await {
+            Ok(answer) => break answer,
+            Err(error) => error,
+        };
+        let reason = error_text(&error);
+        if !is_contended(error.code(), &reason) {
+            return Err(format!("cannot read the slots: {reason}"));
+        }
+        // A vote was at one of the slots, and all of them must stand still for this read.
+        if !attempts.next().await {
+            return Err(format!(
+                "votes come too fast to read the slots at one moment; use --how fresh: {reason}"
+            ));
+        }
+    };
     let mut values = BTreeMap::new();
     for (slot, response) in slots.into_iter().zip(answer.responses.unwrap_or_default()) {
         if let Some(item) = response.item.filter(|item| !item.is_empty()) {
@@ -164,7 +180,38 @@ async fn some(
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
+    use super::super::testing::{place, serve};
     use super::*;
+
+    #[tokio::test]
+    async fn an_exact_read_waits_for_the_votes_that_are_under_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = place(&format!("http://{}", listener.local_addr().unwrap()));
+        let cancelled = |reason: &str| {
+            format!(
+                r##"{{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","Message":"Transaction cancelled, please refer cancellation reasons for specific reasons [None, {reason}, None, None]"}}"##
+            )
+        };
+        let conflict = cancelled("TransactionConflict");
+        let invalid = cancelled("ValidationError");
+        let slots = r#"{"Responses":[{"Item":{"votes":{"N":"5"}}},{},{"Item":{"votes":{"N":"-2"}}},{}]}"#;
+        let answers = [
+            (400, conflict.as_str(), false),
+            (400, conflict.as_str(), false),
+            (200, slots, false),
+            (400, invalid.as_str(), false),
+        ];
+        let reads = async {
+            let reading = read(&place, "A", How::Exact).await.unwrap();
+            assert_eq!((reading.total, reading.slots), (Number::from(3_i64), 2));
+            let reason = read(&place, "A", How::Exact).await.unwrap_err();
+            assert!(reason.contains("ValidationError"), "{reason}");
+        };
+        let (requests, ()) = tokio::join!(serve(listener, &answers), reads);
+        assert_eq!(requests.len(), answers.len());
+    }
 
     #[test]
     fn sums_are_exact() {

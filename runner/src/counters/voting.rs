@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::json::write_string;
 use model::{AttributeValue, Number};
@@ -13,6 +14,7 @@ use rules::counters::Counters;
 use serde_json::Value;
 
 use super::Place;
+use super::contention::{Attempts, is_contended};
 use crate::load::{error_text, to_sdk_value};
 use crate::plain_http::{self, Connection, Endpoint};
 
@@ -46,6 +48,8 @@ pub(super) struct Plain {
 
 /// Why a vote was not counted, or not surely.
 enum Refused {
+    /// A transaction is at its slot, such as one of folding; nothing was counted.
+    Contended(String),
     /// It may be counted when it is sent again.
     Later(String),
     /// It will never be.
@@ -74,11 +78,20 @@ impl<'p> Voting<'p> {
         points: i64,
     ) -> Result<(), String> {
         let key = Counters::slot_key_text(counter, slot);
-        match self {
-            Self::Plain(plain) => plain.add(&key, points).await,
-            Self::Sdk(place) => add_by_sdk(place, key, points).await,
+        let mut attempts = Attempts::first();
+        loop {
+            let added = match self {
+                Self::Plain(plain) => plain.add(&key, points).await,
+                Self::Sdk(place) => add_by_sdk(place, &key, points).await,
+            };
+            match added {
+                Ok(()) => return Ok(()),
+                Err(Refused::Contended(_)) if attempts.next().await => {}
+                Err(
+                    Refused::Contended(reason) | Refused::Later(reason) | Refused::Always(reason),
+                ) => return Err(format!("a vote was refused: {reason}")),
+            }
         }
-        .map_err(|reason| format!("a vote was refused: {reason}"))
     }
 }
 
@@ -103,14 +116,14 @@ impl Plain {
         Self { endpoint, connection: None, head, body, request: String::new() }
     }
 
-    async fn add(&mut self, key: &str, points: i64) -> Result<(), String> {
+    async fn add(&mut self, key: &str, points: i64) -> Result<(), Refused> {
         self.write(key, points);
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
             match self.send().await {
                 Ok(()) => break,
                 Err(Refused::Later(_)) if attempt < ATTEMPTS_MAX => {}
-                Err(Refused::Later(reason) | Refused::Always(reason)) => return Err(reason),
+                Err(refused) => return Err(refused),
             }
             tokio::time::sleep(pause).await;
             pause *= 2;
@@ -167,77 +180,41 @@ fn refusal(status: u16, body: &[u8]) -> Refused {
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
     let code = text("__type").rsplit('#').next().unwrap_or_default();
     let reason = format!("HTTP {status} {code}: {}{}", text("message"), text("Message"));
-    if status >= 500 || LATER.contains(&code) {
+    if is_contended(Some(code), &reason) {
+        Refused::Contended(reason)
+    } else if status >= 500 || LATER.contains(&code) {
         Refused::Later(reason)
     } else {
         Refused::Always(reason)
     }
 }
 
-async fn add_by_sdk(place: &Place, key: String, points: i64) -> Result<(), String> {
+/// Sends a vote once; the SDK itself sends it again where that may help, but not when a transaction
+/// is at the slot.
+async fn add_by_sdk(place: &Place, key: &str, points: i64) -> Result<(), Refused> {
     let points = AttributeValue::N(Number::from(points));
-    place
+    let sent = place
         .client
         .update_item()
         .table_name(&place.slots_table)
-        .key(&place.rule.slot_key, SdkValue::S(key))
+        .key(&place.rule.slot_key, SdkValue::S(key.to_owned()))
         .update_expression("ADD #value :points")
         .expression_attribute_names("#value", &place.rule.slot_value)
         .expression_attribute_values(":points", to_sdk_value(&points))
         .send()
-        .await
-        .map(drop)
-        .map_err(|error| error_text(&error))
+        .await;
+    let Err(error) = sent else { return Ok(()) };
+    let reason = error_text(&error);
+    let is_contended = is_contended(error.code(), &reason);
+    Err(if is_contended { Refused::Contended(reason) } else { Refused::Always(reason) })
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
+    use super::super::testing::{place, serve};
     use super::*;
-    use crate::endpoint;
-
-    fn place(endpoint: &str) -> Place {
-        Place {
-            client: endpoint::client(endpoint),
-            endpoint: endpoint.to_owned(),
-            rule: Counters {
-                slot_count: 4,
-                slot_key: "sl\"ot".to_owned(),
-                slot_value: "votes".to_owned(),
-            },
-            slots_table: "votes".to_owned(),
-            totals_table: "totals".to_owned(),
-            total_key: "counter".to_owned(),
-        }
-    }
-
-    /// Gives the answers, each on the connection that is open or on a new one; returns the requests.
-    async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) -> Vec<String> {
-        let (mut requests, mut open) = (Vec::new(), None);
-        for (status, body, closes) in answers {
-            let mut socket = match open.take() {
-                Some(socket) => socket,
-                None => listener.accept().await.unwrap().0,
-            };
-            let (mut request, mut buffer) = (String::new(), [0; 4096]);
-            while !request.ends_with("}}}") {
-                let read = socket.read(&mut buffer).await.unwrap();
-                assert!(read > 0, "{request}");
-                request.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
-            }
-            let close = if *closes { "connection: close\r\n" } else { "" };
-            let answer = format!(
-                "HTTP/1.1 {status} X\r\n{close}content-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            socket.write_all(answer.as_bytes()).await.unwrap();
-            open = Some(socket).filter(|_| !*closes);
-            requests.push(request);
-        }
-        requests
-    }
 
     #[tokio::test]
     async fn votes_are_sent_until_they_are_taken_or_refused() {
@@ -279,6 +256,25 @@ mod tests {
         });
         assert_eq!(body, expected);
         assert_eq!(requests[1], requests[3]);
+    }
+
+    #[tokio::test]
+    async fn a_vote_waits_for_the_transaction_that_is_at_its_slot() {
+        let conflict = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionConflictException","message":"Transaction is ongoing for the item"}"#;
+        // More of them than a vote is sent for any other reason.
+        let mut answers = vec![(400, conflict, false); 5];
+        answers.push((200, "{}", false));
+        for by_sdk in [false, true] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let place = place(&format!("http://{}", listener.local_addr().unwrap()));
+            let vote = async {
+                let mut voting =
+                    if by_sdk { Voting::Sdk(&place) } else { Voting::to(&place) };
+                assert_eq!(voting.add("a", 0, 1).await, Ok(()));
+            };
+            let (requests, ()) = tokio::join!(serve(listener, &answers), vote);
+            assert_eq!(requests.len(), answers.len());
+        }
     }
 
     #[test]

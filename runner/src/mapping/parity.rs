@@ -75,7 +75,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "5",
-        text: "An expired iterator goes on after the last record; trimmed records are a gap that is told, never skipped in silence",
+        text: "An expired iterator goes on after the last record; records that were trimmed behind the last one that was read are a gap that is told",
         cases: &[
             ("machine/reading", "An expired iterator"),
             ("machine/reading", "Nothing was read yet"),

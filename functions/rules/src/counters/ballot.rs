@@ -73,17 +73,23 @@ pub fn guard_of(ballot: &Ballot) -> Vec<(&'static str, AttributeValue)> {
 
 /// What must be added to which slot, by the slot's key, when a ballot changes. `None` is no ballot.
 ///
+/// A ballot may have been counted when the slots were more: what was in its slot is, or will be,
+/// where folding moves it. Only the sum of the slots matters, so the change is made there; in its
+/// own slot it would bring back one that is no longer read.
+///
 /// # Errors
 /// When a sum has more than the 38 digits that a number holds.
 pub fn additions(
     before: Option<&Ballot>,
     after: Option<&Ballot>,
+    slots: u32,
 ) -> Result<BTreeMap<String, Number>, model::number::NumberError> {
     let mut additions: BTreeMap<String, Number> = BTreeMap::new();
     let old = before.map(|ballot| (ballot, ballot.points.negated()));
     let new = after.map(|ballot| (ballot, ballot.points));
     for (ballot, points) in old.into_iter().chain(new) {
-        let key = Counters::slot_key_text(&ballot.counter, ballot.slot);
+        let slot = Counters::folded_slot(ballot.slot, slots);
+        let key = Counters::slot_key_text(&ballot.counter, slot);
         let sum = additions.entry(key).or_insert(Number::ZERO);
         *sum = sum.checked_add(points)?;
     }
@@ -103,7 +109,7 @@ mod tests {
     fn a_change_adds_the_difference() {
         let text = |before: Option<&Ballot>, after: Option<&Ballot>| {
             let sign = |n: &Number| if n.is_negative() { "" } else { "+" };
-            let additions = additions(before, after).unwrap().into_iter();
+            let additions = additions(before, after, 20).unwrap().into_iter();
             additions.map(|(key, n)| format!("{key}{}{n}", sign(&n))).collect::<Vec<_>>().join(" ")
         };
         let (a, b) = (ballot("A", 3, 5), ballot("A", 3, -2));
@@ -116,9 +122,52 @@ mod tests {
             // The slots were fewer when it was cast.
             (Some(&a), Some(&ballot("A", 7, 5)), "A#3-5 A#7+5"),
             (None, Some(&ballot("A", 1, 0)), ""),
+            // The slots were more when it was cast.
+            (Some(&ballot("A", 35, 5)), Some(&b), "A#15-5 A#3-2"),
+            (Some(&ballot("A", 23, 5)), Some(&b), "A#3-7"),
+            (Some(&ballot("A", 35, 5)), Some(&ballot("B", 15, 5)), "A#15-5 B#15+5"),
+            (Some(&ballot("A", 35, 5)), None, "A#15-5"),
         ] {
             assert_eq!(text(before, after), expected);
         }
+    }
+
+    /// Votes are cast in 20 slots, some slots are folded into 5, and each vote is changed or
+    /// withdrawn by a voter who knows of 5: no slot from 5 on is written, and the sum is right.
+    #[test]
+    fn votes_change_after_their_slots_were_folded() {
+        let mut slots: BTreeMap<String, Number> = BTreeMap::new();
+        let add = |slots: &mut BTreeMap<String, Number>, key: String, points: Number| {
+            let sum = slots.entry(key).or_insert(Number::ZERO);
+            *sum = sum.checked_add(points).unwrap();
+        };
+        let voters: Vec<String> = (0..100).map(|voter| format!("v{voter}")).collect();
+        let cast = |voter: &str| ballot("A", slot_of_voter(voter, 20), 3);
+        for voter in &voters {
+            for (key, points) in additions(None, Some(&cast(voter)), 20).unwrap() {
+                add(&mut slots, key, points);
+            }
+        }
+        for slot in (5..20).step_by(2) {
+            let moved = slots.remove(&Counters::slot_key_text("A", slot)).unwrap();
+            let target = Counters::slot_key_text("A", Counters::folded_slot(slot, 5));
+            add(&mut slots, target, moved);
+        }
+        let higher = |slots: &BTreeMap<String, Number>| {
+            let is_higher = |key: &&String| key["A#".len()..].parse::<u32>().unwrap() >= 5;
+            slots.keys().filter(is_higher).cloned().collect::<Vec<_>>()
+        };
+        let left = higher(&slots);
+        for (number, voter) in voters.iter().enumerate() {
+            let changed = ballot("A", slot_of_voter(voter, 5), -1);
+            let after = (number % 2 == 0).then_some(&changed);
+            for (key, points) in additions(Some(&cast(voter)), after, 5).unwrap() {
+                add(&mut slots, key, points);
+            }
+        }
+        assert_eq!(higher(&slots), left);
+        let sum = slots.values().fold(Number::ZERO, |sum, n| sum.checked_add(*n).unwrap());
+        assert_eq!(sum, Number::from(-50_i64));
     }
 
     #[test]

@@ -84,6 +84,12 @@ impl Counters {
         format!("{counter}#{slot}")
     }
 
+    /// Where what is in a slot goes when only `slots` are left; a slot among them stays.
+    #[must_use]
+    pub fn folded_slot(slot: u32, slots: u32) -> u32 {
+        slot % slots.max(1)
+    }
+
     /// The value that a slot's item holds.
     ///
     /// # Errors

@@ -15,6 +15,9 @@
 //!
 //! Lag and drift look alike from here: a difference may be a record that is still on its way.
 //! Repairing it is right in either case. Nothing is read or written here.
+//!
+//! **Whose turn it is.** A run that has no time for all counters begins elsewhere than the run
+//! before, so that the counters at an end are not always those that are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +25,30 @@ use model::Number;
 
 use super::total::{Cell, Cells, Total};
 use crate::stamp::Stamp;
+
+/// The golden section of a circle of 2^64 steps. Of all steps, turns by this one spread what they
+/// meet most evenly, however many there are.
+const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// With which of `count` counters in a row the run of a minute begins. Runs minute by minute that
+/// get through one part in *n* each have met every counter after 2*n* of them.
+#[must_use]
+pub fn first_in_turn(minute: u64, count: usize) -> usize {
+    let count_wide = u128::try_from(count).unwrap_or(u128::MAX >> 64);
+    let first = (u128::from(place_in_turn(minute)) * count_wide) >> 64;
+    usize::try_from(first).unwrap_or(0)
+}
+
+/// A key behind which the run of a minute begins to look for counters. There need not be such an
+/// item: tables are scanned in the order of the hashes of their keys, and every text has one.
+#[must_use]
+pub fn scan_in_turn(minute: u64) -> String {
+    format!("{:016x}", place_in_turn(minute))
+}
+
+fn place_in_turn(minute: u64) -> u64 {
+    minute.wrapping_mul(GOLDEN_SECTION)
+}
 
 /// The slots that must be read to reconcile `total`: all configured ones, and those that the total
 /// knows beyond them.
@@ -77,6 +104,25 @@ mod tests {
 
     fn looked_at(sequence: &str, value: i64) -> Cell {
         Cell { stamp: cell(sequence, 0).stamp.reconciled(6), ..cell(sequence, value) }
+    }
+
+    #[test]
+    fn runs_that_get_through_a_part_meet_every_counter() {
+        for count in [1_usize, 7, 1000, 4321] {
+            for parts in [1_usize, 2, 5, 20] {
+                let met_in_a_run = count.div_ceil(parts);
+                for minute in [0, 29_920_469, u64::MAX] {
+                    let mut met = BTreeSet::new();
+                    for run in 0..2 * u64::try_from(parts).unwrap() {
+                        let first = first_in_turn(minute.wrapping_add(run), count);
+                        assert!(first < count);
+                        met.extend((first..first + met_in_a_run).map(|place| place % count));
+                    }
+                    assert_eq!(met.len(), count, "one part in {parts} from minute {minute} on");
+                }
+            }
+        }
+        assert_eq!(first_in_turn(5, 0), 0);
     }
 
     #[test]

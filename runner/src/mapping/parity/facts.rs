@@ -102,7 +102,7 @@ pub(super) const FACTS: &[Fact] = &[
     documented("S2", "Only a page without a next iterator ends a shard, and that page may have records"),
     documented("S3", "Listings lag behind: a closed shard without a child is listed again, an open parent that has a child counts as closed"),
     documented("S4", "Iterators expire; reading goes on after the last record, or from the beginning"),
-    documented("S5", "Records that the stream no longer has are a gap, which is told and never skipped in silence"),
+    documented("S5", "Records behind one that was read that the stream no longer has are a gap, which is told"),
     documented("S6", "Sequence numbers are compared as numbers")
         .and(&[("runner/src/mapping/sequence.rs", "fn orders_by_number_and_not_by_text")]),
     documented("S7", "A stream that was disabled is readable to its end, and then over"),
