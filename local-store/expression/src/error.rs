@@ -51,6 +51,16 @@ impl ExpressionKind {
     pub(crate) fn invalid(self, problem: impl fmt::Display) -> ExpressionError {
         ExpressionError(format!("Invalid {}: {problem}", self.parameter()))
     }
+
+    /// The refusal of an expression that is too long; of an update the service does not tell how
+    /// long.
+    pub(crate) fn too_large(self, bytes: usize) -> ExpressionError {
+        const TOO_LARGE: &str = "Expression size has exceeded the maximum allowed size;";
+        match self {
+            Self::Update => self.invalid(TOO_LARGE),
+            _ => self.invalid(format_args!("{TOO_LARGE} expression size: {bytes}")),
+        }
+    }
 }
 
 /// Why an update cannot be applied to an item. `Display` is the message of the

@@ -75,10 +75,7 @@ impl<'a> Parser<'a> {
             return Err(kind.invalid("The expression can not be empty;"));
         }
         if text.len() > EXPRESSION_BYTES_MAX {
-            return Err(kind.invalid(format_args!(
-                "Expression size has exceeded the maximum allowed size; expression size: {}",
-                text.len()
-            )));
+            return Err(kind.too_large(text.len()));
         }
         Ok(Self { text, kind, tokens: tokenize(text), position: 0, nesting: 0 })
     }

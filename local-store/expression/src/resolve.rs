@@ -101,10 +101,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
         };
         self.name_bytes += name.len();
         if self.name_bytes > SUBSTITUTIONS_BYTES_MAX {
-            return Err(self.kind.invalid(format_args!(
-                "Expression size has exceeded the maximum allowed size; expression size: {}",
-                self.name_bytes
-            )));
+            return Err(self.kind.too_large(self.name_bytes));
         }
         Ok(name)
     }

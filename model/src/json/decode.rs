@@ -44,6 +44,8 @@ impl From<NumberError> for DecodeError {
 /// A value in too many maps and lists, in the service's words.
 const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
 
+const NULL_NOT_TRUE: &str = "One or more parameter values were invalid: Null attribute value types must have the value of true";
+
 /// Reads an item: an object of attribute values.
 ///
 /// # Errors
@@ -85,7 +87,7 @@ fn decode_members(
     level: usize,
 ) -> Result<BTreeMap<String, AttributeValue>, DecodeError> {
     let Json::Object(pairs) = json else {
-        return Err(unexpected(json));
+        return Err(not_a_map(json));
     };
     let mut members = BTreeMap::new();
     for (name, member) in pairs {
@@ -103,7 +105,7 @@ fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeE
         return Err(value_error(NESTED_TOO_DEEPLY));
     }
     let Json::Object(pairs) = json else {
-        return Err(unexpected(json));
+        return Err(not_a_value(json));
     };
     // The SDKs never send a null descriptor; a literal null means "not given".
     let mut given = pairs.iter().filter(|(_, value)| *value != Json::Null);
@@ -128,14 +130,14 @@ fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeE
         AttributeType::B => Ok(AttributeValue::B(binary(value)?)),
         AttributeType::Bool => match value {
             Json::Bool(flag) => Ok(AttributeValue::Bool(*flag)),
-            other => Err(unexpected(other)),
+            other => Err(not_a(other, "Boolean")),
         },
         AttributeType::Null => match value {
             Json::Bool(true) => Ok(AttributeValue::Null),
-            Json::Bool(false) => Err(value_error(
-                "One or more parameter values were invalid: Null attribute value types must have the value of true",
-            )),
-            other => Err(unexpected(other)),
+            Json::Bool(false) => Err(value_error(NULL_NOT_TRUE)),
+            // A word that the service takes for `false`.
+            Json::String(word) if word == "no" => Err(value_error(NULL_NOT_TRUE)),
+            other => Err(not_a(other, "Boolean")),
         },
         AttributeType::M => Ok(AttributeValue::M(decode_members(value, level + 1)?)),
         AttributeType::L => {
@@ -151,7 +153,7 @@ fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeE
 }
 
 fn text<'j>(json: &'j Json<'_>) -> Result<Cow<'j, str>, DecodeError> {
-    json.as_str().map(Cow::Borrowed).ok_or_else(|| unexpected(json))
+    json.as_str().map(Cow::Borrowed).ok_or_else(|| not_a(json, "String"))
 }
 
 fn number(json: &Json<'_>) -> Result<Number, DecodeError> {
@@ -159,13 +161,14 @@ fn number(json: &Json<'_>) -> Result<Number, DecodeError> {
 }
 
 fn binary(json: &Json<'_>) -> Result<Vec<u8>, DecodeError> {
-    STANDARD.decode(text(json)?.as_bytes()).map_err(|_| {
-        shape("Base64 encoded length is expected a multiple of 4 bytes and of valid characters")
-    })
+    let Json::String(text) = json else {
+        return Err(not_a_binary(json));
+    };
+    STANDARD.decode(text.as_bytes()).map_err(|_| not_base64(text))
 }
 
 fn array<'j, 'a>(json: &'j Json<'a>) -> Result<&'j [Json<'a>], DecodeError> {
-    json.as_array().ok_or_else(|| unexpected(json))
+    json.as_array().ok_or_else(|| not_a_list(json))
 }
 
 fn set<T: Ord>(
@@ -175,9 +178,15 @@ fn set<T: Ord>(
 ) -> Result<BTreeSet<T>, DecodeError> {
     let given = array(json)?;
     if given.is_empty() {
-        return Err(DecodeError::Value(format!(
-            "One or more parameter values were invalid: An {kind} set  may not be empty"
-        )));
+        // With two spaces, as the service has it.
+        return Err(match kind {
+            "binary" => value_error(
+                "One or more parameter values were invalid: Binary sets should not be empty",
+            ),
+            _ => DecodeError::Value(format!(
+                "One or more parameter values were invalid: An {kind} set  may not be empty"
+            )),
+        });
     }
     let mut members = BTreeSet::new();
     for json in given {
@@ -200,17 +209,83 @@ fn set<T: Ord>(
     Ok(members)
 }
 
-/// What DynamoDB answers when JSON of one kind stands where another kind belongs.
-fn unexpected(json: &Json<'_>) -> DecodeError {
+/// A structure or map where a scalar or a list belongs.
+const STRUCTURE: &str = "Start of structure or map found where not expected";
+/// A null in a list, a set or a map.
+const NULL: &str = "Unexpected null value";
+
+/// What DynamoDB answers to JSON that stands where a scalar of this Java type belongs.
+fn not_a(json: &Json<'_>, expected: &str) -> DecodeError {
+    let kind = match json {
+        Json::Null => return shape(NULL),
+        Json::Object(_) | Json::Item(_) => return shape(STRUCTURE),
+        Json::Array(_) => {
+            return DecodeError::Shape(format!(
+                "Unrecognized collection type class java.lang.{expected}"
+            ));
+        }
+        Json::String(_) => return shape("Unexpected token received from parser"),
+        Json::Bool(true) => "TRUE_VALUE",
+        Json::Bool(false) => "FALSE_VALUE",
+        Json::Integer(_) => "NUMBER_VALUE",
+        Json::Float(_) => "DECIMAL_VALUE",
+    };
+    DecodeError::Shape(format!("{kind} cannot be converted to {expected}"))
+}
+
+fn not_a_binary(json: &Json<'_>) -> DecodeError {
     shape(match json {
-        Json::Null => "Unexpected null value",
-        Json::Bool(true) => "TRUE_VALUE can not be converted to the expected type",
-        Json::Bool(false) => "FALSE_VALUE can not be converted to the expected type",
-        Json::Integer(_) => "NUMBER_VALUE cannot be converted to String",
-        Json::Float(_) => "DECIMAL_VALUE cannot be converted to String",
-        Json::String(_) => "Unexpected value type in payload",
-        Json::Array(_) => "Unrecognized collection type class java.util.ArrayList",
-        Json::Object(_) | Json::Item(_) => "Start of structure or map found where not expected",
+        Json::Null => NULL,
+        Json::Object(_) | Json::Item(_) => STRUCTURE,
+        Json::Array(_) => "Unrecognized collection type class java.nio.ByteBuffer",
+        _ => "only base-64-encoded strings are convertible to bytes",
+    })
+}
+
+/// The last text is the service's own, letter by letter.
+fn not_base64(text: &str) -> DecodeError {
+    let is_of_base64 = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
+    let characters = text.chars().count();
+    if characters % 4 != 0 {
+        return DecodeError::Shape(format!(
+            "Base64 encoded length is expected a multiple of 4 bytes but found: {characters}"
+        ));
+    }
+    match text.chars().find(|c| !is_of_base64(c)) {
+        Some(wrong) => DecodeError::Shape(format!("Invalid Base64 character: '{wrong}'")),
+        None => shape("Invalid last non-pad Base64 character dectected"),
+    }
+}
+
+fn not_a_list(json: &Json<'_>) -> DecodeError {
+    shape(match json {
+        Json::Null => NULL,
+        Json::Object(_) | Json::Item(_) => STRUCTURE,
+        _ => "Unexpected field type",
+    })
+}
+
+/// Of an item, or of the members of an `M`.
+fn not_a_map(json: &Json<'_>) -> DecodeError {
+    shape(match json {
+        Json::Null => NULL,
+        Json::Array(_) => {
+            "Unrecognized collection type java.util.Map<java.lang.String, com.amazonaws.dynamodb.v20120810.AttributeValue>"
+        }
+        Json::Item(_) => STRUCTURE,
+        _ => "Unexpected field type",
+    })
+}
+
+/// Of an attribute, or of a member of an `M` or an `L`.
+fn not_a_value(json: &Json<'_>) -> DecodeError {
+    shape(match json {
+        Json::Null => NULL,
+        Json::Array(_) => {
+            "Unrecognized collection type class com.amazonaws.dynamodb.v20120810.AttributeValue"
+        }
+        Json::Item(_) => STRUCTURE,
+        _ => "Unexpected value type in payload",
     })
 }
 
@@ -235,7 +310,6 @@ mod tests {
             ),
             (r#"{"N":1}"#, "NUMBER_VALUE cannot be converted to String"),
             (r#"{"N":"abc"}"#, "The parameter cannot be converted to a numeric value: abc"),
-            (r#"{"S":true}"#, "TRUE_VALUE can not be converted to the expected type"),
             (
                 r#"{"NULL":false}"#,
                 "One or more parameter values were invalid: Null attribute value types must have the value of true",
@@ -243,6 +317,14 @@ mod tests {
             (
                 r#"{"SS":[]}"#,
                 "One or more parameter values were invalid: An string set  may not be empty",
+            ),
+            (
+                r#"{"NS":[]}"#,
+                "One or more parameter values were invalid: An number set  may not be empty",
+            ),
+            (
+                r#"{"BS":[]}"#,
+                "One or more parameter values were invalid: Binary sets should not be empty",
             ),
             (
                 r#"{"SS":["a","a"]}"#,
@@ -253,13 +335,56 @@ mod tests {
                 r#"{"M":{"a":{"S":"x"},"a":{"S":"y"}}}"#,
                 "Duplicate attribute name in an item or map",
             ),
-            (
-                r#"{"B":"!"}"#,
-                "Base64 encoded length is expected a multiple of 4 bytes and of valid characters",
-            ),
-            (r#""a""#, "Unexpected value type in payload"),
         ] {
             assert_eq!(attribute_value_from_str(json).unwrap_err().to_string(), expected, "{json}");
+        }
+        let no = attribute_value_from_str(r#"{"NULL":"no"}"#).unwrap_err();
+        assert_eq!(no, value_error(NULL_NOT_TRUE));
+    }
+
+    /// Source: dynalite's tests, which were recorded from the service.
+    #[test]
+    fn wrong_shapes_name_what_stands_there() {
+        let of_class = |class: &str| format!("Unrecognized collection type class {class}");
+        let string = of_class("java.lang.String");
+        let boolean = of_class("java.lang.Boolean");
+        let bytes = of_class("java.nio.ByteBuffer");
+        let value = of_class("com.amazonaws.dynamodb.v20120810.AttributeValue");
+        for (json, expected) in [
+            (r#"{"S":true}"#, "TRUE_VALUE cannot be converted to String"),
+            (r#"{"S":false}"#, "FALSE_VALUE cannot be converted to String"),
+            (r#"{"SS":[23]}"#, "NUMBER_VALUE cannot be converted to String"),
+            (r#"{"NS":[34.56]}"#, "DECIMAL_VALUE cannot be converted to String"),
+            (r#"{"S":[]}"#, &string),
+            (r#"{"N":{}}"#, STRUCTURE),
+            (r#"{"BOOL":"x"}"#, "Unexpected token received from parser"),
+            (r#"{"BOOL":1}"#, "NUMBER_VALUE cannot be converted to Boolean"),
+            (r#"{"NULL":1.5}"#, "DECIMAL_VALUE cannot be converted to Boolean"),
+            (r#"{"NULL":[]}"#, &boolean),
+            (r#"{"B":1}"#, "only base-64-encoded strings are convertible to bytes"),
+            (r#"{"BS":[true]}"#, "only base-64-encoded strings are convertible to bytes"),
+            (r#"{"B":[]}"#, &bytes),
+            (
+                r#"{"B":"23456"}"#,
+                "Base64 encoded length is expected a multiple of 4 bytes but found: 5",
+            ),
+            (r#"{"B":"a!?="}"#, "Invalid Base64 character: '!'"),
+            (r#"{"B":"=+/="}"#, "Invalid last non-pad Base64 character dectected"),
+            (r#"{"B":"+/+="}"#, "Invalid last non-pad Base64 character dectected"),
+            (r#"{"SS":"x"}"#, "Unexpected field type"),
+            (r#"{"L":1}"#, "Unexpected field type"),
+            (r#"{"L":{}}"#, STRUCTURE),
+            (r#"{"L":[1]}"#, "Unexpected value type in payload"),
+            (r#"{"L":[[]]}"#, &value),
+            (r#"{"M":"x"}"#, "Unexpected field type"),
+            (
+                r#"{"M":[]}"#,
+                "Unrecognized collection type java.util.Map<java.lang.String, com.amazonaws.dynamodb.v20120810.AttributeValue>",
+            ),
+            (r#"{"M":{"a":true}}"#, "Unexpected value type in payload"),
+            (r#""a""#, "Unexpected value type in payload"),
+        ] {
+            assert_eq!(attribute_value_from_str(json).unwrap_err(), shape(expected), "{json}");
         }
     }
 

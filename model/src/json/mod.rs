@@ -22,5 +22,5 @@ pub use decode::{
 pub use encode::{item_to_string, write_attribute_value, write_item, write_string};
 pub use encoded::write_encoded_item;
 pub use request::{ANY_NAME, parse_with_items};
-pub use tree::{Json, JsonError, parse};
+pub use tree::{Json, JsonError, parse, parse_request};
 pub use view::{ItemView, ValueView};

@@ -21,12 +21,12 @@ pub const ANY_NAME: &str = "*";
 /// An item that is plainly right becomes [`Json::Item`].
 ///
 /// # Errors
-/// As [`tree::parse`].
+/// As [`tree::parse_request`], which reads what is not plainly right.
 pub fn parse_with_items<'t>(text: &'t [u8], path: &[&str]) -> Result<Json<'t>, JsonError> {
     let plain = Some(text).filter(|text| text.len() <= BYTES_MAX);
     match plain.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| read(text, path)) {
         Some(json) => Ok(json),
-        None => tree::parse(text),
+        None => tree::parse_request(text),
     }
 }
 
@@ -95,7 +95,7 @@ fn step<'p, 'n>(path: &'p [&'n str], name: &str) -> Option<&'p [&'n str]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::{decode_item, parse};
+    use crate::json::{decode_item, parse, parse_request};
 
     const PUTS: [&str; 4] = ["RequestItems", ANY_NAME, "PutRequest", "Item"];
 
@@ -153,10 +153,14 @@ mod tests {
             assert_eq!(matches!(json.get("Item"), Some(Json::Item(_))), item == "{}");
             assert_eq!(spelled_out(json), parse(text.as_bytes()).unwrap());
         }
+        let nested = format!("{}{}", r#"{"L":["#.repeat(1000), "]}".repeat(1000));
+        let text = format!(r#"{{"Item":{{"a":{nested}}}}}"#);
+        let json = parse_with_items(text.as_bytes(), &["Item"]).unwrap();
+        assert_eq!(json, parse_request(text.as_bytes()).unwrap());
         let deep = "[".repeat(1_000_000);
         let many = format!("[{}0]", "0,".repeat(100_000));
         for wrong in ["", "{", r#"{"Item":{"a":{"S":"x"}}"#, r#"{"Item":{}} x"#, &deep, &many] {
-            let expected = parse(wrong.as_bytes()).unwrap_err().to_string();
+            let expected = parse_request(wrong.as_bytes()).unwrap_err().to_string();
             let error = parse_with_items(wrong.as_bytes(), &["Item"]).unwrap_err().to_string();
             assert_eq!(error, expected);
         }

@@ -1,14 +1,18 @@
 //! A JSON tree that borrows from its text and loses nothing: names keep their order and their
 //! duplicates, so that a caller can refuse them.
 //!
-//! It gives no meaning to anything. Reading is bounded: serde_json follows at most 128 levels, and
-//! a text may have one value for every four of its bytes, so that memory stays in proportion.
+//! It gives no meaning to anything. Reading is bounded: serde_json follows at most 128 levels, or what
+//! is deeper is gone over without following it, and a text may have one value for every four of its
+//! bytes, so that memory stays in proportion.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize as _, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
+};
 use thiserror::Error;
 
 use crate::encoded_item::EncodedItem;
@@ -50,15 +54,34 @@ pub(super) fn values_max(bytes: usize) -> usize {
     bytes / BYTES_PER_VALUE + VALUES_BESIDE
 }
 
+/// Levels of a request that are kept. An attribute value stands at the seventh level at most, and is
+/// refused when it has more than 32 of its own, each of which takes two here.
+const REQUEST_LEVELS_MAX: usize = 100;
+
 /// Reads one JSON value from the whole of `text`.
 ///
 /// # Errors
 /// When the text is not JSON, is nested more than 128 levels deep, goes on after the value, or has
 /// more values than any request of its length.
 pub fn parse(text: &[u8]) -> Result<Json<'_>, JsonError> {
+    // Before that many levels serde_json gives up.
+    parse_levels(text, usize::MAX)
+}
+
+/// Reads one JSON value, which is a request, from the whole of `text`, however deep it is nested. What
+/// is too deep to be a part of any request is gone over, and `null` stands in its place.
+///
+/// # Errors
+/// When the text is not JSON, goes on after the value, or has more values than any request of its
+/// length.
+pub fn parse_request(text: &[u8]) -> Result<Json<'_>, JsonError> {
+    parse_levels(text, REQUEST_LEVELS_MAX)
+}
+
+fn parse_levels(text: &[u8], levels: usize) -> Result<Json<'_>, JsonError> {
     let left = Cell::new(values_max(text.len()));
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let json = Value { left: &left }.deserialize(&mut deserializer)?;
+    let json = Value { left: &left, levels }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(json)
 }
@@ -106,10 +129,20 @@ impl<'a> Json<'a> {
 /// Room that is set aside for the members of an object that has more than one.
 const MEMBERS_EXPECTED: usize = 8;
 
-/// A value that is to be read, and how many more there may be.
+/// A value that is to be read.
 #[derive(Clone, Copy)]
 struct Value<'l> {
+    /// How many more there may be.
     left: &'l Cell<usize>,
+    /// How many levels are kept, from this one on.
+    levels: usize,
+}
+
+impl Value<'_> {
+    /// A member of this one.
+    fn member(self) -> Self {
+        Self { levels: self.levels.saturating_sub(1), ..self }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Value<'_> {
@@ -119,6 +152,10 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
         match self.left.get().checked_sub(1) {
             Some(left) => self.left.set(left),
             None => return Err(D::Error::custom("more values than a request of its length has")),
+        }
+        if self.levels == 0 {
+            // serde_json goes over it in a loop: it takes no stack.
+            return IgnoredAny::deserialize(deserializer).map(|_| Json::Null);
         }
         deserializer.deserialize_any(self)
     }
@@ -161,7 +198,7 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Json<'de>, A::Error> {
         let mut members = Vec::new();
-        while let Some(member) = access.next_element_seed(self)? {
+        while let Some(member) = access.next_element_seed(self.member())? {
             members.push(member);
         }
         Ok(Json::Array(members))
@@ -176,7 +213,7 @@ impl<'de> Visitor<'de> for Value<'_> {
                 1 => members.reserve(MEMBERS_EXPECTED),
                 _ => {}
             }
-            members.push((name, access.next_value_seed(self)?));
+            members.push((name, access.next_value_seed(self.member())?));
         }
         Ok(Json::Object(members))
     }
@@ -223,6 +260,23 @@ mod tests {
         assert!(parse(b"{} x").is_err());
         assert!(parse(b"\xff").is_err());
         assert!(parse(br#""\ud800""#).is_err());
+    }
+
+    #[test]
+    fn a_request_is_read_however_deep_it_is() {
+        fn levels(json: &Json<'_>) -> usize {
+            match json {
+                Json::Array(members) => 1 + members.first().map_or(0, levels),
+                _ => 0,
+            }
+        }
+        for (depth, kept) in [(1, 1), (99, 99), (100, 100), (101, 100), (1_000_000, 100)] {
+            let text = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            assert_eq!(levels(&parse_request(text.as_bytes()).unwrap()), kept, "{depth}");
+        }
+        for wrong in ["[".repeat(1_000_000), "[".repeat(200) + "1}", "[1] x".to_owned()] {
+            assert!(parse_request(wrong.as_bytes()).is_err());
+        }
     }
 
     #[test]

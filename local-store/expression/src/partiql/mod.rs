@@ -172,6 +172,15 @@ impl Where {
         equalities.filter(move |(name, _)| *name == attribute).map(|(_, value)| value)
     }
 
+    /// Whether an attribute must have one of the values that the conditions list: an equality or an
+    /// `IN` of its own.
+    #[must_use]
+    pub fn lists_values_of(&self, attribute: &str) -> bool {
+        let is_in =
+            |test: &Test| matches!(test, Test::In { operand, .. } if is_whole(operand, attribute));
+        self.equal_to(attribute).next().is_some() || self.tests.iter().any(is_in)
+    }
+
     /// The key condition that the conditions imply: an equality on `partition`, and the first
     /// range of `sort`. What it lets through must still be tested against all conditions.
     #[must_use]
@@ -188,7 +197,7 @@ impl Where {
     }
 
     fn range(&self, test: &Test, attribute: &str) -> Option<Range> {
-        let is_it = |operand: &Operand| matches!(operand, Operand::Path(path) if !path.is_nested() && path.root() == attribute);
+        let is_it = |operand: &Operand| is_whole(operand, attribute);
         let value = |operand: &Operand| match operand {
             Operand::Value(value) => Some(value.of(&self.values).clone()),
             Operand::Path(_) | Operand::SizeOf(_) => None,
@@ -210,6 +219,11 @@ impl Where {
             _ => None,
         }
     }
+}
+
+/// Whether an operand is an attribute itself, not a part of it.
+fn is_whole(operand: &Operand, attribute: &str) -> bool {
+    matches!(operand, Operand::Path(path) if !path.is_nested() && path.root() == attribute)
 }
 
 /// The attribute and the value that a test compares for equality.

@@ -41,7 +41,7 @@ pub(super) async fn batch_execute_statement(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
-    let members = parameters.structures("Statements")?;
+    let members = parameters.structures("Statements", "BatchStatementRequest")?;
     let capacity = parameters.string("ReturnConsumedCapacity")?;
     let mut statements = Vec::new();
     for member in members.iter().flatten() {

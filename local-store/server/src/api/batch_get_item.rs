@@ -14,12 +14,15 @@ use super::batch;
 use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
-use super::expressions::{self, Substitutions, check_combination};
+use super::expressions::{self, Substitutions, check_combination, mixed};
 use super::legacy::AttributesToGet;
 use super::metering;
 use super::parameters::{self, Checked, Parameters};
 use super::tables;
 use crate::store::Store;
+
+/// What the service's texts call what is asked of one table.
+const KIND: &str = "KeysAndAttributes";
 
 /// What is asked of one table, as it was sent.
 struct TableRead<'j> {
@@ -48,7 +51,7 @@ pub(super) fn batch_get_item(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
-    let items = parameters.structure("RequestItems")?;
+    let items = parameters.map_of("RequestItems", parameters::Class(KIND))?;
     let reads = match items {
         Some(items) => read_tables(items)?,
         None => Vec::new(),
@@ -80,6 +83,7 @@ pub(super) fn batch_get_item(
         read: 0,
         throttled: None,
     };
+    check_kinds(&reads)?;
     let mut planned = Vec::with_capacity(reads.len());
     for read in reads {
         let projection = check_table(&read)?;
@@ -102,7 +106,7 @@ fn read_tables(items: Parameters<'_>) -> Result<Vec<TableRead<'_>>, ApiError> {
     batch::check_distinct(items)?;
     let mut reads = Vec::new();
     for (name, json) in items.map() {
-        let parameters = parameters::structure(json)?;
+        let parameters = parameters::member(json, KIND)?;
         let keys = match parameters.list("Keys")? {
             Some(keys) => Some(keys.iter().map(parameters::item).collect::<Result<_, _>>()?),
             None => None,
@@ -122,15 +126,24 @@ fn read_tables(items: Parameters<'_>) -> Result<Vec<TableRead<'_>>, ApiError> {
 
 fn constrain_table(constraints: &mut Constraints, read: &TableRead<'_>) {
     batch::constrain_name(constraints, read.name);
-    let at = format!("requestItems.{}.member.keys", read.name);
-    constraints.required(&at, read.keys.is_some());
+    let at = format_args!("requestItems.{}.member.keys", read.name);
+    constraints.required(at, read.keys.is_some());
     let at_names = format!("requestItems.{}.member.attributesToGet", read.name);
     AttributesToGet::of(read.to_get.clone()).constrain(constraints, &at_names);
     if let Some(keys) = &read.keys {
-        let shown = format!("[{} keys]", keys.len());
-        constraints.length_at_least(&at, &shown, keys.len(), 1);
-        constraints.length_at_most(&at, &shown, keys.len(), BATCH_GET_KEYS_MAX);
+        let at = format_args!("RequestItems.{}.member.Keys", read.name);
+        constraints.list_at_least(at, keys.len(), 1);
+        constraints.list_at_most(at, keys.len(), BATCH_GET_KEYS_MAX);
     }
+}
+
+/// Expressions and what was before them do not go together, also of different tables.
+fn check_kinds(reads: &[TableRead<'_>]) -> Result<(), ApiError> {
+    let has_expression = reads.iter().any(|read| read.projection.is_some());
+    if has_expression && reads.iter().any(|read| read.to_get.is_some()) {
+        return Err(mixed(&["AttributesToGet"], &["ProjectionExpression"]));
+    }
+    Ok(())
 }
 
 /// The checks that come before any table is looked up.

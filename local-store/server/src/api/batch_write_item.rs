@@ -25,12 +25,22 @@ use super::put_item::{check_indexes, check_size, damaged};
 use super::tables;
 use crate::store::Store;
 
+/// What the service's texts call one request of a batch.
+const KIND: &str = "WriteRequest";
+
 /// One request of a batch, as it was sent.
 enum Request {
     Put(Checked<EncodedItem>),
     Delete(Checked<Item>),
-    /// Neither or both.
-    Unclear,
+    /// Neither or both, and which of them have no item or key.
+    Unclear(Missing),
+}
+
+/// What is not there, although its request is.
+#[derive(Clone, Copy)]
+struct Missing {
+    key: bool,
+    item: bool,
 }
 
 /// What is asked of one table.
@@ -50,7 +60,7 @@ pub(super) async fn batch_write_item(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
-    let items = parameters.structure("RequestItems")?;
+    let items = request_items(parameters)?;
     let writes = match items {
         Some(items) => read_tables(items)?,
         None => Vec::new(),
@@ -202,15 +212,18 @@ fn partition_key(command: &Command) -> Option<KeyValue> {
     }
 }
 
+fn request_items(parameters: Parameters<'_>) -> Result<Option<Parameters<'_>>, ApiError> {
+    let lists = format_args!("java.util.List<{}>", parameters::Class(KIND));
+    parameters.map_of("RequestItems", lists)
+}
+
 fn read_tables(items: Parameters<'_>) -> Result<Vec<TableWrites<'_>>, ApiError> {
     batch::check_distinct(items)?;
     let mut writes = Vec::new();
     for (name, json) in items.map() {
-        let requests = json
-            .as_array()
-            .ok_or_else(|| ApiError::serialization("Unexpected field type"))?
+        let requests = parameters::elements(json)?
             .iter()
-            .map(|json| read_request(parameters::structure(json)?))
+            .map(|json| read_request(parameters::member(json, KIND)?))
             .collect::<Result<_, _>>()?;
         writes.push(TableWrites { name, requests });
     }
@@ -218,30 +231,30 @@ fn read_tables(items: Parameters<'_>) -> Result<Vec<TableWrites<'_>>, ApiError> 
 }
 
 fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
-    let missing = |at: &str| {
-        ApiError::validation(format!(
-            "1 validation error detected: Value null at '{at}' failed to satisfy constraint: Member must not be null"
-        ))
-    };
-    let put = request.structure("PutRequest")?;
-    let delete = request.structure("DeleteRequest")?;
+    let put = request.structure("PutRequest")?.map(|put| put.encoded_item("Item")).transpose()?;
+    let delete =
+        request.structure("DeleteRequest")?.map(|delete| delete.item("Key")).transpose()?;
     Ok(match (put, delete) {
-        (Some(put), None) => Request::Put(
-            put.encoded_item("Item")?
-                .ok_or_else(|| missing("requestItems.member.putRequest.item"))?,
-        ),
-        (None, Some(delete)) => Request::Delete(
-            delete.item("Key")?.ok_or_else(|| missing("requestItems.member.deleteRequest.key"))?,
-        ),
-        _ => Request::Unclear,
+        (Some(Some(item)), None) => Request::Put(item),
+        (None, Some(Some(key))) => Request::Delete(key),
+        (put, delete) => Request::Unclear(Missing {
+            key: matches!(delete, Some(None)),
+            item: matches!(put, Some(None)),
+        }),
     })
 }
 
 fn constrain_table(constraints: &mut Constraints, writes: &TableWrites<'_>) {
     batch::constrain_name(constraints, writes.name);
     let count = writes.requests.len();
-    let at = format!("RequestItems.{}.member", writes.name);
-    constraints.list_at_most(&at, count, BATCH_WRITE_ITEMS_MAX);
+    let at = format_args!("RequestItems.{}.member", writes.name);
+    constraints.list_at_most(at, count, BATCH_WRITE_ITEMS_MAX);
+    for (number, request) in (1..).zip(&writes.requests) {
+        let Request::Unclear(missing) = request else { continue };
+        let at = format_args!("requestItems.{}.member.{number}.member", writes.name);
+        constraints.required(format_args!("{at}.deleteRequest.key"), !missing.key);
+        constraints.required(format_args!("{at}.putRequest.item"), !missing.item);
+    }
     if count == 0 {
         constraints.other(
             "requestItems",
@@ -287,7 +300,7 @@ fn check_values(request: &Request) -> Result<(), ApiError> {
         Request::Put(Ok(item)) => check_size(item.size().map_err(damaged)?),
         Request::Put(Err(text)) | Request::Delete(Err(text)) => Err(ApiError::validation(text)),
         Request::Delete(Ok(_)) => Ok(()),
-        Request::Unclear => Err(ApiError::validation(
+        Request::Unclear(_) => Err(ApiError::validation(
             "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes",
         )),
     }
@@ -309,6 +322,6 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))
         }
         Request::Put(Err(text)) | Request::Delete(Err(text)) => Err(ApiError::validation(text)),
-        Request::Unclear => Err(ApiError::defect("an unclear request passed its check")),
+        Request::Unclear(_) => Err(ApiError::defect("an unclear request passed its check")),
     }
 }

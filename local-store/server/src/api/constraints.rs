@@ -121,11 +121,20 @@ impl Constraints {
         }
     }
 
-    /// A list's length; the service does not quote a list that is too long.
-    pub(crate) fn list_at_most(&mut self, at: &str, length: usize, max: usize) {
+    /// A list's length, of a list that the service does not quote.
+    pub(crate) fn list_at_most(&mut self, at: impl Display, length: usize, max: usize) {
         if length > max && self.0.len() < FAILURES_MAX {
             self.0.push(format!(
                 "Value at '{at}' failed to satisfy constraint: Member must have length less than or equal to {max}"
+            ));
+        }
+    }
+
+    /// See [`Constraints::list_at_most`].
+    pub(crate) fn list_at_least(&mut self, at: impl Display, length: usize, min: usize) {
+        if length < min && self.0.len() < FAILURES_MAX {
+            self.0.push(format!(
+                "Value at '{at}' failed to satisfy constraint: Member must have length greater than or equal to {min}"
             ));
         }
     }

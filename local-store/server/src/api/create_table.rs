@@ -32,11 +32,7 @@ pub(super) async fn create_table(
     let settings = TableSettings::read(parameters)?;
     let options = OptionParameters::read(parameters)?;
 
-    let Some(name) = name else {
-        return Err(ApiError::validation(
-            "The parameter 'TableName' is required but was not present in the request",
-        ));
-    };
+    let name = tables::required(name)?;
     let mut constraints = Constraints::new();
     key_elements::constrain_definitions(&mut constraints, definitions.as_deref(), true);
     constraints.table_name(Some(name));

@@ -19,7 +19,7 @@ pub(super) async fn delete_item(
     let shared = WriteParameters::read(parameters)?;
     let key = parameters.item("Key")?;
     shared.constrain("key", key.is_some()).finish()?;
-    let (Some(table), Some(key)) = (shared.table, key) else {
+    let (Some(name), Some(key)) = (shared.table, key) else {
         return Err(ApiError::resource_not_found());
     };
 
@@ -32,7 +32,7 @@ pub(super) async fn delete_item(
     let return_on_failure = shared.returns_item_on_failure();
     let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
 
-    let table = tables::find_for_items(store, table)?;
+    let table = tables::find_for_items(store, name)?;
     let write = Write {
         table: table.id,
         key: table.key_schema.key_of_parameter(&key)?,
@@ -48,7 +48,7 @@ pub(super) async fn delete_item(
     if let Some(old) = &written.old {
         item_member(&mut out, "Attributes", old);
     }
-    write_capacity(&mut out, detail, &table, &written);
+    write_capacity(&mut out, detail, name, &table, &written);
     out.push('}');
     Ok(out)
 }

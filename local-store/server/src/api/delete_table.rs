@@ -15,11 +15,10 @@ pub(super) async fn delete_table(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
-    let name = parameters.string("TableName")?;
+    let name = tables::required(parameters.string("TableName")?)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(name);
+    constraints.table_name(Some(name));
     constraints.finish()?;
-    let name = name.unwrap_or_default();
     let table = tables::find_for_settings(store, name)?;
     let statistics = read_statistics(&*store.view(), &table)?;
     let replies = store.submit(vec![Command::DeleteTable { table: table.id }]).await?;

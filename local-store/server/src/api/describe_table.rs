@@ -15,11 +15,11 @@ pub(super) fn describe_table(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
-    let name = parameters.string("TableName")?;
+    let name = tables::required(parameters.string("TableName")?)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(name);
+    constraints.table_name(Some(name));
     constraints.finish()?;
-    let table = tables::find_for_settings(store, name.unwrap_or_default())?;
+    let table = tables::find_for_settings(store, name)?;
     let statistics = read_statistics(&*store.view(), &table)?;
     let mut out = String::from("{");
     description_member(&mut out, "Table", store, &table, statistics, table.status_text())?;

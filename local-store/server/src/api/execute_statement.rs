@@ -77,7 +77,7 @@ async fn answer_write(
     }
     out.push(']');
     let consumption = Consumption::of_write(&asked.table, &written);
-    capacity_detail.write_member(&mut out, &asked.table.name, consumption);
+    capacity_detail.write_member(&mut out, &asked.name, consumption);
     out.push('}');
     Ok(out)
 }
@@ -91,9 +91,12 @@ fn answer_select(
     let table = tables::find_for_items(store, &select.table)?;
     let source = find_source(&table, select, options.is_consistent)?;
     let filter = select.condition.clone().into_condition();
-    let is_fetched =
-        source.check_statement_attributes(select.projection.as_ref(), filter.as_ref())?;
     let (partition, sort) = key_names(source)?;
+    // A statement that does not name partition keys reads the index as a Scan does.
+    if select.condition.lists_values_of(partition) {
+        source.check_filter(filter.as_ref())?;
+    }
+    let is_fetched = source.check_projection(None, select.projection.as_ref())?;
     let key_expression = select.condition.to_key_expression(partition, sort);
     check_order(select, partition, sort)?;
     let forward = if select.order.is_empty() {
@@ -124,6 +127,7 @@ fn answer_select(
     };
     let request = PageRequest {
         source,
+        name: &select.table,
         is_fetched,
         range,
         start_after,
@@ -132,7 +136,6 @@ fn answer_select(
         filter,
         projection: select.projection.clone(),
         counts_only: false,
-        shows_all: false,
         is_consistent: options.is_consistent,
         capacity_detail: options.capacity_detail,
     };

@@ -29,7 +29,7 @@ pub(super) async fn execute_transaction(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
-    let members = parameters.structures("TransactStatements")?;
+    let members = parameters.structures("TransactStatements", "ParameterizedStatement")?;
     let token = parameters.string("ClientRequestToken")?;
     let capacity = parameters.string("ReturnConsumedCapacity")?;
     let statements: Vec<StatementParameters<'_>> = members

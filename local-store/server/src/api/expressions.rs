@@ -49,6 +49,16 @@ impl Substitutions {
     }
 }
 
+/// The refusal of parameters from before expressions beside expressions.
+pub(crate) fn mixed(legacy: &[&str], expressions: &[&str]) -> ApiError {
+    ApiError::validation(format!(
+        "Can not use both expression and non-expression parameters in the same request: \
+         Non-expression parameters: {{{}}} Expression parameters: {{{}}}",
+        legacy.join(", "),
+        expressions.join(", ")
+    ))
+}
+
 /// Checks that expressions are not mixed with the parameters from before them, and that
 /// placeholders are not sent without an expression. `KeyConditions` may stand beside other
 /// expressions than its own.
@@ -64,12 +74,7 @@ pub(crate) fn check_combination(
         .iter()
         .any(|name| *name != "KeyConditions" || parameters.has("KeyConditionExpression"));
     if is_mixed && !given.is_empty() {
-        return Err(ApiError::validation(format!(
-            "Can not use both expression and non-expression parameters in the same request: \
-             Non-expression parameters: {{{}}} Expression parameters: {{{}}}",
-            names.join(", "),
-            given.join(", ")
-        )));
+        return Err(mixed(&names, &given));
     }
     if given.is_empty() && parameters.has("ExpressionAttributeNames") {
         return Err(ApiError::validation(

@@ -50,7 +50,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     constraints.required("key", key.is_some());
     to_get.constrain(&mut constraints, "attributesToGet");
     constraints.finish()?;
-    let (Some(table), Some(key)) = (table, key) else {
+    let (Some(name), Some(key)) = (table, key) else {
         return Err(ApiError::resource_not_found());
     };
 
@@ -66,7 +66,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
         }
     };
 
-    let table = tables::find_for_items(store, table)?;
+    let table = tables::find_for_items(store, name)?;
     let key = table.key_schema.key_of_parameter(&key)?;
     let admitted = metering::admit_read(store, &table, &key, is_consistent, 1)?;
     let found = read_encoded_item(&*store.view(), &table, &key)?;
@@ -79,7 +79,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     };
     let capacity = Capacity::of_read(size, is_consistent);
     metering::record_read(store, &table, &key.partition, capacity, admitted);
-    CapacityDetail::from_parameter(capacity_detail).write_member(&mut out, &table.name, capacity);
+    CapacityDetail::from_parameter(capacity_detail).write_member(&mut out, name, capacity);
     out.push('}');
     Ok(out)
 }

@@ -3,6 +3,8 @@
 //!
 //! Source: AWS, "Local secondary indexes" and "Global secondary indexes", attribute projections.
 
+use std::collections::BTreeSet;
+
 use expression::{Condition, KeyCondition, KeyExpression, Projection};
 use model::Item;
 use partition::{IndexKey, IndexKind, IndexStatus, ItemRange, SecondaryIndex, Table};
@@ -66,13 +68,27 @@ impl<'t> Source<'t> {
         })
     }
 
-    /// Checks that what is asked for can be had, and gives whether the items must be fetched from
+    /// Checks that the index holds what a Query's filter looks at: a filter sees the entries, also
+    /// when the items are fetched. A Scan's may look for what is not there.
+    pub(crate) fn check_filter(&self, filter: Option<&Condition>) -> Result<(), ApiError> {
+        let filtered = filter.into_iter().flat_map(Condition::paths).map(expression::Path::root);
+        let missing = self.missing(filtered);
+        match self.index {
+            Some(index) if !missing.is_empty() => Err(ApiError::invalid_parameter(format!(
+                "Secondary index {} does not project one or more filter attributes: [{}]",
+                index.definition.name,
+                missing.join(", ")
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that what is to be shown can be had, and gives whether the items must be fetched from
     /// the table because the index does not hold all of it.
-    pub(crate) fn check_attributes(
+    pub(crate) fn check_projection(
         &self,
         select: Option<&str>,
         projection: Option<&Projection>,
-        filter: Option<&Condition>,
     ) -> Result<bool, ApiError> {
         let Some(index) = self.index else {
             return Ok(false);
@@ -87,13 +103,7 @@ impl<'t> Source<'t> {
                 definition.name
             )));
         }
-        let projected = projection.into_iter().flat_map(Projection::roots);
-        let filtered = filter.into_iter().flat_map(Condition::paths).map(expression::Path::root);
-        let mut missing: Vec<&str> = projected
-            .chain(filtered)
-            .filter(|name| !definition.projects(&self.table.key_schema, name))
-            .collect();
-        missing.dedup();
+        let missing = self.missing(projection.into_iter().flat_map(Projection::roots));
         if is_global && !missing.is_empty() {
             return Err(ApiError::invalid_parameter(format!(
                 "Global secondary index {} does not project [{}]",
@@ -104,29 +114,14 @@ impl<'t> Source<'t> {
         Ok(!holds_all && (wants_all || !missing.is_empty()))
     }
 
-    /// The same of a `SELECT` statement, whose conditions an index of either kind must hold.
-    pub(crate) fn check_statement_attributes(
-        &self,
-        projection: Option<&Projection>,
-        filter: Option<&Condition>,
-    ) -> Result<bool, ApiError> {
-        if let Some(index) = self.index {
-            let definition = &index.definition;
-            let filtered =
-                filter.into_iter().flat_map(Condition::paths).map(expression::Path::root);
-            let mut missing: Vec<&str> = filtered
-                .filter(|name| !definition.projects(&self.table.key_schema, name))
-                .collect();
-            missing.dedup();
-            if !missing.is_empty() {
-                return Err(ApiError::invalid_parameter(format!(
-                    "Secondary index {} does not project one or more filter attributes: [{}]",
-                    definition.name,
-                    missing.join(", ")
-                )));
-            }
-        }
-        self.check_attributes(None, projection, None)
+    /// Those of the attributes that the index does not hold, each once, in order.
+    fn missing<'n>(&self, attributes: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+        let Some(index) = self.index else {
+            return Vec::new();
+        };
+        let is_held = |name: &str| index.definition.projects(&self.table.key_schema, name);
+        let missing: BTreeSet<&str> = attributes.filter(|name| !is_held(name)).collect();
+        missing.into_iter().collect()
     }
 
     /// The place that an `ExclusiveStartKey` names: exactly the keys of the table and the index.

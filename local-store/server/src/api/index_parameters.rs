@@ -49,8 +49,8 @@ impl ThroughputParameters {
             return Ok(None);
         };
         Ok(Some(Self {
-            read_units: throughput.integer("ReadCapacityUnits")?,
-            write_units: throughput.integer("WriteCapacityUnits")?,
+            read_units: throughput.long("ReadCapacityUnits")?,
+            write_units: throughput.long("WriteCapacityUnits")?,
         }))
     }
 
@@ -76,7 +76,7 @@ impl<'j> IndexParameters<'j> {
             None => None,
             Some(projection) => Some(ProjectionParameters {
                 projection_type: projection.string("ProjectionType")?,
-                non_key_attributes: read_names(projection)?,
+                non_key_attributes: projection.texts("NonKeyAttributes")?,
             }),
         };
         Ok(Self {
@@ -214,17 +214,6 @@ pub(crate) fn throughput_missing(index: &str) -> ApiError {
     ))
 }
 
-fn read_names(projection: Parameters<'_>) -> Result<Option<Vec<&str>>, ApiError> {
-    let Some(names) = projection.list("NonKeyAttributes")? else {
-        return Ok(None);
-    };
-    let text = |name: &'_ model::json::Json<'_>| name.as_str().is_some();
-    if !names.iter().all(text) {
-        return Err(ApiError::serialization("Unexpected field type"));
-    }
-    Ok(Some(names.iter().filter_map(|name| name.as_str()).collect()))
-}
-
 fn check_local(name: &str, index: &KeySchema, table: &KeySchema) -> Result<(), ApiError> {
     let reason = if table.sort.is_none() {
         "Table KeySchema does not have a range key, which is required when specifying a LocalSecondaryIndex".to_owned()
@@ -249,16 +238,16 @@ pub(crate) struct IndexLists<'j> {
 
 impl<'j> IndexLists<'j> {
     pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
-        let read = |list: &str, kind: IndexKind| {
-            let Some(indexes) = parameters.structures(list)? else {
+        let read = |list: &str, class: &str, kind: IndexKind| {
+            let Some(indexes) = parameters.structures(list, class)? else {
                 return Ok(None);
             };
             let indexes = indexes.into_iter().map(|index| IndexParameters::read(index, kind));
             indexes.collect::<Result<Vec<_>, ApiError>>().map(Some)
         };
         Ok(Self {
-            local: read("LocalSecondaryIndexes", IndexKind::Local)?,
-            global: read("GlobalSecondaryIndexes", IndexKind::Global)?,
+            local: read("LocalSecondaryIndexes", "LocalSecondaryIndex", IndexKind::Local)?,
+            global: read("GlobalSecondaryIndexes", "GlobalSecondaryIndex", IndexKind::Global)?,
         })
     }
 

@@ -54,7 +54,8 @@ pub(crate) struct IndexChanges {
 
 impl<'j> IndexUpdates<'j> {
     pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
-        let updates = parameters.structures("GlobalSecondaryIndexUpdates")?;
+        let updates =
+            parameters.structures("GlobalSecondaryIndexUpdates", "GlobalSecondaryIndexUpdate")?;
         let read = |updates: Vec<_>| updates.into_iter().map(read_update).collect();
         Ok(Self {
             definitions: key_elements::read_elements(
@@ -66,9 +67,9 @@ impl<'j> IndexUpdates<'j> {
         })
     }
 
-    /// Whether the list is there, even if it is empty.
+    /// Whether there is anything in the list.
     pub(crate) fn is_given(&self) -> bool {
-        self.updates.is_some()
+        !self.updates().is_empty()
     }
 
     fn updates(&self) -> &[IndexUpdate<'j>] {
@@ -255,9 +256,9 @@ pub(crate) fn will_not_change(what: &str, kind: &str, (read, write): (u64, u64))
 }
 
 fn read_update(parameters: Parameters<'_>) -> Result<IndexUpdate<'_>, ApiError> {
-    let create = parameters.structure("Create")?;
-    let delete = parameters.structure("Delete")?;
-    let update = parameters.structure("Update")?;
+    let create = parameters.structure_of("Create", "CreateGlobalSecondaryIndexAction")?;
+    let delete = parameters.structure_of("Delete", "DeleteGlobalSecondaryIndexAction")?;
+    let update = parameters.structure_of("Update", "UpdateGlobalSecondaryIndexAction")?;
     Ok(match (create, delete, update) {
         (Some(create), None, None) => {
             IndexUpdate::Create(Box::new(IndexParameters::read(create, IndexKind::Global)?))

@@ -155,14 +155,16 @@ pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
     }
 }
 
-/// Appends `ConsumedCapacity` and `ItemCollectionMetrics`, if they were asked for.
+/// Appends `ConsumedCapacity` and `ItemCollectionMetrics`, if they were asked for; `name` is the
+/// table's as it was sent.
 pub(crate) fn write_capacity(
     out: &mut String,
     detail: AnswerDetail,
+    name: &str,
     table: &Table,
     written: &Written,
 ) {
-    detail.capacity.write_member(out, &table.name, Consumption::of_write(table, written));
+    detail.capacity.write_member(out, name, Consumption::of_write(table, written));
     if detail.metrics {
         item_collections::write_member(out, table, written);
     }

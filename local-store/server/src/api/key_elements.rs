@@ -33,7 +33,8 @@ pub(crate) fn read_elements<'j>(
     list: &str,
     kind: &str,
 ) -> Result<Option<Vec<Element<'j>>>, ApiError> {
-    let Some(elements) = parameters.structures(list)? else {
+    let class = if list == "KeySchema" { "KeySchemaElement" } else { "AttributeDefinition" };
+    let Some(elements) = parameters.structures(list, class)? else {
         return Ok(None);
     };
     let read = |element: Parameters<'j>| {

@@ -34,6 +34,8 @@ const COMPARISON_OPERATORS: &[&str] = &[
     "GE",
     "CONTAINS",
 ];
+/// `Expected`, as the texts of constraints have it.
+const EXPECTED: &str = "expected";
 /// What the values of `Action` are.
 const ACTIONS: &[&str] = &["ADD", "PUT", "DELETE"];
 
@@ -93,7 +95,7 @@ pub(crate) struct ConditionsParameters<'j> {
 
 impl<'j> ConditionsParameters<'j> {
     pub(crate) fn expected(parameters: Parameters<'j>) -> Result<Self, ApiError> {
-        Self::read(parameters, "Expected", "expected")
+        Self::read(parameters, "Expected", EXPECTED)
     }
 
     pub(crate) fn scan_filter(parameters: Parameters<'j>) -> Result<Self, ApiError> {
@@ -111,11 +113,14 @@ impl<'j> ConditionsParameters<'j> {
     }
 
     fn read(parameters: Parameters<'j>, name: &str, at: &'static str) -> Result<Self, ApiError> {
-        let conditions = match parameters.structure(name)? {
+        let kind = if at == EXPECTED { "ExpectedAttributeValue" } else { "Condition" };
+        let conditions = match parameters.map_of(name, parameters::Class(kind))? {
             None => None,
             Some(map) => Some(
                 map.map()
-                    .map(|(attribute, json)| read_condition(attribute, json))
+                    .map(|(attribute, json)| {
+                        read_condition(attribute, parameters::member(json, kind)?)
+                    })
                     .collect::<Result<_, _>>()?,
             ),
         };
@@ -132,7 +137,7 @@ impl<'j> ConditionsParameters<'j> {
         constraints.one_of("conditionalOperator", self.conditional_operator, CONDITIONAL_OPERATORS);
         for condition in self.conditions.iter().flatten() {
             let at = format!("{}.{}.member.comparisonOperator", self.at, condition.attribute);
-            if self.at != "expected" {
+            if self.at != EXPECTED {
                 constraints.required(&at, condition.operator.is_some());
             }
             constraints.one_of(&at, condition.operator, COMPARISON_OPERATORS);
@@ -179,11 +184,12 @@ impl<'j> ConditionsParameters<'j> {
     }
 
     fn check(self) -> Result<Vec<LegacyCondition>, ApiError> {
+        let is_expected = self.at == EXPECTED;
         let conditions: Vec<LegacyCondition> = self
             .conditions
             .into_iter()
             .flatten()
-            .map(ConditionParameters::check)
+            .map(|condition| condition.check(is_expected))
             .collect::<Result<_, _>>()?;
         if conditions.iter().map(|c| c.values.len()).sum::<usize>() > LEGACY_VALUES_MAX {
             return Err(ApiError::invalid_parameter(format!(
@@ -196,59 +202,53 @@ impl<'j> ConditionsParameters<'j> {
 
 fn read_condition<'j>(
     attribute: &'j str,
-    json: &'j Json<'j>,
+    parameters: Parameters<'j>,
 ) -> Result<ConditionParameters<'j>, ApiError> {
-    let parameters = parameters::structure(json)?;
-    let values = match parameters.list("AttributeValueList")? {
-        None => None,
-        Some(values) => {
-            Some(values.iter().map(parameters::attribute_value).collect::<Result<_, _>>()?)
-        }
-    };
+    let values = parameters.value_list("AttributeValueList")?;
     Ok(ConditionParameters {
         attribute,
         operator: parameters.string("ComparisonOperator")?,
         values,
-        value: parameters.value("Value").map(parameters::attribute_value).transpose()?,
+        value: parameters.attribute_value("Value")?,
         exists: parameters.boolean("Exists")?,
     })
 }
 
 impl ConditionParameters<'_> {
-    fn check(self) -> Result<LegacyCondition, ApiError> {
+    fn check(self, is_expected: bool) -> Result<LegacyCondition, ApiError> {
         let attribute = self.attribute;
         let together = |one: &str, two: &str| {
             Err(ApiError::invalid_parameter(format!(
                 "{one} and {two} cannot be used together for Attribute: {attribute}"
             )))
         };
+        if self.value.is_some() && self.values.is_some() {
+            return together("Value", "AttributeValueList");
+        }
         let Some(name) = self.operator else {
             return self.check_existence();
         };
         if self.exists.is_some() {
             return together("Exists", "ComparisonOperator");
         }
-        if self.value.is_some() && self.values.is_some() {
-            return together("Value", "AttributeValueList");
+        let Some((operator, min, max, types)) = operator(name) else {
+            return Err(ApiError::defect("a comparison operator passed its constraint"));
+        };
+        if is_expected && min > 0 && self.value.is_none() && self.values.is_none() {
+            return Err(ApiError::invalid_parameter(format!(
+                "Value or AttributeValueList must be used with ComparisonOperator: {name} for Attribute: {attribute}"
+            )));
         }
         let values = self.values.into_iter().flatten().chain(self.value);
         let values: Vec<AttributeValue> =
             values.collect::<Result<_, _>>().map_err(ApiError::validation)?;
-        let Some((operator, min, max, types)) = operator(name) else {
-            return Err(ApiError::defect("a comparison operator passed its constraint"));
-        };
-        if let Some(wrong) = values.iter().find(|value| !types.contains(&value.attribute_type())) {
-            return Err(ApiError::invalid_parameter(format!(
-                "ComparisonOperator {name} is not valid for {} AttributeValue type",
-                wrong.attribute_type().descriptor()
-            )));
-        }
         if !(min..=max).contains(&values.len()) {
             return Err(ApiError::invalid_parameter(format!(
                 "Invalid number of argument(s) for the {name} ComparisonOperator"
             )));
         }
-        check_same_type(operator, &values)?;
+        check_types(name, types, &values)?;
+        check_bounds(operator, &values)?;
         Ok(LegacyCondition { attribute: attribute.to_owned(), operator, values })
     }
 
@@ -273,17 +273,30 @@ impl ConditionParameters<'_> {
     }
 }
 
-fn check_same_type(operator: LegacyOperator, values: &[AttributeValue]) -> Result<(), ApiError> {
-    if !matches!(operator, LegacyOperator::In | LegacyOperator::Between) {
+/// All values have one type, and the operator has a meaning for it.
+fn check_types(
+    operator: &str,
+    types: &[AttributeType],
+    values: &[AttributeValue],
+) -> Result<(), ApiError> {
+    let Some(first) = values.first().map(AttributeValue::attribute_type) else {
         return Ok(());
-    }
-    let types: BTreeSet<&str> =
-        values.iter().map(|value| value.attribute_type().descriptor()).collect();
-    if types.len() > 1 {
+    };
+    if values.iter().any(|value| value.attribute_type() != first) {
         return Err(ApiError::invalid_parameter(
             "AttributeValues inside AttributeValueList must be of same type",
         ));
     }
+    if !types.contains(&first) {
+        return Err(ApiError::invalid_parameter(format!(
+            "ComparisonOperator {operator} is not valid for {} AttributeValue type",
+            first.descriptor()
+        )));
+    }
+    Ok(())
+}
+
+fn check_bounds(operator: LegacyOperator, values: &[AttributeValue]) -> Result<(), ApiError> {
     match (operator, values) {
         (LegacyOperator::Between, [low, high])
             if low.compare(high).is_some_and(std::cmp::Ordering::is_gt) =>
@@ -305,12 +318,13 @@ pub(crate) struct AttributeUpdates<'j>(Vec<ActionParameters<'j>>);
 
 impl<'j> AttributeUpdates<'j> {
     pub(crate) fn read(parameters: Parameters<'j>) -> Result<Option<Self>, ApiError> {
-        let Some(map) = parameters.structure("AttributeUpdates")? else {
+        const KIND: &str = "AttributeValueUpdate";
+        let Some(map) = parameters.map_of("AttributeUpdates", parameters::Class(KIND))? else {
             return Ok(None);
         };
         let read = |(attribute, json): (&'j str, &'j Json<'j>)| {
-            let update = parameters::structure(json)?;
-            let value = update.value("Value").map(parameters::attribute_value).transpose()?;
+            let update = parameters::member(json, KIND)?;
+            let value = update.attribute_value("Value")?;
             Ok((attribute, update.string("Action")?, value))
         };
         map.map().map(read).collect::<Result<_, _>>().map(|updates| Some(Self(updates)))

@@ -94,7 +94,7 @@ async fn dispatch(store: &Store, target: &str, body: &[u8]) -> Result<String, Ap
         body => {
             let path = operation.map_or(&[][..], Operation::items_at);
             let json = if path.is_empty() {
-                json::parse(body)
+                json::parse_request(body)
             } else {
                 json::parse_with_items(body, path)
             };

@@ -101,10 +101,6 @@ impl<'j> PageParameters<'j> {
         self.select
     }
 
-    pub(crate) fn shows_all(&self) -> bool {
-        self.select == Some("ALL_ATTRIBUTES")
-    }
-
     pub(crate) fn limit(&self) -> usize {
         self.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
     }
@@ -126,7 +122,10 @@ pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
 /// What to read and what to keep of it.
 pub(crate) struct PageRequest<'r> {
     pub(crate) source: Source<'r>,
-    /// Whether each item is fetched from the table, because the index does not hold enough of it.
+    /// The table's name, as it was sent.
+    pub(crate) name: &'r str,
+    /// Whether each item is fetched from the table, because the index does not hold all that is to
+    /// be shown of it.
     pub(crate) is_fetched: bool,
     pub(crate) range: ItemRange,
     pub(crate) start_after: Option<IndexKey>,
@@ -136,9 +135,6 @@ pub(crate) struct PageRequest<'r> {
     pub(crate) filter: Option<Condition>,
     pub(crate) projection: Option<Projection>,
     pub(crate) counts_only: bool,
-    /// Whether a fetched item is shown whole. Otherwise it was fetched for the filter or the
-    /// projection only, and without a projection what the index holds is shown.
-    pub(crate) shows_all: bool,
     pub(crate) is_consistent: bool,
     pub(crate) capacity_detail: CapacityDetail,
 }
@@ -203,7 +199,7 @@ pub(crate) fn answer_page(
         item_member(&mut out, "LastEvaluatedKey", &last);
     }
     let consumption = consumption(request, &progress, capacity);
-    request.capacity_detail.write_member(&mut out, &request.source.table.name, consumption);
+    request.capacity_detail.write_member(&mut out, request.name, consumption);
     out.push('}');
     Ok(out)
 }
@@ -230,7 +226,7 @@ pub(crate) fn answer_statement_page(
         item_member(&mut out, "LastEvaluatedKey", &last);
     }
     let consumption = consumption(request, &progress, capacity);
-    request.capacity_detail.write_member(&mut out, &request.source.table.name, consumption);
+    request.capacity_detail.write_member(&mut out, request.name, consumption);
     out.push('}');
     Ok(out)
 }
@@ -356,18 +352,18 @@ fn take_part(
         progress.fetched_bytes += size;
     }
     progress.bytes += read.size();
-    let item = fetched.as_ref().unwrap_or(read);
-    if request.filter.as_ref().is_some_and(|filter| !filter.evaluate(item)) {
+    // A filter looks at what the index holds, also when the item was fetched to be shown.
+    if request.filter.as_ref().is_some_and(|filter| !filter.evaluate(read)) {
         return Ok(());
     }
     if !request.counts_only {
         if progress.count > 0 {
             out.push(',');
         }
+        let item = fetched.as_ref().unwrap_or(read);
         match &request.projection {
             Some(projection) => json::write_item(out, &projection.apply(item)),
-            None if request.shows_all => json::write_item(out, item),
-            None => json::write_item(out, read),
+            None => json::write_item(out, item),
         }
     }
     progress.count += 1;

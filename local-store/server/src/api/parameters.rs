@@ -4,6 +4,7 @@
 //! here: what has the right shape and a wrong value is kept as a refusal until its turn has come.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 
 use model::json::{self, DecodeError, Json};
 use model::{AttributeValue, EncodedItem, Item};
@@ -23,7 +24,7 @@ impl<'j> Parameters<'j> {
     pub(crate) fn of_body(json: &'j Json<'j>) -> Result<Self, ApiError> {
         match json {
             Json::Object(members) => Ok(Self(members)),
-            _ => Err(ApiError::serialization("Unexpected value type in payload")),
+            _ => Err(ApiError::serialization(NOT_A_MEMBER)),
         }
     }
 
@@ -55,37 +56,55 @@ impl<'j> Parameters<'j> {
 
     /// A whole number; what does not fit 64 bits becomes the nearest that does.
     pub(crate) fn integer(self, name: &str) -> Result<Option<i64>, ApiError> {
+        self.whole_number(name, "Integer")
+    }
+
+    /// The same, of a parameter that the service calls a `Long`.
+    pub(crate) fn long(self, name: &str) -> Result<Option<i64>, ApiError> {
+        self.whole_number(name, "Long")
+    }
+
+    fn whole_number(self, name: &str, kind: &str) -> Result<Option<i64>, ApiError> {
         match self.get(name) {
             None => Ok(None),
             Some(Json::Integer(number)) => {
                 let nearest = if *number < 0 { i64::MIN } else { i64::MAX };
                 Ok(Some(i64::try_from(*number).unwrap_or(nearest)))
             }
-            Some(other) => Err(wrong_type(other, "Integer")),
+            Some(other) => Err(wrong_type(other, kind)),
         }
     }
 
     pub(crate) fn list(self, name: &str) -> Result<Option<&'j [Json<'j>]>, ApiError> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Json::Array(members)) => Ok(Some(members)),
-            Some(Json::Object(_) | Json::Item(_)) => {
-                Err(ApiError::serialization("Start of structure or map found where not expected"))
-            }
-            Some(_) => Err(ApiError::serialization("Unexpected field type")),
-        }
+        self.get(name).map(elements).transpose()
     }
 
-    /// A list of structures.
-    pub(crate) fn structures(self, name: &str) -> Result<Option<Vec<Self>>, ApiError> {
-        self.list(name)?.map(|members| members.iter().map(structure).collect()).transpose()
+    /// A list of structures, which the service's texts call `kind`.
+    pub(crate) fn structures(self, name: &str, kind: &str) -> Result<Option<Vec<Self>>, ApiError> {
+        let Some(members) = self.list(name)? else {
+            return Ok(None);
+        };
+        members.iter().map(|json| member(json, kind)).collect::<Result<_, _>>().map(Some)
     }
 
+    /// A structure that the service calls as the parameter.
     pub(crate) fn structure(self, name: &str) -> Result<Option<Self>, ApiError> {
-        self.get(name).map(structure).transpose()
+        self.structure_of(name, name)
     }
 
-    /// A map of structures, in the order in which they were sent.
+    /// A structure, which the service's texts call `kind`.
+    pub(crate) fn structure_of(self, name: &str, kind: &str) -> Result<Option<Self>, ApiError> {
+        let array = || format!("class {}", Class(kind));
+        self.get(name).map(|json| object(json, array, NOT_A_FIELD)).transpose()
+    }
+
+    /// A map, whose values have this Java type in the service's texts.
+    pub(crate) fn map_of(self, name: &str, values: impl Display) -> Result<Option<Self>, ApiError> {
+        let array = || format!("java.util.Map<java.lang.String, {values}>");
+        self.get(name).map(|json| object(json, array, NOT_A_FIELD)).transpose()
+    }
+
+    /// The members, in the order in which they were sent.
     pub(crate) fn map(self) -> impl ExactSizeIterator<Item = (&'j str, &'j Json<'j>)> {
         self.0.iter().map(|(name, value)| (&**name, value))
     }
@@ -101,9 +120,16 @@ impl<'j> Parameters<'j> {
         members.iter().map(attribute_value).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A member as it is.
-    pub(crate) fn value(self, name: &str) -> Option<&'j Json<'j>> {
-        self.get(name)
+    /// An attribute value.
+    pub(crate) fn attribute_value(
+        self,
+        name: &str,
+    ) -> Result<Option<Checked<AttributeValue>>, ApiError> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(json @ (Json::Object(_) | Json::Array(_))) => attribute_value(json).map(Some),
+            Some(_) => Err(ApiError::serialization(NOT_A_FIELD)),
+        }
     }
 
     /// A list of strings.
@@ -132,7 +158,7 @@ impl<'j> Parameters<'j> {
 
     /// A map of strings.
     pub(crate) fn strings(self, name: &str) -> Result<Option<BTreeMap<String, String>>, ApiError> {
-        let Some(map) = self.structure(name)? else {
+        let Some(map) = self.map_of(name, "java.lang.String")? else {
             return Ok(None);
         };
         let mut strings = BTreeMap::new();
@@ -148,7 +174,7 @@ impl<'j> Parameters<'j> {
         self,
         name: &str,
     ) -> Result<Option<Checked<BTreeMap<String, AttributeValue>>>, ApiError> {
-        let Some(map) = self.structure(name)? else {
+        let Some(map) = self.map_of(name, Class("AttributeValue"))? else {
             return Ok(None);
         };
         let mut values = BTreeMap::new();
@@ -166,12 +192,48 @@ impl<'j> Parameters<'j> {
     }
 }
 
-/// Reads a structure or map.
-pub(crate) fn structure<'j>(json: &'j Json<'j>) -> Result<Parameters<'j>, ApiError> {
+/// A scalar that is the value of a parameter, where a structure, a map or a list belongs.
+const NOT_A_FIELD: &str = "Unexpected field type";
+/// A scalar in a list or a map, where a structure belongs.
+const NOT_A_MEMBER: &str = "Unexpected value type in payload";
+
+/// A structure of the API as the service's texts call it: by its Java class.
+pub(crate) struct Class<'k>(pub(crate) &'k str);
+
+impl Display for Class<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "com.amazonaws.dynamodb.v20120810.{}", self.0)
+    }
+}
+
+/// Reads a list.
+pub(crate) fn elements<'j>(json: &'j Json<'j>) -> Result<&'j [Json<'j>], ApiError> {
+    match json {
+        Json::Array(members) => Ok(members),
+        Json::Object(_) | Json::Item(_) => {
+            Err(ApiError::serialization("Start of structure or map found where not expected"))
+        }
+        _ => Err(ApiError::serialization(NOT_A_FIELD)),
+    }
+}
+
+/// Reads a structure that is a member of a list or a map; the service's texts call it `kind`.
+pub(crate) fn member<'j>(json: &'j Json<'j>, kind: &str) -> Result<Parameters<'j>, ApiError> {
+    object(json, || format!("class {}", Class(kind)), NOT_A_MEMBER)
+}
+
+/// `array` is what an array is told to be instead.
+fn object<'j>(
+    json: &'j Json<'j>,
+    array: impl FnOnce() -> String,
+    scalar: &str,
+) -> Result<Parameters<'j>, ApiError> {
     match json {
         Json::Object(members) => Ok(Parameters(members)),
-        Json::Array(_) => Err(ApiError::serialization("Unrecognized collection type class")),
-        _ => Err(ApiError::serialization("Unexpected field type")),
+        Json::Array(_) => {
+            Err(ApiError::serialization(format!("Unrecognized collection type {}", array())))
+        }
+        _ => Err(ApiError::serialization(scalar)),
     }
 }
 
@@ -206,7 +268,7 @@ fn wrong_type(got: &Json<'_>, expected: &str) -> ApiError {
                 "Unrecognized collection type class java.lang.{expected}"
             ));
         }
-        _ if expected == "Boolean" => {
+        Json::String(_) if expected == "Boolean" => {
             return ApiError::serialization("Unexpected token received from parser");
         }
         Json::Null => "NULL_VALUE",
@@ -240,10 +302,38 @@ mod tests {
             (r#"{"x":[]}"#, "string", "Unrecognized collection type class java.lang.String"),
             (r#"{"x":{}}"#, "string", "Start of structure or map found where not expected"),
             (r#"{"x":"1"}"#, "integer", "STRING_VALUE cannot be converted to Integer"),
+            (r#"{"x":"1"}"#, "long", "STRING_VALUE cannot be converted to Long"),
             (r#"{"x":"true"}"#, "boolean", "Unexpected token received from parser"),
+            (r#"{"x":1}"#, "boolean", "NUMBER_VALUE cannot be converted to Boolean"),
+            (r#"{"x":1.5}"#, "boolean", "DECIMAL_VALUE cannot be converted to Boolean"),
             (r#"{"x":"a"}"#, "list", "Unexpected field type"),
             (r#"{"x":{}}"#, "list", "Start of structure or map found where not expected"),
-            (r#"{"x":"a"}"#, "item", "Unexpected value type in payload"),
+            (r#"{"x":"a"}"#, "structure", "Unexpected field type"),
+            (
+                r#"{"x":[]}"#,
+                "structure",
+                "Unrecognized collection type class com.amazonaws.dynamodb.v20120810.x\"",
+            ),
+            (r#"{"x":["a"]}"#, "structures", "Unexpected value type in payload"),
+            (
+                r#"{"x":[[]]}"#,
+                "structures",
+                "Unrecognized collection type class com.amazonaws.dynamodb.v20120810.Kind\"",
+            ),
+            (r#"{"x":{}}"#, "structures", "Start of structure or map found where not expected"),
+            (r#"{"x":"a"}"#, "value", "Unexpected field type"),
+            (r#"{"x":"a"}"#, "item", "Unexpected field type"),
+            (
+                r#"{"x":[]}"#,
+                "item",
+                "Unrecognized collection type java.util.Map<java.lang.String, com.amazonaws.dynamodb.v20120810.AttributeValue>\"",
+            ),
+            (r#"{"x":{"a":"b"}}"#, "item", "Unexpected value type in payload"),
+            (
+                r#"{"x":[]}"#,
+                "strings",
+                "Unrecognized collection type java.util.Map<java.lang.String, java.lang.String>\"",
+            ),
             (r##"{"x":{"#a":1}}"##, "strings", "NUMBER_VALUE cannot be converted to String"),
             (r#"{"x":{":a":"b"}}"#, "values", "Unexpected value type in payload"),
             (r#"{"x":null}"#, "string", "ok"),
@@ -253,7 +343,11 @@ mod tests {
             let got = match member {
                 "string" => outcome(parameters.string("x")),
                 "integer" => outcome(parameters.integer("x")),
+                "long" => outcome(parameters.long("x")),
                 "boolean" => outcome(parameters.boolean("x")),
+                "structure" => outcome(parameters.structure("x")),
+                "structures" => outcome(parameters.structures("x", "Kind")),
+                "value" => outcome(parameters.attribute_value("x")),
                 "list" => outcome(parameters.list("x")),
                 "item" => outcome(parameters.item("x")),
                 "strings" => outcome(parameters.strings("x")),

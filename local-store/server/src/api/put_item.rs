@@ -25,7 +25,7 @@ pub(super) async fn put_item(
     let shared = WriteParameters::read(parameters)?;
     let item = parameters.encoded_item("Item")?;
     shared.constrain("item", item.is_some()).finish()?;
-    let (Some(table), Some(item)) = (shared.table, item) else {
+    let (Some(name), Some(item)) = (shared.table, item) else {
         return Err(ApiError::resource_not_found());
     };
 
@@ -39,7 +39,7 @@ pub(super) async fn put_item(
     let return_on_failure = shared.returns_item_on_failure();
     let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
 
-    let table = tables::find_for_items(store, table)?;
+    let table = tables::find_for_items(store, name)?;
     let key = table.key_schema.key_of_encoded(&item).map_err(damaged)??;
     check_indexes(&table, &item)?;
     let write = Write {
@@ -57,7 +57,7 @@ pub(super) async fn put_item(
     if let Some(old) = &written.old {
         item_member(&mut out, "Attributes", old);
     }
-    write_capacity(&mut out, detail, &table, &written);
+    write_capacity(&mut out, detail, name, &table, &written);
     out.push('}');
     Ok(out)
 }

@@ -32,7 +32,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     key_conditions.constrain(&mut constraints);
     query_filter.constrain(&mut constraints);
     constraints.finish()?;
-    let Some(table) = shared.table else {
+    let Some(name) = shared.table else {
         return Err(ApiError::resource_not_found());
     };
 
@@ -44,7 +44,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     shared.check_select("Querying")?;
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
-    let (is_consistent, shows_all) = (shared.is_consistent, shared.shows_all());
+    let is_consistent = shared.is_consistent;
     let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
     let key_expression = match key_condition {
@@ -59,11 +59,12 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     let projection =
         projection.map_or_else(|| shared.to_get.into_projection(), |found| Ok(Some(found)))?;
 
-    let table = tables::find_for_items(store, table)?;
+    let table = tables::find_for_items(store, name)?;
     let source = Source::find(&table, index, is_consistent)?;
     let filter_expression = filter;
     let filter = filter_expression.as_ref().or(legacy_filter.as_ref());
-    let is_fetched = source.check_attributes(select, projection.as_ref(), filter)?;
+    source.check_filter(filter)?;
+    let is_fetched = source.check_projection(select, projection.as_ref())?;
     let range = source.range_of(&key_expression)?;
     if let Some(filter) = &filter_expression {
         check_filter_leaves_keys(filter, source)?;
@@ -72,6 +73,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     let start_after = start_key.map(|key| start_after(&key, source, &range)).transpose()?;
     let request = PageRequest {
         source,
+        name,
         is_fetched,
         range,
         start_after,
@@ -80,7 +82,6 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         filter: filter_expression.or(legacy_filter),
         projection,
         counts_only,
-        shows_all,
         is_consistent,
         capacity_detail,
     };

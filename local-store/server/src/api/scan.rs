@@ -33,7 +33,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     constraints.range("segment", segment, 0, i64::from(SCAN_SEGMENTS_MAX) - 1);
     scan_filter.constrain(&mut constraints);
     constraints.finish()?;
-    let Some(table) = shared.table else {
+    let Some(name) = shared.table else {
         return Err(ApiError::resource_not_found());
     };
 
@@ -44,7 +44,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     shared.check_select("Scanning")?;
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
-    let (is_consistent, shows_all) = (shared.is_consistent, shared.shows_all());
+    let is_consistent = shared.is_consistent;
     let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
     let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
@@ -54,14 +54,15 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     let projection =
         projection.map_or_else(|| shared.to_get.into_projection(), |found| Ok(Some(found)))?;
 
-    let table = tables::find_for_items(store, table)?;
+    let table = tables::find_for_items(store, name)?;
     let source = Source::find(&table, index, is_consistent)?;
-    let is_fetched = source.check_attributes(select, projection.as_ref(), filter.as_ref())?;
+    let is_fetched = source.check_projection(select, projection.as_ref())?;
     let tokens = segment.map_or(TokenRange::ALL, |(n, total)| TokenRange::segment(n, total));
     let start_after =
         start_key.map(|key| start_after(&key, source, tokens, segment)).transpose()?;
     let request = PageRequest {
         source,
+        name,
         is_fetched,
         range: ItemRange::Tokens(tokens),
         start_after,
@@ -70,7 +71,6 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
         filter,
         projection,
         counts_only,
-        shows_all,
         is_consistent,
         capacity_detail,
     };

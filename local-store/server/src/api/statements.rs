@@ -105,6 +105,8 @@ pub(crate) struct StatementWrite {
 /// What the answer to a statement that writes needs to know of it.
 pub(crate) struct Asked {
     pub(crate) table: Arc<Table>,
+    /// The table's name, as the statement has it.
+    pub(crate) name: String,
     pub(crate) is_insert: bool,
     returning: Option<Returning>,
     /// What was changed, if only that is to be returned.
@@ -119,9 +121,9 @@ impl StatementWrite {
         return_on_failure: bool,
     ) -> Result<Self, ApiError> {
         match statement {
-            Statement::Insert { table, item } => insert(store, &table, &item, return_on_failure),
-            Statement::Update { table, update, condition, returning } => {
-                let table = tables::find_for_items(store, &table)?;
+            Statement::Insert { table, item } => insert(store, table, &item, return_on_failure),
+            Statement::Update { table: name, update, condition, returning } => {
+                let table = tables::find_for_items(store, &name)?;
                 check_leaves_key(&update, &table.key_schema)?;
                 let key = key_of(&condition, &table.key_schema, KEY_REQUIRED)?;
                 let is_part = returning.is_some_and(|returning| !returning.all);
@@ -132,24 +134,24 @@ impl StatementWrite {
                 let mut write = write_of(&table, key, action, condition, return_on_failure);
                 write.return_old = returning.is_some_and(|returning| !returning.new);
                 write.return_new = returning.is_some_and(|returning| returning.new);
-                let asked = Asked { table, is_insert: false, returning, update: changed };
+                let asked = Asked { table, name, is_insert: false, returning, update: changed };
                 Ok(Self { write, asked })
             }
-            Statement::Delete { table, condition, returning } => {
+            Statement::Delete { table: name, condition, returning } => {
                 if let Some(wrong) = returning.filter(|returning| !returning.all || returning.new) {
                     return Err(ApiError::validation(format!(
                         "Invalid returning clause: {}. Only RETURNING ALL OLD * is allowed in DELETE statements.",
                         wrong.text()
                     )));
                 }
-                let table = tables::find_for_items(store, &table)?;
+                let table = tables::find_for_items(store, &name)?;
                 let key = key_of(&condition, &table.key_schema, KEY_REQUIRED)?;
                 let names: Vec<&str> = key_names(&table.key_schema).collect();
                 let condition = condition.into_condition_beside_key(&names);
                 let mut write =
                     write_of(&table, key, WriteAction::Delete, condition, return_on_failure);
                 write.return_old = returning.is_some();
-                let asked = Asked { table, is_insert: false, returning, update: None };
+                let asked = Asked { table, name, is_insert: false, returning, update: None };
                 Ok(Self { write, asked })
             }
             Statement::Exists(select) => {
@@ -157,7 +159,8 @@ impl StatementWrite {
                 let key = key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
                 let condition = select.condition.into_condition();
                 let write = write_of(&table, key, WriteAction::Check, condition, return_on_failure);
-                let asked = Asked { table, is_insert: false, returning: None, update: None };
+                let name = select.table;
+                let asked = Asked { table, name, is_insert: false, returning: None, update: None };
                 Ok(Self { write, asked })
             }
             Statement::Select(_) => Err(ApiError::defect("a read was planned as a write")),
@@ -190,12 +193,12 @@ impl Asked {
 
 fn insert(
     store: &Store,
-    table: &str,
+    name: String,
     item: &Item,
     return_on_failure: bool,
 ) -> Result<StatementWrite, ApiError> {
     check_size(item.size())?;
-    let table = tables::find_for_items(store, table)?;
+    let table = tables::find_for_items(store, &name)?;
     let key = table.key_schema.key_of_item(item)?;
     check_put(&table, item).map_err(|refusal| ApiError::validation(refusal.text))?;
     let absent = LegacyCondition {
@@ -205,7 +208,7 @@ fn insert(
     };
     let condition = Some(Condition::of_legacy(vec![absent], false));
     let write = write_of(&table, key, WriteAction::put(item), condition, return_on_failure);
-    let asked = Asked { table, is_insert: true, returning: None, update: None };
+    let asked = Asked { table, name, is_insert: true, returning: None, update: None };
     Ok(StatementWrite { write, asked })
 }
 

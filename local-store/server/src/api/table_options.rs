@@ -65,7 +65,7 @@ impl ThroughputOptions {
             let Some(units) = parameters.structure(structure)? else {
                 return Ok(None);
             };
-            let units = (units.integer(read)?, units.integer(write)?);
+            let units = (units.long(read)?, units.long(write)?);
             Ok::<_, ApiError>(Some(units).filter(|units| *units != (None, None)))
         };
         Ok(Self {

@@ -49,8 +49,8 @@ impl<'j> TableSettings<'j> {
         let throughput = match parameters.structure("ProvisionedThroughput")? {
             None => None,
             Some(throughput) => Some(Throughput {
-                read_units: throughput.integer("ReadCapacityUnits")?,
-                write_units: throughput.integer("WriteCapacityUnits")?,
+                read_units: throughput.long("ReadCapacityUnits")?,
+                write_units: throughput.long("WriteCapacityUnits")?,
             }),
         };
         let stream = match parameters.structure("StreamSpecification")? {

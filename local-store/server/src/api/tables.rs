@@ -21,6 +21,15 @@ pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Option<&'n str> {
     given.rsplit_once('/').map(|(_, name)| name).filter(|_| is_ours)
 }
 
+/// The parameter `TableName` of an operation on the table itself.
+pub(crate) fn required(name: Option<&str>) -> Result<&str, ApiError> {
+    name.ok_or_else(|| {
+        ApiError::validation(
+            "The parameter 'TableName' is required but was not present in the request",
+        )
+    })
+}
+
 fn find(store: &Store, given: &str) -> Option<Arc<Table>> {
     name_of(store, given).and_then(|name| store.find_table(name))
 }

@@ -26,7 +26,7 @@ pub(crate) type TagParameters<'j> = Vec<(Option<&'j str>, Option<&'j str>)>;
 
 /// Reads the list `Tags`.
 pub(crate) fn read_tags(parameters: Parameters<'_>) -> Result<Option<TagParameters<'_>>, ApiError> {
-    let Some(tags) = parameters.structures("Tags")? else {
+    let Some(tags) = parameters.structures("Tags", "Tag")? else {
         return Ok(None);
     };
     tags.into_iter()

@@ -21,8 +21,9 @@ pub(super) async fn update_time_to_live(
     let is_enabled = specification.map(|s| s.boolean("Enabled")).transpose()?.flatten();
     let attribute = specification.map(|s| s.string("AttributeName")).transpose()?.flatten();
 
+    let name = tables::required(name)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(name);
+    constraints.table_name(Some(name));
     constraints.required("timeToLiveSpecification", specification.is_some());
     if specification.is_some() {
         constraints.required("timeToLiveSpecification.enabled", is_enabled.is_some());
@@ -33,7 +34,7 @@ pub(super) async fn update_time_to_live(
         }
     }
     constraints.finish()?;
-    let (name, attribute) = (name.unwrap_or_default(), attribute.unwrap_or_default());
+    let attribute = attribute.unwrap_or_default();
     let is_enabled = is_enabled.unwrap_or(false);
 
     let table = tables::find_for_settings(store, name)?;
@@ -64,11 +65,11 @@ pub(super) fn describe_time_to_live(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
-    let name = parameters.string("TableName")?;
+    let name = tables::required(parameters.string("TableName")?)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(name);
+    constraints.table_name(Some(name));
     constraints.finish()?;
-    let table = tables::find_for_settings(store, name.unwrap_or_default())?;
+    let table = tables::find_for_settings(store, name)?;
     let mut out = String::from("{");
     begin_member(&mut out, "TimeToLiveDescription");
     out.push('{');

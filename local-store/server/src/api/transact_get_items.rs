@@ -46,7 +46,7 @@ pub(super) async fn transact_get_items(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
-    let operations = parameters.structures("TransactItems")?;
+    let operations = parameters.structures("TransactItems", "TransactGetItem")?;
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
     let gets: Vec<Option<Get<'_>>> =
         operations.iter().flatten().map(|member| read_get(*member)).collect::<Result<_, _>>()?;

@@ -86,7 +86,7 @@ pub(super) async fn transact_write_items(
     store: &Store,
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
-    let members = parameters.structures("TransactItems")?;
+    let members = parameters.structures("TransactItems", "TransactWriteItem")?;
     let token = parameters.string("ClientRequestToken")?;
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
     let metrics = parameters.string("ReturnItemCollectionMetrics")?;
@@ -94,11 +94,11 @@ pub(super) async fn transact_write_items(
         members.iter().flatten().map(|member| read_member(*member)).collect::<Result<_, _>>()?;
 
     let mut constraints = Constraints::new();
-    constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
-    constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
     if let Some(token) = token {
         constraints.length("clientRequestToken", token, 1, REQUEST_TOKEN_LENGTH_MAX);
     }
+    constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
+    constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
     constrain_operations(&mut constraints, members.as_ref().map(Vec::len));
     for (number, member) in (1..).zip(&operations) {
         member.iter().for_each(|operation| constrain(&mut constraints, number, operation));

@@ -28,7 +28,7 @@ pub(super) async fn update_item(
         updates.constrain(&mut constraints);
     }
     constraints.finish()?;
-    let (Some(table), Some(key)) = (shared.table, key) else {
+    let (Some(name), Some(key)) = (shared.table, key) else {
         return Err(ApiError::resource_not_found());
     };
 
@@ -47,7 +47,7 @@ pub(super) async fn update_item(
         (update, condition) => read_expressions(update, condition, shared.substitutions)?,
     };
 
-    let table = tables::find_for_items(store, table)?;
+    let table = tables::find_for_items(store, name)?;
     check_leaves_key(&update, &table.key_schema)?;
     let write = Write {
         table: table.id,
@@ -61,7 +61,7 @@ pub(super) async fn update_item(
     let written = submit_write(store, &table, write).await?;
     let mut out = String::from("{");
     write_attributes(&mut out, returned, &update, &written);
-    write_capacity(&mut out, detail, &table, &written);
+    write_capacity(&mut out, detail, name, &table, &written);
     out.push('}');
     Ok(out)
 }

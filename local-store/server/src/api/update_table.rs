@@ -40,8 +40,9 @@ pub(super) async fn update_table(
         options: OptionParameters::read(parameters)?,
         indexes: IndexUpdates::read(parameters)?,
     };
+    let name = tables::required(name)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(name);
+    constraints.table_name(Some(name));
     request.settings.constrain(&mut constraints);
     request.indexes.constrain(&mut constraints);
     request.options.constrain(&mut constraints);
@@ -49,7 +50,6 @@ pub(super) async fn update_table(
 
     check_supported(parameters)?;
     request.check_shape()?;
-    let name = name.unwrap_or_default();
     let table = tables::find_for_settings(store, name)?;
     let update = request.check(store, &table)?;
     let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;

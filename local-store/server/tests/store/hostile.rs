@@ -205,8 +205,14 @@ fn harmful() -> Vec<(&'static str, String, &'static str)> {
     vec![
         ("PutItem", "[".repeat(1_000_000), malformed),
         ("PutItem", "{\"a\":".repeat(1_000_000), malformed),
-        ("PutItem", put(&format!("{}{}", "{\"L\":[".repeat(100), "]}".repeat(100))), malformed),
         ("PutItem", put(&format!("{}{}", "{\"L\":[".repeat(40), "]}".repeat(40))), invalid),
+        ("PutItem", put(&format!("{}{}", "{\"L\":[".repeat(100), "]}".repeat(100))), invalid),
+        (
+            "PutItem",
+            put(&format!("{}{}", "{\"L\":[".repeat(999_999), "]}".repeat(999_999))),
+            invalid,
+        ),
+        ("PutItem", put(&"{\"L\":[".repeat(1_000_000)), malformed),
         ("PutItem", put(&format!(r#"{{"N":"{}"}}"#, "9".repeat(1_000_000))), invalid),
         ("PutItem", put(r#"{"N":"1e99999999999999999999"}"#), invalid),
         ("PutItem", put(r#"{"N":"Infinity"}"#), invalid),

@@ -51,6 +51,12 @@ pub(super) fn error_type(body: &str) -> String {
     name.rsplit('#').next().unwrap_or_default().to_owned()
 }
 
+/// The text of an error.
+pub(super) fn message(body: &str) -> String {
+    let tree = json::parse(body.as_bytes()).unwrap();
+    tree.get("message").and_then(Json::as_str).unwrap_or_default().to_owned()
+}
+
 /// The codes of a transaction's cancellation reasons.
 pub(super) fn reasons(body: &str) -> Vec<String> {
     let tree = json::parse(body.as_bytes()).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! What they mean is said in `condition` and `update`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use model::AttributeValue;
@@ -52,6 +52,37 @@ pub(super) enum Condition {
     And(Box<Condition>, Box<Condition>),
     Or(Box<Condition>, Box<Condition>),
     Not(Box<Condition>),
+}
+
+impl Condition {
+    /// Adds the attributes that it looks at.
+    pub(super) fn add_roots(&self, roots: &mut BTreeSet<&'static str>) {
+        let mut add = |operand: &Operand| match operand {
+            Operand::Path(path) | Operand::Size(path) => {
+                roots.insert(path.root);
+            }
+            Operand::Value(_) => {}
+        };
+        match self {
+            Self::Compare(left, _, right) => {
+                add(left);
+                add(right);
+            }
+            Self::Between(operand, ..) | Self::In(operand, _) => add(operand),
+            Self::Exists(path)
+            | Self::NotExists(path)
+            | Self::Type(path, _)
+            | Self::BeginsWith(path, _)
+            | Self::Contains(path, _) => {
+                roots.insert(path.root);
+            }
+            Self::And(left, right) | Self::Or(left, right) => {
+                left.add_roots(roots);
+                right.add_roots(roots);
+            }
+            Self::Not(inner) => inner.add_roots(roots),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

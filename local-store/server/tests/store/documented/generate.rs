@@ -326,13 +326,14 @@ fn paths() -> impl Strategy<Value = Vec<Path>> {
 fn read() -> impl Strategy<Value = Read> {
     (table(), 0..4usize).prop_flat_map(|(table, index)| {
         let found = KINDS[table].indexes.get(index);
-        // A global index shows what it holds only, and has no filter on anything else.
-        let (filter, projection, may_have_all) = match found {
+        // A global index shows what it holds only. Filters on anything else are refused by a Query.
+        let filter = option::weighted(0.4, condition());
+        let (projection, may_have_all) = match found {
             Some(found) if found.is_global && found.projection != Projection::All => {
                 let held = found.projected(&KINDS[table]).unwrap();
-                (Just(None).boxed(), maybe(paths_of(held)).boxed(), false)
+                (maybe(paths_of(held)).boxed(), false)
             }
-            _ => (option::weighted(0.4, condition()).boxed(), maybe(paths()).boxed(), true),
+            _ => (maybe(paths()).boxed(), true),
         };
         (filter, projection, maybe(1..6u64), any::<bool>(), prop::bool::weighted(0.1)).prop_map(
             move |(filter, projection, limit, all_attributes, count_only)| {

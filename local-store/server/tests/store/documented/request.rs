@@ -1,5 +1,6 @@
 //! Operations as values, and the JSON of their requests.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use model::{AttributeValue, Item, json};
@@ -60,6 +61,28 @@ pub(super) enum Operation {
 impl Read {
     pub(super) fn index(&self) -> Option<&'static Index> {
         KINDS[self.table].indexes.get(self.index)
+    }
+
+    /// The attributes that the filter looks at and the index does not hold.
+    pub(super) fn filtered_in_vain(&self) -> BTreeSet<&'static str> {
+        let mut roots = BTreeSet::new();
+        let held = self.index().and_then(|index| index.projected(&KINDS[self.table]));
+        if let (Some(held), Some(filter)) = (held, &self.filter) {
+            filter.add_roots(&mut roots);
+            roots.retain(|root| !held.contains(root));
+        }
+        roots
+    }
+
+    /// Why a Query, or a statement like it, is refused: a filter must look at what the index holds.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let missing: Vec<&str> = self.filtered_in_vain().into_iter().collect();
+        let index = self.index().filter(|_| !missing.is_empty())?;
+        Some(format!(
+            "One or more parameter values were invalid: Secondary index {} does not project one or more filter attributes: [{}]",
+            index.name,
+            missing.join(", ")
+        ))
     }
 }
 
