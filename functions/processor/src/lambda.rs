@@ -232,11 +232,16 @@ pub async fn run_archive_maintenance() -> ExitCode {
     let eraser = &Eraser { store, prefix, receipts_prefix: settings.receipts_prefix, retry };
     let handler = service_fn(async |event: LambdaEvent<Box<RawValue>>| {
         let deadline = deadline_of(event.context.deadline());
+        let started = Instant::now();
         let request = maintenance::decode(event.payload.get())?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let answer =
             maintenance::carry_out(request, compactor, eraser, now.as_secs(), deadline).await?;
         info!(function = "archive-maintenance", answer = ?answer, "done");
+        if let maintenance::Answer::Compacted(report) = &answer {
+            Metrics::of_compaction(report, started.elapsed())
+                .write(&name_on_aws("archive-maintenance"), SystemTime::now());
+        }
         Ok::<_, Diagnostic>(answer)
     });
     finish(lambda_runtime::run(handler).await)

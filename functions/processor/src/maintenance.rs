@@ -110,7 +110,9 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
             let condition = condition.map_err(|reason| wrong(format!("`where`: {reason}")))?;
             let subject = Subject { equals, begins_with, condition };
             if subject.is_empty() {
-                return Err(wrong("`erase` names neither `equals` nor `beginsWith`".to_owned()));
+                return Err(wrong(
+                    "`erase` names neither `equals` nor `beginsWith` nor `where`".to_owned(),
+                ));
             }
             let is_name = |name: &String| {
                 !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')

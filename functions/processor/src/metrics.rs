@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
+use crate::archive_sink::compaction::CompactionReport;
 use crate::copies::SelfCheckReport;
 use crate::event::Delivered;
 use crate::frame::Summary;
@@ -86,6 +87,18 @@ impl Metrics {
             count("CopiesPostponed", report.postponed),
             count("CopiesRefused", report.refused),
             milliseconds("SelfCheckDuration", duration),
+        ];
+        Self { values }
+    }
+
+    /// What a compaction of the archive did.
+    #[must_use]
+    pub fn of_compaction(report: &CompactionReport, duration: Duration) -> Self {
+        let values = vec![
+            count("PartsReplaced", report.parts_replaced),
+            count("HoursPostponed", report.postponed_hours),
+            count("CompactionsIncomplete", usize::from(!report.complete)),
+            milliseconds("CompactionDuration", duration),
         ];
         Self { values }
     }
@@ -182,6 +195,7 @@ mod tests {
             Metrics::of_batch(Summary::default(), None, Duration::ZERO),
             Metrics::of_batch(SUMMARY, Some(Duration::MAX), Duration::MAX),
             Metrics::of_reconciliation(&report, Duration::from_secs(1)),
+            Metrics::of_compaction(&CompactionReport::default(), Duration::ZERO),
         ] {
             let document = metrics.document("f", at(7));
             assert_eq!(document["_aws"]["Timestamp"], 7_000);

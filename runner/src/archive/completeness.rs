@@ -31,6 +31,10 @@ pub(super) struct Archived {
     pub(super) stream_arn: String,
     /// When, in milliseconds since 1970.
     pub(super) deleted_at: i64,
+    /// Whether TTL deleted the item. The stream's other deletes are not compared.
+    pub(super) is_ttl: bool,
+    /// Whether it stands in an object that compaction made.
+    pub(super) is_compacted: bool,
 }
 
 /// Which times are compared, in milliseconds since 1970.
@@ -52,13 +56,16 @@ pub(super) struct Comparison {
     archived: usize,
     erased: usize,
     pending: usize,
+    overlapping: usize,
     missing: Vec<String>,
     extra: Vec<String>,
     duplicates: Vec<String>,
 }
 
 /// Compares. Rows outside the window, or of streams that were not read, are counted as duplicates
-/// only. What was erased from the archive is not missed there.
+/// only, as are those of other deletes than TTL's. What was erased from the archive is not missed
+/// there. A row may stand in a part and in a compacted object, while compaction is under way or
+/// until the run after one that died.
 pub(super) fn compare(
     deletes: &Deletes,
     rows: impl IntoIterator<Item = Archived>,
@@ -66,20 +73,27 @@ pub(super) fn compare(
     window: Window,
 ) -> Comparison {
     let mut comparison = Comparison { in_stream: deletes.deletes.len(), ..Comparison::default() };
-    let mut seen = BTreeSet::new();
+    // Whether it was seen in a part, and in a compacted object.
+    let mut seen: BTreeMap<String, [bool; 2]> = BTreeMap::new();
     for row in rows {
-        if !seen.insert(row.event_id.clone()) {
+        let [in_part, compacted] = seen.entry(row.event_id.clone()).or_default();
+        let (same, other) =
+            if row.is_compacted { (compacted, in_part) } else { (in_part, compacted) };
+        if std::mem::replace(same, true) {
             comparison.duplicates.push(row.event_id);
+        } else if *other {
+            comparison.overlapping += 1;
         } else if deletes.deletes.contains_key(&row.event_id) {
             comparison.archived += 1;
-        } else if (window.from..window.to).contains(&row.deleted_at)
+        } else if row.is_ttl
+            && (window.from..window.to).contains(&row.deleted_at)
             && deletes.streams.contains(&row.stream_arn)
         {
             comparison.extra.push(row.event_id);
         }
     }
     for (event_id, time) in &deletes.deletes {
-        if seen.contains(event_id) {
+        if seen.contains_key(event_id) {
             continue;
         }
         if erased.contains(event_id) {
@@ -110,6 +124,7 @@ impl Comparison {
             "erased": self.erased,
             "restored": restored,
             "pending": self.pending,
+            "overlapping": self.overlapping,
             "missing": self.missing.len(),
             "extra": self.extra.len(),
             "duplicates": self.duplicates.len(),
@@ -124,13 +139,16 @@ impl Comparison {
 mod tests {
     use super::*;
 
-    /// Rows as `event@time` or `event@time/stream`.
+    /// Rows as `event@time` or `event@time/stream`; one that a user deleted begins with `-`, one in
+    /// a compacted object with `+`.
     fn rows(text: &str) -> Vec<Archived> {
         let row = |word: &str| {
             let (event_id, rest) = word.split_once('@').unwrap();
             let (time, stream) = rest.split_once('/').unwrap_or((rest, "s"));
             Archived {
-                event_id: event_id.to_owned(),
+                event_id: event_id.trim_start_matches(['-', '+']).to_owned(),
+                is_ttl: !event_id.starts_with('-'),
+                is_compacted: event_id.starts_with('+'),
                 stream_arn: stream.to_owned(),
                 deleted_at: time.parse().unwrap(),
             }
@@ -146,6 +164,12 @@ mod tests {
             ("a@10 b@20", "a@10", (false, 0, "b", "", "")),
             ("a@10", "a@10 a@10", (false, 0, "", "", "a")),
             ("a@10", "a@10 x@11", (false, 0, "", "x", "")),
+            ("a@10", "a@10 -x@11", (true, 0, "", "", "")),
+            ("a@10", "a@10 -x@11 -x@11", (false, 0, "", "", "x")),
+            ("a@10", "a@10 +a@10", (true, 0, "", "", "")),
+            ("a@10", "+a@10 a@10", (true, 0, "", "", "")),
+            ("a@10", "+a@10 a@10 a@10", (false, 0, "", "", "a")),
+            ("a@10", "+a@10 +a@10", (false, 0, "", "", "a")),
             ("a@10", "a@10 old@4", (true, 0, "", "", "")),
             ("a@10 gone@11", "a@10", (true, 0, "", "", "")),
             ("a@10", "a@10 new@90", (true, 0, "", "", "")),

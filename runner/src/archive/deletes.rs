@@ -36,7 +36,7 @@ pub(super) async fn read(client: &Client, table: &str) -> Result<Deletes, String
     for arn in found.streams.clone() {
         let stream = shards::describe(client.clone(), &arn).await?;
         for shard in stream.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
-            read_shard(&stream, shard, &mut found, &mut restored).await?;
+            read_shard(&stream, (table, shard), &mut found, &mut restored).await?;
         }
     }
     found.restored = restored.len();
@@ -46,7 +46,7 @@ pub(super) async fn read(client: &Client, table: &str) -> Result<Deletes, String
 /// What is trimmed is not missed: it is older than what is compared.
 async fn read_shard(
     stream: &Stream,
-    shard: &str,
+    (table, shard): (&str, &str),
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
 ) -> Result<(), String> {
@@ -62,7 +62,7 @@ async fn read_shard(
             };
             empty = if page.is_empty() { empty + 1 } else { 0 };
             for record in page {
-                note(&record, found, restored)?;
+                note(&record, table, found, restored)?;
             }
             if found.deletes.len() > DELETES_MAX {
                 return Err(format!("the stream has more than {DELETES_MAX} TTL deletes"));
@@ -77,6 +77,7 @@ async fn read_shard(
 
 fn note(
     record: &Record,
+    table: &str,
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
 ) -> Result<(), String> {
@@ -88,7 +89,7 @@ fn note(
     if !record.is_time_to_live() {
         return Ok(());
     }
-    if record.old_image.as_ref().is_some_and(restored::is_as_restored) {
+    if record.old_image.as_ref().is_some_and(|item| restored::is_as_restored(item, table)) {
         restored.insert(record.event_id);
     } else if let Some(seconds) = record.approximate_creation_seconds {
         let time = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000);

@@ -45,6 +45,9 @@ pub(super) struct EraseArguments {
     /// A string attribute and what it begins with
     #[arg(long, value_name = "ATTRIBUTE=TEXT")]
     begins_with: Option<String>,
+    /// What the erasure is called: under its name it goes on when it is asked for again
+    #[arg(long)]
+    name: Option<String>,
 }
 
 impl CompactArguments {
@@ -84,6 +87,9 @@ impl EraseArguments {
             })?;
             erase.insert("beginsWith".to_owned(), json!({ attribute: text }));
         }
+        if let Some(name) = &self.name {
+            erase.insert("name".to_owned(), json!(name));
+        }
         Ok(json!({ "erase": erase }))
     }
 }
@@ -121,11 +127,12 @@ mod tests {
         );
         let erase = |equals: Option<&str>, begins_with: Option<&str>| {
             let (equals, begins_with) = (equals.map(str::to_owned), begins_with.map(str::to_owned));
-            EraseArguments { table: "t".to_owned(), equals, begins_with }.request()
+            let name = Some("n".to_owned());
+            EraseArguments { table: "t".to_owned(), equals, begins_with, name }.request()
         };
         assert_eq!(
             erase(Some(r#"{"a":{"S":"x"}}"#), Some("pk=T#1#=")).unwrap().to_string(),
-            r##"{"erase":{"beginsWith":{"pk":"T#1#="},"equals":{"a":{"S":"x"}},"table":"t"}}"##
+            r##"{"erase":{"beginsWith":{"pk":"T#1#="},"equals":{"a":{"S":"x"}},"name":"n","table":"t"}}"##
         );
         assert!(erase(Some("{"), None).unwrap_err().contains("is not JSON"));
         assert!(erase(None, Some("pk")).unwrap_err().contains("is not ATTRIBUTE=TEXT"));

@@ -13,6 +13,7 @@ mod listing;
 pub(crate) mod maintenance;
 mod output;
 mod place;
+mod reading;
 mod restore;
 mod scan;
 mod schema;
@@ -25,13 +26,16 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
+use rules::archive::DeletedBy;
 
 use self::cell::{parse_time, rows_of};
 use self::completeness::{Archived, Window};
+use self::condition::Condition;
 use self::ddl::{Engine, Target};
 use self::maintenance::{CompactArguments, EraseArguments};
 use self::output::Output;
 use self::place::PlaceArguments;
+use self::reading::while_parts_change;
 use self::restore::RestoreArguments;
 use self::schema::Union;
 use self::source::{Part, Source};
@@ -110,7 +114,7 @@ enum ArchiveVerb {
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
         grace: u32,
     },
-    /// Put archived items back into a table, where nothing newer stands
+    /// Put archived items back into a table, where nothing newer stands; exit code 3 if some cannot be put
     Restore(Box<RestoreArguments>),
     /// Make a few larger objects of many small parts, by the function `archive-maintenance`
     Compact(CompactArguments),
@@ -165,8 +169,9 @@ async fn carry_out(
 ) -> Result<Exit, String> {
     match verb {
         ArchiveVerb::Ls => {
-            let parts = source.parts(None, None).await?;
-            listing::write(source, &parts, format, output).await?;
+            let list = async || source.parts(None, None).await;
+            let write = async |parts: &[Part]| listing::write(source, parts, format, output).await;
+            while_parts_change(list, write).await?;
         }
         ArchiveVerb::Cat { table, dt, limit } => {
             let parts = one_table(source, Some(&table)).await?;
@@ -188,12 +193,18 @@ async fn carry_out(
             found.iter().skip(older).try_for_each(|row| output.line(&row.json()))?;
         }
         ArchiveVerb::Ddl { table, engine, location, key_columns } => {
-            let parts = one_table(source, table.as_deref()).await?;
-            output.line(&write_ddl(source, &parts, engine, location, key_columns).await?)?;
+            let list = async || one_table(source, table.as_deref()).await;
+            let text = while_parts_change(list, async |parts: &[Part]| {
+                write_ddl(source, parts, engine, location.clone(), key_columns.clone()).await
+            });
+            output.line(&text.await?)?;
         }
         ArchiveVerb::Restore(arguments) => {
-            let parts = one_table(source, arguments.table.as_deref()).await?;
-            output.line(&restore::restore(source, &parts, &arguments).await?)?;
+            let table = arguments.table.as_deref();
+            let (parts, conditions) = selected(source, table, &arguments.conditions).await?;
+            let (answer, code) = restore::restore(source, &parts, &conditions, &arguments).await?;
+            output.line(&answer)?;
+            return Ok(code);
         }
         // Done before the archive is looked for.
         ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) => {}
@@ -201,13 +212,11 @@ async fn carry_out(
             return check(source, table, endpoint.as_deref(), grace, output).await;
         }
         ArchiveVerb::Query { table, conditions, limit } => {
-            let parts = one_table(source, table.as_deref()).await?;
-            if conditions.is_empty()
-                && let Some(part) = parts.first()
-            {
+            let has_none = conditions.is_empty();
+            let (parts, conditions) = selected(source, table.as_deref(), &conditions).await?;
+            if has_none && let Some(part) = parts.first() {
                 tracing::info!("for SQL use DuckDB: {}", scan::duckdb_command(source, &part.table));
             }
-            let conditions = scan::conditions(source, &parts, &conditions).await?;
             scan::write_rows(source, &parts, &conditions, limit, output).await?;
         }
     }
@@ -232,6 +241,19 @@ async fn one_table(source: &Source, table: Option<&str>) -> Result<Vec<Part>, St
         (None, _) => return Err(format!("say which table with --table: {names}")),
     };
     Ok(all.into_iter().filter(|part| part.table == wanted).collect())
+}
+
+/// The parts of a table, and conditions read against the columns that they have.
+async fn selected(
+    source: &Source,
+    table: Option<&str>,
+    conditions: &[String],
+) -> Result<(Vec<Part>, Vec<Condition>), String> {
+    let list = async || one_table(source, table).await;
+    while_parts_change(list, async |parts: &[Part]| {
+        Ok((parts.to_vec(), scan::conditions(source, parts, conditions).await?))
+    })
+    .await
 }
 
 async fn write_ddl(
@@ -321,12 +343,16 @@ async fn check(
         let window = Window { from, to: before - grace_ms, end: after + grace_ms + 1 };
         let oldest = deletes.deletes.values().copied().min().unwrap_or(from).min(from);
         let first_date = cell::time_text(oldest).chars().take(10).collect::<String>();
-        let parts = source.parts(Some(&table), None).await?;
-        let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
-        for part in parts.iter().filter(|part| part.date >= first_date) {
-            read_archived(source, part, &mut rows).await?;
-            erased.extend(source.erased(part).await?);
-        }
+        let list = async || source.parts(Some(&table), None).await;
+        let read = async |parts: &[Part]| {
+            let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
+            for part in parts.iter().filter(|part| part.date >= first_date) {
+                read_archived(source, part, &mut rows).await?;
+                erased.extend(source.erased(part).await?);
+            }
+            Ok((rows, erased))
+        };
+        let (rows, erased) = while_parts_change(list, read).await?;
         let comparison = completeness::compare(&deletes, rows, &erased, window);
         output.line(&comparison.json(&table, deletes.restored).to_string())?;
         if !comparison.is_equal() {
@@ -341,7 +367,7 @@ async fn read_archived(
     part: &Part,
     rows: &mut Vec<Archived>,
 ) -> Result<(), String> {
-    let columns = ["_event_id", "_stream_arn", "_deleted_at"];
+    let columns = ["_event_id", "_stream_arn", "_deleted_at", "_deleted_by"];
     let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
     for batch in source.open(part, Some(&columns)).await? {
         let batch = batch.map_err(|error| failed(error.to_string()))?;
@@ -349,6 +375,8 @@ async fn read_archived(
             event_id: row.text("_event_id").to_owned(),
             stream_arn: row.text("_stream_arn").to_owned(),
             deleted_at: row.deleted_at(),
+            is_ttl: row.text("_deleted_by") == DeletedBy::TimeToLive.as_str(),
+            is_compacted: part.is_compacted(),
         }));
     }
     Ok(())

@@ -1,31 +1,41 @@
 //! `weir archive restore`: archived items back into the live table, and what may stand in the way.
 //!
-//! A row is put if the table has no item of its key, or one that was restored from an older row and
-//! not touched otherwise: so rows can be put in any order and as often as one likes, and the newest
-//! one stays. An item that somebody wrote meanwhile is never replaced. Each restored item carries
-//! the mark of `rules::archive::restored`, so that it is not archived again because of this.
+//! Rows can be put in any order and as often as one likes, and the newest one of a key stays:
+//! `newest` decides. Each restored item carries the mark of `rules::archive::restored`, so that it
+//! is not archived again because of this. A row that DynamoDB does not take as an item is named and
+//! skipped, and the others go on.
+
+mod newest;
+mod unchanged;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
+use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::put_item::{PutItemError, PutItemOutput};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure as OnFailure;
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{AttributeValue, Item, json};
-use rules::archive::restored::{self, RESTORED};
+use model::{AttributeValue, Item};
+use rules::archive::restored::{self, Origin, RESTORED};
+use serde_json::json;
 
+use self::newest::{Attempt, Fate, put_newest};
+use self::unchanged::Unchanged;
 use super::cell::{Row, parse_time, rows_of};
+use super::condition::Condition;
+use super::reading::Reading;
 use super::source::{Part, Source};
-use super::{scan, versions};
+use super::versions;
 use crate::endpoint;
+use crate::exit::Exit;
 use crate::load::{from_sdk_item, to_sdk_item, to_sdk_value};
 
 /// Puts that are under way at the same time; each batch of rows waits for its own.
 const PUTS_AT_ONCE: usize = 32;
-/// Attributes of a live item that a condition can compare within the 4 KB of an expression.
-const COMPARED_ATTRIBUTES_MAX: usize = 200;
+/// Skipped rows that the answer names at most.
+const SKIPPED_NAMED_MAX: usize = 10;
 
 /// What to restore, and how.
 #[derive(Clone, Debug, Args)]
@@ -41,7 +51,7 @@ pub(super) struct RestoreArguments {
     key: Option<String>,
     /// Only rows that meet it: COLUMN OPERATOR VALUE; operators are = != < <= > >=
     #[arg(long = "where", value_name = "CONDITION")]
-    conditions: Vec<String>,
+    pub conditions: Vec<String>,
     /// Only items whose string attribute begins with a text
     #[arg(long, value_name = "ATTRIBUTE=TEXT")]
     begins_with: Option<String>,
@@ -71,27 +81,63 @@ struct Counts {
     rows: AtomicU64,
     restored: AtomicU64,
     kept: AtomicU64,
+    skipped: AtomicU64,
+    /// Event ids of the first ones that were skipped, and why.
+    skipped_rows: Mutex<Vec<(String, String)>>,
+}
+
+impl Counts {
+    fn skip(&self, event_id: &str, reason: String) -> u64 {
+        let mut rows = self.skipped_rows.lock().unwrap_or_else(PoisonError::into_inner);
+        if rows.len() < SKIPPED_NAMED_MAX {
+            rows.push((event_id.to_owned(), reason));
+        }
+        self.skipped.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The answer, and the exit code.
+    fn tell(&self, table: &str, dry_run: bool) -> (String, Exit) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let rows = self.skipped_rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows =
+            rows.iter().map(|(event_id, reason)| json!({"eventId": event_id, "reason": reason}));
+        let answer = json!({
+            "table": table,
+            "dryRun": dry_run,
+            "rows": count(&self.rows),
+            "restored": count(&self.restored),
+            "keptAsTheyAre": count(&self.kept),
+            "skipped": count(&self.skipped),
+            "skippedRows": rows.collect::<Vec<_>>(),
+        });
+        let code = if count(&self.skipped) > 0 { Exit::Differences } else { Exit::Done };
+        (answer.to_string(), code)
+    }
 }
 
 /// The table that items go into.
 struct Target {
     client: aws_sdk_dynamodb::Client,
     table: String,
+    /// The table in whose archive the rows are.
+    archived: String,
     partition_key: String,
     ttl_attribute: Option<String>,
     /// The new time to live, in seconds since 1970; `None` for none.
     expires_at: Option<i64>,
 }
 
-/// Restores, and answers with the counts as one line of JSON.
+/// Restores, and answers with the counts as one line of JSON. Rows that were skipped are a
+/// difference.
 ///
 /// # Errors
 /// What cannot be read or written. What was put up to then stays; the same command goes on.
 pub(super) async fn restore(
     source: &Source,
     parts: &[Part],
+    conditions: &[Condition],
     arguments: &RestoreArguments,
-) -> Result<String, String> {
+) -> Result<(String, Exit), String> {
     let Some(first) = parts.first() else {
         return Err("the table has no parts in the archive".to_owned());
     };
@@ -106,15 +152,15 @@ pub(super) async fn restore(
     let key = arguments.key.as_deref().map(versions::parse_key).transpose()?;
     let as_of = arguments.as_of.as_deref().map(parse_time).transpose()?;
     let begins_with = arguments.begins_with.as_deref().map(parse_begins_with).transpose()?;
-    let conditions = scan::conditions(source, parts, &arguments.conditions).await?;
     let target = target(arguments, &first.table).await?;
     let counts = Counts::default();
     let progress = progress(parts);
     let wanted =
         parts.iter().filter(|part| arguments.dt.as_ref().is_none_or(|dt| part.date == *dt));
-    for part in wanted {
+    let mut reading = Reading::of(source, wanted.cloned());
+    while let Some((part, batches)) = reading.next(None).await? {
         let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
-        for batch in source.open(part, None).await? {
+        for batch in batches {
             let batch = batch.map_err(|error| failed(error.to_string()))?;
             let mut puts = Vec::new();
             for row in rows_of(&batch).map_err(failed)? {
@@ -123,7 +169,7 @@ pub(super) async fn restore(
                 {
                     continue;
                 }
-                let item = json::item_from_str(row.text("_item"))
+                let item = model::json::item_from_str(row.text("_item"))
                     .map_err(|error| failed(format!("`_item`: {error}")))?;
                 let is_key = key.as_ref().is_none_or(|key| {
                     key.iter().all(|(name, value)| item.get(name) == Some(value))
@@ -140,15 +186,7 @@ pub(super) async fn restore(
         progress.inc(part.bytes);
     }
     progress.finish_and_clear();
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let answer = serde_json::json!({
-        "table": target.table,
-        "dryRun": arguments.dry_run,
-        "rows": count(&counts.rows),
-        "restored": count(&counts.restored),
-        "keptAsTheyAre": count(&counts.kept),
-    });
-    Ok(answer.to_string())
+    Ok(counts.tell(&target.table, arguments.dry_run))
 }
 
 struct BeginsWith {
@@ -199,7 +237,8 @@ async fn target(arguments: &RestoreArguments, archived: &str) -> Result<Target, 
             Some(endpoint::store_seconds(&url).await.saturating_add(i64::from(seconds)))
         }
     };
-    Ok(Target { client, table, partition_key, ttl_attribute, expires_at })
+    let archived = archived.to_owned();
+    Ok(Target { client, table, archived, partition_key, ttl_attribute, expires_at })
 }
 
 async fn put(
@@ -223,53 +262,58 @@ async fn put(
     // Text order is time order, also across streams: labels are times.
     let label = row.text("_stream_arn").rsplit('/').next().unwrap_or_default().to_owned();
     let stamp = format!("{label}#{}", row.text("_sequence_number"));
-    let mark =
-        restored::mark(&item, row.text("_event_id"), &stamp, target.ttl_attribute.as_deref());
+    let origin = Origin { table: &target.archived, event_id: row.text("_event_id"), stamp: &stamp };
+    let mark = restored::mark(&item, origin, target.ttl_attribute.as_deref());
     item.insert(RESTORED.to_owned(), mark);
-    let request =
-        || target.client.put_item().table_name(&target.table).set_item(Some(to_sdk_item(&item)));
-    let if_absent = request()
-        .condition_expression("attribute_not_exists(#key)")
-        .expression_attribute_names("#key", &target.partition_key)
-        .return_values_on_condition_check_failure(OnFailure::AllOld);
-    let Some(live) = outcome(target, if_absent.send().await)? else {
-        counts.restored.fetch_add(1, Ordering::Relaxed);
-        return Ok(());
+    match put_newest(origin, async |live| attempt(target, &item, live).await).await? {
+        Fate::Restored => counts.restored.fetch_add(1, Ordering::Relaxed),
+        Fate::Kept => counts.kept.fetch_add(1, Ordering::Relaxed),
+        Fate::Skipped(reason) => counts.skip(origin.event_id, reason),
     };
-    let is_older = restored::stamp_of(&live).is_some_and(|known| known < stamp.as_str());
-    if !is_older || !restored::is_as_restored(&live) || live.len() > COMPARED_ATTRIBUTES_MAX {
-        counts.kept.fetch_add(1, Ordering::Relaxed);
-        return Ok(());
-    }
-    // Only if nobody changes it between the look and the put.
-    let mut if_same = request();
-    let mut terms = Vec::with_capacity(live.len());
-    for (position, (name, value)) in live.iter().enumerate() {
-        terms.push(format!("#a{position} = :a{position}"));
-        if_same = if_same
-            .expression_attribute_names(format!("#a{position}"), name)
-            .expression_attribute_values(format!(":a{position}"), to_sdk_value(value));
-    }
-    let if_same = if_same.condition_expression(terms.join(" AND "));
-    let counter = match outcome(target, if_same.send().await)? {
-        None => &counts.restored,
-        Some(_) => &counts.kept,
-    };
-    counter.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
-/// The item that stood in the way of a put; `None` if it was made.
+/// One put, on the condition that what stands there is as it was seen.
+async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<Attempt, String> {
+    let request = target
+        .client
+        .put_item()
+        .table_name(&target.table)
+        .set_item(Some(to_sdk_item(item)))
+        .return_values_on_condition_check_failure(OnFailure::AllOld);
+    let Some(live) = live else {
+        let if_absent = request
+            .condition_expression("attribute_not_exists(#key)")
+            .expression_attribute_names("#key", &target.partition_key);
+        return outcome(target, if_absent.send().await);
+    };
+    let unchanged = match Unchanged::of(live, item) {
+        Ok(unchanged) => unchanged,
+        Err(reason) => return Ok(Attempt::Refused(reason)),
+    };
+    let mut if_same = request.condition_expression(unchanged.expression);
+    for (placeholder, name) in unchanged.names {
+        if_same = if_same.expression_attribute_names(placeholder, name);
+    }
+    for (placeholder, value) in unchanged.values {
+        if_same = if_same.expression_attribute_values(placeholder, to_sdk_value(value));
+    }
+    outcome(target, if_same.send().await)
+}
+
 fn outcome(
     target: &Target,
     answer: Result<PutItemOutput, SdkError<PutItemError>>,
-) -> Result<Option<Item>, String> {
+) -> Result<Attempt, String> {
     match answer {
-        Ok(_) => Ok(None),
+        Ok(_) => Ok(Attempt::Put),
         Err(SdkError::ServiceError(error)) => match error.err() {
             PutItemError::ConditionalCheckFailedException(failed) => {
                 let live = failed.item().cloned().map(from_sdk_item).transpose();
-                Ok(Some(live.map_err(|reason| cannot_put(target, &reason))?.unwrap_or_default()))
+                Ok(Attempt::Stands(live.map_err(|reason| cannot_put(target, &reason))?))
+            }
+            other if other.code() == Some("ValidationException") => {
+                Ok(Attempt::Refused(other.message().unwrap_or_default().to_owned()))
             }
             other => Err(cannot_put(target, &DisplayErrorContext(other))),
         },

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::cell::rows_of;
 use super::condition::Condition;
 use super::output::Output;
+use super::reading::Reading;
 use super::schema::Union;
 use super::source::{Part, Source};
 
@@ -26,16 +27,15 @@ pub(super) async fn write_rows(
     let mut written = 0;
     // An event has one day, so only the ids of one day are kept.
     let (mut day, mut seen) = (None, BTreeSet::new());
-    for part in parts {
-        if written == limit || output.is_closed() {
-            break;
-        }
-        let of_part = Some((&part.table, &part.date));
+    let mut reading = Reading::of(source, parts.iter().cloned());
+    while written < limit && !output.is_closed() {
+        let Some((part, batches)) = reading.next(None).await? else { break };
+        let of_part = Some((part.table.clone(), part.date.clone()));
         if day != of_part {
             day = of_part;
             seen.clear();
         }
-        for batch in source.open(part, None).await? {
+        for batch in batches {
             let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
             let batch = batch.map_err(|error| failed(error.to_string()))?;
             for row in rows_of(&batch).map_err(failed)? {

@@ -69,6 +69,11 @@ impl Part {
         is_parquet.then(|| Self { table, date, name: name.to_owned(), bytes })
     }
 
+    /// Whether compaction made it of others.
+    pub(super) fn is_compacted(&self) -> bool {
+        self.name.rsplit('/').next().is_some_and(|file| file.starts_with("compact-"))
+    }
+
     fn failed(&self, reason: impl std::fmt::Display) -> String {
         format!("cannot read part `{}`: {reason}", self.name)
     }

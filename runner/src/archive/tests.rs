@@ -13,6 +13,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
+use super::reading::Reading;
 use super::*;
 
 #[derive(Parser)]
@@ -237,4 +238,46 @@ fn ddl_is_made_of_what_the_parts_have() {
     );
     let error = weir(folder.path(), &["query", "--where", "year = 1"]).unwrap_err();
     assert!(error.contains("several types"), "{error}");
+}
+
+/// Compaction makes one object of two parts after they were listed and one of them was read.
+#[test]
+fn parts_that_compaction_removes_meanwhile_are_read_where_their_rows_went() {
+    let folder = archive();
+    let source = Source::Folder(folder.path().to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listed = source.parts(None, None).await.unwrap();
+        let mut reading = Reading::of(&source, listed.clone());
+        let (first, _) = reading.next(None).await.unwrap().unwrap();
+        assert_eq!(first, listed[0]);
+        for part in &listed {
+            fs::remove_file(&part.name).unwrap();
+        }
+        write_part(folder.path(), "compact-1.parquet", &FILMS, false);
+        let (second, batches) = reading.next(None).await.unwrap().unwrap();
+        assert!(second.is_compacted(), "{second:?}");
+        assert_eq!(batches.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 4);
+        assert!(reading.next(None).await.unwrap().is_none());
+
+        // What needs all parts at once begins anew.
+        let lists = std::cell::Cell::new(0);
+        let list = async || {
+            lists.set(lists.get() + 1);
+            if lists.get() == 1 { Ok(listed.clone()) } else { source.parts(None, None).await }
+        };
+        let union =
+            while_parts_change(list, async |parts: &[Part]| Union::read(&source, parts).await);
+        assert!(union.await.unwrap().column("year").is_some());
+
+        // One that is there and cannot be read is an error all the same.
+        fs::write(&second.name, "?").unwrap();
+        let listed = source.parts(None, None).await.unwrap();
+        let mut reading = Reading::of(&source, listed.clone());
+        assert!(reading.next(None).await.is_err());
+        let list = async || source.parts(None, None).await;
+        let union =
+            while_parts_change(list, async |parts: &[Part]| Union::read(&source, parts).await);
+        assert!(union.await.is_err());
+    });
 }

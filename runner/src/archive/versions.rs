@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use model::{AttributeValue, Item, json};
 
 use super::cell::{Row, rows_of};
+use super::reading::Reading;
 use super::source::{Part, Source};
 use crate::load::typing::item_from_plain_json;
 
@@ -53,9 +54,10 @@ pub(super) async fn find(
 ) -> Result<Vec<Row>, String> {
     // By time first: sequence numbers of a table that was created anew start again.
     let mut versions: BTreeMap<(i64, String, String), Row> = BTreeMap::new();
-    for part in parts {
+    let mut reading = Reading::of(source, parts.iter().cloned());
+    while let Some((part, batches)) = reading.next(None).await? {
         let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
-        for batch in source.open(part, None).await? {
+        for batch in batches {
             let batch = batch.map_err(|error| failed(error.to_string()))?;
             for row in rows_of(&batch).map_err(failed)? {
                 let time = row.deleted_at();

@@ -2,8 +2,10 @@
 //!
 //! An hour's compacted objects are a log, as the parts of a bucket are: number *n* is created only
 //! if it is not there, after all before it were read, and holds no row that they hold. It says up
-//! to which number it took over the parts of each minute. Only then are those parts removed, each
-//! only if it is still the object that was read. So a run that dies anywhere, runs at the same time
+//! to which number it took over the parts of each minute: parts are taken in the order of their
+//! numbers, up to the first one that is too young. Only then are those parts removed, each only if
+//! it is still the object that was read. A part that an earlier run left behind is removed when
+//! every event of it stands in a compacted object, and is taken like any other if one does not. So a run that dies anywhere, runs at the same time
 //! as another, or is repeated, leaves each row where the next run, and every reader that goes by
 //! event id, finds it once. Between the two steps a row stands in two objects; the views that
 //! `weir archive ddl` makes show it once.
@@ -15,6 +17,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
 use parquet::errors::ParquetError;
 use rules::archive::{Bucket, Hour, PART_NUMBER_MAX};
 use serde::Serialize;
@@ -31,6 +35,11 @@ use crate::object_store::{ObjectEntry, ObjectMaintenance, PutOutcome};
 /// Bytes of parts that go into one object at most, unless one part alone has more. They are in
 /// memory at the same time as the object that is made of them.
 const CHUNK_BYTES_MAX: u64 = 16 << 20;
+/// Parts that go into one object at most: each has a footer of its own in memory, some 50 KB.
+const CHUNK_PARTS_MAX: usize = 1_000;
+/// Parts that are fetched or removed at the same time. A second of a busy stream gives a part, so
+/// there may be some hundred thousand from one day, and a request takes some 30 ms.
+const REQUESTS_AT_ONCE: usize = 32;
 /// Objects that one run makes of one hour at most; more are left to the next run.
 const CHUNKS_MAX: usize = 1_000;
 /// Nobody may take parts of which a writer could not know. Lambda's longest time-out is 15 minutes.
@@ -85,6 +94,12 @@ pub struct Selection {
     pub age_seconds: u64,
 }
 
+impl Selection {
+    fn is_old(&self, entry: &ObjectEntry) -> bool {
+        entry.written_seconds.saturating_add(self.age_seconds) <= self.now_seconds
+    }
+}
+
 struct Part {
     bucket: Bucket,
     number: u32,
@@ -125,39 +140,91 @@ impl<O: ObjectMaintenance> Compactor<O> {
             }
             let folder = format!("{}{table}", self.prefix);
             for day in self.store.folders(&folder).await? {
-                if deadline.is_over() {
-                    report.complete = false;
-                    return Ok(report);
+                let day = format!("{folder}{day}");
+                match self.compact_day(&day, selection, deadline, &mut report).await {
+                    Err(Failure::Retry(_)) if deadline.is_over() => report.complete = false,
+                    result => result?,
                 }
-                let hours = self.hours_of(&format!("{folder}{day}"), selection).await?;
-                for hour in hours {
-                    report.hours += 1;
-                    self.compact_hour(&hour, selection, deadline, &mut report).await?;
+                if !report.complete && deadline.is_over() {
+                    return Ok(report);
                 }
             }
         }
         Ok(report)
     }
 
-    async fn hours_of(&self, day: &str, selection: &Selection) -> Result<BTreeSet<Hour>, Failure> {
-        let parts = self.parts_under(day, selection).await?;
-        Ok(parts.into_iter().map(|part| part.bucket.hour()).collect())
+    async fn compact_day(
+        &self,
+        day: &str,
+        selection: &Selection,
+        deadline: Deadline,
+        report: &mut CompactionReport,
+    ) -> Result<(), Failure> {
+        let hours = deadline.limit(self.hours_of(day, selection)).await?;
+        report.hours += hours.len();
+        for (hour, _) in hours.into_iter().filter(|(_, is_worth_it)| *is_worth_it) {
+            self.compact_hour(&hour, selection, deadline, report).await?;
+        }
+        Ok(())
     }
 
-    /// The parts that are old enough, by minute and number.
-    async fn parts_under(&self, prefix: &str, selection: &Selection) -> Result<Vec<Part>, Failure> {
-        let listing = self.store.list(prefix).await?;
-        let is_old = |entry: &ObjectEntry| {
-            entry.written_seconds.saturating_add(selection.age_seconds) <= selection.now_seconds
-        };
-        let old = listing.into_iter().filter(is_old);
-        let mut parts: Vec<Part> = old
-            .filter_map(|entry| {
-                let (bucket, number) = Bucket::of_part(&self.prefix, &entry.name)?;
-                Some(Part { bucket, number, entry })
-            })
-            .collect();
+    /// The hours of a day with parts that are old enough, and whether there may be anything to do:
+    /// one part alone is not made smaller by writing it again. Of a day's objects only one page at
+    /// a time is in memory.
+    async fn hours_of(
+        &self,
+        day: &str,
+        selection: &Selection,
+    ) -> Result<BTreeMap<Hour, bool>, Failure> {
+        let mut hours: BTreeMap<Hour, bool> = BTreeMap::new();
+        let mut compacted = BTreeSet::new();
+        let mut after = String::new();
+        loop {
+            let page = self.store.page(day, &after).await?;
+            for entry in &page.entries {
+                match Bucket::of_part(&self.prefix, &entry.name) {
+                    Some((bucket, _)) if selection.is_old(entry) => {
+                        let more = |is_worth_it: &mut bool| *is_worth_it = true;
+                        hours.entry(bucket.hour()).and_modify(more).or_default();
+                    }
+                    Some(_) => {}
+                    None => {
+                        compacted.insert(entry.name.clone());
+                    }
+                }
+            }
+            match page.entries.last() {
+                Some(last) if !page.is_last => after.clone_from(&last.name),
+                _ => break,
+            }
+        }
+        // It may be what an earlier run left behind.
+        for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
+            let prefix = hour.compacted_prefix(&self.prefix);
+            let found = compacted.range(prefix.clone()..).next();
+            *is_worth_it = found.is_some_and(|name| name.starts_with(&prefix));
+        }
+        Ok(hours)
+    }
+
+    /// The parts of an hour that are old enough, by minute and number: of each minute those before
+    /// the first one that is not. A part that rows were erased from is young again, and what says
+    /// that it stands for all parts up to a number must hold what this one has.
+    async fn old_parts(&self, hour: &Hour, selection: &Selection) -> Result<Vec<Part>, Failure> {
+        let listing = self.store.list(&hour.parts_prefix(&self.prefix)).await?;
+        let parts = listing.into_iter().filter_map(|entry| {
+            let (bucket, number) = Bucket::of_part(&self.prefix, &entry.name)?;
+            Some(Part { bucket, number, entry })
+        });
+        let mut parts: Vec<Part> = parts.collect();
         parts.sort_by(|a, b| (&a.bucket, a.number).cmp(&(&b.bucket, b.number)));
+        let mut young: Option<Bucket> = None;
+        parts.retain(|part| {
+            if young.as_ref() != Some(&part.bucket) && !selection.is_old(&part.entry) {
+                young = Some(part.bucket.clone());
+            }
+            young.as_ref() != Some(&part.bucket)
+        });
         Ok(parts)
     }
 
@@ -200,16 +267,11 @@ impl<O: ObjectMaintenance> Compactor<O> {
         selection: &Selection,
         report: &mut CompactionReport,
     ) -> Result<ChunkOutcome, Failure> {
-        let parts = self.parts_under(&hour.parts_prefix(&self.prefix), selection).await?;
+        let parts = self.old_parts(hour, selection).await?;
         let mut known = self.compacted(hour).await?;
-        let (leftovers, parts): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| {
-            let minute = part.bucket.minute().compact_text();
-            known.replaced.get(&minute).is_some_and(|highest| part.number <= *highest)
-        });
-        for leftover in leftovers {
-            self.store.remove(&leftover.entry.name, &leftover.entry.entity_tag).await?;
-            report.leftovers_removed += 1;
-        }
+        let (leftovers, parts) = self.divide(parts, &known).await?;
+        report.leftovers_removed += leftovers.len();
+        self.remove_all(&leftovers).await?;
         // One object is not made smaller by writing it again.
         if parts.len() < 2 {
             return Ok(ChunkOutcome::Done);
@@ -242,12 +304,69 @@ impl<O: ObjectMaintenance> Compactor<O> {
         report.objects_written += 1;
         report.rows += rows;
         report.bytes_after += bytes_after;
-        for part in chunk.parts {
-            report.parts_replaced += 1;
-            report.bytes_before += part.bytes;
-            self.store.remove(&part.name, &part.entity_tag).await?;
-        }
+        report.parts_replaced += chunk.parts.len();
+        report.bytes_before += chunk.parts.iter().map(|part| part.bytes).sum::<u64>();
+        self.remove_all(&chunk.parts).await?;
         Ok(ChunkOutcome::More)
+    }
+
+    /// Divides parts into those that an earlier run left behind, and those whose rows are to be
+    /// taken. A number says which may be left behind; that all of its events stand in a compacted
+    /// object is looked at, as nothing else has the rows once the part is removed.
+    async fn divide(
+        &self,
+        parts: Vec<Part>,
+        known: &Compacted,
+    ) -> Result<(Vec<ObjectEntry>, Vec<Part>), Failure> {
+        let looks: Vec<_> = parts
+            .into_iter()
+            .map(async |part| {
+                let minute = part.bucket.minute().compact_text();
+                let may_be = known.replaced.get(&minute).is_some_and(|last| part.number <= *last);
+                let is_leftover = may_be && self.is_within(&part.entry, known).await?;
+                Ok::<_, Failure>((is_leftover, part))
+            })
+            .collect();
+        let looked = stream::iter(looks).buffered(REQUESTS_AT_ONCE).try_collect::<Vec<_>>().await?;
+        let (leftovers, parts): (Vec<_>, Vec<_>) =
+            looked.into_iter().partition(|(is_leftover, _)| *is_leftover);
+        let leftovers = leftovers.into_iter().map(|(_, part)| part.entry).collect();
+        Ok((leftovers, parts.into_iter().map(|(_, part)| part).collect()))
+    }
+
+    /// Whether compacted objects hold every event of a part. One that is gone has none.
+    async fn is_within(&self, entry: &ObjectEntry, known: &Compacted) -> Result<bool, Failure> {
+        let Some(object) = self.store.get(&entry.name).await? else { return Ok(true) };
+        let content =
+            PartContent::read(object).map_err(|error| not_of_the_archive(&entry.name, &error))?;
+        Ok(content.event_ids.iter().all(|id| known.event_ids.contains(id)))
+    }
+
+    /// Removes objects that are still those that were read.
+    async fn remove_all(&self, entries: &[ObjectEntry]) -> Result<(), Failure> {
+        let removals: Vec<_> =
+            entries.iter().map(|entry| self.store.remove(&entry.name, &entry.entity_tag)).collect();
+        let removals = stream::iter(removals).buffer_unordered(REQUESTS_AT_ONCE);
+        removals.try_for_each(async |_| Ok(())).await
+    }
+
+    /// The first of some parts, as many as go into one object, with their contents; `None` if one
+    /// of them is gone.
+    async fn fetch(&self, parts: Vec<Part>) -> Result<Option<Vec<(Part, Bytes)>>, Failure> {
+        let mut bytes = 0;
+        let of_one_object = parts.into_iter().take(CHUNK_PARTS_MAX).take_while(|part| {
+            let is_first = bytes == 0;
+            bytes += part.entry.bytes;
+            is_first || bytes <= CHUNK_BYTES_MAX
+        });
+        let fetches: Vec<_> = of_one_object
+            .map(async |part| {
+                let object = self.store.get(&part.entry.name).await?;
+                Ok::<_, Failure>(object.map(|object| (part, object)))
+            })
+            .collect();
+        let fetched = stream::iter(fetches).buffered(REQUESTS_AT_ONCE);
+        Ok(fetched.try_collect::<Vec<_>>().await?.into_iter().collect())
     }
 
     async fn compacted(&self, hour: &Hour) -> Result<Compacted, Failure> {
@@ -269,30 +388,26 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(compacted)
     }
 
-    /// Reads parts, in order, until there are enough bytes or one has columns that do not go with
-    /// those before. `None` if a part is gone.
+    /// Makes an object of parts, in order, until there are enough or one has columns that do not go
+    /// with those before. `None` if a part is gone.
     async fn gather(
         &self,
         parts: Vec<Part>,
         known: &mut Compacted,
     ) -> Result<Option<Chunk>, Failure> {
+        let Some(fetched) = self.fetch(parts).await? else { return Ok(None) };
         let mut readers: Vec<(ObjectReader, Part)> = Vec::new();
         let mut lineage = Lineage::default();
         let mut columns = UnitedColumns::default();
-        let mut bytes = 0;
-        for part in parts {
-            bytes += part.entry.bytes;
-            if bytes > CHUNK_BYTES_MAX && !readers.is_empty() {
-                break;
-            }
-            let Some(object) = self.store.get(&part.entry.name).await? else { return Ok(None) };
+        for (part, object) in fetched {
             let failed = |error: ParquetError| not_of_the_archive(&part.entry.name, &error);
             let reader = ObjectReader::open(object).map_err(failed)?;
             if !columns.add(&reader).map_err(failed)? {
                 break;
             }
             lineage.add(&reader).map_err(failed)?;
-            lineage.replaced.insert(part.bucket.minute().compact_text(), part.number);
+            let last = lineage.replaced.entry(part.bucket.minute().compact_text()).or_default();
+            *last = part.number.max(*last);
             readers.push((reader, part));
         }
         let Some((_, part)) = readers.first() else { return Ok(None) };

@@ -3,27 +3,32 @@
 //! Every object of the table is read; one that holds such a row is replaced by itself without the
 //! row, if it is still the object that was read. It keeps the event ids of what was erased, so a
 //! record that is delivered again does not bring its row back; an event id says nothing about the
-//! item. An erasure that has a name keeps one receipt, which names each row before it is erased: so
-//! it may die anywhere, be asked for again, and still tell of all that it erased. Passes are repeated until one finds nothing. Then what a versioned bucket keeps of earlier
-//! contents is removed as well.
+//! item. Passes are repeated until one finds nothing; each but the first looks at what was written
+//! since the one before it began. Then everything that a versioned bucket keeps of earlier contents
+//! of the table's objects is removed, whoever replaced or removed them: an erasure that died, or
+//! compaction, which leaves its parts there.
+//!
+//! An erasure that has a name keeps one receipt, which names each row before it is erased, and how
+//! far the erasure has got: so it may die anywhere, be asked for again, go on where it ended, and
+//! still tell of all that it erased.
 //!
 //! Compaction must not run at the same time: both belong to one function with a reserved
 //! concurrency of one. Copies that others made of the archive are beyond its reach.
 
-use std::collections::BTreeSet;
+mod pass;
+mod receipt;
+
 use std::sync::Arc;
 
 use model::{AttributeValue, Item, json};
-use parquet::errors::ParquetError;
-use rules::archive::UtcMinute;
 use rules::migration::Transform;
-use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
 
-use super::rewrite::{Lineage, ObjectReader, ObjectWriter, event_ids, keep, texts};
-use super::{PARQUET, not_of_the_archive};
+pub use self::pass::Progress;
+pub use self::receipt::ErasureReceipt;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::object_store::{ChangeOutcome, ObjectEntry, ObjectMaintenance, PutOutcome};
+use crate::object_store::ObjectMaintenance;
 
 /// Passes over a table at most: the first erases, the second confirms, the others are for writers
 /// that add rows of the key meanwhile.
@@ -88,32 +93,14 @@ impl Subject {
             && self.begins_with.iter().all(|(_, prefix)| prefix.is_empty())
             && self.condition.is_none()
     }
-}
 
-/// What was erased. It names no key, so that it can be kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ErasureReceipt {
-    /// The table.
-    pub table: String,
-    /// The object that keeps the receipt.
-    #[serde(default)]
-    pub receipt: String,
-    /// When, in seconds since 1970.
-    pub erased_seconds: u64,
-    /// Objects that were read in the last pass.
-    pub objects_read: usize,
-    /// Objects that held such rows.
-    pub objects_replaced: usize,
-    /// Their names. What a versioned bucket kept of them is removed, also by who goes on later.
-    #[serde(default)]
-    pub objects: BTreeSet<String>,
-    /// The rows that are gone, by their event ids.
-    pub event_ids: BTreeSet<String>,
-    /// Earlier contents that a versioned bucket had kept, and that are gone.
-    pub earlier_contents_removed: usize,
-    /// Passes over the table; the last one found nothing.
-    pub passes: usize,
+    /// Says which subject an erasure that goes on is of, without telling a key to its readers.
+    fn fingerprint(&self) -> String {
+        let program = self.condition.as_ref().map(|Condition(select)| select.program());
+        let text =
+            format!("{:?}", (json::item_to_string(&self.equals), &self.begins_with, program));
+        format!("{:032x}", xxh3_128(text.as_bytes()))
+    }
 }
 
 /// Erases from one archive.
@@ -135,7 +122,8 @@ impl<O: ObjectMaintenance> Eraser<O> {
     ///
     /// # Errors
     /// When the archive cannot be read or changed, or the time is over: what was erased up to then
-    /// is, and the call must be repeated until it gives a receipt.
+    /// is, and the call must be repeated until it gives a receipt. Under a name it goes on where it
+    /// ended.
     pub async fn erase(
         &self,
         table: &str,
@@ -156,6 +144,34 @@ impl<O: ObjectMaintenance> Eraser<O> {
         };
         receipt.erased_seconds = now_seconds;
         receipt.passes = 0;
+        match self.erase_and_forget(subject, &mut receipt, deadline).await {
+            Ok(()) => Ok(receipt),
+            Err(Failure::Retry(_)) if deadline.is_over() => Err(Failure::Retry(match name {
+                Some(name) => format!(
+                    "the time was over before the erasure `{name}` was done; ask for the same again, and it goes on where it ended"
+                ),
+                None => "the time was over before the erasure was done, and without a name it begins anew each time; give it a `name`, under which it goes on when it is asked for again".to_owned(),
+            })),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn erase_and_forget(
+        &self,
+        subject: &Subject,
+        receipt: &mut ErasureReceipt,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let now_seconds = receipt.erased_seconds;
+        let fingerprint = subject.fingerprint();
+        let known = receipt.progress.take().filter(|known| known.subject == fingerprint);
+        // A pass that began in an earlier call may have lasted for days: what was written behind it
+        // is looked at by one that begins now.
+        let mut is_confirmed = known.is_none();
+        let mut progress = known.unwrap_or_else(|| {
+            receipt.objects_read = 0;
+            Progress::begin(fingerprint, now_seconds)
+        });
         loop {
             if receipt.passes == PASSES_MAX {
                 return Err(Failure::Retry(format!(
@@ -163,113 +179,43 @@ impl<O: ObjectMaintenance> Eraser<O> {
                 )));
             }
             receipt.passes += 1;
-            if deadline.limit(self.pass(table, subject, &mut receipt)).await? {
+            let is_clean = self.pass(subject, &mut progress, receipt, deadline).await?;
+            progress = progress.next_pass(now_seconds);
+            if is_clean && is_confirmed {
                 break;
             }
+            is_confirmed = true;
         }
-        for name in &receipt.objects.clone() {
-            receipt.earlier_contents_removed +=
-                deadline.limit(self.persist(|| self.store.forget_earlier(name))).await?;
-        }
-        deadline.limit(self.keep_receipt(&mut receipt)).await?;
-        Ok(receipt)
+        self.forget_earlier(&progress, receipt, deadline).await?;
+        receipt.progress = None;
+        deadline.limit(self.keep_receipt(receipt)).await
     }
 
-    /// Looks at every object once. Answers whether there was nothing to erase.
-    async fn pass(
+    /// Removes what a versioned bucket kept of all objects of the table, also of those that
+    /// compaction removed: any of them may have held such a row.
+    async fn forget_earlier(
         &self,
-        table: &str,
-        subject: &Subject,
+        progress: &Progress,
         receipt: &mut ErasureReceipt,
-    ) -> Result<bool, Failure> {
-        let mut is_clean = true;
-        receipt.objects_read = 0;
-        let folder = format!("{}table={table}/", self.prefix);
-        for day in self.persist(|| self.store.folders(&folder)).await? {
-            let day = format!("{folder}{day}");
-            for entry in self.persist(|| self.store.list(&day)).await? {
-                if !entry.name.ends_with(".parquet") {
-                    continue;
-                }
-                let Some(object) = self.persist(|| self.store.get(&entry.name)).await? else {
-                    is_clean = false;
-                    continue;
-                };
-                receipt.objects_read += 1;
-                let failed = |error: ParquetError| not_of_the_archive(&entry.name, &error);
-                let found = without(ObjectReader::open(object).map_err(failed)?, subject);
-                let Some((object, erased)) = found.map_err(failed)? else { continue };
-                is_clean = false;
-                // Named before it is done: whoever goes on after this process finds it there.
-                receipt.event_ids.extend(erased);
-                receipt.objects.insert(entry.name.clone());
-                receipt.objects_replaced = receipt.objects.len();
-                if !receipt.receipt.is_empty() {
-                    self.keep_receipt(receipt).await?;
-                }
-                // If another one replaced it, the next pass looks at it again.
-                self.replace(&entry, object).await?;
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let folder = self.folder_of(&receipt.table);
+        let mut after = String::new();
+        loop {
+            let forget = self.persist(|| self.store.forget_earlier(&folder, &after));
+            let forgotten = deadline.limit(forget).await?;
+            receipt.earlier_contents_removed += forgotten.contents;
+            let Some(next) = forgotten.after else { return Ok(()) };
+            after = next;
+            if forgotten.contents > 0 {
+                deadline.limit(self.keep_progress(progress, receipt)).await?;
             }
         }
-        Ok(is_clean)
     }
 
-    async fn replace(&self, entry: &ObjectEntry, object: bytes::Bytes) -> Result<(), Failure> {
-        let replace =
-            || self.store.replace(&entry.name, &entry.entity_tag, object.clone(), PARQUET);
-        self.persist(replace).await.map(drop)
-    }
-
-    /// The receipt of an erasure that may have begun before.
-    async fn begun(&self, name: &str, fresh: ErasureReceipt) -> Result<ErasureReceipt, Failure> {
-        let receipt = format!("{}table={}/{name}.json", self.receipts_prefix, fresh.table);
-        match self.persist(|| self.store.get(&receipt)).await? {
-            None => Ok(ErasureReceipt { receipt, ..fresh }),
-            Some(known) => serde_json::from_slice(&known)
-                .map(|known| ErasureReceipt { receipt: receipt.clone(), ..known })
-                .map_err(|error| {
-                    Failure::Fatal(format!("receipt `{receipt}` is damaged: {error}"))
-                }),
-        }
-    }
-
-    /// Keeps a receipt: one with a name in its own object, instead of what stood there; others each
-    /// in a new one. This function runs once at a time, so nobody else writes it.
-    async fn keep_receipt(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
-        let is_named = !receipt.receipt.is_empty();
-        let text = |receipt: &ErasureReceipt| {
-            serde_json::to_string_pretty(receipt)
-                .map_err(|error| Failure::Fatal(format!("the receipt cannot be written: {error}")))
-        };
-        if !is_named {
-            let time = UtcMinute::of_seconds(receipt.erased_seconds)
-                .map_or_else(String::new, UtcMinute::compact_text);
-            let hash = xxhash_rust::xxh3::xxh3_64(text(receipt)?.as_bytes());
-            receipt.receipt = format!(
-                "{}table={}/erasure-{time}-{hash:016x}.json",
-                self.receipts_prefix, receipt.table
-            );
-        }
-        let (name, text) = (receipt.receipt.clone(), text(receipt)?);
-        let contended =
-            || Failure::Retry(format!("receipt `{name}` is written by somebody else; ask again"));
-        let put = || self.store.put_if_absent(&name, text.clone().into(), "application/json");
-        match self.persist(put).await? {
-            PutOutcome::Created { .. } => return Ok(()),
-            PutOutcome::Exists if !is_named => return Ok(()),
-            PutOutcome::Exists => {}
-            PutOutcome::Contended => return Err(contended()),
-        }
-        let stands = self.persist(|| self.store.list(&name)).await?;
-        let stands = stands.into_iter().find(|entry| entry.name == name).ok_or_else(contended)?;
-        let replace = || {
-            let content = text.clone().into();
-            self.store.replace(&name, &stands.entity_tag, content, "application/json")
-        };
-        match self.persist(replace).await? {
-            ChangeOutcome::Made => Ok(()),
-            _ => Err(contended()),
-        }
+    /// What the names of the table's objects begin with.
+    fn folder_of(&self, table: &str) -> String {
+        format!("{}table={table}/", self.prefix)
     }
 
     /// Tries again what the store did not answer.
@@ -287,39 +233,4 @@ impl<O: ObjectMaintenance> Eraser<O> {
         }
         Err(last)
     }
-}
-
-/// The object without the subject's rows, and their event ids; `None` if it holds none.
-fn without(
-    mut reader: ObjectReader,
-    subject: &Subject,
-) -> Result<Option<(bytes::Bytes, Vec<String>)>, ParquetError> {
-    let mut kept = Vec::new();
-    let mut erased = Vec::new();
-    let schema = Arc::clone(&reader.schema);
-    let mut lineage = Lineage::default();
-    lineage.add(&reader)?;
-    for batch in reader.batches() {
-        let batch = batch?;
-        let (ids, items) = (event_ids(&batch)?, texts(&batch, "_item")?);
-        let mut is_meant = Vec::with_capacity(batch.num_rows());
-        for row in 0..batch.num_rows() {
-            let item = json::item_from_str(items.value(row))
-                .map_err(|error| ParquetError::General(format!("`_item`: {error}")))?;
-            let is_met = subject.is_met_by(&item);
-            is_meant.push(is_met.map_err(|reason| {
-                ParquetError::General(format!("the condition, for a row: {reason}"))
-            })?);
-        }
-        let meant = is_meant.iter().enumerate().filter(|(_, is_meant)| **is_meant);
-        erased.extend(meant.map(|(row, _)| ids.value(row).to_owned()));
-        kept.push(keep(&batch, |row| !is_meant.get(row).copied().unwrap_or(false))?);
-    }
-    if erased.is_empty() {
-        return Ok(None);
-    }
-    lineage.erased.extend(erased.iter().cloned());
-    let mut writer = ObjectWriter::begin(&schema, &lineage)?;
-    kept.iter().filter(|batch| batch.num_rows() > 0).try_for_each(|batch| writer.add(batch))?;
-    Ok(Some((writer.finish()?, erased)))
 }

@@ -23,7 +23,8 @@ pub(super) const EVENT_ID: &str = "_event_id";
 /// known, so that a record that is delivered again does not bring its row back.
 pub(super) const ERASED: &str = "weir.erased";
 /// Metadata of a compacted object: for each minute, the highest number of a part whose rows are
-/// here, as a JSON object. All parts with lower numbers are here or in an earlier one.
+/// here, as a JSON object. No part is written under a lower number any more; one that stands there
+/// was left behind by a run that died, and that it is here or in another one its event ids tell.
 pub(super) const REPLACED: &str = "weir.replaced";
 
 /// For each minute (`20261121T0229`) the highest number of a part that is replaced.

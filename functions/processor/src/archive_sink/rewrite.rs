@@ -9,8 +9,8 @@ use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use rules::archive::ColumnType;
@@ -43,7 +43,20 @@ impl ObjectReader {
     /// # Errors
     /// When it is not Parquet.
     pub(super) fn open(object: Bytes) -> Result<Self, ParquetError> {
+        Self::build(ParquetRecordBatchReaderBuilder::try_new(object)?)
+    }
+
+    /// Opens some columns of an object.
+    ///
+    /// # Errors
+    /// When it is not Parquet.
+    pub(super) fn open_columns(object: Bytes, names: &[&str]) -> Result<Self, ParquetError> {
         let builder = ParquetRecordBatchReaderBuilder::try_new(object)?;
+        let columns = ProjectionMask::columns(builder.parquet_schema(), names.iter().copied());
+        Self::build(builder.with_projection(columns))
+    }
+
+    fn build(builder: ParquetRecordBatchReaderBuilder<Bytes>) -> Result<Self, ParquetError> {
         let metadata = builder.metadata().file_metadata().key_value_metadata().cloned();
         let schema = Arc::clone(builder.schema());
         let batches = builder.with_batch_size(BATCH_ROWS).build()?;

@@ -7,8 +7,13 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 
-use super::{ChangeOutcome, ObjectEntry, ObjectMaintenance, ObjectStore, PutOutcome};
+use super::{
+    ChangeOutcome, Forgotten, ObjectEntry, ObjectMaintenance, ObjectStore, Page, PutOutcome,
+};
 use crate::failure::Failure;
+
+/// Objects in one page of a listing: few, so that listings have several.
+const PAGE_OBJECTS: usize = 7;
 
 /// Out of 100 requests, how many have which fate.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +36,8 @@ struct Object {
 #[derive(Debug, Default)]
 struct State {
     objects: BTreeMap<String, Object>,
+    /// Contents that were replaced or removed, as a versioned bucket keeps them.
+    earlier: Vec<(String, Bytes)>,
     now_seconds: u64,
     random: u64,
     missing_bucket: bool,
@@ -53,6 +60,11 @@ impl InMemoryObjectStore {
         let state = self.state.lock().unwrap();
         let objects = state.objects.iter();
         objects.map(|(name, object)| (name.clone(), object.content.clone())).collect()
+    }
+
+    /// What the bucket keeps of earlier contents.
+    pub(crate) fn earlier(&self) -> Vec<(String, Bytes)> {
+        self.state.lock().unwrap().earlier.clone()
     }
 
     /// The time of the store's clock, in seconds since 1970.
@@ -97,8 +109,13 @@ impl State {
     fn put(&mut self, name: &str, content: Bytes) -> u64 {
         let tag = self.random;
         let object = Object { content, tag, written_seconds: self.now_seconds };
-        self.objects.insert(name.to_owned(), object);
+        let before = self.objects.insert(name.to_owned(), object);
+        self.keep(name, before);
         tag
+    }
+
+    fn keep(&mut self, name: &str, before: Option<Object>) {
+        self.earlier.extend(before.map(|object| (name.to_owned(), object.content)));
     }
 
     fn is(&self, name: &str, entity_tag: &str) -> bool {
@@ -135,7 +152,8 @@ impl ObjectMaintenance for InMemoryObjectStore {
             if !state.is(name, entity_tag) {
                 return Ok(ChangeOutcome::Stale);
             }
-            state.objects.remove(name);
+            let before = state.objects.remove(name);
+            state.keep(name, before);
         }
         if fate < self.faults.unanswered {
             return Err(Failure::Retry("timed out".to_owned()));
@@ -143,25 +161,36 @@ impl ObjectMaintenance for InMemoryObjectStore {
         Ok(ChangeOutcome::Made)
     }
 
-    async fn forget_earlier(&self, _name: &str) -> Result<usize, Failure> {
+    async fn forget_earlier(&self, prefix: &str, after: &str) -> Result<Forgotten, Failure> {
         self.request().await?;
-        Ok(0)
+        let mut state = self.state.lock().unwrap();
+        let is_meant = |name: &String| name.starts_with(prefix) && name.as_str() > after;
+        let names = state.earlier.iter().map(|(name, _)| name).filter(|name| is_meant(name));
+        let Some(first) = names.min().cloned() else { return Ok(Forgotten::default()) };
+        let before = state.earlier.len();
+        state.earlier.retain(|(name, _)| *name != first);
+        Ok(Forgotten { contents: before - state.earlier.len(), after: Some(first) })
     }
 }
 
 impl ObjectStore for InMemoryObjectStore {
-    async fn list(&self, prefix: &str) -> Result<Vec<ObjectEntry>, Failure> {
+    async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
         self.request().await?;
         let state = self.state.lock().unwrap();
         let named = state.objects.iter().filter(|(name, _)| name.starts_with(prefix));
-        Ok(named
+        let mut entries: Vec<ObjectEntry> = named
+            .filter(|(name, _)| name.as_str() > after)
+            .take(PAGE_OBJECTS + 1)
             .map(|(name, object)| ObjectEntry {
                 name: name.clone(),
                 entity_tag: object.tag.to_string(),
                 bytes: object.content.len() as u64,
                 written_seconds: object.written_seconds,
             })
-            .collect())
+            .collect();
+        let is_last = entries.len() <= PAGE_OBJECTS;
+        entries.truncate(PAGE_OBJECTS);
+        Ok(Page { entries, is_last })
     }
 
     async fn folders(&self, prefix: &str) -> Result<Vec<String>, Failure> {

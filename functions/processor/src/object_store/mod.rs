@@ -11,6 +11,10 @@ use bytes::Bytes;
 
 use crate::failure::Failure;
 
+/// Pages of one listing at most: it is of an hour, which has sixty buckets of at most 99,999 parts,
+/// 1,000 a page. Whoever looks at more takes one page after the other.
+const LIST_PAGES_MAX: usize = 6_000;
+
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectEntry {
@@ -22,6 +26,24 @@ pub struct ObjectEntry {
     pub bytes: u64,
     /// When the object was written, in seconds since 1970 by the store's clock.
     pub written_seconds: u64,
+}
+
+/// Some of the objects of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The objects, in the order of their names.
+    pub entries: Vec<ObjectEntry>,
+    /// Whether there are no more behind them.
+    pub is_last: bool,
+}
+
+/// What was forgotten of objects' earlier contents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// How many contents.
+    pub contents: usize,
+    /// The name after which it goes on; `None` if there is nothing left.
+    pub after: Option<String>,
 }
 
 /// What became of a put.
@@ -65,16 +87,41 @@ pub trait ObjectMaintenance: ObjectStore {
         entity_tag: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Failure>> + Send;
 
-    /// Removes what a versioned bucket keeps of an object's earlier contents, and answers how many
-    /// it were. Zero where the bucket keeps none.
-    fn forget_earlier(&self, name: &str) -> impl Future<Output = Result<usize, Failure>> + Send;
+    /// Removes some of what a versioned bucket keeps of the earlier contents of objects whose names
+    /// begin with `prefix` and come after `after`, also of objects that are gone. Nothing where the
+    /// bucket keeps none.
+    fn forget_earlier(
+        &self,
+        prefix: &str,
+        after: &str,
+    ) -> impl Future<Output = Result<Forgotten, Failure>> + Send;
 }
 
 /// A store of named objects with conditional put. Listings show every object whose put has been
 /// answered (S3 is strongly consistent since 2020).
 pub trait ObjectStore: Send + Sync {
+    /// The next objects whose names begin with `prefix` and come after `after`; at the beginning
+    /// that is empty.
+    fn page(&self, prefix: &str, after: &str)
+    -> impl Future<Output = Result<Page, Failure>> + Send;
+
     /// All objects whose names begin with `prefix`, in the order of their names.
-    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<ObjectEntry>, Failure>> + Send;
+    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<ObjectEntry>, Failure>> + Send {
+        async move {
+            let (mut entries, mut after) = (Vec::new(), String::new());
+            for _ in 0..LIST_PAGES_MAX {
+                let page = self.page(prefix, &after).await?;
+                entries.extend(page.entries);
+                match entries.last() {
+                    Some(last) if !page.is_last => after.clone_from(&last.name),
+                    _ => return Ok(entries),
+                }
+            }
+            Err(Failure::Fatal(format!(
+                "there are more than {LIST_PAGES_MAX} pages of objects under `{prefix}`; move away what the archive did not write"
+            )))
+        }
+    }
 
     /// What stands in the names of objects after `prefix`, up to and with the next `/`: its
     /// folders, each once.
@@ -93,8 +140,12 @@ pub trait ObjectStore: Send + Sync {
 }
 
 impl<O: ObjectStore> ObjectStore for std::sync::Arc<O> {
-    fn list(&self, prefix: &str) -> impl Future<Output = Result<Vec<ObjectEntry>, Failure>> + Send {
-        self.as_ref().list(prefix)
+    fn page(
+        &self,
+        prefix: &str,
+        after: &str,
+    ) -> impl Future<Output = Result<Page, Failure>> + Send {
+        self.as_ref().page(prefix, after)
     }
 
     fn folders(&self, prefix: &str) -> impl Future<Output = Result<Vec<String>, Failure>> + Send {
@@ -134,7 +185,11 @@ impl<O: ObjectMaintenance> ObjectMaintenance for std::sync::Arc<O> {
         self.as_ref().remove(name, entity_tag)
     }
 
-    fn forget_earlier(&self, name: &str) -> impl Future<Output = Result<usize, Failure>> + Send {
-        self.as_ref().forget_earlier(name)
+    fn forget_earlier(
+        &self,
+        prefix: &str,
+        after: &str,
+    ) -> impl Future<Output = Result<Forgotten, Failure>> + Send {
+        self.as_ref().forget_earlier(prefix, after)
     }
 }

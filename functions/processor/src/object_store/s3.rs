@@ -4,14 +4,18 @@
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::list_object_versions::ListObjectVersionsOutput;
 use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::types::{Delete, Object, ObjectIdentifier};
 use bytes::Bytes;
 
-use super::{ChangeOutcome, ObjectEntry, ObjectMaintenance, ObjectStore, PutOutcome};
+use super::{
+    ChangeOutcome, Forgotten, ObjectEntry, ObjectMaintenance, ObjectStore, Page, PutOutcome,
+};
 use crate::failure::Failure;
 
-/// Pages of one listing at most: a bucket of the archive has at most 99,999 parts, 1,000 a page.
-const LIST_PAGES_MAX: usize = 100;
+/// Pages of folders at most, 1,000 a page: a table has one folder for each day.
+const FOLDER_PAGES_MAX: usize = 100;
 
 /// One bucket of S3.
 #[derive(Clone, Debug)]
@@ -60,45 +64,25 @@ fn status<E>(error: &SdkError<E>) -> Option<u16> {
 }
 
 impl ObjectStore for S3ObjectStore {
-    async fn list(&self, prefix: &str) -> Result<Vec<ObjectEntry>, Failure> {
-        let mut entries = Vec::new();
-        let mut token = None;
-        for _ in 0..LIST_PAGES_MAX {
-            let page = self
-                .client
-                .list_objects_v2()
-                .bucket(&self.bucket)
-                .prefix(prefix)
-                .set_continuation_token(token)
-                .send()
-                .await
-                .map_err(|error| self.failure("ListObjectsV2", &error))?;
-            token = page.next_continuation_token;
-            entries.extend(page.contents.unwrap_or_default().into_iter().filter_map(|object| {
-                let written = object.last_modified.map(|time| time.secs());
-                Some(ObjectEntry {
-                    name: object.key?,
-                    entity_tag: object.e_tag.unwrap_or_default(),
-                    bytes: object.size.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
-                    written_seconds: written
-                        .and_then(|seconds| u64::try_from(seconds).ok())
-                        .unwrap_or(0),
-                })
-            }));
-            if token.is_none() {
-                return Ok(entries);
-            }
-        }
-        Err(Failure::Fatal(format!(
-            "bucket=`{}` has more than {LIST_PAGES_MAX} pages of objects under `{prefix}`",
-            self.bucket
-        )))
+    async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
+        let page = self
+            .client
+            .list_objects_v2()
+            .bucket(&self.bucket)
+            .prefix(prefix)
+            .set_start_after((!after.is_empty()).then(|| after.to_owned()))
+            .send()
+            .await
+            .map_err(|error| self.failure("ListObjectsV2", &error))?;
+        let is_last = page.is_truncated != Some(true);
+        let entries = page.contents.unwrap_or_default().into_iter().filter_map(entry_of);
+        Ok(Page { entries: entries.collect(), is_last })
     }
 
     async fn folders(&self, prefix: &str) -> Result<Vec<String>, Failure> {
         let mut folders = Vec::new();
         let mut token = None;
-        for _ in 0..LIST_PAGES_MAX {
+        for _ in 0..FOLDER_PAGES_MAX {
             let page = self
                 .client
                 .list_objects_v2()
@@ -119,7 +103,7 @@ impl ObjectStore for S3ObjectStore {
             }
         }
         Err(Failure::Fatal(format!(
-            "bucket=`{}` has more than {LIST_PAGES_MAX} pages of folders under `{prefix}`",
+            "bucket=`{}` has more than {FOLDER_PAGES_MAX} pages of folders under `{prefix}`",
             self.bucket
         )))
     }
@@ -131,6 +115,7 @@ impl ObjectStore for S3ObjectStore {
             Err(error) if error.as_service_error().is_some_and(|e| e.is_no_such_key()) => {
                 return Ok(None);
             }
+            Err(error) if is_denied(&error) && self.is_absent(name).await? => return Ok(None),
             Err(error) => return Err(self.failure("GetObject", &error)),
         };
         let content = object.body.collect().await.map_err(|error| {
@@ -187,6 +172,9 @@ impl ObjectMaintenance for S3ObjectStore {
             // with conditional writes".
             Err(error) => match status(&error) {
                 Some(404 | 409 | 412) if !is_missing_bucket(&error) => Ok(ChangeOutcome::Stale),
+                Some(403) if is_denied(&error) && self.is_absent(name).await? => {
+                    Ok(ChangeOutcome::Stale)
+                }
                 _ => Err(self.failure("PutObject", &error)),
             },
         }
@@ -200,40 +188,109 @@ impl ObjectMaintenance for S3ObjectStore {
             // Source: S3 user guide, "How to perform conditional deletes".
             Err(error) => match status(&error) {
                 Some(404 | 409 | 412) if !is_missing_bucket(&error) => Ok(ChangeOutcome::Stale),
+                Some(403) if is_denied(&error) && self.is_absent(name).await? => {
+                    Ok(ChangeOutcome::Stale)
+                }
                 _ => Err(self.failure("DeleteObject", &error)),
             },
         }
     }
 
-    async fn forget_earlier(&self, name: &str) -> Result<usize, Failure> {
-        let mut forgotten = 0;
-        for _ in 0..LIST_PAGES_MAX {
-            let request = self.client.list_object_versions().bucket(&self.bucket).prefix(name);
-            let page = match request.send().await {
-                Ok(page) => page,
-                // A store without versions has no earlier ones.
-                Err(error) if status(&error) == Some(501) => return Ok(forgotten),
-                Err(error) => return Err(self.failure("ListObjectVersions", &error)),
-            };
-            let versions = page.versions.unwrap_or_default().into_iter();
-            let earlier: Vec<String> = versions
-                .filter(|version| version.key.as_deref() == Some(name))
-                .filter(|version| version.is_latest != Some(true))
-                .filter_map(|version| version.version_id)
-                .filter(|id| id != "null")
-                .collect();
-            if earlier.is_empty() {
-                return Ok(forgotten);
-            }
-            for id in earlier {
-                let request = self.client.delete_object().bucket(&self.bucket).key(name);
-                let removed = request.version_id(id).send().await;
-                removed.map_err(|error| self.failure("DeleteObjectVersion", &error))?;
-                forgotten += 1;
-            }
+    async fn forget_earlier(&self, prefix: &str, after: &str) -> Result<Forgotten, Failure> {
+        let request = self
+            .client
+            .list_object_versions()
+            .bucket(&self.bucket)
+            .prefix(prefix)
+            .set_key_marker((!after.is_empty()).then(|| after.to_owned()));
+        let page = match request.send().await {
+            Ok(page) => page,
+            // A store without versions has no earlier ones.
+            Err(error) if status(&error) == Some(501) => return Ok(Forgotten::default()),
+            Err(error) => return Err(self.failure("ListObjectVersions", &error)),
+        };
+        let earlier = earlier_of(&page);
+        if !earlier.is_empty() {
+            self.remove_versions(earlier).await?;
         }
-        Err(Failure::Retry(format!("object `{name}` has too many earlier versions for one run")))
+        let versions = page.versions().iter().filter(|version| version.is_latest() == Some(false));
+        Ok(Forgotten { contents: versions.count(), after: listed_whole(&page, after) })
     }
+}
+
+/// The versions of a page that are not current, and the delete markers, which would be all that is
+/// left of them. A current delete marker says that the object is gone; S3 removes it itself once
+/// nothing is behind it, as the bucket's rules say.
+fn earlier_of(page: &ListObjectVersionsOutput) -> Vec<ObjectIdentifier> {
+    let versions = page.versions().iter().map(|v| (v.is_latest(), v.key(), v.version_id()));
+    let markers = page.delete_markers().iter().map(|m| (m.is_latest(), m.key(), m.version_id()));
+    let earlier = versions.chain(markers).filter(|(is_latest, ..)| *is_latest == Some(false));
+    // What was written before the bucket had versions has the id `null`, and is one like any other.
+    earlier
+        .filter_map(|(_, key, id)| {
+            ObjectIdentifier::builder().key(key?).version_id(id?).build().ok()
+        })
+        .collect()
+}
+
+/// After which name a listing of versions goes on. A page may end among the versions of an object;
+/// that object is listed again, and has fewer by then.
+fn listed_whole(page: &ListObjectVersionsOutput, after: &str) -> Option<String> {
+    if page.is_truncated() != Some(true) {
+        return None;
+    }
+    let versions = page.versions().iter().filter_map(|version| version.key());
+    let markers = page.delete_markers().iter().filter_map(|marker| marker.key());
+    let mut names: Vec<&str> = versions.chain(markers).collect();
+    names.sort_unstable();
+    names.dedup();
+    let last_whole = names.len().checked_sub(2).and_then(|place| names.get(place));
+    Some((*last_whole.unwrap_or(&after)).to_owned())
+}
+
+impl S3ObjectStore {
+    async fn remove_versions(&self, earlier: Vec<ObjectIdentifier>) -> Result<(), Failure> {
+        let delete = Delete::builder().set_objects(Some(earlier)).quiet(true).build();
+        let delete = delete.map_err(|error| Failure::Fatal(format!("DeleteObjects: {error}")))?;
+        let request = self.client.delete_objects().bucket(&self.bucket).delete(delete);
+        let answer = request.send().await.map_err(|error| self.failure("DeleteObjects", &error))?;
+        let Some(error) = answer.errors().first() else { return Ok(()) };
+        let (bucket, code) = (&self.bucket, error.code().unwrap_or_default());
+        let name = error.key().unwrap_or_default();
+        Err(match code {
+            "AccessDenied" => Failure::Fatal(format!(
+                "DeleteObjectVersion of `{name}` in bucket=`{bucket}` is not allowed; allow it to the function's role"
+            )),
+            _ => Failure::Retry(format!(
+                "an earlier content of `{name}` in bucket=`{bucket}` was not removed: {code}"
+            )),
+        })
+    }
+
+    /// Whether there is no such object. S3 tells that an object is missing only to who may list the
+    /// whole bucket, and to others that they are not allowed to read it; the functions may list
+    /// what is theirs. Source: Amazon S3 API reference, "GetObject", permissions.
+    async fn is_absent(&self, name: &str) -> Result<bool, Failure> {
+        let page = self.page(name, "").await?;
+        Ok(page.entries.iter().all(|entry| entry.name != name))
+    }
+}
+
+fn entry_of(object: Object) -> Option<ObjectEntry> {
+    let written = object.last_modified.map(|time| time.secs());
+    Some(ObjectEntry {
+        name: object.key?,
+        entity_tag: object.e_tag.unwrap_or_default(),
+        bytes: object.size.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
+        written_seconds: written.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0),
+    })
+}
+
+fn is_denied<E>(error: &SdkError<E>) -> bool
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    error.as_service_error().and_then(ProvideErrorMetadata::code) == Some("AccessDenied")
 }
 
 fn is_missing_bucket<E>(error: &SdkError<E>) -> bool
@@ -241,4 +298,63 @@ where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
     error.as_service_error().and_then(ProvideErrorMetadata::code) == Some("NoSuchBucket")
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_s3::types::{DeleteMarkerEntry, ObjectVersion};
+
+    use super::*;
+
+    /// A page of versions as `name:id`, current ones with `*`, delete markers with `-`.
+    fn page(text: &str, is_truncated: bool) -> ListObjectVersionsOutput {
+        let mut page = ListObjectVersionsOutput::builder().is_truncated(is_truncated);
+        for word in text.split_whitespace() {
+            let (key, id) = word.split_once(':').unwrap();
+            let (is_latest, id) = (id.ends_with('*'), id.trim_end_matches('*'));
+            page = match id.strip_prefix('-') {
+                Some(id) => {
+                    let marker = DeleteMarkerEntry::builder().key(key).version_id(id);
+                    page.delete_markers(marker.is_latest(is_latest).build())
+                }
+                None => {
+                    let version = ObjectVersion::builder().key(key).version_id(id);
+                    page.versions(version.is_latest(is_latest).build())
+                }
+            };
+        }
+        page.build()
+    }
+
+    #[test]
+    fn earlier_versions_are_all_but_the_current_ones() {
+        for (text, expected) in [
+            ("a:1* b:2*", ""),
+            ("a:2* a:1 b:3*", "a:1"),
+            // Written before the bucket had versions.
+            ("a:2* a:null", "a:null"),
+            ("a:null*", ""),
+            // Removed by compaction: the marker is current, and its content is not.
+            ("a:-3* a:2 a:1", "a:2 a:1"),
+            ("a:4* a:-3 a:2", "a:2 a:3"),
+        ] {
+            let earlier = earlier_of(&page(text, false));
+            let found =
+                earlier.iter().map(|id| format!("{}:{}", id.key(), id.version_id().unwrap()));
+            assert_eq!(found.collect::<Vec<_>>().join(" "), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_listing_of_versions_goes_on_after_the_last_object_that_is_listed_whole() {
+        for (text, is_truncated, expected) in [
+            ("a:1* b:1*", false, None),
+            ("a:1* b:2* b:1", true, Some("a")),
+            ("c:9* c:8 c:7", true, Some("before")),
+            ("a:1* c:-1* b:1", true, Some("b")),
+        ] {
+            let found = listed_whole(&page(text, is_truncated), "before");
+            assert_eq!(found.as_deref(), expected, "{text}");
+        }
+    }
 }

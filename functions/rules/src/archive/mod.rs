@@ -33,6 +33,7 @@ pub use row::{ColumnValue, DeletedBy, Row, Rows, SCHEMA_VERSION};
 use std::sync::Arc;
 
 use model::EventName;
+use model::arn::StreamArn;
 use model::json::{ItemView, ValueView};
 use model::stream_record::{LambdaRecord, RecordView};
 
@@ -85,7 +86,7 @@ impl Rule for Archive {
         let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
-        if record.old_image.as_ref().is_some_and(is_as_restored) {
+        if is_as_restored(&record) {
             return Ok(Vec::new());
         }
         let (bucket, row) = self.row_of(&record, deleted_by)?;
@@ -93,9 +94,13 @@ impl Rule for Archive {
     }
 }
 
-/// Most items have no mark.
-fn is_as_restored(item: &ItemView<'_>) -> bool {
-    item.get(restored::RESTORED).is_some() && restored::is_as_restored(&item.clone().into_item())
+/// Whether the archive of the record's table has the item already. Most items have no mark.
+fn is_as_restored(record: &RecordView<'_>) -> bool {
+    let marked = record.old_image.as_ref().filter(|item| item.get(restored::RESTORED).is_some());
+    let Some(item) = marked else { return false };
+    // A record without a stream is refused when its row is made.
+    let Ok(stream) = record.event_source_arn.parse::<StreamArn>() else { return false };
+    restored::is_as_restored(&item.clone().into_item(), &stream.table.table)
 }
 
 impl Archive {
@@ -225,10 +230,15 @@ mod tests {
             });
             assert_eq!(kept, expected, "{deletes:?} {ttl} {expires}");
 
-            let image = record.record.old_image.as_mut().unwrap();
-            let mark = restored::mark(image, "e", "s", Some("expires"));
-            image.insert(restored::RESTORED.to_owned(), mark);
-            assert_eq!(rule.decide(&record, &Found::default()), Ok(Vec::new()));
+            let table = record.event_source_arn.parse::<StreamArn>().unwrap().table.table;
+            for (table, rows) in [(&*table, 0), ("another", usize::from(expected.is_some()))] {
+                let image = record.record.old_image.as_mut().unwrap();
+                let origin = restored::Origin { table, event_id: "e", stamp: "s" };
+                let mark = restored::mark(image, origin, Some("expires"));
+                image.insert(restored::RESTORED.to_owned(), mark);
+                let found = rule.decide(&record, &Found::default()).unwrap();
+                assert_eq!(found.len(), rows, "{deletes:?} {ttl} {expires} {table}");
+            }
         }
     }
 }

@@ -1,33 +1,41 @@
 //! The mark on an item that was restored from the archive, and what it means when the item expires
 //! again: nothing new, as long as nobody changed it.
 //!
-//! The mark is an attribute of the item. It names the archived row and fingerprints what was
-//! restored, so an item that still is what the archive holds is not archived twice, and one that
-//! was changed is. Who restores, and how, is not known here.
+//! The mark is an attribute of the item. It names the archived row and its table and fingerprints
+//! what was restored, so an item that still is what the archive of its table holds is not archived
+//! twice, and one that was changed, or restored from another table's archive, is. Who restores, and how, is not known here.
 
 use model::{AttributeValue, Item, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The attribute that holds the mark.
 pub const RESTORED: &str = "_restored";
+const TABLE: &str = "table";
 const STAMP: &str = "stamp";
 const EVENT_ID: &str = "event_id";
 const TTL_ATTRIBUTE: &str = "ttl_attribute";
 const FINGERPRINT: &str = "fingerprint";
 
-/// The mark as an attribute: of the row with this event id and stamp, on an item whose time to live
-/// is in `ttl_attribute`.
+/// Which archived row an item was restored from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin<'o> {
+    /// The table in whose archive the row is.
+    pub table: &'o str,
+    /// The row's event id.
+    pub event_id: &'o str,
+    /// The row's place in time.
+    pub stamp: &'o str,
+}
+
+/// The mark as an attribute: of an item that was restored from a row, and whose time to live is in
+/// `ttl_attribute`.
 #[must_use]
-pub fn mark(
-    item: &Item,
-    event_id: &str,
-    stamp: &str,
-    ttl_attribute: Option<&str>,
-) -> AttributeValue {
+pub fn mark(item: &Item, origin: Origin<'_>, ttl_attribute: Option<&str>) -> AttributeValue {
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let mut mark = Item::new()
-        .with(EVENT_ID, text(event_id))
-        .with(STAMP, text(stamp))
+        .with(TABLE, text(origin.table))
+        .with(EVENT_ID, text(origin.event_id))
+        .with(STAMP, text(origin.stamp))
         .with(FINGERPRINT, text(&fingerprint(item, ttl_attribute)));
     if let Some(name) = ttl_attribute {
         mark.insert(TTL_ATTRIBUTE.to_owned(), text(name));
@@ -41,11 +49,13 @@ pub fn stamp_of(item: &Item) -> Option<&str> {
     text_of(item, STAMP)
 }
 
-/// Whether the item is still what was restored from the archive, apart from its time to live.
+/// Whether the item is still what was restored from the archive of `table`, apart from its time to
+/// live. Marks that say no table are older than this part of them, and count for any.
 #[must_use]
-pub fn is_as_restored(item: &Item) -> bool {
-    text_of(item, FINGERPRINT)
-        .is_some_and(|known| known == fingerprint(item, text_of(item, TTL_ATTRIBUTE)))
+pub fn is_as_restored(item: &Item, table: &str) -> bool {
+    text_of(item, TABLE).is_none_or(|known| known == table)
+        && text_of(item, FINGERPRINT)
+            .is_some_and(|known| known == fingerprint(item, text_of(item, TTL_ATTRIBUTE)))
 }
 
 fn text_of<'i>(item: &'i Item, name: &str) -> Option<&'i str> {
@@ -79,21 +89,28 @@ mod tests {
             item(r#"{"id":{"S":"a"},"n":{"N":"1.0"},"s":{"SS":["b","a"]},"ttl":{"N":"5"}}"#);
         let mut restored = archived.clone();
         restored.remove("ttl");
-        let marked = mark(&restored, "e1", "2026#0001", Some("ttl"));
+        let origin = Origin { table: "films", event_id: "e1", stamp: "2026#0001" };
+        let marked = mark(&restored, origin, Some("ttl"));
         restored.insert(RESTORED.to_owned(), marked);
         assert_eq!(stamp_of(&restored), Some("2026#0001"));
-        assert!(is_as_restored(&restored));
+        assert!(is_as_restored(&restored, "films"));
         let mut renewed = restored.clone();
         renewed.insert("ttl".to_owned(), AttributeValue::N("99".parse().unwrap()));
-        assert!(is_as_restored(&renewed));
+        assert!(is_as_restored(&renewed, "films"));
         for change in
             [r#"{"n":{"N":"2"}}"#, r#"{"new":{"NULL":true}}"#, r#"{"_restored":{"S":"x"}}"#]
         {
             let mut changed = renewed.clone();
             changed.extend(item(change));
-            assert!(!is_as_restored(&changed), "{change}");
+            assert!(!is_as_restored(&changed, "films"), "{change}");
         }
-        assert!(!is_as_restored(&archived));
+        assert!(!is_as_restored(&archived, "films"));
         assert_eq!(stamp_of(&archived), None);
+
+        // The archive of another table has no row of it.
+        assert!(!is_as_restored(&restored, "other"));
+        let Some(AttributeValue::M(mark)) = restored.get_mut(RESTORED) else { panic!("a mark") };
+        mark.remove(TABLE);
+        assert!(is_as_restored(&restored, "films") && is_as_restored(&restored, "other"));
     }
 }

@@ -143,6 +143,153 @@ fn what_a_run_that_died_left_behind_is_removed() {
     });
 }
 
+/// Three parts of one minute, the second with two rows.
+async fn three_parts(store: &Store) {
+    for numbers in [4..5, 5..7, 7..9] {
+        sink(store, 5).apply(folded(numbers), &Found::default(), hour()).await;
+    }
+}
+
+/// A part that rows were erased from is young, and those behind it wait for it.
+#[test]
+fn what_was_not_erased_from_a_part_is_compacted_with_the_others() {
+    block_on(async {
+        let store = Store::default();
+        three_parts(&store).await;
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let now = store.now_seconds();
+        eraser(&store).erase("things", &film(5), None, now, hour()).await.unwrap();
+        let between = compact(&store).await.unwrap();
+        assert_eq!(between.objects_written, 0, "{between:?}");
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let report = compact(&store).await.unwrap();
+        assert_eq!((report.parts_replaced, report.leftovers_removed), (3, 0));
+        check_each_once(&store, [4, 6, 7, 8].into_iter());
+        store.pass_seconds(AGE_SECONDS_MIN);
+        compact(&store).await.unwrap();
+        check_each_once(&store, [4, 6, 7, 8].into_iter());
+    });
+}
+
+/// Whatever a compacted object says of its parts' numbers, a part is removed only for rows that
+/// stand elsewhere.
+#[test]
+fn a_part_that_no_compacted_object_holds_is_not_taken_for_a_leftover() {
+    block_on(async {
+        let store = Store::default();
+        three_parts(&store).await;
+        let (name, second) = store.objects().into_iter().nth(1).unwrap();
+        let entries = store.list(&name).await.unwrap();
+        store.remove(&name, &entries[0].entity_tag).await.unwrap();
+        store.pass_seconds(AGE_SECONDS_MIN);
+        assert_eq!(compact(&store).await.unwrap().parts_replaced, 2);
+        store.put_if_absent(&name, second, PARQUET).await.unwrap();
+        sink(&store, 5).apply(folded(3..4), &Found::default(), hour()).await;
+        store.pass_seconds(AGE_SECONDS_MIN);
+        assert_eq!(compact(&store).await.unwrap().leftovers_removed, 0);
+        check_each_once(&store, 3..9);
+    });
+}
+
+/// Erases one row.
+fn film(number: usize) -> Subject {
+    let equals = item_from_str(&format!(r#"{{"id":{{"S":"k{number}"}}}}"#)).unwrap();
+    Subject { equals, ..Subject::default() }
+}
+
+/// Event ids of rows in what a versioned bucket keeps of earlier contents.
+fn kept_earlier(store: &Store) -> BTreeSet<String> {
+    let earlier = store.earlier().into_iter().enumerate();
+    let objects = earlier.filter(|(_, (name, _))| name.ends_with(".parquet"));
+    let objects = objects.map(|(place, (name, content))| (format!("{place}/{name}"), content));
+    contents(&objects.collect()).into_keys().collect()
+}
+
+fn event_id(number: usize) -> String {
+    format!("{number:032x}")
+}
+
+/// Compaction removes parts with rows that are erased later, and an erasure may die after it
+/// replaced an object: the bucket keeps both until an erasure ends.
+#[test]
+fn a_versioned_bucket_keeps_nothing_of_what_was_erased() {
+    block_on(async {
+        let store = Store::default();
+        three_parts(&store).await;
+        store.pass_seconds(AGE_SECONDS_MIN);
+        compact(&store).await.unwrap();
+        assert!(kept_earlier(&store).contains(&event_id(5)));
+        let receipt = eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
+        assert_eq!(receipt.earlier_contents_removed, 4);
+        assert_eq!(kept_earlier(&store), BTreeSet::new());
+
+        for polls in 1.. {
+            let erase = async || eraser(&store).erase("things", &film(6), None, 60, hour()).await;
+            if polls_until_death(polls, erase()).await.is_some() {
+                break;
+            }
+            if kept_earlier(&store).contains(&event_id(6)) {
+                let again = erase().await.unwrap();
+                assert_eq!((again.event_ids.len(), again.earlier_contents_removed), (0, 1));
+            }
+            assert!(!kept_earlier(&store).contains(&event_id(6)), "after {polls} polls");
+        }
+        check_each_once(&store, [4, 7, 8].into_iter());
+    });
+}
+
+/// Does some of the work as a process does that dies: `None` if it was not done by then.
+async fn polls_until_death<T>(polls: usize, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    let mut left = polls;
+    std::future::poll_fn(|context| match work.as_mut().poll(context) {
+        std::task::Poll::Ready(done) => std::task::Poll::Ready(Some(done)),
+        std::task::Poll::Pending if left == 0 => std::task::Poll::Ready(None),
+        std::task::Poll::Pending => {
+            left -= 1;
+            std::task::Poll::Pending
+        }
+    })
+    .await
+}
+
+/// No call has the time for all objects, and together they have.
+#[test]
+fn an_erasure_with_a_name_goes_on_where_it_ended() {
+    block_on(async {
+        const PARTS: usize = 120;
+        let store = Store::default();
+        for number in 0..PARTS {
+            sink(&store, 5).apply(folded(number..number + 1), &Found::default(), hour()).await;
+        }
+        store.pass_seconds(10 * AGE_SECONDS_MIN);
+        let of_some = Subject {
+            condition: Some(Condition::parse(r#".id | endswith("5")"#).unwrap()),
+            ..Subject::default()
+        };
+        let (mut calls, mut receipt) = (0, None);
+        while receipt.is_none() {
+            calls += 1;
+            assert!(calls < 50, "it does not go on");
+            // As long as a call lasts.
+            store.pass_seconds(AGE_SECONDS_MIN + 1);
+            let now = store.now_seconds();
+            let eraser = eraser(&store);
+            let erase = eraser.erase("things", &of_some, Some("some"), now, hour());
+            receipt = polls_until_death(100, erase).await;
+        }
+        assert!(calls > 2, "{calls}");
+        let receipt = receipt.unwrap().unwrap();
+        let is_meant = |number: &usize| number % 10 == 5;
+        let ids: BTreeSet<_> = (0..PARTS).filter(is_meant).map(event_id).collect();
+        assert_eq!((receipt.event_ids, receipt.progress), (ids, None));
+        check_each_once(&store, (0..PARTS).filter(|number| !is_meant(number)));
+        // What another subject asks for under the same name begins with the first object.
+        let other = eraser(&store).erase("things", &film(4), Some("some"), 60, hour()).await;
+        assert!(other.unwrap().event_ids.contains(&event_id(4)));
+    });
+}
+
 /// An erasure that has a name goes on after it died, and tells of everything that it erased.
 #[test]
 fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
@@ -247,5 +394,105 @@ proptest! {
         let writers = (0..3).map(|_| poll(Arc::clone(&store), total, choices.clone()));
         block_on(join_all(writers));
         check_each_once(&store, 0..total);
+    }
+}
+
+/// What happens to the archive, one after the other.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Records are delivered.
+    Write(usize, usize),
+    /// A compaction that dies after so many polls, while records are delivered.
+    Compact(usize, usize),
+    /// An erasure of one row that dies after so many polls, while records are delivered.
+    Erase(usize, usize, usize),
+    /// What is there grows old.
+    Age,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let number = || 0..24_usize;
+    let step = prop_oneof![
+        (number(), number()).prop_map(|(from, to)| Step::Write(from, to)),
+        (number(), 0..80_usize).prop_map(|(from, polls)| Step::Compact(from, polls)),
+        (number(), number(), 0..80_usize)
+            .prop_map(|(row, from, polls)| Step::Erase(row, from, polls)),
+        Just(Step::Age),
+        Just(Step::Age),
+    ];
+    prop::collection::vec(step, 1..25)
+}
+
+async fn take(store: &Store, step: &Step) {
+    let write = async |from: usize, to: usize| {
+        let numbers = from.min(to)..from.max(to);
+        if !numbers.is_empty() {
+            sink(store, 100).apply(folded(numbers), &Found::default(), hour()).await;
+        }
+    };
+    match step {
+        Step::Write(from, to) => write(*from, *to).await,
+        Step::Compact(from, polls) => {
+            futures::join!(polls_until_death(*polls, compact(store)), write(*from, *from + 3));
+        }
+        Step::Erase(row, from, polls) => {
+            let (eraser, now) = (eraser(store), store.now_seconds());
+            let (subject, name) = (film(*row), format!("k{row}"));
+            let erase = eraser.erase("things", &subject, Some(&name), now, hour());
+            futures::join!(polls_until_death(*polls, erase), write(*from, *from + 3));
+        }
+        Step::Age => store.pass_seconds(2 * AGE_SECONDS_MIN),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Compactions and erasures that die anywhere, with writers beside them: in the end each row
+    /// stands once, or is erased for good, also from what the bucket keeps.
+    #[test]
+    fn each_row_stands_once_or_is_erased_for_good(
+        steps in steps(),
+        seed in any::<u64>(),
+        faulty in any::<bool>(),
+    ) {
+        let faults = if faulty { Faults { lost: 5, unanswered: 8, contended: 5 } } else { Faults::default() };
+        let store = Arc::new(InMemoryObjectStore::with_faults(seed, faults));
+        let erased: BTreeSet<usize> = steps.iter().filter_map(|step| match step {
+            Step::Erase(row, ..) => Some(*row),
+            _ => None,
+        }).collect();
+        block_on(async {
+            for step in &steps {
+                take(&store, step).await;
+            }
+            take(&store, &Step::Write(0, 27)).await;
+            for round in 0..3 {
+                store.pass_seconds(2 * AGE_SECONDS_MIN);
+                for _ in 0..50 {
+                    if let Ok(report) = compact(&store).await
+                        && report.postponed_hours + report.objects_written + report.leftovers_removed == 0
+                    {
+                        break;
+                    }
+                }
+                for row in &erased {
+                    let (now, name) = (store.now_seconds(), format!("k{row}"));
+                    for _ in 0..50 {
+                        let erased = eraser(&store).erase("things", &film(*row), Some(&name), now, hour()).await;
+                        if let Ok(receipt) = erased {
+                            assert!(receipt.event_ids.contains(&event_id(*row)));
+                            break;
+                        }
+                    }
+                }
+                check_each_once(&store, (0..27).filter(|number| !erased.contains(number)));
+                let kept = kept_earlier(&store);
+                assert!(erased.iter().all(|row| !kept.contains(&event_id(*row))), "round {round}");
+                // Everything is delivered once more.
+                take(&store, &Step::Write(0, 27)).await;
+                check_each_once(&store, (0..27).filter(|number| !erased.contains(number)));
+            }
+        });
     }
 }

@@ -1,0 +1,207 @@
+//! One pass of an erasure over the objects of a table, in the order of their names.
+//!
+//! A pass looks at objects that were written since a time, and at the end of each page of the
+//! listing it is known how far it got. So one that did not end is gone on with, and the next one
+//! looks at little. Objects change their content only by being written again, and compaction puts
+//! rows into objects that are new: what a pass did not see was written after it began.
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use model::json;
+use parquet::errors::ParquetError;
+use serde::{Deserialize, Serialize};
+
+use super::super::part_content::EVENT_ID;
+use super::super::rewrite::{Lineage, ObjectReader, ObjectWriter, event_ids, keep, texts};
+use super::super::{PARQUET, not_of_the_archive};
+use super::{Eraser, ErasureReceipt, Subject};
+use crate::back_off::Deadline;
+use crate::failure::Failure;
+use crate::object_store::{ObjectEntry, ObjectMaintenance};
+
+/// The column with the whole item.
+const ITEM: &str = "_item";
+/// Objects that are fetched or replaced at the same time. A compacted one has some 16 MB, and all
+/// of them are in memory.
+const REQUESTS_AT_ONCE: usize = 16;
+/// Bytes of objects without the subject's rows that are in memory before they are put.
+const CHANGED_BYTES_MAX: usize = 32 << 20;
+/// The object store's clock may differ from this function's by so much, and a write may last so
+/// long: longer than any invocation.
+const MARGIN_SECONDS: u64 = 900;
+
+/// How far an erasure has got that is not done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Of which subject, as a hash.
+    pub subject: String,
+    /// The pass looks at objects that were written at or after this time, in seconds since 1970.
+    pub since_seconds: u64,
+    /// When the pass began.
+    pub began_seconds: u64,
+    /// It has looked at all of them up to this name.
+    pub after: String,
+}
+
+impl Progress {
+    /// The first pass, over all objects.
+    pub(super) fn begin(subject: String, now_seconds: u64) -> Self {
+        Self { subject, began_seconds: now_seconds, ..Self::default() }
+    }
+
+    /// The pass that follows this one, when it is through.
+    pub(super) fn next_pass(self, now_seconds: u64) -> Self {
+        Self {
+            since_seconds: self.began_seconds,
+            began_seconds: now_seconds,
+            after: String::new(),
+            ..self
+        }
+    }
+
+    fn looks_at(&self, entry: &ObjectEntry) -> bool {
+        entry.name.ends_with(".parquet")
+            && entry.written_seconds.saturating_add(MARGIN_SECONDS) >= self.since_seconds
+    }
+}
+
+impl<O: ObjectMaintenance> Eraser<O> {
+    /// Goes through the objects that the pass has not looked at yet. Answers whether there was
+    /// nothing to erase.
+    ///
+    /// # Errors
+    /// When the time is over; what was done up to then is kept.
+    pub(super) async fn pass(
+        &self,
+        subject: &Subject,
+        progress: &mut Progress,
+        receipt: &mut ErasureReceipt,
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
+        let folder = self.folder_of(&receipt.table);
+        let mut is_clean = true;
+        loop {
+            let page = self.persist(|| self.store.page(&folder, &progress.after));
+            let page = deadline.limit(page).await?;
+            let last = page.entries.last().map(|entry| entry.name.clone());
+            let entries = page.entries.into_iter().filter(|entry| progress.looks_at(entry));
+            let entries: Vec<ObjectEntry> = entries.collect();
+            let has_looked = !entries.is_empty();
+            let erase = self.erase_from(entries, subject, progress, receipt);
+            is_clean &= deadline.limit(erase).await?;
+            match last {
+                Some(last) if !page.is_last => progress.after = last,
+                _ => return Ok(is_clean),
+            }
+            if has_looked {
+                deadline.limit(self.keep_progress(progress, receipt)).await?;
+            }
+        }
+    }
+
+    /// Reads objects and replaces those that hold rows of the subject.
+    async fn erase_from(
+        &self,
+        entries: Vec<ObjectEntry>,
+        subject: &Subject,
+        progress: &Progress,
+        receipt: &mut ErasureReceipt,
+    ) -> Result<bool, Failure> {
+        let fetches: Vec<_> = entries
+            .into_iter()
+            .map(async |entry| {
+                let object = self.persist(|| self.store.get(&entry.name)).await?;
+                Ok::<_, Failure>((entry, object))
+            })
+            .collect();
+        let mut fetches = stream::iter(fetches).buffered(REQUESTS_AT_ONCE);
+        let mut is_clean = true;
+        let (mut changed, mut bytes) = (Vec::new(), 0);
+        while let Some((entry, object)) = fetches.try_next().await? {
+            let Some(object) = object else {
+                is_clean = false;
+                continue;
+            };
+            receipt.objects_read += 1;
+            let found = without(object, subject);
+            let found = found.map_err(|error| not_of_the_archive(&entry.name, &error))?;
+            let Some((object, erased)) = found else { continue };
+            is_clean = false;
+            receipt.event_ids.extend(erased);
+            receipt.objects.insert(entry.name.clone());
+            receipt.objects_replaced = receipt.objects.len();
+            bytes += object.len();
+            changed.push((entry, object));
+            if bytes > CHANGED_BYTES_MAX {
+                self.replace_all(std::mem::take(&mut changed), progress, receipt).await?;
+                bytes = 0;
+            }
+        }
+        if !changed.is_empty() {
+            self.replace_all(changed, progress, receipt).await?;
+        }
+        Ok(is_clean)
+    }
+
+    /// Names what is erased in a receipt that others go on with, and only then erases it. If
+    /// somebody else replaced an object, the next pass looks at it again.
+    async fn replace_all(
+        &self,
+        changed: Vec<(ObjectEntry, Bytes)>,
+        progress: &Progress,
+        receipt: &mut ErasureReceipt,
+    ) -> Result<(), Failure> {
+        self.keep_progress(progress, receipt).await?;
+        let replacements: Vec<_> = changed
+            .iter()
+            .map(async |(entry, object)| {
+                let (name, tag) = (&entry.name, &entry.entity_tag);
+                self.persist(|| self.store.replace(name, tag, object.clone(), PARQUET)).await
+            })
+            .collect();
+        let replacements = stream::iter(replacements).buffer_unordered(REQUESTS_AT_ONCE);
+        replacements.try_for_each(async |_| Ok(())).await
+    }
+}
+
+/// The object without the subject's rows, and their event ids; `None` if it holds none. Most
+/// objects hold none, and their other columns are not looked at.
+fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, ParquetError> {
+    let (is_meant, erased) = meant(object.clone(), subject)?;
+    if erased.is_empty() {
+        return Ok(None);
+    }
+    let mut reader = ObjectReader::open(object)?;
+    let mut lineage = Lineage::default();
+    lineage.add(&reader)?;
+    lineage.erased.extend(erased.iter().cloned());
+    let mut writer = ObjectWriter::begin(&reader.schema, &lineage)?;
+    let mut is_meant = is_meant.into_iter();
+    for batch in reader.batches() {
+        let kept = keep(&batch?, |_| is_meant.next() == Some(false))?;
+        if kept.num_rows() > 0 {
+            writer.add(&kept)?;
+        }
+    }
+    Ok(Some((writer.finish()?, erased)))
+}
+
+/// Which rows are of the subject, and the event ids of those.
+fn meant(object: Bytes, subject: &Subject) -> Result<(Vec<bool>, Vec<String>), ParquetError> {
+    let mut reader = ObjectReader::open_columns(object, &[EVENT_ID, ITEM])?;
+    let (mut is_meant, mut erased) = (Vec::new(), Vec::new());
+    for batch in reader.batches() {
+        let batch = batch?;
+        for (id, item) in event_ids(&batch)?.iter().zip(texts(&batch, ITEM)?) {
+            let item = json::item_from_str(item.unwrap_or_default())
+                .map_err(|error| ParquetError::General(format!("`{ITEM}`: {error}")))?;
+            let is_met = subject.is_met_by(&item).map_err(|reason| {
+                ParquetError::General(format!("the condition, for a row: {reason}"))
+            })?;
+            is_meant.push(is_met);
+            erased.extend(id.filter(|_| is_met).map(str::to_owned));
+        }
+    }
+    Ok((is_meant, erased))
+}

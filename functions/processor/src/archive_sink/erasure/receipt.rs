@@ -1,0 +1,111 @@
+//! The receipt of an erasure, and how it is kept.
+
+use std::collections::BTreeSet;
+
+use rules::archive::UtcMinute;
+use serde::{Deserialize, Serialize};
+
+use super::Eraser;
+use super::pass::Progress;
+use crate::failure::Failure;
+use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
+
+/// What was erased. It names no key, so that it can be kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ErasureReceipt {
+    /// The table.
+    pub table: String,
+    /// The object that keeps the receipt.
+    #[serde(default)]
+    pub receipt: String,
+    /// When, in seconds since 1970.
+    pub erased_seconds: u64,
+    /// Objects that were read; those that were read in several passes count for each.
+    pub objects_read: usize,
+    /// Objects that held such rows.
+    pub objects_replaced: usize,
+    /// Their names.
+    #[serde(default)]
+    pub objects: BTreeSet<String>,
+    /// The rows that are gone, by their event ids.
+    pub event_ids: BTreeSet<String>,
+    /// Earlier contents of the table's objects that a versioned bucket had kept, and that are gone.
+    pub earlier_contents_removed: usize,
+    /// Passes over the table by the call that ended it; the last one found nothing.
+    pub passes: usize,
+    /// How far an erasure has got that is not done; `None` when it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+}
+
+impl<O: ObjectMaintenance> Eraser<O> {
+    /// The receipt of an erasure that may have begun before.
+    pub(super) async fn begun(
+        &self,
+        name: &str,
+        fresh: ErasureReceipt,
+    ) -> Result<ErasureReceipt, Failure> {
+        let receipt = format!("{}table={}/{name}.json", self.receipts_prefix, fresh.table);
+        match self.persist(|| self.store.get(&receipt)).await? {
+            None => Ok(ErasureReceipt { receipt, ..fresh }),
+            Some(known) => serde_json::from_slice(&known)
+                .map(|known| ErasureReceipt { receipt: receipt.clone(), ..known })
+                .map_err(|error| {
+                    Failure::Fatal(format!("receipt `{receipt}` is damaged: {error}"))
+                }),
+        }
+    }
+
+    /// Keeps how far an erasure has got, if it has a name under which somebody can go on.
+    pub(super) async fn keep_progress(
+        &self,
+        progress: &Progress,
+        receipt: &mut ErasureReceipt,
+    ) -> Result<(), Failure> {
+        if receipt.receipt.is_empty() {
+            return Ok(());
+        }
+        receipt.progress = Some(progress.clone());
+        self.keep_receipt(receipt).await
+    }
+
+    /// Keeps a receipt: one with a name in its own object, instead of what stood there; others each
+    /// in a new one. This function runs once at a time, so nobody else writes it.
+    pub(super) async fn keep_receipt(&self, receipt: &mut ErasureReceipt) -> Result<(), Failure> {
+        let is_named = !receipt.receipt.is_empty();
+        let text = |receipt: &ErasureReceipt| {
+            serde_json::to_string_pretty(receipt)
+                .map_err(|error| Failure::Fatal(format!("the receipt cannot be written: {error}")))
+        };
+        if !is_named {
+            let time = UtcMinute::of_seconds(receipt.erased_seconds)
+                .map_or_else(String::new, UtcMinute::compact_text);
+            let hash = xxhash_rust::xxh3::xxh3_64(text(receipt)?.as_bytes());
+            receipt.receipt = format!(
+                "{}table={}/erasure-{time}-{hash:016x}.json",
+                self.receipts_prefix, receipt.table
+            );
+        }
+        let (name, text) = (receipt.receipt.clone(), text(receipt)?);
+        let contended =
+            || Failure::Retry(format!("receipt `{name}` is written by somebody else; ask again"));
+        let put = || self.store.put_if_absent(&name, text.clone().into(), "application/json");
+        match self.persist(put).await? {
+            PutOutcome::Created { .. } => return Ok(()),
+            PutOutcome::Exists if !is_named => return Ok(()),
+            PutOutcome::Exists => {}
+            PutOutcome::Contended => return Err(contended()),
+        }
+        let stands = self.persist(|| self.store.list(&name)).await?;
+        let stands = stands.into_iter().find(|entry| entry.name == name).ok_or_else(contended)?;
+        let replace = || {
+            let content = text.clone().into();
+            self.store.replace(&name, &stands.entity_tag, content, "application/json")
+        };
+        match self.persist(replace).await? {
+            ChangeOutcome::Made => Ok(()),
+            _ => Err(contended()),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Reads parts while compaction and erasure change them.
+//!
+//! Whoever reads has a listing, and opens the parts of it later. One that is gone by then, or is
+//! another, is no error: the rows stand in an object that a new listing has. What is in the rows is
+//! not looked at.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
+
+use super::source::{Part, Source};
+
+/// Listings of a day that are made anew at most while its parts are read: each follows a change,
+/// and compaction changes each hour a few times.
+const LISTINGS_MAX: usize = 1_000;
+/// How often everything is looked at anew where one look has to have all of it.
+const LOOKS_MAX: usize = 5;
+
+/// Parts, one after the other. An event may come twice, in a part and in the object that compaction
+/// made of it.
+pub(super) struct Reading<'s> {
+    source: &'s Source,
+    left: VecDeque<Part>,
+    given: BTreeSet<Part>,
+    listings: usize,
+}
+
+impl<'s> Reading<'s> {
+    /// Reads these parts, which are by table and day.
+    pub(super) fn of(source: &'s Source, parts: impl IntoIterator<Item = Part>) -> Self {
+        let left = parts.into_iter().collect();
+        Self { source, left, given: BTreeSet::new(), listings: 0 }
+    }
+
+    /// Opens the next part; `None` behind the last one.
+    ///
+    /// # Errors
+    /// A part that cannot be read although it is there.
+    pub(super) async fn next(
+        &mut self,
+        columns: Option<&[&str]>,
+    ) -> Result<Option<(Part, ParquetRecordBatchReader)>, String> {
+        while let Some(part) = self.left.pop_front() {
+            match self.source.open(&part, columns).await {
+                Ok(batches) => {
+                    self.given.insert(part.clone());
+                    return Ok(Some((part, batches)));
+                }
+                Err(error) => self.list_again(&part, error).await?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on with what the part's day has now.
+    async fn list_again(&mut self, part: &Part, error: String) -> Result<(), String> {
+        let listed = self.source.parts(Some(&part.table), Some(&part.date)).await?;
+        if listed.contains(part) || self.listings == LISTINGS_MAX {
+            return Err(error);
+        }
+        self.listings += 1;
+        self.left.retain(|left| left.table != part.table || left.date != part.date);
+        for new in listed.into_iter().rev().filter(|new| !self.given.contains(new)) {
+            self.left.push_front(new);
+        }
+        Ok(())
+    }
+}
+
+/// Does what needs all parts at once with those that `list` answers, and again with a new listing
+/// when it fails and the parts are others by then.
+///
+/// # Errors
+/// What fails although the parts are as they were listed.
+pub(super) async fn while_parts_change<T>(
+    list: impl AsyncFn() -> Result<Vec<Part>, String>,
+    mut read: impl AsyncFnMut(&[Part]) -> Result<T, String>,
+) -> Result<T, String> {
+    let mut parts = list().await?;
+    for _ in 1..LOOKS_MAX {
+        match read(&parts).await {
+            Ok(found) => return Ok(found),
+            Err(error) => {
+                let now = list().await?;
+                if now == parts {
+                    return Err(error);
+                }
+                parts = now;
+            }
+        }
+    }
+    read(&parts).await
+}

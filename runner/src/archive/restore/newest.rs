@@ -1,0 +1,156 @@
+//! The newest row of a key stays, in whatever order rows are put, several of one key at once.
+//!
+//! A row is put if the table has no item of its key, or one that was restored from an older row of
+//! the same archive and not touched otherwise; each time on the condition that it still is what was
+//! seen. What stands there when the condition fails is looked at again. An item that somebody wrote
+//! meanwhile is never replaced. Nothing is put here.
+
+use model::Item;
+use rules::archive::restored::{self, Origin};
+
+use super::PUTS_AT_ONCE;
+
+/// Looks at a key at most. Each but the first follows a put of another row; those of one batch are
+/// as many as are under way, and whoever writes the same restored item more often than that is not
+/// this command.
+const LOOKS_MAX: usize = PUTS_AT_ONCE + 2;
+
+/// What became of one put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// It was made.
+    Put,
+    /// Another item stood there; `None` if none does, or if it is not told.
+    Stands(Option<Item>),
+    /// DynamoDB does not take the item, and why.
+    Refused(String),
+}
+
+/// What became of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is in the table.
+    Restored,
+    /// The table has something newer.
+    Kept,
+    /// It cannot be put.
+    Skipped(String),
+}
+
+/// Puts a row by `attempt`, which is told what must stand there: nothing, or this item.
+///
+/// # Errors
+/// When an attempt fails, or others put rows of the key all the time.
+pub(super) async fn put_newest(
+    origin: Origin<'_>,
+    attempt: impl AsyncFn(Option<&Item>) -> Result<Attempt, String>,
+) -> Result<Fate, String> {
+    let mut live: Option<Item> = None;
+    for _ in 0..LOOKS_MAX {
+        match attempt(live.as_ref()).await? {
+            Attempt::Put => return Ok(Fate::Restored),
+            Attempt::Refused(reason) => return Ok(Fate::Skipped(reason)),
+            Attempt::Stands(Some(item)) if is_older(&item, origin) => live = Some(item),
+            // It was deleted between a look and the put.
+            Attempt::Stands(None) if live.is_some() => live = None,
+            Attempt::Stands(_) => return Ok(Fate::Kept),
+        }
+    }
+    Err(format!(
+        "the item of event `{}` changed at each of {LOOKS_MAX} looks; end the other restore, and run the command again",
+        origin.event_id
+    ))
+}
+
+/// Whether the item is still as it was restored from an older row of the same archive.
+fn is_older(live: &Item, origin: Origin<'_>) -> bool {
+    restored::stamp_of(live).is_some_and(|known| known < origin.stamp)
+        && restored::is_as_restored(live, origin.table)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use futures::future::join_all;
+    use model::AttributeValue;
+    use proptest::prelude::*;
+    use rules::archive::restored::RESTORED;
+
+    use super::*;
+
+    fn row(number: usize, table: &str) -> Item {
+        let text = |text: String| AttributeValue::S(text);
+        let item = Item::new().with("id", text("k".to_owned())).with("n", text(number.to_string()));
+        let stamp = format!("{number:04}");
+        let mark = restored::mark(&item, Origin { table, event_id: "e", stamp: &stamp }, None);
+        item.with(RESTORED, mark)
+    }
+
+    /// Puts rows of one key at the same time; `waits` says how long each put is under way.
+    async fn put_all(
+        cell: &RefCell<Option<Item>>,
+        numbers: &[usize],
+        waits: &[usize],
+    ) -> Vec<Fate> {
+        let waits = RefCell::new(waits.iter().cycle());
+        let puts = numbers.iter().map(async |number| {
+            let stamp = format!("{number:04}");
+            let origin = Origin { table: "t", event_id: "e", stamp: &stamp };
+            let attempt = async |expected: Option<&Item>| {
+                for _ in 0..*waits.borrow_mut().next().unwrap() {
+                    tokio::task::yield_now().await;
+                }
+                let mut live = cell.borrow_mut();
+                if live.as_ref() != expected {
+                    return Ok(Attempt::Stands(live.clone()));
+                }
+                *live = Some(row(*number, "t"));
+                Ok(Attempt::Put)
+            };
+            put_newest(origin, attempt).await.unwrap()
+        });
+        join_all(puts).await
+    }
+
+    fn block_on<F: Future>(work: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_of_rows_that_are_put_at_once_stays(
+            numbers in prop::collection::vec(0..40_usize, 1..32),
+            waits in prop::collection::vec(0..6_usize, 1..20),
+        ) {
+            let cell = RefCell::new(None);
+            block_on(put_all(&cell, &numbers, &waits));
+            let newest = numbers.iter().max().unwrap();
+            prop_assert_eq!(cell.into_inner(), Some(row(*newest, "t")));
+        }
+    }
+
+    #[test]
+    fn what_somebody_wrote_or_another_archive_gave_is_kept() {
+        let changed = row(1, "t").with("n", AttributeValue::S("changed".to_owned()));
+        for (live, fate) in [
+            (None, Fate::Restored),
+            (Some(row(1, "t")), Fate::Restored),
+            (Some(row(5, "t")), Fate::Kept),
+            (Some(row(9, "t")), Fate::Kept),
+            (Some(row(1, "other")), Fate::Kept),
+            (Some(changed), Fate::Kept),
+            (Some(Item::new().with("id", AttributeValue::S("k".to_owned()))), Fate::Kept),
+        ] {
+            let cell = RefCell::new(live.clone());
+            assert_eq!(block_on(put_all(&cell, &[5], &[0])), [fate.clone()], "{live:?}");
+            let stands = if fate == Fate::Restored { Some(row(5, "t")) } else { live };
+            assert_eq!(cell.into_inner(), stands);
+        }
+        let refused =
+            block_on(put_newest(Origin { table: "t", event_id: "e", stamp: "1" }, async |_| {
+                Ok(Attempt::Refused("too large".to_owned()))
+            }));
+        assert_eq!(refused, Ok(Fate::Skipped("too large".to_owned())));
+    }
+}
