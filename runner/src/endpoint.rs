@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_credential_types::Credentials;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -103,7 +105,7 @@ pub(crate) fn find(flag: Option<&str>) -> Result<String, String> {
     }
     match Running::read() {
         Ok(running) if running.dynamodb.is_empty() => Err(
-            "the running `weir up` is on AWS; this command is for a local store: name one with --endpoint URL"
+            "the running `weir up` is on AWS: name its endpoint, such as --endpoint https://dynamodb.eu-central-1.amazonaws.com"
                 .to_owned(),
         ),
         Ok(running) => Ok(running.dynamodb),
@@ -179,16 +181,37 @@ pub(crate) async fn admin(
     Err(format!("{}; write instead: {}", text("what"), text("instead")))
 }
 
-/// The keys to sign with. Those of the environment are for AWS's own endpoints alone: a local store
-/// needs none, and real ones must not be sent to it by accident.
-fn credentials(endpoint: &str) -> Credentials {
-    let variable = |name: &str| std::env::var(name).ok();
-    let host = endpoint.strip_prefix("https://").unwrap_or_default();
-    let host = host.split(['/', ':']).next().unwrap_or_default();
-    let found = variable("AWS_ACCESS_KEY_ID").zip(variable("AWS_SECRET_ACCESS_KEY"));
-    match found.filter(|_| host.ends_with(".amazonaws.com")) {
-        Some((id, secret)) => Credentials::from_keys(id, secret, variable("AWS_SESSION_TOKEN")),
-        None => Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None),
+/// The host of an endpoint of AWS; none of any other one.
+fn aws_host(endpoint: &str) -> Option<&str> {
+    let host = endpoint.strip_prefix("https://")?.split(['/', ':']).next()?;
+    host.ends_with(".amazonaws.com").then_some(host)
+}
+
+/// The keys to sign with, found as every SDK does: in the environment, a profile, or from the machine.
+/// They are for AWS's own endpoints alone: a local store needs none, and real ones must not be sent to
+/// it by accident.
+fn credentials(endpoint: &str) -> SharedCredentialsProvider {
+    match aws_host(endpoint) {
+        Some(_) => SharedCredentialsProvider::new(DefaultKeys::default()),
+        None => {
+            SharedCredentialsProvider::new(Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None))
+        }
+    }
+}
+
+/// The SDK's own chain of providers, made when keys are needed first: making it takes a runtime.
+#[derive(Debug, Default)]
+struct DefaultKeys(tokio::sync::OnceCell<DefaultCredentialsChain>);
+
+impl ProvideCredentials for DefaultKeys {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            let made = || async { DefaultCredentialsChain::builder().build().await };
+            self.0.get_or_init(made).await.provide_credentials().await
+        })
     }
 }
 
@@ -205,7 +228,7 @@ fn streams_endpoint(endpoint: &str) -> String {
 pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(region()))
+        .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
         .credentials_provider(credentials(endpoint))
         .build();
@@ -223,8 +246,14 @@ pub(crate) fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client 
     aws_sdk_dynamodbstreams::Client::from_conf(config)
 }
 
-fn region() -> String {
-    std::env::var("AWS_REGION").unwrap_or_else(|_| "us-east-1".to_owned())
+/// The region to sign for: that of an endpoint of AWS is in its name.
+fn region(endpoint: &str) -> String {
+    let of_name = aws_host(endpoint).and_then(|host| {
+        let mut parts = host.split('.').skip_while(|part| *part == "streams");
+        parts.next().filter(|service| *service == "dynamodb").and_then(|_| parts.next())
+    });
+    let region = of_name.filter(|region| region.contains('-')).map(str::to_owned);
+    region.or_else(|| std::env::var("AWS_REGION").ok()).unwrap_or_else(|| "us-east-1".to_owned())
 }
 
 /// The time of the store in epoch seconds; this machine's time when the store has no clock of its own.
@@ -261,10 +290,29 @@ pub(crate) async fn read_clock(endpoint: &str) -> Option<ClockReading> {
 pub(crate) fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(region()))
+        .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
         .force_path_style(true)
         .credentials_provider(Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None))
         .build();
     aws_sdk_s3::Client::from_conf(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_region_of_aws_is_in_the_name_of_its_endpoint() {
+        assert_eq!(region("https://dynamodb.eu-central-1.amazonaws.com"), "eu-central-1");
+        assert_eq!(region("https://streams.dynamodb.eu-west-3.amazonaws.com/"), "eu-west-3");
+        assert!(aws_host("https://dynamodb.eu-west-3.amazonaws.com:443/x").is_some());
+        for other in [
+            "http://127.0.0.1:8000",
+            "http://dynamodb.eu-west-3.amazonaws.com",
+            "https://dynamodb.eu-west-3.amazonaws.com.example.org",
+        ] {
+            assert_eq!(aws_host(other), None, "{other}");
+        }
+    }
 }

@@ -26,6 +26,7 @@ mod process;
 mod purge;
 mod repairs;
 mod streams;
+mod switching;
 mod wire;
 
 // Beside a running system, as its users are.

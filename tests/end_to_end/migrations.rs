@@ -152,10 +152,21 @@ fn a_migration_needs_nothing_that_only_our_store_has() {
         &json!({ "p": {"S": "cat/n03"}, "lives": {"N": "8"}, "kind": {"S": "cat"} }),
     );
     delete(store, "pets", "dog/n04");
+    // An update where a tombstone stands keeps its mark, and is an item.
+    store.ok(
+        "UpdateItem",
+        &json!({
+            "TableName": "pets", "Key": {"p": {"S": "dog/n02"}},
+            "UpdateExpression": "SET kind = :kind, bark = :bark",
+            "ExpressionAttributeValues": {":kind": {"S": "dog"}, ":bark": {"S": "again"}},
+        }),
+    );
     let said = migrating.ok(&["revert", "regroup"]);
     assert!(said.contains("regroup is reverted"), "{said}");
     let cats = store.scan("cats");
-    assert_eq!((cats.len(), store.scan("dogs").len()), (26, 23));
+    let dogs = store.scan("dogs");
+    assert_eq!((cats.len(), dogs.len()), (26, 24));
+    assert!(dogs.contains(&json!({ "p": {"S": "n02"}, "bark": {"S": "again"} })), "{dogs:?}");
     assert!(cats.contains(&json!({ "p": {"S": "n03"}, "lives": {"N": "8"} })), "{cats:?}");
     assert!(cats.iter().all(|item| item.get("_weir").is_none()), "{cats:?}");
     wait_for("the worker to end", LIMIT, || worker.has_ended().then_some(()));
@@ -235,6 +246,8 @@ from:
         said.lines().find_map(|line| serde_json::from_str(line).ok()).expect("a report");
     assert_eq!(report["schema"], "weir.migration.plan/v1");
     assert_eq!((&report["source_items"], &report["tried"]), (&json!(50), &json!(50)));
+    let bytes = |name: &str| report[name].as_f64().unwrap();
+    assert!(bytes("target_bytes") > 49.0 && bytes("source_bytes") > 50.0, "{report}");
     // 25 cats and 24 dogs, each smaller than a write unit.
     assert_eq!(report["write_units"], json!(49.0));
     assert_eq!((&report["collisions_count"], &report["refused_count"]), (&json!(1), &json!(1)));

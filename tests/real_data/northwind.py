@@ -101,6 +101,25 @@ class Shop:
             else:
                 self.put("customers", self.some("customers") | {"contactName": f"Contact {number}"})
 
+    def change_target(self, number):
+        """One change after the cut-over: an order gets another freight where it stands now."""
+        with self.lock:
+            order = self.some("orders") | {"freight": f"{number}.00"}
+            item = order | {"pk": f"CUSTOMER#{order['customerID']}", "sk": f"ORDER#{order['orderID']}", "kind": "order"}
+            self.client.put_item(TableName="shop", Item=to_item(item))
+            self.truth.execute("replace into item values ('orders', ?, ?)",
+                               (json.dumps([order["orderID"]]), json.dumps(order)))
+            self.writes += 1
+
+    def route(self):
+        """The side that writers use now; none while they have to wait."""
+        entry = {"migration": {"S": "northwind"}, "entry": {"S": "ROUTE"}}
+        try:
+            found = self.client.get_item(TableName="weir-migrations", Key=entry, ConsistentRead=True)
+        except self.client.exceptions.ResourceNotFoundException:
+            return "source"
+        return found.get("Item", {}).get("write", {"S": "source"})["S"]
+
     def scan(self, table):
         found = []
         for page in self.client.get_paginator("scan").paginate(TableName=table, ConsistentRead=True):
@@ -175,16 +194,21 @@ def run(url, folder):
     plan = pathlib.Path(folder) / "northwind.yaml"
     plan.write_text(PLAN.read_text() + "function_seconds: 30\n")
     print(weir("plan", plan).split("\n")[1].strip())
-    writing, number = threading.Event(), [0]
+    writing, number, sides = threading.Event(), [0], {"source": 0, "none": 0, "target": 0}
     writing.set()
     stop = threading.Event()
 
     def write():
-        due = time.monotonic()
+        """Asks the route once in a while, acts on the answer for less than `gate_seconds`, and waits while it is `none`."""
+        due, asked, side = time.monotonic(), 0, "source"
         while not stop.is_set():
             if writing.is_set():
-                number[0] += 1
-                shop.change(number[0])
+                if time.monotonic() - asked > 0.5:
+                    asked, side = time.monotonic(), shop.route()
+                sides[side] += 1
+                if side != "none":
+                    number[0] += 1
+                    (shop.change if side == "source" else shop.change_target)(number[0])
             due = max(due + 1 / PER_SECOND, time.monotonic() - 0.1)
             time.sleep(max(0, due - time.monotonic()))
 
@@ -210,10 +234,12 @@ def run(url, folder):
                 kills += kill_instance(worker.pid)
             live = shop.writes - loaded
             compared = weir("verify", "northwind").split(";")[0]
-            # The route says when writers have to stop; here they are stopped by hand, at once.
-            with shop.lock:
-                writing.clear()
+            # The writer follows the route through the switch, and is stopped afterwards to compare.
             switched = weir("cutover", "northwind")
+            time.sleep(2)
+            writing.clear()
+            time.sleep(1)
+            assert all(sides.values()), f"the writer did not follow the route: {sides}"
             same(shop.expected_shop(), shop.scan("shop"), "the shop after the cut-over")
 
             # Now the shop is written to, and the three tables follow.
@@ -237,7 +263,7 @@ def run(url, folder):
             worker.wait(timeout=30)
             assert kills > 0, "the function was never killed"
             print(f"northwind: {loaded} items loaded, {live} changes while it was migrated, {kills} processes killed, "
-                  f"every batch delivered twice")
+                  f"every batch delivered twice, {sides['target']} changes of the targets right after the switch")
             print(f"  {compared.strip()}")
             print(f"  {switched.strip()}\n  {back.strip()}\n  all equal to SQLite, {time.monotonic() - started:.0f} s")
         except BaseException:

@@ -80,6 +80,15 @@ pub trait Rule {
     fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
         self.decide(&record.into_record(), found)
     }
+
+    /// The same where several decide about one record: what those say who can, and why the first of
+    /// the others cannot.
+    fn decide_each(&self, record: RecordView<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
+        match self.decide_view(record, found) {
+            Ok(effects) => (effects, None),
+            Err(refusal) => (Vec::new(), Some(refusal)),
+        }
+    }
 }
 
 /// The stream that an ARN names.

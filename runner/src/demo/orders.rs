@@ -17,7 +17,6 @@ use futures::{StreamExt, TryStreamExt, stream};
 use model::json::item_to_string;
 use model::{AttributeValue, Item, Number};
 use rules::migration::plan::{FUNCTION_SECONDS, Kind, Output as PlanOutput, Plan, Source};
-use rules::migration::visible;
 
 use super::Progress;
 use super::generator::Generator;
@@ -132,6 +131,7 @@ fn plan() -> Plan {
         backfill: rules::migration::plan::Backfill::Scan,
         segments: 4,
         gate_seconds: 1,
+        settle_seconds: 5,
         function_seconds: FUNCTION_SECONDS,
     }
 }
@@ -225,7 +225,7 @@ async fn compare(
         }
     }
     let mut found: BTreeMap<String, u32> = BTreeMap::new();
-    for item in migrate::scan(client, TARGET).await?.iter().filter_map(visible) {
+    for item in migrate::scan(client, TARGET).await? {
         *found.entry(item_to_string(&item)).or_default() += 1;
     }
     if found == expected {

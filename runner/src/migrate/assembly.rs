@@ -28,7 +28,7 @@ pub(super) async fn unassembled(
         let schema = migration.schema(&target.table);
         let schema = schema.ok_or_else(|| format!("`{}` is not known", target.table))?;
         let stands = tables::get(client, &target.table, &target.key.to_item(schema)).await?;
-        if stands.as_ref().and_then(visible) != expected {
+        if stands.as_ref().and_then(|item| visible(item, schema)) != expected {
             return Ok(Some("is not yet assembled".to_owned()));
         }
     }

@@ -1,20 +1,27 @@
 //! The control table as the command line sees it: states, tasks, routes, the journal.
 //!
-//! Every change is guarded by the entry's revision, so two command lines cannot both move a
-//! migration. `docs/formats/control.md` draws the entries.
+//! Every change is guarded by the entry's revision. What moves a migration on (its phase, its route,
+//! whether it is active) is written together with a check of its state, in one transaction: two
+//! command lines cannot both move it, and one that was slow cannot move what another has moved since.
+//! `docs/formats/control.md` draws the entries.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::DisplayErrorContext;
-use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue as Sdk, BillingMode, KeySchemaElement, KeyType,
-    ScalarAttributeType, StreamSpecification, StreamViewType,
-};
+use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{AttributeValue as Sdk, ConditionCheck, Put, TransactWriteItem};
+use rules::migration::Phase;
 use serde_json::{Value, json};
+
+pub(crate) use super::expect::{Expect, Move};
 
 /// Attempts to make a change while others change the same entry.
 const ATTEMPTS_MAX: u32 = 20;
+/// How long is waited after the first of them that was in vain; after the second one twice as long,
+/// and so on.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
 
 pub(crate) type Entry = HashMap<String, Sdk>;
 
@@ -48,50 +55,16 @@ pub(crate) fn n(number: u64) -> Sdk {
     Sdk::N(number.to_string())
 }
 
-fn failed<E: std::error::Error>(doing: &str, error: &E) -> String {
+/// The phase of a state.
+pub(crate) fn phase_of(state: &Entry) -> Phase {
+    text(state, "phase").and_then(Phase::from_name).unwrap_or(Phase::None)
+}
+
+pub(super) fn failed<E: std::error::Error>(doing: &str, error: &E) -> String {
     format!("{doing}: {}", DisplayErrorContext(error))
 }
 
 impl Control {
-    /// Makes the table if it is not there.
-    pub(crate) async fn ensure(&self) -> Result<(), String> {
-        if self.client.describe_table().table_name(&self.table).send().await.is_ok() {
-            return Ok(());
-        }
-        let attribute = |name: &str| {
-            AttributeDefinition::builder()
-                .attribute_name(name)
-                .attribute_type(ScalarAttributeType::S)
-                .build()
-                .map_err(|error| error.to_string())
-        };
-        let key = |name: &str, kind| {
-            KeySchemaElement::builder()
-                .attribute_name(name)
-                .key_type(kind)
-                .build()
-                .map_err(|error| error.to_string())
-        };
-        let stream = StreamSpecification::builder()
-            .stream_enabled(true)
-            .stream_view_type(StreamViewType::NewAndOldImages)
-            .build()
-            .map_err(|error| error.to_string())?;
-        let created = self
-            .client
-            .create_table()
-            .table_name(&self.table)
-            .billing_mode(BillingMode::PayPerRequest)
-            .attribute_definitions(attribute("migration")?)
-            .attribute_definitions(attribute("entry")?)
-            .key_schema(key("migration", KeyType::Hash)?)
-            .key_schema(key("entry", KeyType::Range)?)
-            .stream_specification(stream)
-            .send()
-            .await;
-        created.map(drop).map_err(|error| failed("the control table cannot be made", &error))
-    }
-
     pub(crate) async fn get(&self, migration: &str, entry: &str) -> Result<Option<Entry>, String> {
         let request = self.client.get_item().table_name(&self.table).consistent_read(true);
         let request = request.key("migration", s(migration)).key("entry", s(entry));
@@ -185,86 +158,216 @@ impl Control {
         name: &str,
         mut change: impl FnMut(&mut Entry) -> bool,
     ) -> Result<Entry, String> {
-        for _ in 0..ATTEMPTS_MAX {
-            let mut entry = self.get(migration, name).await?.unwrap_or_else(|| {
-                HashMap::from([
-                    ("migration".to_owned(), s(migration)),
-                    ("entry".to_owned(), s(name)),
-                ])
-            });
+        for attempt in 0..ATTEMPTS_MAX {
+            let mut entry = self.found(migration, name).await?;
             if !change(&mut entry) {
                 return Ok(entry);
             }
             if self.replace(entry.clone()).await? {
-                let revision = number(&entry, "revision") + 1;
-                entry.insert("revision".to_owned(), n(revision));
-                return Ok(entry);
+                return Ok(next(entry));
             }
+            tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
         }
         Err(format!("others change `{name}` of `{migration}` all the time; try again"))
+    }
+
+    /// An entry, or an empty one with its key.
+    async fn found(&self, migration: &str, name: &str) -> Result<Entry, String> {
+        Ok(self.get(migration, name).await?.unwrap_or_else(|| {
+            HashMap::from([("migration".to_owned(), s(migration)), ("entry".to_owned(), s(name))])
+        }))
+    }
+
+    /// Changes an entry of a migration as long as its state is what is expected: both are looked at
+    /// by one transaction. `place` is the entry's key.
+    ///
+    /// # Errors
+    /// When the state is not what is expected, or the table cannot be read or written.
+    async fn change_guarded(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        place: (&str, &str),
+        mut change: impl FnMut(&mut Entry) -> bool,
+    ) -> Result<Entry, String> {
+        for attempt in 0..ATTEMPTS_MAX {
+            let state = self.found(migration, "STATE").await?;
+            if let Some(why) = expect.broken_by(migration, &state) {
+                return Err(why);
+            }
+            let mut entry = self.found(place.0, place.1).await?;
+            if !change(&mut entry) {
+                return Ok(entry);
+            }
+            let entry = next(entry);
+            let check = ConditionCheck::builder()
+                .table_name(&self.table)
+                .key("migration", s(migration))
+                .key("entry", s("STATE"))
+                .condition_expression("#r = :r")
+                .expression_attribute_names("#r", "revision")
+                .expression_attribute_values(":r", n(number(&state, "revision")))
+                .build()
+                .map_err(|error| error.to_string())?;
+            let check = TransactWriteItem::builder().condition_check(check).build();
+            if self.transact(vec![check, self.put_of(&entry)?]).await? {
+                return Ok(entry);
+            }
+            tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
+        }
+        Err(format!("others change `{}` of `{migration}` all the time; try again", place.1))
+    }
+
+    /// The put of an entry whose revision is one later than the one that it replaces.
+    fn put_of(&self, entry: &Entry) -> Result<TransactWriteItem, String> {
+        let revision = number(entry, "revision").saturating_sub(1);
+        let put = Put::builder().table_name(&self.table).set_item(Some(entry.clone()));
+        let put = put.expression_attribute_names("#r", "revision");
+        let put = if revision == 0 {
+            put.condition_expression("attribute_not_exists(#r)")
+        } else {
+            put.condition_expression("#r = :r").expression_attribute_values(":r", n(revision))
+        };
+        let put = put.build().map_err(|error| error.to_string())?;
+        Ok(TransactWriteItem::builder().put(put).build())
+    }
+
+    /// Writes all of it or nothing; answers whether it was written, and not changed by others.
+    async fn transact(&self, items: Vec<TransactWriteItem>) -> Result<bool, String> {
+        let request = self.client.transact_write_items().set_transact_items(Some(items));
+        let Err(error) = request.send().await else { return Ok(true) };
+        let Some(service) = error.as_service_error() else {
+            return Err(failed("TransactWriteItems", &error));
+        };
+        if service.is_transaction_in_progress_exception()
+            || service.code() == Some("TransactionConflictException")
+        {
+            return Ok(false);
+        }
+        let reasons = match service {
+            TransactWriteItemsError::TransactionCanceledException(canceled) => {
+                canceled.cancellation_reasons()
+            }
+            _ => return Err(failed("TransactWriteItems", &error)),
+        };
+        let known = ["None", "ConditionalCheckFailed", "TransactionConflict"];
+        let other =
+            reasons.iter().find(|reason| reason.code().is_some_and(|code| !known.contains(&code)));
+        match other {
+            None => Ok(false),
+            Some(reason) => Err(format!(
+                "the control table `{}` cannot be written: {}",
+                self.table,
+                reason.message().or(reason.code()).unwrap_or("it does not say why")
+            )),
+        }
+    }
+
+    /// The direction, the fingerprint and the fence with which a migration is active.
+    pub(crate) async fn active(
+        &self,
+        migration: &str,
+    ) -> Result<Option<(String, String, i64)>, String> {
+        let entry = self.get("*", "ACTIVE").await?.unwrap_or_default();
+        let all = entry.get("active").and_then(|value| value.as_m().ok());
+        let Some(members) = all.and_then(|all| all.get(migration)).and_then(|m| m.as_m().ok())
+        else {
+            return Ok(None);
+        };
+        let of = |name: &str| text(members, name).unwrap_or_default().to_owned();
+        let since = i64::try_from(number(members, "since")).unwrap_or(i64::MAX);
+        Ok(Some((of("direction"), of("fingerprint"), since)))
     }
 
     /// Makes a migration active in a direction, or no longer active.
     pub(crate) async fn set_active(
         &self,
         migration: &str,
+        expect: Expect<'_>,
         active: Option<(&str, &str, i64)>,
     ) -> Result<(), String> {
-        self.change("*", "ACTIVE", |entry| {
+        self.change_guarded(migration, expect, ("*", "ACTIVE"), |entry| {
             let known = entry.remove("active");
             let mut all = known.and_then(|value| value.as_m().ok().cloned()).unwrap_or_default();
-            match active {
-                Some((direction, fingerprint, since)) => {
-                    let members = HashMap::from([
-                        ("direction".to_owned(), s(direction)),
-                        ("fingerprint".to_owned(), s(fingerprint)),
-                        ("since".to_owned(), n(u64::try_from(since).unwrap_or(0))),
-                    ]);
-                    all.insert(migration.to_owned(), Sdk::M(members));
-                }
-                None => {
-                    all.remove(migration);
-                }
+            let before = all.remove(migration);
+            let after = active.map(|(direction, fingerprint, since)| {
+                Sdk::M(HashMap::from([
+                    ("direction".to_owned(), s(direction)),
+                    ("fingerprint".to_owned(), s(fingerprint)),
+                    ("since".to_owned(), n(u64::try_from(since).unwrap_or(0))),
+                ]))
+            });
+            let is_so = before == after;
+            if let Some(members) = after {
+                all.insert(migration.to_owned(), members);
             }
             entry.insert("active".to_owned(), Sdk::M(all));
-            true
+            !is_so
         })
         .await
         .map(drop)
     }
 
-    /// Moves a migration to a phase and writes that into its journal, which is only added to. The
-    /// entry's name makes writing it twice harmless.
+    /// Moves a migration to a phase and writes that into its journal, which is only added to: both or
+    /// nothing.
+    ///
+    /// # Errors
+    /// When its state is not what is expected, or the table cannot be read or written.
     pub(crate) async fn to_phase(
         &self,
         migration: &str,
-        phase: &str,
-        why: &str,
-        now: i64,
+        Move { expect, to, why, now }: Move<'_>,
         mut also: impl FnMut(&mut Entry),
     ) -> Result<Entry, String> {
-        let mut from = String::new();
+        for attempt in 0..ATTEMPTS_MAX {
+            let mut state = self.found(migration, "STATE").await?;
+            if let Some(why) = expect.broken_by(migration, &state) {
+                return Err(why);
+            }
+            let from = phase_of(&state);
+            let to = to.unwrap_or(from);
+            state.insert("phase".to_owned(), s(to.as_str()));
+            also(&mut state);
+            let state = next(state);
+            let by = std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
+            let journal = HashMap::from([
+                ("migration".to_owned(), s(migration)),
+                ("entry".to_owned(), s(&format!("JOURNAL#{:010}", number(&state, "revision")))),
+                ("from".to_owned(), s(from.as_str())),
+                ("to".to_owned(), s(to.as_str())),
+                ("why".to_owned(), s(why)),
+                ("at".to_owned(), n(u64::try_from(now).unwrap_or(0))),
+                ("by".to_owned(), s(&by)),
+            ]);
+            let journal = Put::builder().table_name(&self.table).set_item(Some(journal)).build();
+            let journal = journal.map_err(|error| error.to_string())?;
+            let journal = TransactWriteItem::builder().put(journal).build();
+            if self.transact(vec![self.put_of(&state)?, journal]).await? {
+                return Ok(state);
+            }
+            tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
+        }
+        Err(format!("others change the state of `{migration}` all the time; try again"))
+    }
+
+    /// Changes the state of a migration, without its phase, as long as it is what is expected.
+    ///
+    /// # Errors
+    /// When it is not, or the table cannot be read or written.
+    pub(crate) async fn change_state(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        mut change: impl FnMut(&mut Entry) -> bool,
+    ) -> Result<Entry, String> {
+        let mut why = None;
         let state = self
             .change(migration, "STATE", |state| {
-                from = text(state, "phase").unwrap_or("none").to_owned();
-                state.insert("phase".to_owned(), s(phase));
-                also(state);
-                true
+                why = expect.broken_by(migration, state);
+                why.is_none() && change(state)
             })
             .await?;
-        let revision = number(&state, "revision");
-        let entry = HashMap::from([
-            ("migration".to_owned(), s(migration)),
-            ("entry".to_owned(), s(&format!("JOURNAL#{revision:010}"))),
-            ("from".to_owned(), s(&from)),
-            ("to".to_owned(), s(phase)),
-            ("why".to_owned(), s(why)),
-            ("at".to_owned(), n(u64::try_from(now).unwrap_or(0))),
-            ("by".to_owned(), s(&std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned()))),
-        ]);
-        let request = self.client.put_item().table_name(&self.table).set_item(Some(entry));
-        request.send().await.map_err(|error| failed("the journal cannot be written", &error))?;
-        Ok(state)
+        why.map_or(Ok(state), Err)
     }
 
     /// Opens, moves or closes the route of a migration: which side readers and writers use. Each
@@ -272,11 +375,12 @@ impl Control {
     pub(crate) async fn route(
         &self,
         migration: &str,
+        expect: Expect<'_>,
         read: &str,
         write: &str,
     ) -> Result<u64, String> {
         let route = self
-            .change(migration, "ROUTE", |route| {
+            .change_guarded(migration, expect, (migration, "ROUTE"), |route| {
                 let is_so =
                     text(route, "read") == Some(read) && text(route, "write") == Some(write);
                 route.insert("read".to_owned(), s(read));
@@ -287,6 +391,13 @@ impl Control {
         // The epoch is the entry's revision: it grows with each change and never goes back.
         Ok(number(&route, "revision"))
     }
+}
+
+/// An entry, one revision later.
+fn next(mut entry: Entry) -> Entry {
+    let revision = number(&entry, "revision") + 1;
+    entry.insert("revision".to_owned(), n(revision));
+    entry
 }
 
 /// What the tasks of a run have done together.

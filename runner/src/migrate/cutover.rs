@@ -1,20 +1,24 @@
 //! The switch: readers and writers move to the targets, or back, by one routing entry.
 //!
 //! Writers stop while the route says so; the drain proof shows that everything they wrote has
-//! arrived; then the route says where to go on. Its epoch grows with each change. Whatever does not
-//! arrive in time lets the writers go on where they were.
+//! arrived; that is decided and written down; then the route says where to go on. Its epoch grows
+//! with each change. Whatever goes wrong before the decision lets the writers go on where they were,
+//! and after it the verb, said again, opens the route.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rules::migration::Migration;
-use rules::migration::plan::{Direction, Kind, Plan};
+use rules::migration::plan::{Direction, Plan};
+use rules::migration::{Migration, Phase};
 
-use super::control::{Entry, flag, n, number, text};
-use super::drain::Drain;
-use super::start::{Work, activate, begin_run, make_tasks};
-use super::{Context, LOOK_EVERY, assembly, in_place, sweep, true_value, verify};
+use super::completion::clean;
+use super::control::{Entry, Expect, Move, flag, n, number, phase_of, text};
+use super::drain::{Counted, Drain};
+use super::held::{CUTOVER, Hold, REVERT, or_interrupted};
+use super::start::{Fence, activate};
+use super::verbs::{Answer, Verb, answer};
+use super::{Context, LOOK_EVERY, assembly, in_place, sweep, true_value};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, say, show};
 
@@ -28,24 +32,13 @@ const FEW_RECORDS: u64 = 1_000;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SwitchArguments {
     /// The migration
-    name: String,
+    pub(super) name: String,
     /// Seconds that writers may be held up before everything is left as it was
     #[arg(long, default_value_t = 60)]
     pub(super) timeout: u64,
     /// Only say what would be done
     #[arg(long)]
-    dry_run: bool,
-}
-
-/// What to complete.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct CompleteArguments {
-    #[command(flatten)]
-    pub(crate) switch: SwitchArguments,
-    /// Of a purge with archives, on AWS: the answer of the function `archive-maintenance` to the
-    /// event that `complete` tells, one file for each archive
-    #[arg(long, value_name = "FILE")]
-    erased: Vec<PathBuf>,
+    pub(super) dry_run: bool,
 }
 
 impl SwitchArguments {
@@ -61,6 +54,17 @@ impl SwitchArguments {
         }
         context.hooks.after(context, verb, &self.name, ended).await
     }
+
+    pub(super) fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+}
+
+/// What happened while writers were held up.
+struct Decided {
+    shards: usize,
+    /// When they were stopped.
+    held: Instant,
 }
 
 /// Switches to the targets.
@@ -69,18 +73,25 @@ pub(super) async fn cutover(
     arguments: &SwitchArguments,
 ) -> Result<Exit, String> {
     let name = arguments.name.as_str();
-    let (state, _) = context.advance(name).await?;
-    let phase = text(&state, "phase").unwrap_or_default();
-    if phase == "cut-over" {
-        say(&format!("`{name}` is cut over already"));
-        return Ok(Exit::Done);
-    }
+    let (state, _) = match arguments.dry_run {
+        true => context.look(name).await?,
+        false => context.advance(name).await?,
+    };
+    let phase = phase_of(&state);
     let (plan, fingerprint) = context.plan(name).await?;
-    if plan.kind == Kind::Purge {
-        say(&format!("a purge has nothing to switch to; `weir migrate complete {name}`"));
-        return Ok(Exit::Refused);
+    match answer(name, plan.kind, Verb::Cutover, phase) {
+        Answer::Go | Answer::GoOn => {}
+        Answer::Already => {
+            say(&format!("`{name}` is cut over already"));
+            return Ok(Exit::Done);
+        }
+        Answer::Refused(why) => {
+            say(&why);
+            return Ok(Exit::Refused);
+        }
     }
-    if !is_ready(context, name, phase, &state).await {
+    let is_stale = phase != Phase::Turning && !is_fresh(context, name, &state).await;
+    if is_stale && phase == Phase::Ready {
         return Ok(Exit::Refused);
     }
     if arguments.dry_run {
@@ -95,34 +106,65 @@ pub(super) async fn cutover(
     if !context.hooks.before(context, "cutover", name).await? {
         return Ok(Exit::Refused);
     }
-    let limit = Duration::from_secs(arguments.timeout);
+    if phase == Phase::Turning {
+        return open_targets(context, name, None).await;
+    }
     let since = number(&state, "since");
-    let mut drain = drain(context, &plan, Direction::Forward, since).await?;
-    if !caught_up(&mut drain, limit).await? {
+    let counted = Counted { since, compared: number(&state, "verified_at") };
+    let mut drain = drain(context, &plan, Direction::Forward, counted).await?;
+    if phase == Phase::Ready && !caught_up(&mut drain, arguments.limit()).await? {
         return Ok(Exit::TimedOut);
     }
-    let held = Instant::now();
-    context.control.route(name, "source", "none").await?;
-    tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
-    let Some(shards) = drained(&mut drain, limit).await? else {
-        context.control.route(name, "source", "source").await?;
-        say("everything is as it was: readers and writers use the sources");
-        return Ok(Exit::TimedOut);
-    };
-    let back_since = turn(context, &plan, &fingerprint, since).await?;
-    let epoch = context.control.route(name, "target", "target").await?;
-    let held = held.elapsed();
-    let why = format!("{shards} shards drained, epoch {epoch}");
+    let hold = Hold::take(context, name, CUTOVER, &fingerprint, since).await?;
+    if is_stale || compares(context, name).await? {
+        hold.release().await?;
+        return Ok(Exit::Refused);
+    }
+    let decided = hold.decide(async {
+        let held = Instant::now();
+        hold.close(plan.gate_seconds).await?;
+        let settle = settle_time(context, &plan).await;
+        let Some(shards) = drained(&mut drain, arguments.limit(), settle).await? else {
+            return Ok(Err(Exit::TimedOut));
+        };
+        let back_since = turn(context, &hold, &plan, &fingerprint, since).await?;
+        let why = format!("{shards} shards drained");
+        let (expect, now) = (hold.expect(), context.now().await);
+        let decide = Move { expect, to: Some(CUTOVER.decided), why: &why, now };
+        let also = |state: &mut Entry| {
+            state.insert("back_since".to_owned(), n(u64::try_from(back_since).unwrap_or(0)));
+            sweep::switched(state);
+        };
+        context.control.to_phase(name, decide, also).await?;
+        Ok(Ok(Decided { shards, held }))
+    });
+    match decided.await? {
+        Ok(decided) => open_targets(context, name, Some(decided)).await,
+        Err(exit) => {
+            say("everything is as it was: readers and writers use the sources");
+            Ok(exit)
+        }
+    }
+}
+
+/// The last steps of a cut-over, which nothing can go against any more.
+async fn open_targets(
+    context: &Context,
+    name: &str,
+    decided: Option<Decided>,
+) -> Result<Exit, String> {
+    let expect = Expect::phases(&[Phase::Turning]);
+    let epoch = context.control.route(name, expect, "target", "target").await?;
+    let (why, held) = told(decided, epoch);
     let now = context.now().await;
+    let end = Move { expect, to: Some(Phase::CutOver), why: &why, now };
     context
         .control
-        .to_phase(name, "cut-over", &why, now, |state| {
-            let since = u64::try_from(back_since).unwrap_or(0);
-            state.insert("back_since".to_owned(), n(since));
-            sweep::switched(state);
+        .to_phase(name, end, |state| {
+            state.remove("holder");
         })
         .await?;
-    show(&format!("{name} is cut over: {why}; writers were held up {:.1} s\n", held.as_secs_f64()));
+    show(&format!("{name} is cut over: {why}{held}\n"));
     output::next(&[
         (&format!("weir migrate revert {name}"), "switch back"),
         (&format!("weir migrate complete {name}"), "close the way back"),
@@ -130,17 +172,20 @@ pub(super) async fn cutover(
     Ok(Exit::Done)
 }
 
-/// Whether a comparison found no difference, and still stands for what was written before it; says
-/// so if not.
-async fn is_ready(context: &Context, name: &str, phase: &str, state: &Entry) -> bool {
-    if phase != "ready" {
-        say(&format!(
-            "`{name}` is {phase}; `weir migrate verify {name}` must find no difference first"
-        ));
-        return false;
+/// What was done, for the journal, and for how long writers were held up.
+fn told(decided: Option<Decided>, epoch: u64) -> (String, String) {
+    match decided {
+        Some(Decided { shards, held }) => (
+            format!("{shards} shards drained, epoch {epoch}"),
+            format!("; writers were held up {:.1} s", held.elapsed().as_secs_f64()),
+        ),
+        None => (format!("what was decided before was ended, epoch {epoch}"), String::new()),
     }
-    let compared = i64::try_from(number(state, "verified_at")).unwrap_or(0);
-    let age = context.now().await.saturating_sub(compared);
+}
+
+/// Whether a comparison still stands for what was written before it; says so if not.
+pub(super) async fn is_fresh(context: &Context, name: &str, state: &Entry) -> bool {
+    let age = comparison_age(context, state).await;
     if age > COMPARISON_SECONDS {
         say(&format!(
             "`{name}` was compared {} hours ago, and a stream keeps records for 24: `weir migrate verify {name}` again",
@@ -150,24 +195,51 @@ async fn is_ready(context: &Context, name: &str, phase: &str, state: &Entry) -> 
     age <= COMPARISON_SECONDS
 }
 
+/// Whether a comparison is too old to stand for what was written before it.
+pub(super) async fn is_too_old(context: &Context, state: &Entry) -> bool {
+    comparison_age(context, state).await > COMPARISON_SECONDS
+}
+
+async fn comparison_age(context: &Context, state: &Entry) -> i64 {
+    let compared = i64::try_from(number(state, "verified_at")).unwrap_or(0);
+    context.now().await.saturating_sub(compared)
+}
+
+/// Whether a comparison is at work, which may repair; says so if it is.
+async fn compares(context: &Context, name: &str) -> Result<bool, String> {
+    let tasks = context.control.entries(name, "TASK#").await?;
+    let is_open = |task: &&Entry| {
+        text(task, "work").is_some_and(|work| work.starts_with("check-")) && !flag(task, "done")
+    };
+    let open = tasks.iter().filter(is_open).count();
+    if open > 0 {
+        say(&format!(
+            "a comparison of `{name}` has {open} segments to go, and what it repairs must not meet what writers write after the switch: wait for it, `weir migrate resume {name}` tells workers of them again"
+        ));
+    }
+    Ok(open > 0)
+}
+
 /// Switches back to the sources.
 pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Result<Exit, String> {
     let name = arguments.name.as_str();
     let state = context.state(name).await?;
-    let phase = text(&state, "phase").unwrap_or_default();
+    let phase = phase_of(&state);
     let (plan, fingerprint) = context.plan(name).await?;
-    let limit = Duration::from_secs(arguments.timeout);
-    if phase == "reverted" && flag(&state, "unswept") {
-        // Whoever reverted it did not come to the end.
-        return clean(context, &plan, &fingerprint, limit).await;
-    }
-    if phase == "reverted" {
-        say(&format!("`{name}` is reverted already"));
-        return Ok(Exit::Done);
-    }
-    if phase != "cut-over" {
-        say(&format!("`{name}` is {phase}; only what is cut over can be reverted"));
-        return Ok(Exit::Refused);
+    match answer(name, plan.kind, Verb::Revert, phase) {
+        Answer::Go | Answer::GoOn => {}
+        Answer::Already if flag(&state, "unswept") && !arguments.dry_run => {
+            // Whoever reverted it did not come to the end.
+            return clean(context, &plan, &fingerprint, arguments.limit()).await;
+        }
+        Answer::Already => {
+            say(&format!("`{name}` is reverted already"));
+            return Ok(Exit::Done);
+        }
+        Answer::Refused(why) => {
+            say(&why);
+            return Ok(Exit::Refused);
+        }
     }
     if plan.inverse.is_empty() {
         say(&format!(
@@ -185,47 +257,90 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
     if plan.kind.is_in_place() {
         return in_place::revert(context, name, &plan, &fingerprint, arguments).await;
     }
-    let migration = context.compile(&plan, Direction::Reverse).await?;
-    if cannot_go_back(context, name, &migration).await? {
-        return Ok(Exit::Refused);
+    if phase == Phase::Returning {
+        open_sources(context, name, None).await?;
+    } else if let Some(exit) = go_back(context, &plan, &fingerprint, &state, arguments).await? {
+        return Ok(exit);
     }
-    let since = number(&state, "back_since");
-    let mut drain = drain(context, &plan, Direction::Reverse, since).await?;
-    if !caught_up(&mut drain, limit).await? {
-        return Ok(Exit::TimedOut);
+    or_interrupted(clean(context, &plan, &fingerprint, arguments.limit())).await
+}
+
+/// Brings what was written to the targets back, and opens the route to the sources; gives how the
+/// verb ends if that did not go through.
+async fn go_back(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    state: &Entry,
+    arguments: &SwitchArguments,
+) -> Result<Option<Exit>, String> {
+    let (name, limit) = (plan.migration.as_str(), arguments.limit());
+    let migration = context.compile(plan, Direction::Reverse).await?;
+    let is_first = phase_of(state) == Phase::CutOver;
+    if is_first && cannot_go_back(context, name, &migration).await? {
+        return Ok(Some(Exit::Refused));
     }
-    let held = Instant::now();
-    context.control.route(name, "target", "none").await?;
-    tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
-    let Some(shards) = drained(&mut drain, limit).await? else {
-        context.control.route(name, "target", "target").await?;
-        say("everything is as it was: readers and writers use the targets");
-        return Ok(Exit::TimedOut);
-    };
-    // What came up since the first look; all of it has been tried by now.
-    if cannot_go_back(context, name, &migration).await? {
-        context.control.route(name, "target", "target").await?;
-        return Ok(Exit::Refused);
+    let since = number(state, "back_since");
+    let counted = Counted { since, compared: since };
+    let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
+    if is_first && !caught_up(&mut drain, limit).await? {
+        return Ok(Some(Exit::TimedOut));
     }
-    context.control.set_active(name, None).await?;
-    let epoch = context.control.route(name, "source", "source").await?;
-    let held = held.elapsed();
-    let why = format!("{shards} shards drained, epoch {epoch}");
+    let hold = Hold::take(context, name, REVERT, fingerprint, since).await?;
+    let decided = hold.decide(async {
+        let held = Instant::now();
+        hold.close(plan.gate_seconds).await?;
+        let settle = settle_time(context, plan).await;
+        let Some(shards) = drained(&mut drain, limit, settle).await? else {
+            return Ok(Err(Exit::TimedOut));
+        };
+        // What came up since the first look; all of it has been tried by now.
+        if cannot_go_back(context, name, &migration).await? {
+            return Ok(Err(Exit::Refused));
+        }
+        context.control.set_active(name, hold.expect(), None).await?;
+        let why = format!("{shards} shards drained");
+        let (expect, now) = (hold.expect(), context.now().await);
+        let decide = Move { expect, to: Some(REVERT.decided), why: &why, now };
+        context.control.to_phase(name, decide, sweep::switched).await?;
+        Ok(Ok(Decided { shards, held }))
+    });
+    match decided.await? {
+        Ok(decided) => open_sources(context, name, Some(decided)).await.map(|()| None),
+        Err(exit) => {
+            say("everything is as it was: readers and writers use the targets");
+            Ok(Some(exit))
+        }
+    }
+}
+
+/// The last steps of a way back, which nothing can go against any more.
+async fn open_sources(
+    context: &Context,
+    name: &str,
+    decided: Option<Decided>,
+) -> Result<(), String> {
+    let expect = Expect::phases(&[Phase::Returning]);
+    let epoch = context.control.route(name, expect, "source", "source").await?;
+    let (why, held) = told(decided, epoch);
+    let now = context.now().await;
+    let end = Move { expect, to: Some(Phase::Reverted), why: &why, now };
     context
         .control
-        .to_phase(name, "reverted", &why, context.now().await, |state| {
+        .to_phase(name, end, |state| {
+            state.remove("holder");
             state.insert("unswept".to_owned(), true_value());
-            sweep::switched(state);
         })
         .await?;
-    show(&format!("{name} is reverted: {why}; writers were held up {:.1} s\n", held.as_secs_f64()));
-    clean(context, &plan, &fingerprint, limit).await
+    show(&format!("{name} is reverted: {why}{held}\n"));
+    Ok(())
 }
 
 /// From here on what is written to the targets flows back, if there is a way back. Gives the second
 /// after which records count for it.
 async fn turn(
     context: &Context,
+    hold: &Hold<'_>,
     plan: &Plan,
     fingerprint: &str,
     since: u64,
@@ -236,10 +351,11 @@ async fn turn(
         return Ok(i64::try_from(since).unwrap_or(i64::MAX));
     }
     if plan.inverse.is_empty() {
-        context.control.set_active(name, None).await?;
+        context.control.set_active(name, hold.expect(), None).await?;
         return Ok(context.now().await);
     }
-    activate(context, name, "reverse", fingerprint).await
+    let fence = Fence { direction: "reverse", fingerprint, expect: hold.expect() };
+    activate(context, name, fence).await
 }
 
 /// Whether there are documents that cannot stand in their own table, and says which.
@@ -256,79 +372,25 @@ async fn cannot_go_back(
     Ok(!refused.is_empty())
 }
 
-/// Takes tombstones and marks off the sources after the way back; they are in use again meanwhile.
-async fn clean(
-    context: &Context,
-    plan: &Plan,
-    fingerprint: &str,
-    limit: Duration,
-) -> Result<Exit, String> {
-    let name = plan.migration.as_str();
-    let swept = sweep::after_invocations(context, name, plan).await?;
-    for table in plan.source_tables(Direction::Forward) {
-        if !unmark(context, name, fingerprint, table, limit).await? {
-            return Ok(Exit::TimedOut);
-        }
-    }
-    context.control.change(name, "STATE", |state| state.remove("unswept").is_some()).await?;
-    say(&format!("{swept} tombstones and all marks are removed from the sources"));
-    Ok(Exit::Done)
-}
-
-/// Closes the way back and takes the marks off the targets.
-pub(super) async fn complete(
-    context: &Context,
-    CompleteArguments { switch: arguments, erased }: &CompleteArguments,
-) -> Result<Exit, String> {
-    let name = arguments.name.as_str();
-    let state = context.state(name).await?;
-    let phase = text(&state, "phase").unwrap_or_default();
-    if phase == "completed" {
-        say(&format!("`{name}` is completed already"));
-        return Ok(Exit::Done);
-    }
-    let (plan, fingerprint) = context.plan(name).await?;
-    let may_end = phase == "cut-over" || (plan.kind.is_in_place() && phase == "ready");
-    if !may_end {
-        say(&format!("`{name}` is {phase}; only what is cut over can be completed"));
-        return Ok(Exit::Refused);
-    }
-    if arguments.dry_run {
-        say("the way back would be closed, and the marks be taken off; nothing was written");
-        return Ok(Exit::Done);
-    }
-    if !context.hooks.before(context, "complete", name).await? {
-        return Ok(Exit::Refused);
-    }
-    if plan.kind.is_in_place() {
-        return in_place::complete(context, name, &plan, &fingerprint, erased).await;
-    }
-    context.control.set_active(name, None).await?;
-    sweep::after_invocations(context, name, &plan).await?;
-    let limit = Duration::from_secs(arguments.timeout);
-    for table in plan.target_tables(Direction::Forward) {
-        if !unmark(context, name, &fingerprint, table, limit).await? {
-            return Ok(Exit::TimedOut);
-        }
-    }
-    let now = context.now().await;
-    context.control.to_phase(name, "completed", "completed by a person", now, |_| {}).await?;
-    show(&format!("{name} is completed; the source tables are no longer needed\n"));
-    Ok(Exit::Done)
-}
-
-/// A drain of a migration's source tables in a direction; `since` is the second after which records
-/// count.
+/// A drain of a migration's source tables in a direction.
 pub(super) async fn drain(
     context: &Context,
     plan: &Plan,
     direction: Direction,
-    since: u64,
+    counted: Counted,
 ) -> Result<Drain, String> {
     let migration = context.compile(plan, direction).await?;
     let tables = plan.source_tables(direction);
-    let since = i64::try_from(since).unwrap_or(i64::MAX);
-    Ok(Drain::new(&context.endpoint, &context.control.client, migration, &tables, since))
+    Ok(Drain::new(&context.endpoint, &context.control.client, migration, &tables, counted))
+}
+
+/// How long streams must bring nothing more before they count as drained. A local store's record is
+/// there when its write is acknowledged; DynamoDB's comes later.
+pub(super) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
+    match endpoint::ask_clock(&context.endpoint).await {
+        Some(_) => Duration::ZERO,
+        None => Duration::from_secs(plan.settle_seconds.into()),
+    }
 }
 
 /// Looks until everything that was written so far is drained, or until few records are left, which
@@ -338,6 +400,10 @@ async fn caught_up(drain: &mut Drain, limit: Duration) -> Result<bool, String> {
     let mut said = Instant::now();
     loop {
         let look = drain.look().await?;
+        if let Some(hopeless) = look.hopeless {
+            say(&format!("it would not be drained however long it takes: {hopeless}"));
+            return Ok(false);
+        }
         let Some(missing) = look.missing.filter(|_| look.waiting > FEW_RECORDS) else {
             return Ok(true);
         };
@@ -354,31 +420,29 @@ async fn caught_up(drain: &mut Drain, limit: Duration) -> Result<bool, String> {
     }
 }
 
-/// Looks until everything is drained; gives the number of shards, or none if it took too long.
-pub(super) async fn drained(drain: &mut Drain, limit: Duration) -> Result<Option<usize>, String> {
+/// Looks until everything is drained; gives the number of shards, or none if it took too long or
+/// cannot be. What is read before `settle` has passed does not count: a stream may bring a record
+/// that long after its write was acknowledged.
+pub(super) async fn drained(
+    drain: &mut Drain,
+    limit: Duration,
+    settle: Duration,
+) -> Result<Option<usize>, String> {
     let started = Instant::now();
     loop {
+        let may_end = started.elapsed() >= settle;
         let look = drain.look().await?;
-        let Some(missing) = look.missing else { return Ok(Some(look.shards)) };
-        if started.elapsed() > limit {
-            say(&format!("not drained after {} s: {missing}", limit.as_secs()));
+        if let Some(hopeless) = look.hopeless {
+            say(&format!("it will not be drained however long it takes: {hopeless}"));
             return Ok(None);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        match look.missing {
+            None if may_end => return Ok(Some(look.shards)),
+            Some(missing) if started.elapsed() > limit.saturating_add(settle) => {
+                say(&format!("not drained after {} s: {missing}", limit.as_secs()));
+                return Ok(None);
+            }
+            _ => tokio::time::sleep(LOOK_EVERY).await,
+        }
     }
-}
-
-/// Takes the marks off a table; gives whether that was done in time.
-async fn unmark(
-    context: &Context,
-    name: &str,
-    fingerprint: &str,
-    table: &str,
-    limit: Duration,
-) -> Result<bool, String> {
-    let (plan, _) = context.plan(name).await?;
-    let run = begin_run(context, name).await?;
-    let work = Work { run, work: "unmark", repairs: false, direction: "forward" };
-    make_tasks(context, &plan, fingerprint, work, table).await?;
-    Ok(verify::finished(context, name, run, limit).await?.is_some())
 }

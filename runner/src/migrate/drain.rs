@@ -5,18 +5,22 @@
 //! for, so the same proof works on AWS. What was proved once stays so, because targets only learn;
 //! therefore a drain that goes on while writers write has little left to read when they stop.
 //! Records from before the start do not count: the backfill read what they wrote. A shard that is
-//! trimmed while it is read is as one that is no longer listed.
+//! trimmed while it is read is as one that is no longer listed. What was refused, left alone or has
+//! two sources since the last comparison never becomes proved; only another comparison can tell.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
 
 use aws_sdk_dynamodb::Client;
 use futures::{StreamExt, TryStreamExt, stream};
+use model::json::item_to_string;
 use model::stream_record::lambda_record_from_str;
 use model::{Item, PrimaryKey};
-use rules::migration::{MARK, Migration, Registers, Rewrite, Target};
+use rules::migration::{Migration, Registers, Rewrite, Target};
 use rules::{Effect, Folded, Found, Rule, fold};
 
-use super::{assembly, tables};
+use super::control::Control;
+use super::{assembly, lost, tables};
 use crate::mapping::Record;
 use crate::streams::shards::{self, Place, Refusal, Start, Stream};
 
@@ -31,13 +35,25 @@ const PROVED_TOGETHER: usize = 200;
 /// Documents that are looked at at the same time.
 const LOOKS_AT_ONCE: usize = 8;
 
+/// Refused records of a shard that are looked at again at most: with more, the plan is wrong.
+const REFUSED_MAX: usize = 1_000;
+
+/// Which records count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted {
+    /// Those made after this second.
+    pub(crate) since: u64,
+    /// The second in which the last comparison began: what was refused before it, it has counted.
+    pub(crate) compared: u64,
+}
+
 /// A proof that goes on.
 pub(crate) struct Drain {
     endpoint: String,
     client: Client,
     migration: Migration,
     tables: Vec<String>,
-    since: i64,
+    counted: Counted,
     shards: BTreeMap<(String, String), Shard>,
 }
 
@@ -51,8 +67,10 @@ pub(crate) struct Drained {
     pub(crate) waiting: u64,
     /// The second, since 1970, of the oldest of them.
     pub(crate) oldest: Option<i64>,
-    /// What is not proved, in words; none if all of it is.
+    /// What is not proved, in words; none if all of it is, but for what is hopeless.
     pub(crate) missing: Option<String>,
+    /// What waiting cannot prove, in words, once nothing else is missing.
+    pub(crate) hopeless: Option<String>,
 }
 
 struct Shard {
@@ -61,6 +79,27 @@ struct Shard {
     /// Records that say something and are not proved to be applied, in order.
     waiting: VecDeque<Waiting>,
     missing: Option<String>,
+    /// What waiting cannot prove.
+    hopeless: Option<String>,
+    /// Records that nothing could be made of since the last comparison.
+    refused: Vec<Refused>,
+}
+
+/// Why a record is not proved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Lack {
+    /// It is not applied yet.
+    NotYet(String),
+    /// It never will be.
+    Never(String),
+}
+
+/// A record that nothing could be made of.
+struct Refused {
+    key: Item,
+    /// The item before it.
+    old: Option<Item>,
+    reason: String,
 }
 
 struct Waiting {
@@ -71,25 +110,26 @@ struct Waiting {
 impl Shard {
     fn new() -> Self {
         let (place, waiting) = (Place::new(Start::TrimHorizon), VecDeque::new());
-        Self { place, records: 0, waiting, missing: None }
+        let (missing, hopeless, refused) = (None, None, Vec::new());
+        Self { place, records: 0, waiting, missing, hopeless, refused }
     }
 }
 
 impl Drain {
-    /// Begins a proof. `since` is the second after which records count.
+    /// Begins a proof.
     pub(crate) fn new(
         endpoint: &str,
         client: &Client,
         migration: Migration,
         tables: &[&str],
-        since: i64,
+        counted: Counted,
     ) -> Self {
         Self {
             endpoint: endpoint.to_owned(),
             client: client.clone(),
             migration,
             tables: tables.iter().map(|table| (*table).to_owned()).collect(),
-            since,
+            counted,
             shards: BTreeMap::new(),
         }
     }
@@ -105,6 +145,9 @@ impl Drain {
                 let key = (table.clone(), shard);
                 let mut state = self.shards.remove(&key).unwrap_or_else(Shard::new);
                 let looked = self.look_at(&stream, &key.1, &mut state).await;
+                if state.missing.is_none() && state.place.is_over() && !has_child(&stream, &key.1) {
+                    state.missing = Some("it has ended, what follows it is not listed yet".into());
+                }
                 self.shards.insert(key, state);
                 looked?;
             }
@@ -115,11 +158,36 @@ impl Drain {
             drained.waiting += shard.waiting.len() as u64;
             let oldest = shard.waiting.front().and_then(|waiting| waiting.at);
             drained.oldest = [drained.oldest, oldest].into_iter().flatten().min();
-            if let Some(missing) = shard.missing.as_ref().filter(|_| drained.missing.is_none()) {
-                drained.missing = Some(format!("shard {id} of `{table}`: {missing}"));
-            }
+            let told = |what: &Option<String>| {
+                what.as_ref().map(|what| format!("shard {id} of `{table}`: {what}"))
+            };
+            drained.missing = drained.missing.or_else(|| told(&shard.missing));
+            drained.hopeless = drained.hopeless.or_else(|| told(&shard.hopeless));
+        }
+        if drained.missing.is_some() {
+            // What waits may yet change that.
+            drained.hopeless = None;
+        } else if drained.hopeless.is_none() {
+            drained.hopeless = self.refused().await?;
         }
         Ok(drained)
+    }
+
+    /// Says again what records said that wait since `second` or before. Gives how many targets had to
+    /// be written.
+    ///
+    /// # Errors
+    /// When a target or the control table cannot be read or written.
+    pub(crate) async fn say_again(&self, control: &Control, second: i64) -> Result<u64, String> {
+        let old = self.shards.values().flat_map(|shard| &shard.waiting);
+        let old = old.filter(|waiting| waiting.at.is_none_or(|at| at <= second));
+        let effects = old.flat_map(|waiting| waiting.effects.iter().cloned());
+        let mut written = 0;
+        for (target, said) in fold(effects.map(|effect| (0, effect))).registers {
+            let said = &said.value;
+            written += u64::from(lost::say_again(control, &self.migration, &target, said).await?);
+        }
+        Ok(written)
     }
 
     /// Reads and proves in turns until the end, or until something has not been applied.
@@ -128,6 +196,11 @@ impl Drain {
             let at_end = self.read(stream, id, shard).await?;
             shard.missing = self.prove(shard).await?;
             if at_end || shard.missing.is_some() {
+                return Ok(());
+            }
+            if shard.waiting.len() >= WAITING_MAX {
+                // There is no room to read on, and there will be none.
+                shard.missing.clone_from(&shard.hopeless);
                 return Ok(());
             }
         }
@@ -161,12 +234,28 @@ impl Drain {
     }
 
     fn take(&self, shard: &mut Shard, record: &Record) -> Result<(), String> {
-        if record.creation_s.is_some_and(|second| second <= self.since) {
+        let is_since = |second: u64| {
+            let second = i64::try_from(second).unwrap_or(i64::MAX);
+            move |made: i64| made > second
+        };
+        if record.creation_s.is_some_and(|made| !is_since(self.counted.since)(made)) {
             return Ok(());
         }
         let decoded = lambda_record_from_str(record.json()).map_err(|error| error.to_string())?;
-        // A refused record is put aside and counted; it says nothing.
-        let effects = self.migration.decide(&decoded, &Found::default()).unwrap_or_default();
+        let effects = match self.migration.decide(&decoded, &Found::default()) {
+            Ok(effects) => effects,
+            Err(refusal) => {
+                // The comparison has counted what was refused before it. Times are whole seconds.
+                let before = self.counted.compared.saturating_sub(1);
+                if record.creation_s.is_none_or(is_since(before))
+                    && shard.refused.len() <= REFUSED_MAX
+                {
+                    let (key, old) = (decoded.record.keys, decoded.record.old_image);
+                    shard.refused.push(Refused { key, old, reason: refusal.0 });
+                }
+                return Ok(());
+            }
+        };
         if !effects.is_empty() {
             shard.records += 1;
             shard.waiting.push_back(Waiting { at: record.creation_s, effects });
@@ -178,52 +267,61 @@ impl Drain {
     /// Gives what is missing of the first one that is not. Records are applied in order, so what is
     /// behind it is not looked at yet.
     async fn prove(&self, shard: &mut Shard) -> Result<Option<String>, String> {
-        while !shard.waiting.is_empty() {
-            let some = shard.waiting.len().min(PROVED_TOGETHER);
-            let effects =
-                shard.waiting.iter().take(some).enumerate().flat_map(|(place, waiting)| {
-                    waiting.effects.iter().map(move |effect| (place, effect.clone()))
-                });
-            let mut missing = self.missing(fold(effects)).await?;
+        shard.hopeless = None;
+        // Before this place stands only what never is proved.
+        let mut begin = 0;
+        while begin < shard.waiting.len() {
+            let end = shard.waiting.len().min(begin + PROVED_TOGETHER);
+            let some = shard.waiting.iter().skip(begin).take(end - begin).enumerate();
+            let effects = some.flat_map(|(place, waiting)| {
+                waiting.effects.iter().map(move |effect| (place, effect.clone()))
+            });
+            let lacks = self.lacks(fold(effects)).await?;
             let mut place = 0;
             shard.waiting.retain(|_| {
                 place += 1;
-                place > some || missing.contains_key(&(place - 1))
+                !(begin < place && place <= end) || lacks.contains_key(&(place - 1 - begin))
             });
-            if let Some((_, first)) = missing.pop_first() {
-                return Ok(Some(first));
+            begin += lacks.len();
+            for (_, lack) in lacks {
+                match lack {
+                    Lack::NotYet(what) => return Ok(Some(what)),
+                    Lack::Never(what) => {
+                        shard.hopeless = mem::take(&mut shard.hopeless).or(Some(what))
+                    }
+                }
             }
         }
         Ok(None)
     }
 
     /// Of records whose effects were folded: by the place of each that is not applied, why.
-    async fn missing(&self, folded: Folded) -> Result<BTreeMap<usize, String>, String> {
-        let mut missing = BTreeMap::new();
+    async fn lacks(&self, folded: Folded) -> Result<BTreeMap<usize, Lack>, String> {
+        let mut lacks = BTreeMap::new();
+        let mut lack = |records: Vec<usize>, what: &Lack| {
+            lacks.extend(records.into_iter().map(|place| (place, what.clone())));
+        };
         let keys = folded.registers.keys().chain(folded.rewrites.keys());
         let standing = self.standing(keys).await?;
         let stands = |target: &Target| standing.get(&target.table)?.get(&target.key);
         for (target, joined) in folded.registers {
-            let item = stands(&target);
-            let known = item.map(Registers::from_item).and_then(Result::ok);
-            // An item that stood there before is noted, and left alone for good.
-            let is_left = item.is_some_and(|item| !item.contains_key(MARK)) && !target.adopts;
-            if !is_left && known.unwrap_or_default().joined(&joined.value).is_some() {
-                let key = self.migration.key_text(&target.table, &target.key);
-                let what = format!("a record has not reached `{}` {key}", target.table);
-                missing.extend(joined.records.into_iter().map(|place| (place, what.clone())));
+            let found = of_target(&self.migration, &target, &joined.value, stands(&target));
+            if let Some(what) = found {
+                lack(joined.records, &what);
             }
         }
         for (target, joined) in folded.rewrites {
-            // What cannot be transformed is counted elsewhere, and never will be.
+            // What cannot be transformed is told of where its record is refused.
             let is_settled = stands(&target).is_none_or(|item| {
                 let rewrite = self.migration.rewrite(&target.table, item);
                 matches!(rewrite, Ok(Rewrite::Keep) | Err(_))
             });
             if !is_settled {
                 let key = self.migration.key_text(&target.table, &target.key);
-                let what = format!("a record has not been applied to {key}");
-                missing.extend(joined.records.into_iter().map(|place| (place, what.clone())));
+                lack(
+                    joined.records,
+                    &Lack::NotYet(format!("a record has not been applied to {key}")),
+                );
             }
         }
         let looks = folded.assemblies.into_iter().map(|(document, joined)| async move {
@@ -236,10 +334,72 @@ impl Drain {
             stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE).try_collect().await?;
         for (records, what) in looks {
             let Some(what) = what else { continue };
-            let what = format!("a document {what}");
-            missing.extend(records.into_iter().map(|place| (place, what.clone())));
+            lack(records, &Lack::NotYet(format!("a document {what}")));
         }
-        Ok(missing)
+        Ok(lacks)
+    }
+
+    /// The first refused record whose item still cannot be transformed, or which left something
+    /// behind; others are forgotten. It is asked when all other records are applied.
+    async fn refused(&mut self) -> Result<Option<String>, String> {
+        let mut first = None;
+        for key in self.shards.keys().cloned().collect::<Vec<_>>() {
+            let Some(shard) = self.shards.get_mut(&key) else { continue };
+            let refused = mem::take(&mut shard.refused);
+            let is_too_many = refused.len() > REFUSED_MAX;
+            let mut kept = Vec::new();
+            for record in refused {
+                let what = if first.is_some() && is_too_many {
+                    Some(String::new())
+                } else {
+                    self.left_by(&key.0, &record).await?
+                };
+                if let Some(what) = what {
+                    first.get_or_insert(what);
+                    kept.push(record);
+                }
+            }
+            if let Some(shard) = self.shards.get_mut(&key) {
+                shard.refused = kept;
+            }
+        }
+        Ok(first)
+    }
+
+    /// What a refused record left to be done, in words; none if a later one made good for it.
+    async fn left_by(&self, table: &str, record: &Refused) -> Result<Option<String>, String> {
+        let now = tables::get(&self.client, table, &record.key).await?;
+        let told = |what: &str| {
+            let key = item_to_string(&record.key);
+            Ok(Some(format!(
+                "an item of `{table}` was written that {what}: {key}; correct it or delete it, and compare again"
+            )))
+        };
+        if self.migration.kind().is_in_place() {
+            return match now.map(|item| self.migration.rewrite(table, &item)) {
+                Some(Err(reason)) => told(&format!("cannot be transformed ({reason})")),
+                None | Some(Ok(_)) => Ok(None),
+            };
+        }
+        if self.migration.documents_of(table).is_some() {
+            return told(&format!("says nothing of a document ({})", record.reason));
+        }
+        let expected = match now.map(|item| self.migration.outputs(table, &item)).transpose() {
+            Ok(outputs) => outputs.unwrap_or_default(),
+            Err(reason) => return told(&format!("cannot be transformed ({reason})")),
+        };
+        // What it became before is still there if the record after the refused one did not know it.
+        let before = record.old.as_ref().map(|item| self.migration.outputs(table, item));
+        let before = before.transpose().unwrap_or_default().unwrap_or_default();
+        let standing = self.standing(before.keys()).await?;
+        for target in before.keys() {
+            let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
+            let seen = stands.and_then(|item| self.migration.visible(&target.table, item));
+            if seen.as_ref() != expected.get(target) {
+                return told("could not be transformed, and what it was before is still there");
+            }
+        }
+        Ok(None)
     }
 
     /// What stands in targets, by table and key.
@@ -259,5 +419,117 @@ impl Drain {
             standing.insert(table.to_owned(), found);
         }
         Ok(standing)
+    }
+}
+
+/// Whether a shard that has ended is followed by another one, or need not be.
+fn has_child(stream: &Stream, id: &str) -> bool {
+    let is_child = |shard: &aws_sdk_dynamodbstreams::types::Shard| {
+        shard.parent_shard_id.as_deref() == Some(id)
+    };
+    !stream.enabled || stream.shards.iter().any(is_child)
+}
+
+/// Why a target does not show what is said of it; none if it does, or something later.
+fn of_target(
+    migration: &Migration,
+    target: &Target,
+    said: &Registers,
+    stands: Option<&Item>,
+) -> Option<Lack> {
+    let key = || format!("`{}` {}", target.table, migration.key_text(&target.table, &target.key));
+    let shown = stands.and_then(|item| migration.visible(&target.table, item));
+    let known = match stands.map(Registers::from_item) {
+        None => Registers::default(),
+        Some(Ok(known)) => known,
+        Some(Err(_)) if target.adopts => Registers::default(),
+        // An item that stood there before is left alone for good, and says nothing of a deletion.
+        Some(Err(_)) => {
+            let is_same = said.live().all(|(_, item)| Some(item) == shown.as_ref());
+            return (!is_same).then(|| {
+                Lack::Never(format!(
+                    "an item that this migration did not write stands at {}; delete it and compare again",
+                    key()
+                ))
+            });
+        }
+    };
+    if known.joined(said).is_some() {
+        return Some(Lack::NotYet(format!("a record has not reached {}", key())));
+    }
+    let is_hidden = known.live().any(|(_, item)| Some(item) != shown.as_ref());
+    (is_hidden && known.live().count() > 1).then(|| {
+        let sources: Vec<&str> = known.live().map(|(source, _)| source).collect();
+        Lack::Never(format!("{} have one target, {}", sources.join(" and "), key()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::item_from_str;
+    use model::{KeyAttribute, KeyAttributeType, KeySchema};
+    use rules::migration::plan::{Direction, Kind, Output, Plan, Source};
+
+    use super::*;
+
+    fn migration() -> Migration {
+        let output = Output { to: "pets".into(), transform: ".".into(), key: BTreeMap::new() };
+        let plan = Plan {
+            migration: "m".into(),
+            kind: Kind::Restructure,
+            from: vec![Source {
+                table: "cats".into(),
+                items: vec![output],
+                split: None,
+                archive: false,
+            }],
+            inverse: Vec::new(),
+            backfill: rules::migration::plan::Backfill::Scan,
+            segments: 1,
+            gate_seconds: 1,
+            settle_seconds: 5,
+            function_seconds: 60,
+        };
+        let attribute_type = KeyAttributeType::S;
+        let partition = KeyAttribute { name: "p".into(), attribute_type };
+        let schema = KeySchema { partition, sort: None };
+        let schemas = [("cats".into(), schema.clone()), ("pets".into(), schema)].into();
+        Migration::compile(&plan, Direction::Forward, &schemas).unwrap()
+    }
+
+    fn item(value: &str) -> Item {
+        item_from_str(&format!(r#"{{"p":{{"S":"k"}},"v":{{"S":"{value}"}}}}"#)).unwrap()
+    }
+
+    /// What the backfill says of an item, by another source if that is given.
+    fn said(migration: &Migration, value: &str, source: Option<&str>) -> (Target, Registers) {
+        let effects = migration.backfill("cats", &item(value)).unwrap();
+        let Some(Effect::Registers { target, registers }) = effects.into_iter().next() else {
+            panic!()
+        };
+        let (known, register) = registers.only().unwrap();
+        let source = source.unwrap_or(known).to_owned();
+        (target, Registers::of(source, register.clone()))
+    }
+
+    #[test]
+    fn a_target_shows_what_is_said_of_it_or_never_will() {
+        let migration = migration();
+        let key = item_from_str(r#"{"p":{"S":"k"}}"#).unwrap();
+        let (target, first) = said(&migration, "a", None);
+        let of = |stands: Option<&Item>| of_target(&migration, &target, &first, stands);
+        let is_never = |lack: Option<Lack>| matches!(lack, Some(Lack::Never(_)));
+        assert!(matches!(of(None), Some(Lack::NotYet(_))));
+        assert_eq!(of(Some(&first.to_item(&key))), None);
+        // Somebody else's item is left alone: it is right only as long as it is the same.
+        assert_eq!(of(Some(&item("a"))), None);
+        assert!(is_never(of(Some(&item("b")))));
+        // Of two sources one is hidden, unless both say the same.
+        let with = |value| {
+            let (_, other) = said(&migration, value, Some("another"));
+            first.joined(&other).unwrap().to_item(&key)
+        };
+        assert!(is_never(of(Some(&with("b")))));
+        assert_eq!(of(Some(&with("a"))), None);
     }
 }

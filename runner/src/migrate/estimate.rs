@@ -61,11 +61,24 @@ impl Prices {
     }
 }
 
+/// Of all items, as far as the samples tell.
+#[derive(Default)]
+struct Whole {
+    items: u64,
+    source_bytes: f64,
+    /// What the targets hold afterwards, without marks; in place, what the changed items hold.
+    target_bytes: f64,
+    writes: f64,
+    reads: f64,
+}
+
 #[derive(Default)]
 struct Tried {
     sources: u64,
     outputs: u64,
     write_units: u64,
+    /// Of what is written.
+    bytes: u64,
     /// Items in place that are as they have to be.
     kept: u64,
     refused: Vec<String>,
@@ -86,11 +99,11 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     let client = &context.control.client;
     let found = tables::describe(client, &file.plan).await?;
     let mut all = Tried::default();
-    let (mut items, mut writes, mut reads) = (0u64, 0.0, 0.0);
+    let mut whole = Whole::default();
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
     for table in file.plan.source_tables(Direction::Forward) {
         let sample = tables::sample(client, table, samples).await?;
-        let before = (all.sources, all.outputs, all.write_units);
+        let before = (all.sources, all.write_units, all.bytes);
         for item in &sample {
             try_one(&migration, table, item, &mut all, &mut owners);
         }
@@ -98,18 +111,24 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         // The count of DescribeTable may be hours old; what was seen is there in any case.
         let count = facts.map_or(0, |facts| facts.items).max(sample.len() as u64);
         let tried = (all.sources - before.0).max(1);
-        items += count;
-        writes += ratio(all.write_units - before.2, tried) * float(count);
+        whole.items += count;
+        whole.writes += ratio(all.write_units - before.1, tried) * float(count);
+        whole.target_bytes += ratio(all.bytes - before.2, tried) * float(count);
         if file.plan.backfill == Backfill::Touch {
             // Each item is written twice where it stands: its mark is put on and taken off.
             let units: u64 = sample.iter().map(write_units).sum();
-            writes += 2.0 * ratio(units, tried) * float(count);
+            whole.writes += 2.0 * ratio(units, tried) * float(count);
         }
-        reads += float(facts.map_or(0, |facts| facts.bytes)) / 4096.0;
+        // That of DescribeTable is as old as its count.
+        let seen: u64 = sample.iter().map(|item| item.size() as u64).sum();
+        let bytes = facts.map_or(0.0, |facts| float(facts.bytes));
+        let bytes = bytes.max(ratio(seen, tried) * float(count));
+        whole.source_bytes += bytes;
+        whole.reads += bytes / 4096.0;
     }
     let prices: Prices =
         serde_json::from_str(PRICES).map_err(|error| format!("the list of prices: {error}"))?;
-    let report = report(&file, &all, &found, (items, writes, reads), &prices);
+    let report = report(&file, &all, &found, &whole, &prices);
     match context.output {
         Output::Table => show(&as_text(&report)),
         _ => show(&format!("{report}\n")),
@@ -153,6 +172,7 @@ fn try_one(
             Ok(Rewrite::Change(made)) => {
                 all.outputs += 1;
                 all.write_units += write_units(item).max(write_units(&made));
+                all.bytes += made.size() as u64;
                 after.push(format!("{table}: {}", item_to_string(&made)));
             }
         }
@@ -160,6 +180,7 @@ fn try_one(
     for (target, made) in outputs {
         all.outputs += 1;
         all.write_units += write_units(&made);
+        all.bytes += made.size() as u64;
         let key = format!("{} {}", target.table, migration.key_text(&target.table, &target.key));
         let partition = format!("{} {:?}", target.table, target.key.partition);
         *all.partitions.entry(partition).or_default() += 1;
@@ -184,7 +205,7 @@ fn report(
     file: &PlanFile,
     all: &Tried,
     found: &BTreeMap<String, TableFacts>,
-    (items, writes, reads): (u64, f64, f64),
+    &Whole { items, source_bytes, target_bytes, writes, reads }: &Whole,
     prices: &Prices,
 ) -> Value {
     let indexes: usize = file
@@ -217,6 +238,8 @@ fn report(
         "sources": file.plan.source_tables(Direction::Forward),
         "targets": file.plan.target_tables(Direction::Forward),
         "source_items": items,
+        "source_bytes": source_bytes.ceil(),
+        "target_bytes": target_bytes.ceil(),
         "tried": all.sources,
         "kept": all.kept,
         "targets_per_source": ratio(all.outputs, all.sources.max(1)),
@@ -243,14 +266,21 @@ fn as_text(report: &Value) -> String {
         let names = at(report, &format!("/{name}")).as_array().into_iter().flatten();
         names.filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
     };
+    let bytes_text = |place: &str| {
+        let bytes =
+            at(report, place).as_u64().or_else(|| at(report, place).as_f64().map(whole_bytes));
+        indicatif::BinaryBytes(bytes.unwrap_or(0)).to_string()
+    };
     let mut text = format!(
-        "{}: {} -> {}\n  about {} source items, {:.2} targets each ({} tried)\n  about {} write units and {} read units, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
+        "{}: {} -> {}\n  about {} source items, {:.2} targets each ({} tried)\n  about {} read and {} written\n  about {} write units and {} read units, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
         at(report, "/migration").as_str().unwrap_or_default(),
         list("sources"),
         list("targets"),
         at(report, "/source_items"),
         at(report, "/targets_per_source").as_f64().unwrap_or(0.0),
         at(report, "/tried"),
+        bytes_text("/source_bytes"),
+        bytes_text("/target_bytes"),
         at(report, "/write_units"),
         at(report, "/read_units"),
         at(report, "/on_demand_dollars").as_f64().unwrap_or(0.0),
@@ -286,6 +316,15 @@ fn as_text(report: &Value) -> String {
 #[expect(clippy::cast_precision_loss, reason = "estimates do not need more than 52 bits")]
 fn float(number: u64) -> f64 {
     number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number of bytes is neither negative nor that large"
+)]
+fn whole_bytes(bytes: f64) -> u64 {
+    bytes as u64
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

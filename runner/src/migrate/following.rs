@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
+use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::control::{Entry, number, text};
+use super::control::{Entry, number, phase_of};
 use super::cutover::drain;
-use super::drain::{Drain, Drained};
+use super::drain::{Counted, Drain, Drained};
 
 /// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
 /// developer guide, "Change data capture for DynamoDB Streams".
@@ -26,13 +27,21 @@ pub(super) struct Watcher {
     drain: Option<Drain>,
 }
 
-/// Which way a migration follows streams in a phase, and since which second; none if it does not.
-fn followed(state: &Entry, plan: &Plan) -> Option<(Direction, u64)> {
-    match text(state, "phase")? {
-        "copying" | "tailing" | "ready" => Some((Direction::Forward, number(state, "since"))),
-        "cut-over" if plan.kind.is_in_place() => Some((Direction::Forward, number(state, "since"))),
-        "cut-over" if !plan.inverse.is_empty() => {
-            Some((Direction::Reverse, number(state, "back_since")))
+/// Which way a migration follows streams in a phase, and which records count; none if it does not.
+fn followed(state: &Entry, plan: &Plan) -> Option<(Direction, Counted)> {
+    let forward = || {
+        let since = number(state, "since");
+        let compared = number(state, "verified_at").max(since);
+        Some((Direction::Forward, Counted { since, compared }))
+    };
+    match phase_of(state) {
+        Phase::Copying | Phase::Tailing | Phase::Ready | Phase::CuttingOver => forward(),
+        Phase::Turning | Phase::CutOver if plan.kind.is_in_place() => forward(),
+        Phase::Turning | Phase::CutOver | Phase::Reverting
+            if !plan.inverse.is_empty() && !plan.kind.is_in_place() =>
+        {
+            let since = number(state, "back_since");
+            Some((Direction::Reverse, Counted { since, compared: since }))
         }
         _ => None,
     }
@@ -51,13 +60,13 @@ impl Watcher {
         plan: &Plan,
         now: i64,
     ) -> Result<Value, String> {
-        let Some((direction, since)) = followed(state, plan) else { return Ok(Value::Null) };
+        let Some((direction, counted)) = followed(state, plan) else { return Ok(Value::Null) };
         if self.direction != Some(direction) {
             (self.direction, self.drain) = (Some(direction), None);
         }
         let mut proof = match self.drain.take() {
             Some(proof) => proof,
-            None => drain(context, plan, direction, since).await?,
+            None => drain(context, plan, direction, counted).await?,
         };
         // A look that is stopped half-way has lost its place: the next one begins anew.
         let Ok(looked) = tokio::time::timeout(LOOK_LIMIT, proof.look()).await else {
@@ -89,7 +98,8 @@ mod tests {
     #[test]
     fn the_horizon_is_that_of_the_oldest_record_that_waits() {
         let looked = |records, waiting, oldest| {
-            let looked = Drained { shards: 4, records, waiting, oldest, missing: None };
+            let looked =
+                Drained { shards: 4, records, waiting, oldest, missing: None, hopeless: None };
             let known = describe(&looked, 100_000);
             let number = |name: &str| known[name].as_i64().unwrap();
             (number("converged_percent"), number("lag_seconds"), number("horizon_seconds"))

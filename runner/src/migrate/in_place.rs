@@ -7,19 +7,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Output, Plan};
 use serde_json::{Value, json};
 
-use super::control::{Progress, number, s, text};
-use super::cutover::{SwitchArguments, drain, drained};
-use super::start::{Work, activate, begin_run, make_tasks};
+use super::control::{Entry, Expect, Move, Progress, number, s, text};
+use super::cutover::{SwitchArguments, drain, drained, is_too_old, settle_time};
+use super::drain::Counted;
+use super::start::{Fence, Work, activate, begin_run, make_tasks};
 use super::{Context, verify};
 use crate::archive::maintenance;
 use crate::exit::Exit;
 use crate::output::{say, show};
 
+/// How long a comparison before the end may take. Nobody is held up meanwhile.
+const COMPARISON_LIMIT: Duration = Duration::from_secs(3600);
+
 /// Changes every item back. Writers may go on: what they write is changed back as well, until all
-/// is done.
+/// is done. Whoever says it again does all of it again, which changes nothing that was done.
 pub(super) async fn revert(
     context: &Context,
     name: &str,
@@ -27,10 +32,16 @@ pub(super) async fn revert(
     fingerprint: &str,
     arguments: &SwitchArguments,
 ) -> Result<Exit, String> {
-    let limit = Duration::from_secs(arguments.timeout);
-    let since = activate(context, name, "reverse", fingerprint).await?;
-    let epoch = context.control.route(name, "source", "source").await?;
-    let run = begin_run(context, name).await?;
+    let (control, limit) = (&context.control, arguments.limit());
+    let expect = Expect::phases(&[Phase::CutOver, Phase::Reverting]);
+    let (why, now) = ("items are changed back", context.now().await);
+    let begin = Move { expect, to: Some(Phase::Reverting), why, now };
+    control.to_phase(name, begin, |_| {}).await?;
+    let expect = Expect::phases(&[Phase::Reverting]);
+    let since =
+        activate(context, name, Fence { direction: "reverse", fingerprint, expect }).await?;
+    let epoch = control.route(name, expect, "source", "source").await?;
+    let run = begin_run(context, name, expect).await?;
     let work = Work { run, work: "backfill", repairs: false, direction: "reverse" };
     for table in plan.source_tables(Direction::Reverse) {
         make_tasks(context, plan, fingerprint, work, table).await?;
@@ -41,33 +52,75 @@ pub(super) async fn revert(
     // Whoever read the route before has written by then, and that is changed back too.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
     let since = u64::try_from(since).unwrap_or(0);
-    let mut drain = drain(context, plan, Direction::Reverse, since).await?;
-    let Some(shards) = drained(&mut drain, limit).await? else {
+    let counted = Counted { since, compared: since };
+    let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
+    let settle = settle_time(context, plan).await;
+    let Some(shards) = drained(&mut drain, limit, settle).await? else {
         return Ok(Exit::TimedOut);
     };
-    context.control.set_active(name, None).await?;
+    control.set_active(name, expect, None).await?;
     let written = done.count("written");
     let why = format!("{written} items changed back, {shards} shards drained, epoch {epoch}");
     let now = context.now().await;
-    context.control.to_phase(name, "reverted", &why, now, |_| {}).await?;
+    let end = Move { expect, to: Some(Phase::Reverted), why: &why, now };
+    control.to_phase(name, end, |_| {}).await?;
     show(&format!("{name} is reverted: {why}\n"));
     Ok(Exit::Done)
 }
 
-/// Stops following the tables. A purge ends with its receipt.
+/// Stops following the tables, when all that was written before this was said is done. A purge ends
+/// with its receipt.
 pub(super) async fn complete(
     context: &Context,
-    name: &str,
     plan: &Plan,
     fingerprint: &str,
+    state: &Entry,
+    arguments: &SwitchArguments,
     erased: &[PathBuf],
 ) -> Result<Exit, String> {
-    if plan.kind == Kind::Purge {
-        receipt(context, name, plan, fingerprint, erased).await?;
+    let (control, name) = (&context.control, plan.migration.as_str());
+    let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
+    let since = number(state, "since");
+    let counted = Counted { since, compared: number(state, "verified_at") };
+    let mut drain = drain(context, plan, Direction::Forward, counted).await?;
+    let settle = settle_time(context, plan).await;
+    if drained(&mut drain, arguments.limit(), settle).await?.is_none() {
+        say("nothing was changed, it is still followed");
+        return Ok(Exit::TimedOut);
     }
-    context.control.set_active(name, None).await?;
-    let now = context.now().await;
-    context.control.to_phase(name, "completed", "completed by a person", now, |_| {}).await?;
+    // What came before a comparison that is too old may have been trimmed unread.
+    let compared = if plan.kind == Kind::Purge || is_too_old(context, state).await {
+        let limit = COMPARISON_LIMIT;
+        let compared = verify::look_through(context, name, expect, false, limit).await?;
+        let Some(compared) = compared else { return Ok(Exit::TimedOut) };
+        Some(compared)
+    } else {
+        None
+    };
+    let left = compared.as_ref().map_or(0, |compared| verify::differences(&compared.found));
+    if left > 0 {
+        say(&format!(
+            "{left} items are not as the plan wants them, nothing was changed: `weir migrate verify {name}` shows some of them, as long as it is not cut over"
+        ));
+        return Ok(Exit::Differences);
+    }
+    let (why, now) = ("all that was written is done", context.now().await);
+    let close = Move { expect, to: Some(Phase::Completing), why, now };
+    let state = control
+        .to_phase(name, close, |state| {
+            if let Some(compared) = &compared {
+                compared.note(state);
+            }
+        })
+        .await?;
+    if plan.kind == Kind::Purge {
+        receipt(context, name, plan, fingerprint, &state, erased).await?;
+    }
+    let expect = Expect::phases(&[Phase::Completing]);
+    control.set_active(name, expect, None).await?;
+    let (why, now) = ("completed by a person", context.now().await);
+    let end = Move { expect, to: Some(Phase::Completed), why, now };
+    control.to_phase(name, end, |_| {}).await?;
     say(&format!("`{name}` is completed; what is written from now on is left as it is"));
     Ok(Exit::Done)
 }
@@ -146,10 +199,10 @@ async fn receipt(
     name: &str,
     plan: &Plan,
     fingerprint: &str,
+    state: &Entry,
     erased: &[PathBuf],
 ) -> Result<(), String> {
     let archive = archives(name, plan, erased).await?;
-    let state = context.state(name).await?;
     let tasks = context.control.entries(name, "TASK#").await?;
     let mut tables = BTreeMap::new();
     for table in plan.source_tables(Direction::Forward) {
@@ -177,9 +230,9 @@ async fn receipt(
         "where": plan.from.iter().map(|source| {
             json!({ "table": source.table, "where": source.items.first().map(|item| &item.transform) })
         }).collect::<Vec<_>>(),
-        "left": number(&state, "verified_differences"),
-        "compared": number(&state, "verified_compared"),
-        "verified_at": number(&state, "verified_at"),
+        "left": number(state, "verified_differences"),
+        "compared": number(state, "verified_compared"),
+        "verified_at": number(state, "verified_at"),
         "completed_at": context.now().await,
     })
     .to_string();

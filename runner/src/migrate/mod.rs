@@ -4,14 +4,19 @@
 //! on Lambda or by `--local-workers`. Saying a verb twice does nothing the second time.
 
 mod assembly;
+mod completion;
 mod control;
 mod cutover;
 mod drain;
 mod estimate;
+mod expect;
 mod following;
+mod held;
 mod hooks;
 mod host;
 mod in_place;
+mod lost;
+mod making;
 mod plan_file;
 mod report;
 mod server_date;
@@ -19,18 +24,20 @@ mod start;
 mod store_clock;
 mod sweep;
 mod tables;
+mod verbs;
 mod verify;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use rules::migration::plan::{Backfill, Direction, Plan};
-use rules::migration::{Migration, PlanError};
+use rules::migration::plan::{Backfill, Direction, Kind, Plan};
+use rules::migration::{Migration, Phase, PlanError, visible};
 
-use self::control::{Control, Entry, Progress, flag, number, text};
+use self::control::{Control, Entry, Expect, Move, Progress, flag, number, phase_of, text};
 use self::hooks::{HookArguments, Hooks};
 pub(crate) use self::host::{Host, Options};
+use self::verbs::{Answer, Verb, answer};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output, say};
@@ -121,7 +128,7 @@ enum MigrateVerb {
     /// Switch readers and writers back to the sources, with what was written meanwhile
     Revert(cutover::SwitchArguments),
     /// End after the cut-over: the way back is closed, marks are taken off the targets
-    Complete(cutover::CompleteArguments),
+    Complete(completion::CompleteArguments),
     /// Give up before the cut-over; sources are as they were, targets are left for you to delete
     Abort {
         /// The migration
@@ -203,27 +210,47 @@ impl Context {
             .map_err(|errors| lines(&errors))
     }
 
+    /// The backfill's progress, and the state as [`Context::advance`] would leave it; writes nothing.
+    pub(crate) async fn look(&self, name: &str) -> Result<(Entry, Progress), String> {
+        let mut state = self.state(name).await?;
+        let tasks = self.control.entries(name, "TASK#0#").await?;
+        let progress = Progress::of(&tasks);
+        if phase_of(&state) == Phase::Copying && progress.is_done() && progress.tasks > 0 {
+            state.insert("phase".to_owned(), control::s(Phase::Tailing.as_str()));
+        }
+        Ok((state, progress))
+    }
+
     /// The backfill's progress. When all of it is done, the migration tails the stream.
     pub(crate) async fn advance(&self, name: &str) -> Result<(Entry, Progress), String> {
         let state = self.state(name).await?;
         let tasks = self.control.entries(name, "TASK#0#").await?;
         let progress = Progress::of(&tasks);
-        if text(&state, "phase") == Some("copying") && progress.is_done() && progress.tasks > 0 {
+        let phase = phase_of(&state);
+        if phase == Phase::Copying && progress.is_done() && progress.tasks > 0 {
             let now = self.now().await;
-            let why = "every segment was read";
+            let (why, to) = ("every segment was read", Some(Phase::Tailing));
+            let expect = Expect::phases(&[Phase::Copying]);
             let copied_at = || control::n(u64::try_from(now).unwrap_or(0));
-            let state = self
+            let moved = self
                 .control
-                .to_phase(name, "tailing", why, now, |state| {
+                .to_phase(name, Move { expect, to, why, now }, |state| {
                     state.insert("copied_at".to_owned(), copied_at());
                 })
-                .await?;
-            return Ok((state, progress));
+                .await;
+            return match moved {
+                Ok(state) => Ok((state, progress)),
+                // Many look at the same time; one of them moves it.
+                Err(problem) => match self.state(name).await? {
+                    state if phase_of(&state) == Phase::Copying => Err(problem),
+                    state => Ok((state, progress)),
+                },
+            };
         }
-        if text(&state, "phase") == Some("aborted") && flag(&state, "unswept") && progress.is_done()
-        {
+        if phase == Phase::Aborted && flag(&state, "unswept") && progress.is_done() {
+            let expect = Expect::phases(&[Phase::Aborted]);
             let change = |state: &mut Entry| state.remove("unswept").is_some();
-            return Ok((self.control.change(name, "STATE", change).await?, progress));
+            return Ok((self.control.change_state(name, expect, change).await?, progress));
         }
         Ok((state, progress))
     }
@@ -264,7 +291,7 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
             switch.with_hooks(&context, "revert", ended).await
         }
         MigrateVerb::Complete(complete) => {
-            let ended = cutover::complete(&context, &complete).await;
+            let ended = completion::complete(&context, &complete).await;
             complete.switch.with_hooks(&context, "complete", ended).await
         }
         MigrateVerb::Abort { name, dry_run: true } => abort(&context, &name, true).await,
@@ -278,20 +305,59 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
     }
 }
 
+/// The phases of a state in which a verb is carried out, for the write that carries it out.
+fn carried_out(name: &str, kind: Kind, verb: Verb) -> Vec<Phase> {
+    let is_carried_out = |phase: &Phase| matches!(answer(name, kind, verb, *phase), Answer::Go);
+    Phase::ALL.into_iter().filter(is_carried_out).collect()
+}
+
+/// Puts the backfill's flag `paused` on or off, in whatever phase the verb may be said.
+async fn set_paused(
+    context: &Context,
+    name: &str,
+    verb: Verb,
+    is_paused: bool,
+    why: &str,
+) -> Result<(), String> {
+    let (plan, _) = context.plan(name).await?;
+    let phases = carried_out(name, plan.kind, verb);
+    let now = context.now().await;
+    let note = Move { expect: Expect::phases(&phases), to: None, why, now };
+    let flag = |state: &mut Entry| {
+        if is_paused {
+            state.insert("paused".to_owned(), true_value());
+        } else {
+            state.remove("paused");
+        }
+    };
+    context.control.to_phase(name, note, flag).await.map(drop)
+}
+
+/// Why a verb is refused; none if it is not.
+async fn refused(
+    context: &Context,
+    name: &str,
+    verb: Verb,
+    state: &Entry,
+) -> Result<Option<Exit>, String> {
+    let (plan, _) = context.plan(name).await?;
+    let Answer::Refused(why) = answer(name, plan.kind, verb, phase_of(state)) else {
+        return Ok(None);
+    };
+    say(&why);
+    Ok(Some(Exit::Refused))
+}
+
 async fn pause(context: &Context, name: &str) -> Result<Exit, String> {
     let state = context.state(name).await?;
+    if let Some(exit) = refused(context, name, Verb::Pause, &state).await? {
+        return Ok(exit);
+    }
     if flag(&state, "paused") {
         say(&format!("`{name}` is paused already"));
         return Ok(Exit::Done);
     }
-    let phase = text(&state, "phase").unwrap_or_default().to_owned();
-    let now = context.now().await;
-    context
-        .control
-        .to_phase(name, &phase, "paused by a person", now, |state| {
-            state.insert("paused".to_owned(), true_value());
-        })
-        .await?;
+    set_paused(context, name, Verb::Pause, true, "paused by a person").await?;
     say(&format!("`{name}` is paused: nothing more is copied, the stream is still followed"));
     output::next(&[(&format!("weir migrate resume {name}"), "go on")]);
     Ok(Exit::Done)
@@ -299,19 +365,15 @@ async fn pause(context: &Context, name: &str) -> Result<Exit, String> {
 
 async fn resume(context: &Context, name: &str) -> Result<Exit, String> {
     let state = context.state(name).await?;
+    if let Some(exit) = refused(context, name, Verb::Resume, &state).await? {
+        return Ok(exit);
+    }
     if !flag(&state, "paused") {
         wake_tasks(context, name).await?;
         say(&format!("`{name}` is not paused; workers were told of its open segments again"));
         return Ok(Exit::Done);
     }
-    let phase = text(&state, "phase").unwrap_or_default().to_owned();
-    let now = context.now().await;
-    context
-        .control
-        .to_phase(name, &phase, "resumed by a person", now, |state| {
-            state.remove("paused");
-        })
-        .await?;
+    set_paused(context, name, Verb::Resume, false, "resumed by a person").await?;
     wake_tasks(context, name).await?;
     say(&format!("`{name}` goes on"));
     Ok(Exit::Done)
@@ -335,7 +397,10 @@ async fn wake_tasks(context: &Context, name: &str) -> Result<(), String> {
 }
 
 async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, String> {
-    context.state(name).await?;
+    let state = context.state(name).await?;
+    if let Some(exit) = refused(context, name, Verb::Throttle, &state).await? {
+        return Ok(exit);
+    }
     context
         .control
         .change(name, "STATE", |state| {
@@ -353,34 +418,49 @@ async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, Stri
 
 async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, String> {
     let state = context.state(name).await?;
-    let phase = text(&state, "phase").unwrap_or_default();
-    if phase == "aborted" {
-        say(&format!("`{name}` is aborted already"));
-        return Ok(Exit::Done);
-    }
-    if !["copying", "tailing", "ready"].contains(&phase) {
-        say(&format!("`{name}` is {phase}; only what was not cut over can be aborted"));
+    // A migration may have died before its plan was written.
+    let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
+    let kind = plan.as_ref().map_or(Kind::Restructure, |plan| plan.kind);
+    let answer = answer(name, kind, Verb::Abort, phase_of(&state));
+    if let Answer::Refused(why) = answer {
+        say(&why);
         return Ok(Exit::Refused);
+    }
+    let is_already = answer == Answer::Already;
+    if is_already {
+        say(&format!("`{name}` is aborted already"));
     }
     if dry_run {
-        say(&format!("`{name}` would no longer follow the stream, and no longer copy"));
+        if !is_already {
+            say(&format!("`{name}` would no longer follow the stream, and no longer copy"));
+        }
         return Ok(Exit::Done);
     }
-    if !context.hooks.before(context, "abort", name).await? {
+    if !is_already && !context.hooks.before(context, "abort", name).await? {
         return Ok(Exit::Refused);
     }
-    let touches = context.plan(name).await?.0.backfill == Backfill::Touch;
-    context.control.set_active(name, None).await?;
-    let now = context.now().await;
-    context
-        .control
-        .to_phase(name, "aborted", "aborted by a person", now, |state| {
+    let touches = plan.is_some_and(|plan| plan.backfill == Backfill::Touch);
+    if !is_already {
+        let phases = carried_out(name, kind, Verb::Abort);
+        let now = context.now().await;
+        let (expect, why) = (Expect::phases(&phases), "aborted by a person");
+        let end = Move { expect, to: Some(Phase::Aborted), why, now };
+        let also = |state: &mut Entry| {
+            state.remove("holder");
             state.insert("stopped".to_owned(), true_value());
             if touches {
                 state.insert("unswept".to_owned(), true_value());
             }
-        })
-        .await?;
+        };
+        context.control.to_phase(name, end, also).await?;
+    }
+    // Whoever aborted it may have died here; and a cut-over may have been holding writers up.
+    let expect = Expect::phases(&[Phase::Aborted]);
+    context.control.set_active(name, expect, None).await?;
+    context.control.route(name, expect, "source", "source").await?;
+    if is_already {
+        return Ok(Exit::Done);
+    }
     if touches {
         // Each segment is read to its end once more, for marks that a worker left that died.
         wake_tasks(context, name).await?;
@@ -425,7 +505,7 @@ pub(crate) async fn differences(
     Ok(verify::differences(&found))
 }
 
-/// Every item of a table.
+/// Every item of a table, as readers see it.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -433,5 +513,7 @@ pub(crate) async fn scan(
     client: &aws_sdk_dynamodb::Client,
     table: &str,
 ) -> Result<Vec<model::Item>, String> {
-    tables::sample(client, table, u64::MAX).await
+    let schema = tables::schema(client, table).await?;
+    let items = tables::sample(client, table, u64::MAX).await?;
+    Ok(items.iter().filter_map(|item| visible(item, &schema)).collect())
 }

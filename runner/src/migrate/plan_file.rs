@@ -8,7 +8,7 @@ mod split;
 use std::collections::BTreeMap;
 
 use rules::migration::plan::{
-    Backfill, FUNCTION_SECONDS, Kind, Output, Plan, SEGMENTS_MAX, Source,
+    Backfill, FUNCTION_SECONDS, Kind, Output, Plan, SEGMENTS_MAX, SETTLE_SECONDS, Source,
 };
 use rules::migration::{KeyTemplate, PlanError, Transform};
 
@@ -88,6 +88,7 @@ impl Reader<'_, '_> {
             "backfill",
             "segments",
             "gate_seconds",
+            "settle_seconds",
             "function_seconds",
         ];
         self.known(root, &known);
@@ -114,6 +115,7 @@ impl Reader<'_, '_> {
         let backfill = self.backfill(root);
         let segments = self.number(root, "segments", SEGMENTS, 1..=SEGMENTS_MAX);
         let gate_seconds = self.number(root, "gate_seconds", GATE_SECONDS, 0..=3600);
+        let settle_seconds = self.number(root, "settle_seconds", SETTLE_SECONDS, 0..=600);
         let seconds = FUNCTION_SECONDS;
         let function_seconds = self.number(root, "function_seconds", seconds, 1..=900);
         Some(Plan {
@@ -124,6 +126,7 @@ impl Reader<'_, '_> {
             backfill,
             segments,
             gate_seconds,
+            settle_seconds,
             function_seconds,
         })
     }

@@ -182,6 +182,12 @@ fn next_steps(
         "tailing" => vec![(verb("verify"), "compare sources and targets")],
         "ready" if kind == Some(Kind::Purge) => vec![(verb("complete"), "end with a receipt")],
         "ready" => vec![(verb("cutover"), "switch readers and writers")],
+        "preparing" => vec![(format!("weir migrate start {name}.yaml"), "begin it again")],
+        "cutting-over" | "turning" => {
+            vec![(verb("cutover"), "go on, if nobody else does"), (verb("abort"), "give it up")]
+        }
+        "reverting" | "returning" => vec![(verb("revert"), "go on, if nobody else does")],
+        "completing" => vec![(verb("complete"), "go on, if nobody else does")],
         "cut-over" => {
             vec![(verb("revert"), "switch back"), (verb("complete"), "close the way back")]
         }
@@ -315,7 +321,17 @@ pub(super) async fn wait(
     phase: &str,
     timeout: u64,
 ) -> Result<Exit, String> {
-    const ORDER: [&str; 6] = ["preparing", "copying", "tailing", "ready", "cut-over", "completed"];
+    const ORDER: [&str; 9] = [
+        "preparing",
+        "copying",
+        "tailing",
+        "ready",
+        "cutting-over",
+        "turning",
+        "cut-over",
+        "completing",
+        "completed",
+    ];
     let place = |phase: &str| ORDER.iter().position(|known| *known == phase);
     let Some(wanted) = place(phase) else {
         return Err(format!(

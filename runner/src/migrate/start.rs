@@ -11,20 +11,28 @@ use std::time::{Duration, Instant};
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use clap::Args;
 use rules::migration::plan::{Backfill, Direction, Plan};
-use rules::migration::{Migration, PlanError};
+use rules::migration::{Migration, Phase, PlanError};
 
-use super::control::{Entry, n, number, s, text};
+use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
 use super::host::{Host, Options};
 use super::plan_file::PlanFile;
+use super::verbs::{Answer, Verb, answer};
 use super::{Context, LOOK_EVERY, report, tables};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, say};
 
 /// Attempts to become active before the fence: one is enough where a write takes milliseconds.
 const FENCES_MAX: u32 = 5;
-/// How long is waited for a fence, which is two seconds away at most.
-const FENCE_LIMIT: Duration = Duration::from_secs(10);
+/// How long is waited for a fence, which is some seconds away at most.
+const FENCE_LIMIT: Duration = Duration::from_secs(30);
 const FENCE_LOOK: Duration = Duration::from_millis(50);
+/// Seconds after its fence in which a backfill begins. A record has the second of the machine that
+/// made it, and what it wrote must not have been read if it says nothing. A local store has one clock;
+/// DynamoDB's machines differ by far less than this.
+const AFTER_FENCE: [i64; 2] = [1, 5];
+/// The same for writers that go on after the fence, who are held up meanwhile.
+const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
 /// What to begin.
 #[derive(Clone, Debug, Args)]
@@ -87,15 +95,23 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
         return Ok(Exit::Done);
     }
     context.control.ensure().await?;
-    if !is_begun(context, plan).await? {
-        // Local workers are there before the first change is to be followed.
-        let host = local(context, plan, &arguments.workers).await?;
+    let is_begun = match begun(context, plan).await? {
+        Answer::Go | Answer::GoOn => false,
+        Answer::Already => true,
+        Answer::Refused(why) => {
+            say(&why);
+            return Ok(Exit::Refused);
+        }
+    };
+    if is_begun {
+        say(&format!("`{}` was begun before; going on", plan.migration));
+    }
+    // Local workers are there before the first change is to be followed.
+    let host = local(context, plan, &arguments.workers).await?;
+    if !is_begun {
         begin(context, plan, arguments.rate).await?;
         say(&format!("`{}` has begun", plan.migration));
-        return attend(context, &plan.migration, host).await;
     }
-    say(&format!("`{}` was begun before; going on", plan.migration));
-    let host = local(context, plan, &arguments.workers).await?;
     attend(context, &plan.migration, host).await
 }
 
@@ -132,11 +148,15 @@ async fn local(context: &Context, plan: &Plan, workers: &Workers) -> Result<Opti
 /// Begins a run of tasks; gives its number.
 ///
 /// # Errors
-/// When the control table cannot be written.
-pub(super) async fn begin_run(context: &Context, name: &str) -> Result<u64, String> {
+/// When its state is not what is expected, or the control table cannot be written.
+pub(super) async fn begin_run(
+    context: &Context,
+    name: &str,
+    expect: Expect<'_>,
+) -> Result<u64, String> {
     let state = context
         .control
-        .change(name, "STATE", |state| {
+        .change_state(name, expect, |state| {
             state.insert("run".to_owned(), n(number(state, "run") + 1));
             true
         })
@@ -222,29 +242,39 @@ pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, W
     Ok(migration)
 }
 
-async fn is_begun(context: &Context, plan: &Plan) -> Result<bool, String> {
-    let Some(state) = context.control.get(&plan.migration, "STATE").await? else {
-        return Ok(false);
-    };
-    if text(&state, "phase").is_none_or(|phase| phase == "preparing") {
-        return Ok(false);
-    }
+/// Whether a plan is to be begun, or was.
+async fn begun(context: &Context, plan: &Plan) -> Result<Answer, String> {
+    let state = context.control.get(&plan.migration, "STATE").await?.unwrap_or_default();
+    let answer = answer(&plan.migration, plan.kind, Verb::Start, phase_of(&state));
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
-    if text(&state, "fingerprint") != Some(Plan::fingerprint(&json).as_str()) {
+    let is_same = text(&state, "fingerprint") == Some(Plan::fingerprint(&json).as_str());
+    if !is_same && matches!(answer, Answer::GoOn | Answer::Already) {
         return Err(format!(
             "`{}` was begun with another plan; work that was done under it must not be mixed with this one: abort it, or give this plan another name",
             plan.migration
         ));
     }
-    Ok(true)
+    Ok(answer)
 }
 
 /// Writes the plan, makes the migration active, and then makes the tasks of the backfill. Each step
-/// may be done again by whoever begins after this process has died.
+/// may be done again by whoever begins after this process has died, or at the same time.
 pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let fingerprint = Plan::fingerprint(&json);
+    let expect = Expect::phases(&[Phase::None, Phase::Preparing]);
+    let (why, now) = ("begun by a person", context.now().await);
+    let prepare = Move { expect, to: Some(Phase::Preparing), why, now };
+    let state = control
+        .to_phase(name, prepare, |state| {
+            state.entry("fingerprint".to_owned()).or_insert_with(|| s(&fingerprint));
+            state.insert("rate".to_owned(), n(rate));
+        })
+        .await?;
+    if text(&state, "fingerprint") != Some(fingerprint.as_str()) {
+        return Err(format!("somebody else begins another plan as `{name}` at the same time"));
+    }
     control
         .change(name, "PLAN", |entry| {
             let is_so = text(entry, "plan") == Some(&json);
@@ -252,30 +282,61 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
             !is_so
         })
         .await?;
-    let now = context.now().await;
+    let expect = Expect::phases(&[Phase::Preparing]);
+    control.route(name, expect, "source", "source").await?;
+    let fence = Fence { direction: "forward", fingerprint: &fingerprint, expect };
+    let since = match known_fence(context, name, &state, &fingerprint).await? {
+        Some(since) => {
+            wait_for(context, name, since + after(context, AFTER_FENCE).await).await?;
+            since
+        }
+        None => activate(context, name, fence).await?,
+    };
+    // From here on, whoever begins again keeps this fence: records after it have been followed.
     control
-        .to_phase(name, "preparing", "begun by a person", now, |state| {
-            state.insert("fingerprint".to_owned(), s(&fingerprint));
-            state.insert("rate".to_owned(), n(rate));
+        .change_state(name, expect, |state| {
+            let since = n(u64::try_from(since).unwrap_or(0));
+            state.insert("since".to_owned(), since.clone()) != Some(since)
         })
         .await?;
-    control.route(name, "source", "source").await?;
-    let since = activate(context, name, "forward", &fingerprint).await?;
+    let work = match plan.backfill {
+        Backfill::Scan => "backfill",
+        Backfill::Touch => "touch",
+    };
     for table in plan.source_tables(Direction::Forward) {
-        let work = match plan.backfill {
-            Backfill::Scan => "backfill",
-            Backfill::Touch => "touch",
-        };
         let work = Work { run: 0, work, repairs: false, direction: "forward" };
         make_tasks(context, plan, &fingerprint, work, table).await?;
     }
-    let now = context.now().await;
-    control
-        .to_phase(name, "copying", "the stream is followed, the backfill begins", now, |state| {
-            state.insert("since".to_owned(), n(u64::try_from(since).unwrap_or(0)));
+    let why = "the stream is followed, the backfill begins";
+    let copy = Move { expect, to: Some(Phase::Copying), why, now: context.now().await };
+    control.to_phase(name, copy, |_| {}).await.map(drop)
+}
+
+/// The fence of a migration that somebody began and did not end to begin; none if it has none yet, or
+/// it is not known whether it became active in time.
+async fn known_fence(
+    context: &Context,
+    name: &str,
+    state: &Entry,
+    fingerprint: &str,
+) -> Result<Option<i64>, String> {
+    let known = i64::try_from(number(state, "since")).unwrap_or(i64::MAX);
+    let active = context.control.active(name).await?;
+    Ok(active
+        .filter(|(direction, of, since)| {
+            direction == "forward" && of == fingerprint && *since == known
         })
-        .await?;
-    Ok(())
+        .map(|(_, _, since)| since))
+}
+
+/// How a migration becomes active.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fence<'f> {
+    /// Which way it runs.
+    pub(crate) direction: &'f str,
+    pub(crate) fingerprint: &'f str,
+    /// What its state must be.
+    pub(crate) expect: Expect<'f>,
 }
 
 /// Makes a migration active in a direction, and waits until its fence has passed. Gives the fence:
@@ -289,31 +350,46 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
 pub(crate) async fn activate(
     context: &Context,
     name: &str,
-    direction: &str,
-    fingerprint: &str,
+    Fence { direction, fingerprint, expect }: Fence<'_>,
 ) -> Result<i64, String> {
+    let margins = if direction == "forward" { AFTER_FENCE } else { WRITERS_AFTER_FENCE };
+    let margin = after(context, margins).await;
     for _ in 0..FENCES_MAX {
         let since = context.now().await + 1;
-        context.control.set_active(name, Some((direction, fingerprint, since))).await?;
+        let active = Some((direction, fingerprint, since));
+        context.control.set_active(name, expect, active).await?;
         if context.now().await > since {
             // It took so long that it may have become active after its fence.
             continue;
         }
-        let begun = Instant::now();
-        while begun.elapsed() < FENCE_LIMIT {
-            if context.now().await > since {
-                return Ok(since);
-            }
-            tokio::time::sleep(FENCE_LOOK).await;
+        if let Err(problem) = wait_for(context, name, since + margin).await {
+            context.control.set_active(name, expect, None).await?;
+            return Err(problem);
         }
-        context.control.set_active(name, None).await?;
-        return Err(format!(
-            "the store's clock stands still, and a migration needs one that runs: `weir clock resume`, then say this again for `{name}`"
-        ));
+        return Ok(since);
     }
-    context.control.set_active(name, None).await?;
+    context.control.set_active(name, expect, None).await?;
     Err(format!(
         "the control table takes longer than a second to write; say this again for `{name}`"
+    ))
+}
+
+/// The margin for a store with a clock of its own to ask, or else for DynamoDB.
+async fn after(context: &Context, [local, aws]: [i64; 2]) -> i64 {
+    if endpoint::ask_clock(&context.endpoint).await.is_some() { local } else { aws }
+}
+
+/// Waits until a second of the store's time has passed.
+async fn wait_for(context: &Context, name: &str, second: i64) -> Result<(), String> {
+    let begun = Instant::now();
+    while begun.elapsed() < FENCE_LIMIT {
+        if context.now().await > second {
+            return Ok(());
+        }
+        tokio::time::sleep(FENCE_LOOK).await;
+    }
+    Err(format!(
+        "the store's clock stands still, and a migration needs one that runs: `weir clock resume`, then say this again for `{name}`"
     ))
 }
 

@@ -4,18 +4,22 @@
 //! deletion left a tombstone that put finds it and does nothing, so tombstones stay until every
 //! invocation from before the switch has reached its time-out.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use model::json::item_from_str;
-use rules::migration::{MARK, Plan, Registers};
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::ReturnValue;
+use model::json::{item_from_str, item_to_string};
+use model::{AttributeValue, Item, KeySchema};
+use rules::migration::{
+    MARK, NOTE_BUCKETS, NOTE_PREFIX, Plan, Registers, is_bare_tombstone, note_partition, unmarked,
+};
 
 use super::control::{Entry, n, number, s, text};
 use super::{Context, tables};
 use crate::load::{error_text, to_sdk_item, to_sdk_value};
 use crate::output::say;
 
-/// Partitions over which the function spreads its notes of tombstones.
-const NOTE_BUCKETS: u32 = 16;
 /// Seconds that a request may be under way after its invocation was ended.
 const REQUEST_SECONDS: u64 = 5;
 /// How often it is said for how long there is still to wait.
@@ -59,13 +63,36 @@ pub(super) async fn after_invocations(
     }
 }
 
+/// What is done about what stands where a tombstone was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sweep {
+    /// It is gone, lives again, or is not the migration's.
+    Leave,
+    /// It is a tombstone.
+    Delete,
+    /// A writer's update made an item of the tombstone and left its mark, which alone must go.
+    Unmark,
+}
+
+impl Sweep {
+    fn of(stands: Option<&Item>, schema: &KeySchema) -> Self {
+        let registers = stands.and_then(|item| Registers::from_item(item).ok());
+        match stands.filter(|_| registers.is_some_and(|registers| registers.is_tombstone())) {
+            None => Self::Leave,
+            Some(item) if is_bare_tombstone(item, schema) => Self::Delete,
+            Some(_) => Self::Unmark,
+        }
+    }
+}
+
 /// Removes every tombstone that was noted, unless it lives again; gives how many.
 async fn sweep(context: &Context, name: &str) -> Result<u64, String> {
     let client = &context.control.client;
+    let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
     let mut swept = 0;
     for bucket in 0..NOTE_BUCKETS {
-        let partition = format!("{name}/tombstones/{bucket:02}");
-        for note in context.control.entries(&partition, "TOMBSTONE#").await? {
+        let partition = note_partition(name, bucket);
+        for note in context.control.entries(&partition, NOTE_PREFIX).await? {
             let (Some(table), Some(key), Some(entry), Some(at)) =
                 (text(&note, "table"), text(&note, "key"), text(&note, "entry"), text(&note, "at"))
             else {
@@ -73,30 +100,18 @@ async fn sweep(context: &Context, name: &str) -> Result<u64, String> {
             };
             let key =
                 item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
-            let stands = tables::get(client, table, &key).await?;
-            let is_tombstone = stands
-                .as_ref()
-                .and_then(|item| Registers::from_item(item).ok())
-                .is_some_and(|registers| registers.is_tombstone());
-            if let Some(mark) = stands.as_ref().filter(|_| is_tombstone).and_then(|i| i.get(MARK)) {
-                let request = client.delete_item().table_name(table);
-                let request = request
-                    .set_key(Some(to_sdk_item(&key)))
-                    .condition_expression("#mark = :mark")
-                    .expression_attribute_names("#mark", MARK)
-                    .expression_attribute_values(":mark", to_sdk_value(mark));
-                match request.send().await {
-                    Ok(_) => swept += 1,
-                    // It was written meanwhile, so there is a newer note.
-                    Err(error)
-                        if error
-                            .as_service_error()
-                            .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
-                    {
-                        continue;
-                    }
-                    Err(error) => return Err(format!("a tombstone: {}", error_text(&error))),
+            let schema = match schemas.get(table) {
+                Some(schema) => schema,
+                None => {
+                    let schema = tables::schema(client, table).await?;
+                    schemas.entry(table.to_owned()).or_insert(schema)
                 }
+            };
+            match remove(client, table, schema, &key).await? {
+                Removed::Tombstone => swept += 1,
+                Removed::Nothing => {}
+                // There is a newer note.
+                Removed::Changed => continue,
             }
             let request = client.delete_item().table_name(&context.control.table);
             let request = request
@@ -112,9 +127,142 @@ async fn sweep(context: &Context, name: &str) -> Result<u64, String> {
     Ok(swept)
 }
 
+/// What became of a tombstone.
+enum Removed {
+    Tombstone,
+    Nothing,
+    /// It was written meanwhile.
+    Changed,
+}
+
+/// Removes what is left of a tombstone, if its mark is still the one that was read.
+async fn remove(
+    client: &Client,
+    table: &str,
+    schema: &KeySchema,
+    key: &Item,
+) -> Result<Removed, String> {
+    let stands = tables::get(client, table, key).await?;
+    let done = Sweep::of(stands.as_ref(), schema);
+    let Some(mark) = stands.as_ref().filter(|_| done != Sweep::Leave).and_then(|i| i.get(MARK))
+    else {
+        return Ok(Removed::Nothing);
+    };
+    if done == Sweep::Unmark {
+        return unmark(client, table, key, mark).await;
+    }
+    let request = client.delete_item().table_name(table);
+    let request = request
+        .set_key(Some(to_sdk_item(key)))
+        .condition_expression("#mark = :mark")
+        .expression_attribute_names("#mark", MARK)
+        .expression_attribute_values(":mark", to_sdk_value(mark))
+        .return_values(ReturnValue::AllOld);
+    match request.send().await {
+        Ok(answer) => {
+            let old = answer.attributes.as_ref().map(tables::from_sdk).transpose()?;
+            if let Some(item) = old.filter(|item| !is_bare_tombstone(item, schema)) {
+                put_back(client, table, schema, &item).await?;
+                return Ok(Removed::Nothing);
+            }
+            Ok(Removed::Tombstone)
+        }
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+        {
+            Ok(Removed::Changed)
+        }
+        Err(error) => Err(format!("a tombstone: {}", error_text(&error))),
+    }
+}
+
+/// Takes the mark off an item that an update made of a tombstone.
+async fn unmark(
+    client: &Client,
+    table: &str,
+    key: &Item,
+    mark: &AttributeValue,
+) -> Result<Removed, String> {
+    let request = client.update_item().table_name(table);
+    let request = request
+        .set_key(Some(to_sdk_item(key)))
+        .update_expression("REMOVE #mark")
+        .condition_expression("#mark = :mark")
+        .expression_attribute_names("#mark", MARK)
+        .expression_attribute_values(":mark", to_sdk_value(mark));
+    match request.send().await {
+        Ok(_) => Ok(Removed::Nothing),
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+        {
+            Ok(Removed::Changed)
+        }
+        Err(error) => Err(format!("the mark of an item: {}", error_text(&error))),
+    }
+}
+
+/// Puts an item back that an update made of a tombstone between the look at it and its removal. No
+/// condition can say that an item has nothing but its key, so it is seen afterwards.
+async fn put_back(
+    client: &Client,
+    table: &str,
+    schema: &KeySchema,
+    item: &Item,
+) -> Result<(), String> {
+    let request = client.put_item().table_name(table);
+    let request = request
+        .set_item(Some(to_sdk_item(&unmarked(item))))
+        .condition_expression("attribute_not_exists(#key)")
+        .expression_attribute_names("#key", &schema.partition.name);
+    match request.send().await {
+        Ok(_) => Ok(()),
+        // Whoever wrote since then is later.
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|e| e.is_conditional_check_failed_exception()) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(format!(
+            "an item of `{table}` that was written while its tombstone was removed could not be put back: {}; put it: {}",
+            error_text(&error),
+            item_to_string(&unmarked(item))
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::seconds_left;
+    use model::{KeyAttribute, KeyAttributeType};
+
+    use super::*;
+
+    #[test]
+    fn what_an_update_made_of_a_tombstone_is_kept() {
+        let attribute_type = KeyAttributeType::S;
+        let partition = KeyAttribute { name: "p".to_owned(), attribute_type };
+        let schema = KeySchema { partition, sort: None };
+        let stamp = format!("/{}", "0".repeat(40));
+        let gone = format!(
+            r#""_weir":{{"M":{{"from":{{"S":"a"}},"at":{{"S":"{stamp}"}},"gone":{{"BOOL":true}}}}}}"#
+        );
+        let live = gone.replace(r#","gone":{"BOOL":true}"#, "");
+        for (item, expected) in [
+            (r#"{"p":{"S":"1"},$}"#.replace('$', &gone), Sweep::Delete),
+            (r#"{"p":{"S":"1"},"status":{"S":"new"},$}"#.replace('$', &gone), Sweep::Unmark),
+            (r#"{"p":{"S":"1"},$}"#.replace('$', &live), Sweep::Leave),
+            (r#"{"p":{"S":"1"},"status":{"S":"new"}}"#.to_owned(), Sweep::Leave),
+        ] {
+            let stands = item_from_str(&item).unwrap();
+            assert_eq!(Sweep::of(Some(&stands), &schema), expected, "{item}");
+        }
+        assert_eq!(Sweep::of(None, &schema), Sweep::Leave);
+    }
 
     #[test]
     fn tombstones_outlive_every_invocation() {

@@ -66,6 +66,15 @@ pub(crate) async fn describe(
     Ok(tables)
 }
 
+/// The key schema of a table.
+pub(crate) async fn schema(client: &Client, table: &str) -> Result<KeySchema, String> {
+    let answer = client.describe_table().table_name(table).send().await;
+    let answer = answer
+        .map_err(|error| format!("DescribeTable {table}: {}", DisplayErrorContext(&error)))?;
+    let facts = answer.table.as_ref().and_then(facts);
+    Ok(facts.ok_or_else(|| format!("`{table}` cannot be understood"))?.schema)
+}
+
 /// The key schemas alone.
 pub(crate) fn schemas(tables: &BTreeMap<String, TableFacts>) -> BTreeMap<String, KeySchema> {
     tables.iter().map(|(name, facts)| (name.clone(), facts.schema.clone())).collect()

@@ -4,17 +4,25 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rules::migration::plan::{Direction, Kind};
+use rules::migration::Phase;
+use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::json;
 
-use super::control::{Progress, n, text};
+use super::control::{Entry, Expect, Move, Progress, n, number, phase_of};
+use super::cutover::drain;
+use super::drain::Counted;
+use super::lost::LOST_SECONDS;
 use super::start::{Work, begin_run, make_tasks};
+use super::verbs::{Answer, Verb, answer};
 use super::{Context, LOOK_EVERY};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 
 /// What is a difference, in the words of the workers.
-const DIFFERENCES: [&str; 5] = ["missing", "different", "extra", "refused", "not_invertible"];
+const DIFFERENCES: [&str; 6] =
+    ["missing", "different", "extra", "occupied", "refused", "not_invertible"];
+/// The phases in which sources and targets are compared for a cut-over.
+const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
 
 /// What to compare.
 #[derive(Clone, Debug, Args)]
@@ -32,15 +40,23 @@ pub(crate) struct VerifyArguments {
 /// Compares, and moves a migration without differences to `ready`.
 pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit, String> {
     let (state, _) = context.advance(&arguments.name).await?;
-    let phase = text(&state, "phase").unwrap_or_default();
-    if !["tailing", "ready"].contains(&phase) {
-        say(&format!("`{}` is {phase}; verify when it is tailing", arguments.name));
+    let (plan, _) = context.plan(&arguments.name).await?;
+    if let Answer::Refused(why) = answer(&arguments.name, plan.kind, Verb::Verify, phase_of(&state))
+    {
+        say(&why);
         return Ok(Exit::Refused);
     }
     let limit = Duration::from_secs(arguments.timeout);
     let found = compare(context, &arguments.name, arguments.repair, limit).await?;
     let Some(mut found) = found else { return Ok(Exit::TimedOut) };
-    if arguments.repair && differences(&found) > 0 {
+    let lost = match arguments.repair {
+        true => repair_lost(context, &arguments.name, &plan).await?,
+        false => 0,
+    };
+    if lost > 0 {
+        say(&format!("{lost} targets were told what records said that were lost"));
+    }
+    if arguments.repair && (lost > 0 || differences(&found) > 0) {
         report(context, &arguments.name, &found);
         let again = compare(context, &arguments.name, false, limit).await?;
         let Some(again) = again else { return Ok(Exit::TimedOut) };
@@ -54,7 +70,6 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
         )]);
         return Ok(Exit::Differences);
     }
-    let (plan, _) = context.plan(&arguments.name).await?;
     let (verb, why) = match plan.kind {
         Kind::Purge => ("complete", "end with a receipt"),
         Kind::Restructure | Kind::InPlace | Kind::Split => {
@@ -63,6 +78,20 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
     };
     output::next(&[(&format!("weir migrate {verb} {}", arguments.name), why)]);
     Ok(Exit::Done)
+}
+
+/// Says again what records said that have not reached their targets for so long that no mapping may
+/// deliver them any more. What is changed in place holds no data, and was repaired by its comparison.
+async fn repair_lost(context: &Context, name: &str, plan: &Plan) -> Result<u64, String> {
+    if plan.kind.is_in_place() {
+        return Ok(0);
+    }
+    let state = context.state(name).await?;
+    let since = number(&state, "since");
+    let counted = Counted { since, compared: u64::MAX };
+    let mut drain = drain(context, plan, Direction::Forward, counted).await?;
+    drain.look().await?;
+    drain.say_again(&context.control, context.now().await - LOST_SECONDS).await
 }
 
 pub(crate) fn differences(found: &Progress) -> u64 {
@@ -92,15 +121,57 @@ fn report(context: &Context, name: &str, found: &Progress) {
     }
 }
 
-/// One comparison of everything; none if it was not done in time.
+/// What a comparison found.
+pub(crate) struct Compared {
+    pub(crate) found: Progress,
+    run: u64,
+    /// The store's time when it began: what was written before it was compared.
+    pub(crate) began: i64,
+}
+
+impl Compared {
+    /// Notes it in a state.
+    pub(crate) fn note(&self, state: &mut Entry) {
+        state.insert("verified_run".to_owned(), n(self.run));
+        state.insert("verified_differences".to_owned(), n(differences(&self.found)));
+        state.insert("verified_compared".to_owned(), n(self.found.count("read")));
+        state.insert("verified_at".to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
+    }
+}
+
+/// One comparison of everything, after which the migration is ready or tailing; none if it was not
+/// done in time.
 pub(crate) async fn compare(
     context: &Context,
     name: &str,
     repairs: bool,
     limit: Duration,
 ) -> Result<Option<Progress>, String> {
+    let expect = Expect::phases(&COMPARED);
+    let Some(compared) = look_through(context, name, expect, repairs, limit).await? else {
+        return Ok(None);
+    };
+    let differ = differences(&compared.found);
+    let phase = if differ == 0 { Phase::Ready } else { Phase::Tailing };
+    let now = context.now().await;
+    let why = format!("{} items compared, {differ} differences", compared.found.count("read"));
+    let expect = Expect { run: Some(compared.run), ..expect };
+    let end = Move { expect, to: Some(phase), why: &why, now };
+    context.control.to_phase(name, end, |state| compared.note(state)).await?;
+    Ok(Some(compared.found))
+}
+
+/// One comparison of everything, which moves nothing on; none if it was not done in time.
+pub(crate) async fn look_through(
+    context: &Context,
+    name: &str,
+    expect: Expect<'_>,
+    repairs: bool,
+    limit: Duration,
+) -> Result<Option<Compared>, String> {
     let (plan, fingerprint) = context.plan(name).await?;
-    let run = begin_run(context, name).await?;
+    let began = context.now().await;
+    let run = begin_run(context, name, expect).await?;
     let work = Work { run, work: "check-source", repairs, direction: "forward" };
     for table in plan.source_tables(Direction::Forward) {
         make_tasks(context, &plan, &fingerprint, work, table).await?;
@@ -112,21 +183,8 @@ pub(crate) async fn compare(
             make_tasks(context, &plan, &fingerprint, work, table).await?;
         }
     }
-    let Some(found) = finished(context, name, run, limit).await? else { return Ok(None) };
-    let differ = differences(&found);
-    let phase = if differ == 0 { "ready" } else { "tailing" };
-    let now = context.now().await;
-    let why = format!("{} items compared, {differ} differences", found.count("read"));
-    context
-        .control
-        .to_phase(name, phase, &why, now, |state| {
-            state.insert("verified_run".to_owned(), n(run));
-            state.insert("verified_differences".to_owned(), n(differ));
-            state.insert("verified_compared".to_owned(), n(found.count("read")));
-            state.insert("verified_at".to_owned(), n(u64::try_from(now).unwrap_or(0)));
-        })
-        .await?;
-    Ok(Some(found))
+    let found = finished(context, name, run, limit).await?;
+    Ok(found.map(|found| Compared { found, run, began }))
 }
 
 /// Waits until every task of a run is done.

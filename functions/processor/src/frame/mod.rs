@@ -80,12 +80,12 @@ struct Decided {
 }
 
 impl Decided {
-    fn add(&mut self, position: usize, decided: Result<Vec<Effect>, Refusal>) {
-        match decided {
-            Ok(effects) if effects.is_empty() => self.ignored += 1,
-            Ok(effects) => effects.into_iter().for_each(|effect| self.folded.add(position, effect)),
-            Err(refusal) => self.refused.push((position, refusal.0)),
+    fn add(&mut self, position: usize, (effects, refused): (Vec<Effect>, Option<Refusal>)) {
+        if effects.is_empty() && refused.is_none() {
+            self.ignored += 1;
         }
+        effects.into_iter().for_each(|effect| self.folded.add(position, effect));
+        self.refused.extend(refused.map(|refusal| (position, refusal.0)));
     }
 }
 
@@ -197,11 +197,14 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         needs
     }
 
-    /// Effects, or why no retry can help. A record that was kept for the load is there already.
-    fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
+    /// Effects, and why no retry can help. A record that was kept for the load is there already.
+    fn decide(&self, delivered: &Delivered<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
         if self.rule.look_ahead() == LookAhead::Keep {
-            let record = delivered.record().as_ref().map_err(unreadable)?;
-            self.rule.decide(record, found)
+            let record = delivered.record().as_ref().map_err(unreadable);
+            match record.and_then(|record| self.rule.decide(record, found)) {
+                Ok(effects) => (effects, None),
+                Err(refusal) => (Vec::new(), Some(refusal)),
+            }
         } else {
             delivered.look(|record| self.decide_view(record, found))
         }
@@ -211,8 +214,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         &self,
         record: Result<RecordView<'_>, &RecordError>,
         found: &Found,
-    ) -> Result<Vec<Effect>, Refusal> {
-        self.rule.decide_view(record.map_err(unreadable)?, found)
+    ) -> (Vec<Effect>, Option<Refusal>) {
+        match record.map_err(unreadable) {
+            Ok(record) => self.rule.decide_each(record, found),
+            Err(refusal) => (Vec::new(), Some(refusal)),
+        }
     }
 
     async fn put_aside(

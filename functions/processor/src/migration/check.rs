@@ -15,7 +15,8 @@ use model::Item;
 use model::json::item_to_string;
 use rules::Stamp;
 use rules::migration::{
-    Kind, MARK, Migration, Register, Registers, SourceItem, Target, key_of, unmarked, visible,
+    Kind, MARK, Migration, Register, Registers, SourceItem, Target, is_bare_tombstone, key_of,
+    unmarked, visible,
 };
 
 use super::control::{Tally, Task, sdk};
@@ -35,10 +36,16 @@ const PAUSE: Duration = Duration::from_millis(600);
 /// What is wrong with a target.
 struct Difference {
     kind: &'static str,
-    target: Target,
     text: String,
-    /// What the target's registers have to say.
-    repair: Registers,
+    /// The target that is wrong, and what its registers have to say; none if nobody can say that.
+    repair: Option<(Target, Registers)>,
+}
+
+impl Difference {
+    /// A source item that cannot be transformed.
+    fn refused(text: String) -> Self {
+        Self { kind: "refused", text, repair: None }
+    }
 }
 
 /// Compares what source items become with their targets.
@@ -115,28 +122,41 @@ async fn differences(
     let mut standing = load_targets(worker, task, items).await?;
     let mut found = Vec::new();
     for item in reread(worker, &task.table, items).await? {
-        let Ok(outputs) = migration.outputs(&task.table, &item) else { continue };
         let source = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?.to_string();
+        let outputs = match migration.outputs(&task.table, &item) {
+            Ok(outputs) => outputs,
+            Err(reason) => {
+                // It was written since the page was read.
+                found.push((item.clone(), Difference::refused(format!("{source}: {reason}"))));
+                continue;
+            }
+        };
         for (target, expected) in outputs {
             let schema = migration.schema(&target.table).ok_or_else(|| unknown(&target.table))?;
             let key = item_to_string(&target.key.to_item(schema));
             let stands = standing.get_mut(&target.table).and_then(|items| items.remove(&key));
-            let seen = stands.as_ref().and_then(visible);
-            if seen.as_ref() == Some(&expected) {
+            let seen = stands.as_ref().and_then(|item| visible(item, schema));
+            let known = stands.as_ref().map(Registers::from_item);
+            let is_foreign = matches!(known, Some(Err(_)));
+            // What others put there will not follow its source, also where it is the same now.
+            if seen.as_ref() == Some(&expected) && !is_foreign {
                 continue;
             }
-            let known = stands.as_ref().map(Registers::from_item);
             let stamp = match &known {
                 Some(Ok(registers)) => {
                     registers.get(&source).map_or_else(Stamp::lowest, |said| said.stamp.clone())
                 }
                 _ => Stamp::lowest(),
             };
-            let kind = if seen.is_none() { "missing" } else { "different" };
+            let kind = match seen {
+                _ if is_foreign => "occupied",
+                None => "missing",
+                Some(_) => "different",
+            };
             let text = format!("{} {key}, from {source}", target.table);
             let register = Register { stamp: stamp.reconciled(task.run), item: Some(expected) };
-            let repair = Registers::of(source.clone(), register);
-            found.push((item.clone(), Difference { kind, target, text, repair }));
+            let repair = Some((target, Registers::of(source.clone(), register)));
+            found.push((item.clone(), Difference { kind, text, repair }));
         }
     }
     Ok(found)
@@ -177,7 +197,17 @@ pub(super) async fn targets(
     let mut suspects: Vec<Item> = Vec::new();
     for item in items {
         match Registers::from_item(item) {
-            Ok(registers) if registers.is_tombstone() => tally.count("tombstones", 1),
+            Ok(registers) if registers.is_tombstone() => {
+                let schema = worker.migration.schema(&task.table);
+                if schema.is_none_or(|schema| is_bare_tombstone(item, schema)) {
+                    tally.count("tombstones", 1);
+                } else {
+                    let key = schema.map(|schema| item_to_string(&key_of(item, schema)));
+                    let key = key.unwrap_or_default();
+                    let text = format!("{} {key}: it was written over a tombstone", task.table);
+                    tally.sample("foreign", &text);
+                }
+            }
             Ok(_) => suspects.push(item.clone()),
             Err(error) => {
                 let key = worker.migration.schema(&task.table).map(|schema| key_of(item, schema));
@@ -222,7 +252,7 @@ async fn extras(
         let outputs = match sources.get(&text).map(|item| migration.outputs(&source.table, item)) {
             None => BTreeMap::new(),
             Some(Ok(outputs)) => outputs,
-            // Counted where the source is checked.
+            // Counted where the source is checked; what was written since then, a drain proof tells.
             Some(Err(_)) => continue,
         };
         let key = schema.key_of_item(item).map_err(|error| Failure::Fatal(error.to_string()))?;
@@ -239,7 +269,8 @@ async fn extras(
         let repair = Registers::of(text.clone(), repair);
         let key = item_to_string(&key_of(item, schema));
         let text = format!("{} {key}, from {text}", task.table);
-        found.push((item.clone(), Difference { kind: "extra", target, text, repair }));
+        let repair = Some((target, repair));
+        found.push((item.clone(), Difference { kind: "extra", text, repair }));
     }
     Ok(found)
 }
@@ -267,9 +298,11 @@ async fn report(
     found: Vec<Difference>,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
-    for Difference { kind, target, text, repair } in found {
+    for Difference { kind, text, repair } in found {
         tally.sample(kind, &text);
-        if task.repairs && worker.targets.join(&target, &repair).await? {
+        if let Some((target, repair)) = repair.filter(|_| task.repairs)
+            && worker.targets.join(&target, &repair).await?
+        {
             tally.count("repaired", 1);
         }
     }
@@ -283,7 +316,7 @@ fn is_invertible(
     table: &str,
     item: &Item,
 ) -> Result<(), String> {
-    let Some(item) = visible(item) else { return Ok(()) };
+    let Some(item) = migration.visible(table, item) else { return Ok(()) };
     let source = migration.source_item(table, &item)?;
     if migration.kind() == Kind::Split {
         let back = migration.there_and_back(table, &item)?;
@@ -316,7 +349,8 @@ pub(super) async fn unmark(
     let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
     let marked = items.iter().filter_map(|item| {
         let registers = Registers::from_item(item).ok()?;
-        (!registers.is_tombstone()).then_some(item)
+        // What an update made of a tombstone is an item.
+        (!registers.is_tombstone() || !is_bare_tombstone(item, schema)).then_some(item)
     });
     let requests = marked.map(|item| async move {
         let mark = item.get(MARK).map(sdk);

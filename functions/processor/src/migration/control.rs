@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item, Number};
-use rules::migration::Direction;
 use rules::migration::plan::{LAG_FRESH_SECONDS, LAG_SECONDS_MAX};
+use rules::migration::{Direction, note_of};
 
 use super::server_date::ServerDate;
 use super::throttling::Throttling;
@@ -22,8 +22,6 @@ use crate::tables::dynamodb::request_failure;
 const ALL: &str = "*";
 /// What the entries of tasks begin with.
 pub(crate) const TASK_PREFIX: &str = "TASK#";
-/// Partitions over which the notes of tombstones are spread: one takes 1,000 writes per second.
-const NOTE_BUCKETS: u64 = 16;
 
 /// The control table.
 #[derive(Clone, Debug)]
@@ -152,14 +150,9 @@ impl Control {
         key_text: &str,
         stamp: &str,
     ) -> Result<(), Failure> {
-        let hash = xxhash_rust::xxh3::xxh3_128(key_text.as_bytes());
-        let bucket = u64::try_from(hash % u128::from(NOTE_BUCKETS)).unwrap_or(0);
-        self.note(
-            &format!("{migration}/tombstones/{bucket:02}"),
-            &format!("TOMBSTONE#{table}#{hash:032x}"),
-            &[("table", table), ("key", key_text), ("at", stamp)],
-        )
-        .await
+        let (partition, entry) = note_of(migration, table, key_text);
+        let members = [("table", table), ("key", key_text), ("at", stamp)];
+        self.note(&partition, &entry, &members).await
     }
 
     /// Notes something that a person must look at: two source items for one target, or an item

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use model::arn::StreamArn;
 use model::stream_record::LambdaRecord;
 use model::{AttributeValue, Item, KeySchema};
-use rules::migration::{Direction, Migration, Plan};
+use rules::migration::{Direction, Migration, Phase, Plan};
 use tracing::info;
 
 use crate::back_off::{Deadline, RetryPolicy};
@@ -296,6 +296,13 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let flag = |name: &str| state.get(name) == Some(&AttributeValue::Bool(true));
         // Resuming touches every task, which makes a record of each.
         let is_touch = entry.contains(touch::ENTRIES);
+        // A comparison that outlived the switch would put what the sources said over what writers
+        // have written to the targets since.
+        let phase = state.get("phase").and_then(AttributeValue::as_str).and_then(Phase::from_name);
+        let repairs = image.get("repairs") == Some(&AttributeValue::Bool(true));
+        if repairs && !phase.is_some_and(Phase::may_repair) {
+            return Ok(None);
+        }
         // What was given up still takes its marks off.
         let clears = is_touch && flag("stopped");
         if flag("paused") || (flag("stopped") && !clears) {

@@ -59,6 +59,22 @@ pub(crate) enum Idle {
 /// Items per second that a task may read; none without a limit.
 pub(crate) struct Pace(pub(crate) Option<u64>);
 
+impl Pace {
+    /// Items of a page, `most` without a limit. A page is no more than a slice may read, so that what
+    /// is waited for it fits into one.
+    fn page_items(&self, most: i32) -> i32 {
+        let of_slice = self.0.map(|rate| rate.saturating_mul(SLICE.as_secs()));
+        let of_slice = of_slice.map_or(most, |items| i32::try_from(items).unwrap_or(most));
+        of_slice.clamp(1, most.max(1))
+    }
+
+    /// How long is to be waited when so many items were read in this time.
+    fn wait(&self, read: u64, elapsed: Duration) -> Duration {
+        let Some(rate) = self.0.filter(|rate| *rate > 0) else { return Duration::ZERO };
+        Duration::from_millis(read.saturating_mul(1000) / rate).saturating_sub(elapsed)
+    }
+}
+
 /// Takes the lease of the task that a record told of.
 ///
 /// # Errors
@@ -132,11 +148,12 @@ impl Worker<'_> {
             let throttled = self.control.throttling.attempts();
             let (items, next) = match ahead.take() {
                 Some(page) => page,
-                None => self.page(task, cursor.as_ref()).await?,
+                None => self.page(task, cursor.as_ref(), pace).await?,
             };
             read += items.len() as u64;
             let page = deadline.limit(self.do_page(task, &items, &mut tally, deadline));
-            let (done, following) = tokio::join!(page, self.ahead(task, next.as_ref(), deadline));
+            let ahead_of_it = self.ahead(task, next.as_ref(), pace, deadline);
+            let (done, following) = tokio::join!(page, ahead_of_it);
             ahead = following;
             self.control.throttling.adapt(throttled);
             if let Err(failure) = done {
@@ -154,10 +171,7 @@ impl Worker<'_> {
             if is_last {
                 break true;
             }
-            if let Some(rate) = pace.0.filter(|rate| *rate > 0) {
-                let due = Duration::from_millis(read.saturating_mul(1000) / rate);
-                tokio::time::sleep(due.saturating_sub(started.elapsed()).min(SLICE)).await;
-            }
+            tokio::time::sleep(pace.wait(read, started.elapsed())).await;
             if started.elapsed() >= SLICE || deadline.is_over() {
                 break false;
             }
@@ -232,10 +246,11 @@ impl Worker<'_> {
 
     /// Reads a page of the task's segment, strongly consistent: what was acknowledged before the
     /// read is seen.
-    async fn page(&self, task: &Task, after: Option<&Item>) -> Result<Page, Failure> {
+    async fn page(&self, task: &Task, after: Option<&Item>, pace: &Pace) -> Result<Page, Failure> {
         // Few writes at the same time are few in a slice, and a page is done whole.
         let width = self.control.throttling.width().min(WRITES_AT_ONCE);
         let items = PAGE_ITEMS * i32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
+        let items = pace.page_items(items);
         let mut attempts = PAGE_RETRY.attempts();
         let mut failure = String::new();
         while attempts.next().await {
@@ -250,9 +265,15 @@ impl Worker<'_> {
     /// The next page of a backfill, which is read while one is written: what it read too early, the
     /// stream says again. A check compares what it reads at once. A failure shows when the page is
     /// read in its turn.
-    async fn ahead(&self, task: &Task, next: Option<&Item>, deadline: Deadline) -> Option<Page> {
+    async fn ahead(
+        &self,
+        task: &Task,
+        next: Option<&Item>,
+        pace: &Pace,
+        deadline: Deadline,
+    ) -> Option<Page> {
         let after = next.filter(|_| task.work == Work::Backfill)?;
-        deadline.limit(self.page(task, Some(after))).await.ok()
+        deadline.limit(self.page(task, Some(after), pace)).await.ok()
     }
 
     /// The direction that is not the migration's own, for checks of the way back.
@@ -287,4 +308,35 @@ async fn page(
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_kept_from_slice_to_slice() {
+        for rate in [1, 2, 10, 249, 250, 1_000, 100_000] {
+            let pace = Pace(Some(rate));
+            // Pages take no time here, so that only the waiting keeps the rate.
+            let (mut all_read, mut all_time) = (0, Duration::ZERO);
+            for _ in 0..20 {
+                let (mut read, mut elapsed) = (0, Duration::ZERO);
+                while elapsed < SLICE {
+                    read += u64::try_from(pace.page_items(PAGE_ITEMS)).unwrap();
+                    let wait = pace.wait(read, elapsed);
+                    assert!(elapsed + wait < LEASE, "{rate}: {wait:?}");
+                    elapsed += wait;
+                }
+                all_read += read;
+                all_time += elapsed;
+            }
+            let allowed = all_time.as_secs_f64() * f64::from(u32::try_from(rate).unwrap());
+            let read = f64::from(u32::try_from(all_read).unwrap());
+            // A wait is whole milliseconds.
+            assert!(read <= allowed * 1.01 + 1.0, "{rate}: {read} of {allowed}");
+        }
+        assert_eq!(Pace(None).page_items(PAGE_ITEMS), PAGE_ITEMS);
+        assert_eq!(Pace(None).wait(1_000, Duration::ZERO), Duration::ZERO);
+    }
 }

@@ -43,7 +43,7 @@ pub(super) async fn touch(
     let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
     let partition = schema.partition.name.as_str();
     // A tombstone of another migration is no item.
-    let items = items.iter().filter(|item| visible(item).is_some());
+    let items = items.iter().filter(|item| visible(item, schema).is_some());
     let touches: Vec<_> = items
         .map(|item| async move {
             let key = key_of(item, schema);

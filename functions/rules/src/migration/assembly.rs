@@ -75,7 +75,8 @@ impl Migration {
     pub fn document(&self, parts: &str, items: &[Item]) -> Result<Option<Item>, String> {
         let split = self.splits.get(parts).map(|(_, split)| split);
         let split = split.ok_or_else(|| format!("`{parts}` is no table of parts"))?;
-        let items: Vec<Item> = items.iter().filter_map(visible).collect();
+        let schema = self.schema(parts).ok_or_else(|| format!("there is no table `{parts}`"))?;
+        let items: Vec<Item> = items.iter().filter_map(|item| visible(item, schema)).collect();
         if !items.iter().any(|item| split.is_profile(item)) {
             return Ok(None);
         }
@@ -106,7 +107,8 @@ impl Migration {
         for key in &keys.0 {
             assembled.targets.insert(target(key.clone()), None);
         }
-        let items: Vec<Item> = items.iter().filter_map(visible).collect();
+        let parts = self.schema(&document.parts).ok_or_else(no_split)?;
+        let items: Vec<Item> = items.iter().filter_map(|item| visible(item, parts)).collect();
         let Some(profile) = items.iter().find(|item| split.is_profile(item)) else {
             // Whoever deletes a document may delete its profile first.
             assembled.refused = (!items.is_empty()).then(|| "parts without a profile".to_owned());

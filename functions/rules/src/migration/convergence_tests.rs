@@ -64,6 +64,7 @@ fn migration() -> Migration {
         backfill: plan::Backfill::Scan,
         segments: 1,
         gate_seconds: 1,
+        settle_seconds: 5,
         function_seconds: plan::FUNCTION_SECONDS,
     };
     let schemas = [("source".to_owned(), schema("id")), ("target".to_owned(), schema("pk"))].into();
@@ -139,7 +140,8 @@ impl Targets {
     }
 
     fn visible(&self) -> BTreeMap<Target, Item> {
-        self.0.iter().filter_map(|(target, item)| Some((target.clone(), visible(item)?))).collect()
+        let seen = |item: &Item| visible(item, &schema("pk"));
+        self.0.iter().filter_map(|(target, item)| Some((target.clone(), seen(item)?))).collect()
     }
 }
 

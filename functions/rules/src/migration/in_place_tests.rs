@@ -41,6 +41,7 @@ fn migration(kind: Kind, program: &str) -> Migration {
         backfill: plan::Backfill::Scan,
         segments: 1,
         gate_seconds: 1,
+        settle_seconds: 5,
         function_seconds: plan::FUNCTION_SECONDS,
     };
     let schemas = [("t".to_owned(), schema())].into();

@@ -12,6 +12,8 @@
 mod assembly;
 mod in_place;
 mod key_template;
+mod notes;
+mod phase;
 pub mod plan;
 mod registers;
 mod split;
@@ -21,17 +23,19 @@ mod view;
 pub use assembly::{Assembled, Document, Keys};
 pub use in_place::{Rewrite, Seen};
 pub use key_template::KeyTemplate;
+pub use notes::{NOTE_BUCKETS, NOTE_PREFIX, note_of, note_partition};
+pub use phase::Phase;
 pub use plan::{Direction, Kind, Plan};
 pub use registers::{
     ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, Register, Registers, TOUCH,
-    key_of, unmarked, visible,
+    is_bare_tombstone, key_of, unmarked, visible,
 };
 pub use split::PARTS_MAX;
 pub use transform::{NOT_AVAILABLE, OUTPUTS_MAX, ProgramError, Transform};
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -160,7 +164,7 @@ impl Migration {
         direction: Direction,
         schemas: &BTreeMap<String, KeySchema>,
     ) -> Result<Self, Vec<PlanError>> {
-        let mut errors = Vec::new();
+        let mut errors = said_twice(plan, direction);
         let mut sources: BTreeMap<String, Vec<Output>> = BTreeMap::new();
         let mut splits = BTreeMap::new();
         let targets = plan.target_tables(direction);
@@ -262,6 +266,12 @@ impl Migration {
         &self.schemas
     }
 
+    /// The item of one of its tables that a reader sees; none if it is a tombstone.
+    #[must_use]
+    pub fn visible(&self, table: &str, item: &Item) -> Option<Item> {
+        self.schema(table).and_then(|schema| visible(item, schema))
+    }
+
     /// Whether an item has this migration's mark of a touch.
     #[must_use]
     pub fn has_touched(&self, item: &Item) -> bool {
@@ -296,7 +306,10 @@ impl Migration {
         let mut targets = BTreeMap::new();
         // Few items have a mark that must be taken off.
         let is_plain = !item.contains_key(MARK) && !item.contains_key(TOUCH);
-        let item = if is_plain { Some(Cow::Borrowed(item)) } else { visible(item).map(Cow::Owned) };
+        let item = match self.schemas.get(table).filter(|_| !is_plain) {
+            Some(schema) => visible(item, schema).map(Cow::Owned),
+            None => Some(Cow::Borrowed(item)),
+        };
         let Some(item) = item else {
             return Ok(targets);
         };
@@ -459,6 +472,30 @@ impl Rule for Vec<Arc<Migration>> {
         }
         self.decide(&record.into_record(), found)
     }
+
+    /// What one migration cannot transform says nothing against what the others make of it.
+    fn decide_each(&self, record: RecordView<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
+        let (table, made) = match stream_of(&record.event_source_arn) {
+            Ok(stream) => (stream.table.table, record.approximate_creation_seconds),
+            Err(refusal) => return (Vec::new(), Some(refusal)),
+        };
+        let mut following =
+            self.iter().filter(|migration| migration.follows(&table, made)).peekable();
+        if following.peek().is_none() {
+            return (Vec::new(), None);
+        }
+        let record = record.into_record();
+        let (mut effects, mut refused) = (Vec::new(), None);
+        for migration in following {
+            match migration.decide(&record, found) {
+                Ok(said) => effects.extend(said),
+                Err(Refusal(reason)) => {
+                    refused.get_or_insert(Refusal(format!("`{}`: {reason}", migration.name)));
+                }
+            }
+        }
+        (effects, refused)
+    }
 }
 
 fn effect(
@@ -476,6 +513,40 @@ fn effect(
     }
     let registers = Registers::of(source.to_owned(), Register { stamp: stamp.clone(), item });
     Ok(Effect::Registers { target, registers })
+}
+
+/// Tables that stand in a plan a second time where only one entry could be carried out: an item in
+/// place becomes one item, a document one set of parts, and a table of parts is of one table.
+fn said_twice(plan: &Plan, direction: Direction) -> Vec<PlanError> {
+    let part = match (plan.kind, direction) {
+        (Kind::Restructure, _) => return Vec::new(),
+        (Kind::Split, _) | (_, Direction::Forward) => "from",
+        (Kind::InPlace | Kind::Purge, Direction::Reverse) => "inverse",
+    };
+    let entries = if part == "from" { &plan.from } else { &plan.inverse };
+    let (mut tables, mut parts) = (BTreeSet::new(), BTreeSet::new());
+    let mut errors = Vec::new();
+    for (number, source) in entries.iter().enumerate() {
+        let place = |name: &str| format!("{part}[{number}].{name}");
+        if !tables.insert(source.table.as_str()) {
+            let instead = match plan.kind {
+                Kind::Purge => "write one condition for it, with `or` between its parts",
+                _ => "write one entry for it",
+            };
+            let reason = format!("`{}` stands here a second time; {instead}", source.table);
+            errors.push(PlanError { place: place("table"), reason, at: None });
+        }
+        let to = source.items.first().map(|output| output.to.as_str());
+        if let Some(to) = to.filter(|_| plan.kind == Kind::Split)
+            && !parts.insert(to)
+        {
+            let reason = format!(
+                "`{to}` gets the parts of another table already; write a table of its own for these"
+            );
+            errors.push(PlanError { place: place("to"), reason, at: None });
+        }
+    }
+    errors
 }
 
 /// The table of the parts and how they are made; or what is wrong, by its place below the source.

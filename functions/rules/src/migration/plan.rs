@@ -82,6 +82,10 @@ pub struct Plan {
     pub segments: u32,
     /// Seconds for which a writer may act on a route that it has read; a cut-over waits so long.
     pub gate_seconds: u32,
+    /// Seconds after which DynamoDB's streams have every record of a write that was acknowledged; a
+    /// switch waits so long before it counts them as drained.
+    #[serde(default = "settle_seconds", skip_serializing_if = "is_settle_seconds")]
+    pub settle_seconds: u32,
     /// Seconds after which an invocation of the function has ended, its time-out, 1 to 900. A
     /// tombstone and a mark are there for so long after the last switch at least.
     #[serde(default = "function_seconds", skip_serializing_if = "is_function_seconds")]
@@ -91,6 +95,19 @@ pub struct Plan {
 /// Seconds of an invocation unless a plan says otherwise: the time-out in the project's
 /// `template.yaml`, and of local workers.
 pub const FUNCTION_SECONDS: u32 = 60;
+
+/// Seconds until a stream has the record of a write, unless a plan says otherwise: usually it is there
+/// within one. A local store has it when the write is acknowledged, and is not waited for.
+pub const SETTLE_SECONDS: u32 = 5;
+
+fn settle_seconds() -> u32 {
+    SETTLE_SECONDS
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_settle_seconds(seconds: &u32) -> bool {
+    *seconds == SETTLE_SECONDS
+}
 
 fn function_seconds() -> u32 {
     FUNCTION_SECONDS

@@ -215,11 +215,18 @@ pub fn unmarked(item: &Item) -> Item {
     item
 }
 
-/// The item that a reader of a target table sees: without its mark, and none if it is a tombstone.
+/// Whether an item is a tombstone: its mark says that it is gone, and it has nothing else but its
+/// key. An update that a writer made where a tombstone stood keeps the mark and is an item.
 #[must_use]
-pub fn visible(item: &Item) -> Option<Item> {
+pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
     let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);
-    (!gone).then(|| unmarked(item))
+    gone && item.keys().all(|name| name == MARK || name == TOUCH || schema.contains(name))
+}
+
+/// The item that a reader of a table sees: without its mark, and none if it is a tombstone.
+#[must_use]
+pub fn visible(item: &Item, schema: &KeySchema) -> Option<Item> {
+    (!is_bare_tombstone(item, schema)).then(|| unmarked(item))
 }
 
 /// The key attributes of an item.
@@ -250,6 +257,12 @@ mod tests {
         item_from_str(r#"{"pk":{"S":"k"}}"#).unwrap()
     }
 
+    fn schema() -> KeySchema {
+        let attribute_type = model::KeyAttributeType::S;
+        let partition = model::KeyAttribute { name: "pk".to_owned(), attribute_type };
+        KeySchema { partition, sort: None }
+    }
+
     #[test]
     fn the_only_source_is_shown_and_then_leaves_a_tombstone() {
         let live = Registers::of("a".to_owned(), register(7, Some(1)));
@@ -263,7 +276,10 @@ mod tests {
         let gone = live.joined(&Registers::of("a".to_owned(), register(8, None))).unwrap();
         assert!(gone.is_tombstone());
         let item = gone.to_item(&key());
-        assert_eq!(visible(&item), None);
+        assert_eq!(visible(&item, &schema()), None);
+        // What a writer set where the tombstone stands is an item, although the mark stays.
+        let written = item.clone().with("v", "new");
+        assert_eq!(visible(&written, &schema()), Some(key().with("v", "new")));
         assert_eq!(Registers::from_item(&item), Ok(gone.clone()));
         // What is older does not bring it back.
         assert_eq!(gone.joined(&live), None);

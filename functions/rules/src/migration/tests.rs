@@ -34,6 +34,7 @@ fn plan(transform: &str, key: &[(&str, &str)]) -> Plan {
         backfill: plan::Backfill::Scan,
         segments: 1,
         gate_seconds: 1,
+        settle_seconds: 5,
         function_seconds: plan::FUNCTION_SECONDS,
     }
 }
@@ -52,6 +53,22 @@ fn decisions() {
     check_decisions(&orders_migration(), &Found::default(), DECISIONS);
     // The function asks all migrations that are active.
     check_decisions(&vec![Arc::new(orders_migration())], &Found::default(), DECISIONS);
+}
+
+#[test]
+fn what_one_migration_cannot_transform_the_others_do() {
+    let record = DECISIONS.lines().nth(1).unwrap();
+    let record = lambda_record_from_str(record).unwrap();
+    let (view, found) = (|| RecordView::of(&record), Found::default());
+    let alone = orders_migration().decide(&record, &found).unwrap();
+    let mut plan = plan("error(\"never\")", &KEYS);
+    plan.migration = "other".to_owned();
+    let other = Arc::new(Migration::compile(&plan, Direction::Forward, &schemas()).unwrap());
+    let both = vec![other, Arc::new(orders_migration())];
+    let (effects, refused) = both.decide_each(view(), &found);
+    assert_eq!(effects, alone);
+    assert!(refused.unwrap().0.starts_with("`other`: "));
+    assert_eq!(both[1..].to_vec().decide_each(view(), &found), (alone, None));
 }
 
 #[test]
@@ -89,6 +106,47 @@ fn plans_that_do_not_fit_say_where_and_why() {
     same.from[0].table = "shop".to_owned();
     let errors = Migration::compile(&same, Direction::Forward, &schemas()).unwrap_err();
     assert!(errors[0].reason.contains("read and written"), "{errors:?}");
+}
+
+#[test]
+fn a_table_that_stands_in_a_plan_twice_is_told() {
+    // What a table becomes in others may be said in several entries.
+    let mut twice = plan(".", &KEYS);
+    twice.from.push(twice.from[0].clone());
+    assert!(Migration::compile(&twice, Direction::Forward, &schemas()).is_ok());
+    for (kind, instead) in [(Kind::InPlace, "one entry"), (Kind::Purge, "`or`")] {
+        let mut twice = plan("true", &[]);
+        twice.kind = kind;
+        twice.from[0].items[0].to = "orders".to_owned();
+        twice.from.push(twice.from[0].clone());
+        let errors = Migration::compile(&twice, Direction::Forward, &schemas()).unwrap_err();
+        assert_eq!(errors[0].place, "from[1].table");
+        assert!(errors[0].reason.contains(instead), "{errors:?}");
+        assert_eq!(errors.len(), 1);
+    }
+    let parts = plan::Parts { profile: "PROFILE".to_owned(), list: Vec::new() };
+    let mut split = plan(".", &[("pk", "{id}")]);
+    split.kind = Kind::Split;
+    split.from[0].split = Some(parts);
+    split.from.push(plan::Source { table: "more".to_owned(), ..split.from[0].clone() });
+    let mut schemas = schemas();
+    schemas.insert("more".to_owned(), schema("id", None));
+    let errors = Migration::compile(&split, Direction::Forward, &schemas).unwrap_err();
+    assert_eq!(errors[0].place, "from[1].to");
+    assert!(errors[0].reason.contains("another table"), "{errors:?}");
+}
+
+#[test]
+fn what_a_writer_sets_where_a_tombstone_stands_is_an_item() {
+    let migration = orders_migration();
+    let mark = r#""_weir":{"M":{"from":{"S":"x"},"at":{"S":"x"},"gone":{"BOOL":true}}}"#;
+    let item = |text: &str| item_from_str(&format!("{{{text},{mark}}}")).unwrap();
+    let bare = item(r#""id":{"S":"7"}"#);
+    assert_eq!(migration.outputs("orders", &bare).unwrap().len(), 0);
+    let written = item(r#""id":{"S":"7"},"customer":{"S":"A"}"#);
+    let outputs = migration.outputs("orders", &written).unwrap();
+    let made = outputs.values().next().unwrap();
+    assert!(made["customer"].as_str() == Some("A") && !made.contains_key(MARK), "{made:?}");
 }
 
 #[test]

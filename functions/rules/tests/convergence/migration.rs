@@ -10,7 +10,7 @@ use std::rc::Rc;
 use model::stream_record::LambdaRecord;
 use model::{Item, KeyAttribute, KeyAttributeType, KeySchema};
 use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Output, Plan, Source};
-use rules::migration::{Direction, Kind, Migration, Registers, Target, visible};
+use rules::migration::{Direction, Kind, Migration, Registers, Target};
 use rules::{Effect, Found, Needs, Refusal, Rule};
 
 use super::{Change, history_of_first, key_text};
@@ -73,6 +73,7 @@ fn compile() -> Migration {
         backfill: Backfill::Scan,
         segments: 1,
         gate_seconds: 1,
+        settle_seconds: 5,
         function_seconds: FUNCTION_SECONDS,
     };
     let schemas = [("slots", "slot"), ("targets", "pk")];
@@ -114,6 +115,8 @@ pub(super) fn check(
             expected.entry(target).or_insert(made);
         }
     }
-    let seen = targets.iter().filter_map(|(target, item)| Some((target.clone(), visible(item)?)));
+    let seen = targets.iter().filter_map(|(target, item)| {
+        Some((target.clone(), migration.visible(&target.table, item)?))
+    });
     assert_eq!(seen.collect::<BTreeMap<_, _>>(), expected);
 }

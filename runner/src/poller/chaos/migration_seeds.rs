@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use model::{Item, KeyAttribute, KeyAttributeType, KeySchema, Number, json};
 use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Kind, Output, Source};
-use rules::migration::{Direction, Migration, Plan, Registers, TOUCH, Target, visible};
+use rules::migration::{Direction, Migration, Plan, Registers, TOUCH, Target};
 use rules::{Effect, Found, Rule, fold};
 
 use super::fan_out_seeds::{ARN, BEGUN_S, LABEL, Table};
@@ -50,6 +50,7 @@ fn migration() -> Migration {
         backfill: Backfill::Scan,
         segments: 1,
         gate_seconds: 1,
+        settle_seconds: 5,
         function_seconds: FUNCTION_SECONDS,
     };
     let schemas = [("source", schema("id")), ("target", schema("pk"))];
@@ -187,7 +188,9 @@ fn check(migration: &Migration, seed: u64, history: &History, targets: &Targets)
         }
     }
     let shown = targets.0.iter();
-    let shown = shown.filter_map(|(target, item)| Some((target.clone(), visible(item)?)));
+    let shown = shown.filter_map(|(target, item)| {
+        Some((target.clone(), migration.visible(&target.table, item)?))
+    });
     assert_eq!(shown.collect::<BTreeMap<_, _>>(), expected, "seed {seed}");
 }
 

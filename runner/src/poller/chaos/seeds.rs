@@ -12,7 +12,7 @@ use model::stream_record::{LambdaRecord, decode_lambda_record};
 use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, Number};
 use rules::archive::{Archive, Bucket, Rows, parse_columns};
 use rules::counters::{Counters, Total};
-use rules::migration::{Direction, Migration, Registers, Target, visible};
+use rules::migration::{Direction, Migration, Registers, Target};
 use rules::versions::{Head, Retention, Version, Versions, Write, history_key, missing, plan};
 use rules::{Effect, Found, Join as _, Rule, fold};
 use serde_json::{Value, json};
@@ -519,8 +519,11 @@ fn check_targets(seed: u64, migration: &Migration, history: &History, tables: &T
         .flat_map(|(slot, votes)| migration.outputs("slots", &slot_item(slot, *votes)).unwrap())
         .collect();
     let stands = tables.targets.iter();
-    let stands: BTreeMap<Target, Item> =
-        stands.filter_map(|(target, item)| Some((target.clone(), visible(item)?))).collect();
+    let stands: BTreeMap<Target, Item> = stands
+        .filter_map(|(target, item)| {
+            Some((target.clone(), migration.visible(&target.table, item)?))
+        })
+        .collect();
     assert_eq!(stands, expected, "seed {seed}: targets of the migration");
 }
 

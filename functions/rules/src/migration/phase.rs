@@ -1,0 +1,105 @@
+//! The phases of a migration, by the names that they have in the control table.
+//!
+//! What may be done in which of them, and how one becomes another, is not known here.
+
+/// How far a migration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// It was not begun.
+    None,
+    /// It is being made active.
+    Preparing,
+    /// Its backfill reads the sources.
+    Copying,
+    /// All was read; changes come through the stream.
+    Tailing,
+    /// The last comparison found no difference.
+    Ready,
+    /// Writers are held up, or are about to be; nothing is decided.
+    CuttingOver,
+    /// All is drained and changes flow back; only the route to the targets is still to be opened.
+    Turning,
+    /// Readers and writers use the targets.
+    CutOver,
+    /// Writers are held up on the way back, or items are changed back in place.
+    Reverting,
+    /// All that came back is drained; only the route to the sources is still to be opened.
+    Returning,
+    /// Readers and writers use the sources again.
+    Reverted,
+    /// The way back is closed, marks are taken off.
+    Completing,
+    /// It has come to its end.
+    Completed,
+    /// It was given up.
+    Aborted,
+}
+
+impl Phase {
+    /// Every phase.
+    pub const ALL: [Self; 14] = [
+        Self::None,
+        Self::Preparing,
+        Self::Copying,
+        Self::Tailing,
+        Self::Ready,
+        Self::CuttingOver,
+        Self::Turning,
+        Self::CutOver,
+        Self::Reverting,
+        Self::Returning,
+        Self::Reverted,
+        Self::Completing,
+        Self::Completed,
+        Self::Aborted,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Preparing => "preparing",
+            Self::Copying => "copying",
+            Self::Tailing => "tailing",
+            Self::Ready => "ready",
+            Self::CuttingOver => "cutting-over",
+            Self::Turning => "turning",
+            Self::CutOver => "cut-over",
+            Self::Reverting => "reverting",
+            Self::Returning => "returning",
+            Self::Reverted => "reverted",
+            Self::Completing => "completing",
+            Self::Completed => "completed",
+            Self::Aborted => "aborted",
+        }
+    }
+
+    /// The phase with a name; none if there is no such phase.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == name)
+    }
+
+    /// Whether the targets are still the migration's own, so that a comparison may repair them. Later
+    /// they are the writers', and what the sources say is old.
+    #[must_use]
+    pub fn may_repair(self) -> bool {
+        matches!(self, Self::Tailing | Self::Ready | Self::CuttingOver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_are_found_by_their_names() {
+        for phase in Phase::ALL {
+            assert_eq!(Phase::from_name(phase.as_str()), Some(phase));
+        }
+        assert_eq!(Phase::from_name("cutover"), None);
+        let repairs: Vec<_> = Phase::ALL.into_iter().filter(|phase| phase.may_repair()).collect();
+        assert_eq!(repairs, [Phase::Tailing, Phase::Ready, Phase::CuttingOver]);
+    }
+}

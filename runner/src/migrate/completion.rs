@@ -1,0 +1,116 @@
+//! The end of a migration: the way back is closed, and the marks and tombstones are taken off, of the
+//! targets after a cut-over, of the sources after a way back.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use rules::migration::Phase;
+use rules::migration::plan::{Direction, Plan};
+
+use super::control::{Expect, Move, phase_of};
+use super::cutover::SwitchArguments;
+use super::start::{Work, begin_run, make_tasks};
+use super::verbs::{Answer, Verb, answer};
+use super::{Context, in_place, sweep, verify};
+use crate::exit::Exit;
+use crate::output::{say, show};
+
+/// What to complete.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CompleteArguments {
+    #[command(flatten)]
+    pub(crate) switch: SwitchArguments,
+    /// Of a purge with archives, on AWS: the answer of the function `archive-maintenance` to the
+    /// event that `complete` tells, one file for each archive
+    #[arg(long, value_name = "FILE")]
+    erased: Vec<PathBuf>,
+}
+
+/// Closes the way back and takes the marks off the targets.
+pub(super) async fn complete(
+    context: &Context,
+    CompleteArguments { switch: arguments, erased }: &CompleteArguments,
+) -> Result<Exit, String> {
+    let name = arguments.name.as_str();
+    let state = context.state(name).await?;
+    let phase = phase_of(&state);
+    let (plan, fingerprint) = context.plan(name).await?;
+    match answer(name, plan.kind, Verb::Complete, phase) {
+        Answer::Go | Answer::GoOn => {}
+        Answer::Already => {
+            say(&format!("`{name}` is completed already"));
+            return Ok(Exit::Done);
+        }
+        Answer::Refused(why) => {
+            say(&why);
+            return Ok(Exit::Refused);
+        }
+    }
+    if arguments.dry_run {
+        say("the way back would be closed, and the marks be taken off; nothing was written");
+        return Ok(Exit::Done);
+    }
+    if !context.hooks.before(context, "complete", name).await? {
+        return Ok(Exit::Refused);
+    }
+    if plan.kind.is_in_place() {
+        return in_place::complete(context, &plan, &fingerprint, &state, arguments, erased).await;
+    }
+    let now = context.now().await;
+    let expect = Expect::phases(&[Phase::CutOver, Phase::Completing]);
+    let why = "the way back is closed";
+    let close = Move { expect, to: Some(Phase::Completing), why, now };
+    context.control.to_phase(name, close, |_| {}).await?;
+    let expect = Expect::phases(&[Phase::Completing]);
+    context.control.set_active(name, expect, None).await?;
+    sweep::after_invocations(context, name, &plan).await?;
+    for table in plan.target_tables(Direction::Forward) {
+        if !unmark(context, &plan, &fingerprint, expect, table, arguments.limit()).await? {
+            return Ok(Exit::TimedOut);
+        }
+    }
+    let now = context.now().await;
+    let why = "completed by a person";
+    let end = Move { expect, to: Some(Phase::Completed), why, now };
+    context.control.to_phase(name, end, |_| {}).await?;
+    show(&format!("{name} is completed; the source tables are no longer needed\n"));
+    Ok(Exit::Done)
+}
+
+/// Takes tombstones and marks off the sources after the way back; they are in use again meanwhile.
+pub(super) async fn clean(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    limit: Duration,
+) -> Result<Exit, String> {
+    let name = plan.migration.as_str();
+    let swept = sweep::after_invocations(context, name, plan).await?;
+    let expect = Expect::phases(&[Phase::Reverted]);
+    for table in plan.source_tables(Direction::Forward) {
+        if !unmark(context, plan, fingerprint, expect, table, limit).await? {
+            return Ok(Exit::TimedOut);
+        }
+    }
+    let swept_off = |state: &mut super::Entry| state.remove("unswept").is_some();
+    context.control.change_state(name, expect, swept_off).await?;
+    say(&format!("{swept} tombstones and all marks are removed from the sources"));
+    Ok(Exit::Done)
+}
+
+/// Takes the marks off a table; gives whether that was done in time.
+async fn unmark(
+    context: &Context,
+    plan: &Plan,
+    fingerprint: &str,
+    expect: Expect<'_>,
+    table: &str,
+    limit: Duration,
+) -> Result<bool, String> {
+    let name = plan.migration.as_str();
+    let run = begin_run(context, name, expect).await?;
+    let work = Work { run, work: "unmark", repairs: false, direction: "forward" };
+    make_tasks(context, plan, fingerprint, work, table).await?;
+    Ok(verify::finished(context, name, run, limit).await?.is_some())
+}

@@ -1,0 +1,187 @@
+//! Holding a migration for a switch: its phase says that somebody is switching it, and a name that
+//! only the holder knows guards every step. Whoever takes it over gives it another name, so that the
+//! steps of the one before, who may only be slow, come to nothing.
+//!
+//! Until it is decided that the switch goes through, everything is put back as it was when anything
+//! goes wrong, also when the person at the command line ends it. What is put back first gets a new
+//! holder: a request that was on its way meanwhile is refused.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use rules::migration::Phase;
+
+use super::Context;
+use super::control::{Expect, Move, s};
+use crate::exit::Exit;
+
+/// Which switch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Switch {
+    /// The verb, for people.
+    pub(super) verb: &'static str,
+    /// The phase that it begins in, and goes back to if it does not go through.
+    pub(super) before: Phase,
+    /// The phase while writers are held up.
+    pub(super) held: Phase,
+    /// The phase in which it is decided.
+    pub(super) decided: Phase,
+    /// The side that readers and writers use before it.
+    pub(super) side: &'static str,
+    /// Which way the migration runs before it.
+    pub(super) direction: &'static str,
+}
+
+/// To the targets.
+pub(super) const CUTOVER: Switch = Switch {
+    verb: "cutover",
+    before: Phase::Ready,
+    held: Phase::CuttingOver,
+    decided: Phase::Turning,
+    side: "source",
+    direction: "forward",
+};
+
+/// Back to the sources.
+pub(super) const REVERT: Switch = Switch {
+    verb: "revert",
+    before: Phase::CutOver,
+    held: Phase::Reverting,
+    decided: Phase::Returning,
+    side: "target",
+    direction: "reverse",
+};
+
+/// A migration that is held.
+pub(super) struct Hold<'h> {
+    context: &'h Context,
+    name: &'h str,
+    switch: Switch,
+    holder: String,
+    fingerprint: &'h str,
+    /// The fence of its direction before the switch.
+    since: i64,
+}
+
+/// Work that may be left at any point. Once a process has listened for Ctrl-C, nothing else ends it.
+pub(super) async fn or_interrupted<T>(
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    tokio::select! {
+        ended = work => ended,
+        () = server::command_line::interrupted() => {
+            Err("interrupted; say it again to go on".to_owned())
+        }
+    }
+}
+
+fn new_holder() -> String {
+    format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(0_u8))
+}
+
+impl<'h> Hold<'h> {
+    /// Takes a migration, also from somebody who holds it already.
+    ///
+    /// # Errors
+    /// When it is in another phase, or the control table cannot be written.
+    pub(super) async fn take(
+        context: &'h Context,
+        name: &'h str,
+        switch: Switch,
+        fingerprint: &'h str,
+        since: u64,
+    ) -> Result<Self, String> {
+        let since = i64::try_from(since).unwrap_or(i64::MAX);
+        let mut hold = Self { context, name, switch, holder: String::new(), fingerprint, since };
+        hold.holder = hold.claim(&[switch.before, switch.held], None).await?;
+        // Who held it before may have died after it turned round, which writers have not seen.
+        hold.follow().await?;
+        Ok(hold)
+    }
+
+    async fn claim(&self, phases: &[Phase], from: Option<&str>) -> Result<String, String> {
+        let holder = new_holder();
+        let expect = Expect { holder: from, ..Expect::phases(phases) };
+        let why = format!("{} was said by a person", self.switch.verb);
+        let (to, now) = (Some(self.switch.held), self.context.now().await);
+        let claim = Move { expect, to, why: &why, now };
+        let control = &self.context.control;
+        control
+            .to_phase(self.name, claim, |state| {
+                state.insert("holder".to_owned(), s(&holder));
+            })
+            .await?;
+        Ok(holder)
+    }
+
+    /// What the state must be for a step of this holder.
+    pub(super) fn expect(&self) -> Expect<'_> {
+        Expect::held(std::slice::from_ref(&self.switch.held), &self.holder)
+    }
+
+    /// Records are applied as before the switch.
+    async fn follow(&self) -> Result<(), String> {
+        let active = (self.switch.direction, self.fingerprint, self.since);
+        self.context.control.set_active(self.name, self.expect(), Some(active)).await
+    }
+
+    /// Holds writers up, until each of them has seen it.
+    pub(super) async fn close(&self, gate_seconds: u32) -> Result<(), String> {
+        let control = &self.context.control;
+        control.route(self.name, self.expect(), self.switch.side, "none").await?;
+        tokio::time::sleep(Duration::from_secs(gate_seconds.into())).await;
+        Ok(())
+    }
+
+    /// Does what leads to a decision, and if it was not decided puts back what it changed. `work` ends
+    /// with the write of the decision, or with how the verb ends instead.
+    ///
+    /// # Errors
+    /// What went wrong, and what is to be said if it could not be put back.
+    pub(super) async fn decide<T>(
+        &self,
+        work: impl Future<Output = Result<Result<T, Exit>, String>>,
+    ) -> Result<Result<T, Exit>, String> {
+        let ended = tokio::select! {
+            ended = work => ended,
+            () = server::command_line::interrupted() => Err("interrupted".to_owned()),
+        };
+        let problem = match ended {
+            Ok(Ok(decided)) => return Ok(Ok(decided)),
+            Ok(Err(exit)) => {
+                self.release().await?;
+                return Ok(Err(exit));
+            }
+            Err(problem) => problem,
+        };
+        let (verb, name, side) = (self.switch.verb, self.name, self.switch.side);
+        match self.release().await {
+            Ok(()) => Err(format!(
+                "{problem}; everything is as it was: readers and writers use the {side}s"
+            )),
+            Err(reason) => Err(format!(
+                "{problem}; it could not be put back ({reason}), and writers may be held up: `weir migrate status {name}`, then `weir migrate {verb} {name}` again"
+            )),
+        }
+    }
+
+    /// Puts everything back as it was.
+    pub(super) async fn release(&self) -> Result<(), String> {
+        let holder = self.claim(&[self.switch.held], Some(&self.holder)).await?;
+        let hold = Self { holder, switch: self.switch, ..*self };
+        hold.follow().await?;
+        let control = &self.context.control;
+        let side = self.switch.side;
+        control.route(self.name, hold.expect(), side, side).await?;
+        let why = format!("{} did not go through", self.switch.verb);
+        let now = self.context.now().await;
+        let back = Move { expect: hold.expect(), to: Some(self.switch.before), why: &why, now };
+        control
+            .to_phase(self.name, back, |state| {
+                state.remove("holder");
+            })
+            .await
+            .map(drop)
+    }
+}

@@ -1,0 +1,106 @@
+//! Records that no mapping delivers any more, such as those that were given up: what they say is said
+//! again from here.
+//!
+//! That a target is equal to its source does not prove that such a record is applied: an older one may
+//! still be under way. What a record says is a join, so anyone may say it, late and once more, and
+//! then it is.
+
+use aws_sdk_dynamodb::Client;
+use model::Item;
+use model::json::item_to_string;
+use rules::migration::{MARK, Migration, Registers, Target, note_of};
+
+use super::control::{Control, s};
+use super::tables;
+use crate::load::{error_text, to_sdk_item, to_sdk_value};
+
+/// Seconds after which a record counts as lost: a mapping that works is done with it long before, and
+/// one that is slow only says the same.
+pub(super) const LOST_SECONDS: i64 = 60;
+/// Attempts to write one target while others write it.
+const ATTEMPTS_MAX: u32 = 20;
+
+/// Makes a target know what a record said. Answers whether anything had to be written; what others
+/// put there is left alone.
+pub(super) async fn say_again(
+    control: &Control,
+    migration: &Migration,
+    target: &Target,
+    said: &Registers,
+) -> Result<bool, String> {
+    let schema = migration.schema(&target.table);
+    let schema = schema.ok_or_else(|| format!("`{}` is not known", target.table))?;
+    let key = target.key.to_item(schema);
+    for _ in 0..ATTEMPTS_MAX {
+        let stands = tables::get(&control.client, &target.table, &key).await?;
+        let known = match stands.as_ref().map(Registers::from_item) {
+            None => Registers::default(),
+            Some(Ok(known)) => known,
+            Some(Err(_)) => return Ok(false),
+        };
+        let Some(joined) = known.joined(said) else { return Ok(false) };
+        if joined.is_tombstone() {
+            note(control, target, &key, &joined).await?;
+        }
+        let item = joined.to_item(&key);
+        let partition = schema.partition.name.as_str();
+        if put(&control.client, &target.table, partition, &item, stands.as_ref()).await? {
+            return Ok(true);
+        }
+    }
+    Err(format!("others write an item of `{}` all the time; try again", target.table))
+}
+
+/// Notes a tombstone before it is written, as the function does.
+async fn note(
+    control: &Control,
+    target: &Target,
+    key: &Item,
+    joined: &Registers,
+) -> Result<(), String> {
+    let Some(stamp) = joined.iter().map(|(_, register)| &register.stamp).max() else {
+        return Ok(());
+    };
+    let key = item_to_string(key);
+    let (partition, entry) = note_of(&target.migration, &target.table, &key);
+    let request = control.client.put_item().table_name(&control.table);
+    let request = request
+        .item("migration", s(&partition))
+        .item("entry", s(&entry))
+        .item("table", s(&target.table))
+        .item("key", s(&key))
+        .item("at", s(stamp.as_str()));
+    let sent = request.send().await;
+    sent.map(drop).map_err(|error| format!("a note of a tombstone: {}", error_text(&error)))
+}
+
+/// Puts an item if what was found still stands there; answers whether it did.
+async fn put(
+    client: &Client,
+    table: &str,
+    partition: &str,
+    item: &Item,
+    found: Option<&Item>,
+) -> Result<bool, String> {
+    let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
+    let request = match found.and_then(|item| item.get(MARK)) {
+        Some(mark) => request
+            .condition_expression("#mark = :mark")
+            .expression_attribute_names("#mark", MARK)
+            .expression_attribute_values(":mark", to_sdk_value(mark)),
+        None => request
+            .condition_expression("attribute_not_exists(#key)")
+            .expression_attribute_names("#key", partition),
+    };
+    match request.send().await {
+        Ok(_) => Ok(true),
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|error| error.is_conditional_check_failed_exception()) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(format!("PutItem {table}: {}", error_text(&error))),
+    }
+}

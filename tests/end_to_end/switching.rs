@@ -1,0 +1,209 @@
+//! Switches that do not go through: whoever held writers up dies, is interrupted, is overtaken by
+//! somebody else, or finds that something was written that the plan cannot take.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::migrating::{LIMIT, Migrating, PLAN, SECOND_MS};
+use crate::process::{LocalStore, Process, binary, wait_for};
+
+impl Migrating<'_> {
+    /// Sets members of an entry of the control table, as a process leaves it that dies.
+    fn leave(&self, entry: &str, members: &[(&str, Value)]) {
+        let sets: Vec<String> =
+            (0..members.len()).map(|place| format!("#n{place} = :v{place}")).collect();
+        let names = members.iter().enumerate();
+        let names: Value =
+            names.map(|(place, (name, _))| (format!("#n{place}"), json!(name))).collect();
+        let values = members.iter().enumerate();
+        let values: Value =
+            values.map(|(place, (_, value))| (format!(":v{place}"), value.clone())).collect();
+        self.store.endpoint.ok(
+            "UpdateItem",
+            &json!({
+                "TableName": "weir-migrations",
+                "Key": {"migration": {"S": "move"}, "entry": {"S": entry}},
+                "UpdateExpression": format!("SET {}", sets.join(", ")),
+                "ExpressionAttributeNames": names, "ExpressionAttributeValues": values,
+            }),
+        );
+    }
+
+    fn delete(&self, number: usize) {
+        let key = json!({"p": {"S": format!("n{number:03}")}});
+        self.store.endpoint.ok("DeleteItem", &json!({"TableName": "cats", "Key": key}));
+    }
+
+    /// A cut-over that goes on in the background, and holds writers up.
+    fn holding(&self, log: &str, seconds: &str) -> Process {
+        let mut command = binary("weir");
+        let url = format!("http://{}", self.store.endpoint.address());
+        command.args(["migrate", "--endpoint", &url, "cutover", "move", "--timeout", seconds]);
+        let cutover = Process::start(
+            {
+                command.current_dir(self.folder);
+                command
+            },
+            self.folder.join(log),
+        );
+        wait_for("writers to be held up", LIMIT, || {
+            (self.status()["route"]["write"] == "none").then_some(())
+        });
+        cutover
+    }
+
+    fn is_as_it_was(&self) {
+        let status = self.status();
+        let route = (&status["route"]["read"], &status["route"]["write"]);
+        assert_eq!(route, (&json!("source"), &json!("source")), "{status}");
+        assert_eq!(status["phase"], "ready", "{status}");
+    }
+}
+
+/// A migration that is ready, and its worker.
+fn ready(migrating: &Migrating<'_>, plan: &str) -> Process {
+    migrating.prepare(1_000, plan);
+    (0..10).for_each(|number| migrating.put(number, 10));
+    let mut worker = migrating.work("start", "plan.yaml");
+    migrating.wait_for_phase("tailing", &mut worker, |_| {});
+    migrating.ok(&["verify", "move"]);
+    worker
+}
+
+#[test]
+fn a_cut_over_that_does_not_go_through_leaves_everything_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    let migrating = Migrating { folder: folder.path(), store: &store };
+    let mut worker = ready(&migrating, PLAN);
+    // Nobody applies this, so nothing is drained.
+    worker.kill();
+    migrating.put(100, 10);
+    let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
+    assert!(code == 5 && said.contains("everything is as it was"), "{code}: {said}");
+    migrating.is_as_it_was();
+
+    let mut interrupted = migrating.holding("interrupted.log", "60");
+    assert!(!interrupted.interrupt());
+    assert!(interrupted.log().contains("everything is as it was"), "{}", interrupted.log());
+    migrating.is_as_it_was();
+
+    // Killed, it leaves writers held up; nobody compares meanwhile, and who says it again goes on.
+    migrating.holding("killed.log", "60").kill();
+    assert_eq!(migrating.status()["phase"], "cutting-over");
+    let (code, said) = migrating.verb(&["verify", "move"]);
+    assert!(code == 4 && said.contains("takes that over"), "{code}: {said}");
+    let (code, _) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
+    assert_eq!(code, 5);
+    migrating.is_as_it_was();
+
+    // Two at the same time: the first one is overtaken by the second, and that one by `abort`.
+    let mut first = migrating.holding("first.log", "5");
+    let mut second = migrating.holding("second.log", "10");
+    wait_for("the first one to see it", LIMIT, || first.has_ended().then_some(()));
+    assert!(first.log().contains("somebody else took over"), "{}", first.log());
+    migrating.ok(&["abort", "move"]);
+    wait_for("the second one to see it", LIMIT, || second.has_ended().then_some(()));
+    let status = migrating.status();
+    assert_eq!(
+        (&status["phase"], &status["route"]["write"]),
+        (&json!("aborted"), &json!("source"))
+    );
+    let (code, said) = migrating.verb(&["start", "plan.yaml"]);
+    assert!(code == 4 && said.contains("give the plan another name"), "{code}: {said}");
+}
+
+#[test]
+fn a_cut_over_that_was_decided_is_only_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    let migrating = Migrating { folder: folder.path(), store: &store };
+    let _worker = ready(&migrating, PLAN);
+    migrating.ok(&["cutover", "move"]);
+    // As it is left by somebody who dies after the decision, when writers use the targets already.
+    migrating.leave("STATE", &[("phase", json!({"S": "turning"}))]);
+    let pet = json!({"p": {"S": "n001"}, "text": {"S": "of the targets"}});
+    store.endpoint.ok("PutItem", &json!({"TableName": "pets", "Item": pet}));
+    let (code, said) = migrating.verb(&["abort", "move"]);
+    assert!(code == 4 && said.contains("opens the route"), "{code}: {said}");
+    migrating.ok(&["cutover", "move"]);
+    let status = migrating.status();
+    assert_eq!(
+        (&status["phase"], &status["route"]["write"]),
+        (&json!("cut-over"), &json!("target"))
+    );
+    // The same of the way back.
+    migrating.ok(&["revert", "move"]);
+    migrating.leave("STATE", &[("phase", json!({"S": "returning"}))]);
+    migrating.ok(&["revert", "move"]);
+    let cats = store.endpoint.scan("cats");
+    assert!(cats.contains(&pet), "{cats:?}");
+    assert_eq!(migrating.status()["phase"], "reverted");
+}
+
+const PICKY: &str = "migration: move
+kind: restructure
+from:
+  - table: cats
+    items: [{to: pets, transform: 'if .text == \"\" then error(\"no text\") else . end'}]
+segments: 2
+gate_seconds: 0
+function_seconds: 10
+";
+
+#[test]
+fn what_is_refused_after_the_comparison_is_in_the_way_of_a_cut_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    let migrating = Migrating { folder: folder.path(), store: &store };
+    let _worker = ready(&migrating, PICKY);
+    let refused = |why: &str| {
+        let (code, said) = migrating.verb(&["cutover", "move"]);
+        assert!(code == 5 && said.contains(why), "{code}: {said}");
+        migrating.is_as_it_was();
+    };
+    migrating.put(3, 0);
+    refused("cannot be transformed");
+    migrating.delete(3);
+    refused("what it was before is still there");
+    let (code, said) = migrating.verb(&["verify", "move"]);
+    assert!(code == 3 && said.contains("1 extra"), "{code}: {said}");
+    migrating.ok(&["verify", "move", "--repair"]);
+    migrating.ok(&["cutover", "move"]);
+    let pets = store.endpoint.scan("pets");
+    let live = pets.iter().filter(|item| item["_weir"]["M"].get("gone").is_none()).count();
+    assert_eq!((pets.len(), live), (10, 9), "{pets:?}");
+}
+
+#[test]
+fn what_a_record_says_that_was_lost_is_said_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    let migrating = Migrating { folder: folder.path(), store: &store };
+    let _worker = ready(&migrating, PLAN);
+    // The function passes over a record, as over one that its mapping has given up.
+    let key = json!({"migration": {"S": "*"}, "entry": {"S": "ACTIVE"}});
+    let request = json!({"TableName": "weir-migrations", "Key": key, "ConsistentRead": true});
+    let active = store.endpoint.ok("GetItem", &request)["Item"].clone();
+    let mut none = active.clone();
+    none["active"] = json!({"M": {}});
+    let put = |item: &Value| {
+        store.endpoint.ok("PutItem", &json!({"TableName": "weir-migrations", "Item": item}));
+    };
+    put(&none);
+    migrating.put(50, 10);
+    std::thread::sleep(Duration::from_secs(5));
+    put(&active);
+
+    // A repair makes the target equal, which does not prove that the record is applied.
+    let said = migrating.ok(&["verify", "move", "--repair"]);
+    assert!(said.contains("1 missing"), "{said}");
+    let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
+    assert!(code == 5 && said.contains("a record has not reached"), "{code}: {said}");
+    store.endpoint.advance_clock(2 * 60 * SECOND_MS);
+    let said = migrating.ok(&["verify", "move", "--repair"]);
+    assert!(said.contains("records said that were lost"), "{said}");
+    migrating.ok(&["cutover", "move"]);
+    assert_eq!(store.endpoint.scan("pets").len(), 11);
+}
