@@ -24,6 +24,8 @@ const PRICES: &str = include_str!("prices.json");
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
 /// A partition that gets more of the writes than this share is told of.
 const HOT_SHARE: f64 = 0.1;
+/// With fewer writes than this, one of them is a large share by itself.
+const HOT_WRITES_MIN: u64 = 100;
 /// Samples before and after that are shown.
 const SHOWN: usize = 2;
 
@@ -133,6 +135,10 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         Output::Table => show(&as_text(&report)),
         _ => show(&format!("{report}\n")),
     }
+    if all.sources > 0 && all.refused.len() as u64 == all.sources {
+        output::say("nothing of what was tried can be transformed; correct the plan first");
+        return Ok(Exit::Differences);
+    }
     let next = format!("weir migrate start {name} --local-workers 4");
     output::next(&[(&next, "begin it")]);
     Ok(if all.refused.is_empty() && all.collisions.is_empty() {
@@ -227,7 +233,9 @@ fn report(
         .partitions
         .iter()
         .filter(|(_, count)| {
-            all.partitions.len() > 1 && ratio(**count, all.outputs.max(1)) > HOT_SHARE
+            all.partitions.len() > 1
+                && all.outputs >= HOT_WRITES_MIN
+                && ratio(**count, all.outputs) > HOT_SHARE
         })
         .map(|(partition, count)| format!("{partition} gets {count} of {} writes", all.outputs))
         .collect();
@@ -294,6 +302,12 @@ fn as_text(report: &Value) -> String {
         ("collisions", "two items for one key"),
         ("hot_partitions", "hot partition"),
     ] {
+        let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
+        if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
+            && all > shown as u64
+        {
+            text.push_str(&format!("  {title}: {all} of {} tried, such as\n", at(report, "/tried")));
+        }
         for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
             text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));
         }

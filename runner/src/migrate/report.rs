@@ -10,12 +10,18 @@ use serde_json::{Value, json};
 
 use super::control::{Entry, Progress, flag, number, text};
 use super::following::Watcher;
-use super::{Context, LOOK_EVERY, server_date};
+use super::{Context, LOOK_EVERY, server_date, tables};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 
 /// Phases in which nothing more happens by itself.
 const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];
+
+/// How often a verb that waits says how far the migration is.
+const TOLD_EVERY: Duration = Duration::from_secs(2);
+/// Without any progress for so long, a verb that waits says so: a page of the backfill takes well
+/// below a second where nothing holds it up.
+const UNMOVED: Duration = Duration::from_secs(30);
 
 /// The status of a migration as JSON, `weir.migration.status/v1`.
 ///
@@ -34,8 +40,12 @@ pub(super) async fn describe(
         let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1));
         *by_kind.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
     }
-    let copied = percent(&backfill);
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
+    let items = match &plan {
+        Some(plan) if phase == "copying" => source_items(context, plan).await?,
+        _ => None,
+    };
+    let copied = percent(&backfill, items.unwrap_or(0));
     let kind = plan.as_ref().map(|plan| plan.kind);
     let now = context.now().await;
     let stream = match (watcher, &plan) {
@@ -59,6 +69,7 @@ pub(super) async fn describe(
         "paused": flag(&state, "paused"),
         "unswept": flag(&state, "unswept"),
         "copied_percent": copied,
+        "source_items": items,
         "backfill": backfill.json(),
         "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
         "copying_seconds_left": left,
@@ -163,10 +174,23 @@ fn verified(state: &Entry) -> Value {
     }
 }
 
-/// Whole percents of segments that are read; 100 only when all are.
-fn percent(progress: &Progress) -> u64 {
-    let tasks = u64::try_from(progress.tasks.max(1)).unwrap_or(1);
-    u64::try_from(progress.done).unwrap_or(0) * 100 / tasks
+/// Items of the sources as `DescribeTable` counts them, which on AWS is some hours old.
+async fn source_items(context: &Context, plan: &Plan) -> Result<Option<u64>, String> {
+    let found = tables::describe(&context.control.client, plan).await?;
+    let sources = plan.source_tables(Direction::Forward).into_iter();
+    Ok(sources.map(|table| found.get(table).map(|facts| facts.items)).sum())
+}
+
+/// Whole percents of the items that are read; 100 only when every segment is.
+///
+/// The count of the items may be too high or too low, so segments that are read count as well.
+fn percent(progress: &Progress, items: u64) -> u64 {
+    if progress.tasks > 0 && progress.is_done() {
+        return 100;
+    }
+    let of = |part: u64, whole: u64| part.saturating_mul(100).checked_div(whole).unwrap_or(0);
+    let [done, tasks] = [progress.done, progress.tasks].map(|n| u64::try_from(n).unwrap_or(0));
+    of(progress.count("read"), items).max(of(done, tasks)).min(99)
 }
 
 fn next_steps(
@@ -230,17 +254,23 @@ fn show_status(output: Output, status: &Value) {
 fn line(status: &Value) -> String {
     let counts = at(status, "/backfill/counts");
     let count = |name: &str| at(counts, &format!("/{name}")).as_u64().unwrap_or(0);
+    let of_all = match at(status, "/source_items").as_u64() {
+        Some(items) => format!("{} of about {items}", count("read")),
+        None => count("read").to_string(),
+    };
     let mut line = format!(
-        "{}: {}  copied {} % ({} of {} segments, {} items read, {} written, {} refused)",
+        "{}: {}  copied {} % ({of_all} items read, {} of {} segments, {} written, {} refused)",
         at(status, "/migration").as_str().unwrap_or_default(),
         at(status, "/phase").as_str().unwrap_or_default(),
         at(status, "/copied_percent"),
         at(status, "/backfill/done"),
         at(status, "/backfill/tasks"),
-        count("read"),
         count("written"),
         count("refused"),
     );
+    if let Some(seconds) = at(status, "/copying_seconds_left").as_u64() {
+        line.push_str(&format!(", about {} left", HumanDuration(Duration::from_secs(seconds))));
+    }
     if at(status, "/stream").is_object() {
         let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
         line.push_str(&format!(
@@ -294,23 +324,52 @@ pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit, String>
     }
 }
 
+/// Says how far a migration is whenever that has changed, and once when it has not for long.
+struct Teller {
+    said: String,
+    moved: Instant,
+    is_warned: bool,
+}
+
+impl Teller {
+    fn new() -> Self {
+        Self { said: String::new(), moved: Instant::now(), is_warned: false }
+    }
+
+    fn tell(&mut self, status: &Value) {
+        let name = at(status, "/migration").as_str().unwrap_or_default();
+        // What is left is estimated anew all the time; that is no change of the migration.
+        let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
+        if progress != self.said {
+            say(&line(status));
+            (self.said, self.moved, self.is_warned) = (progress, Instant::now(), false);
+        } else if !self.is_warned
+            && self.moved.elapsed() > UNMOVED
+            && at(status, "/phase") == "copying"
+        {
+            let why = at(status, "/throttled").as_str().map_or_else(
+                || format!("are there workers? `weir migrate work {name}`"),
+                str::to_owned,
+            );
+            say(&format!("nothing has moved for {} s: {why}", UNMOVED.as_secs()));
+            self.is_warned = true;
+        }
+    }
+}
+
 /// Says how far the backfill is, until the migration is in one of `phases`.
 pub(super) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<(), String> {
-    let mut said = String::new();
+    let mut teller = Teller::new();
     loop {
         // Workers have better things to do than to prove what they did.
         let status = describe(context, name, None).await?;
-        let line = line(&status);
-        if line != said {
-            say(&line);
-            said = line;
-        }
+        teller.tell(&status);
         // What is still to be swept needs its workers.
         let is_swept = at(&status, "/unswept") != &json!(true);
         if is_swept && at(&status, "/phase").as_str().is_some_and(|phase| phases.contains(&phase)) {
             return Ok(());
         }
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(TOLD_EVERY).await;
     }
 }
 
@@ -339,7 +398,8 @@ pub(super) async fn wait(
             ORDER.join(", ")
         ));
     };
-    let started = Instant::now();
+    let (started, mut teller) = (Instant::now(), Teller::new());
+    let mut told: Option<Instant> = None;
     loop {
         let (state, _) = context.advance(name).await?;
         let now = text(&state, "phase").unwrap_or_default();
@@ -353,6 +413,11 @@ pub(super) async fn wait(
         if started.elapsed() > Duration::from_secs(timeout) {
             say(&format!("`{name}` is still {now} after {timeout} s"));
             return Ok(Exit::TimedOut);
+        }
+        // A look at the phase is one item, the whole status is several: it is taken less often.
+        if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
+            teller.tell(&describe(context, name, None).await?);
+            told = Some(Instant::now());
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -398,4 +463,33 @@ pub(super) async fn journal(context: &Context, name: &str) -> Result<Exit, Strin
 /// What stands at a place of a document; null if nothing does.
 pub(super) fn at<'v>(value: &'v Value, place: &str) -> &'v Value {
     value.pointer(place).unwrap_or(&Value::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percents_are_of_items_and_100_only_when_every_segment_is_read() {
+        let progress = |done, tasks, read: u64| Progress {
+            done,
+            tasks,
+            counts: [("read".to_owned(), read)].into(),
+            ..Progress::default()
+        };
+        for (done, tasks, read, items, percents) in [
+            (0, 0, 0, 0, 0),
+            (0, 4, 0, 20_000, 0),
+            (0, 4, 13_500, 20_000, 67),
+            // The count is old: the table has grown, or shrunk.
+            (1, 4, 13_500, 5_000, 99),
+            (3, 4, 13_500, 100_000, 75),
+            // Nothing is known of the count.
+            (1, 4, 5_000, 0, 25),
+            (4, 4, 19_000, 20_000, 100),
+        ] {
+            let found = percent(&progress(done, tasks, read), items);
+            assert_eq!(found, percents, "{done} of {tasks}, {read} of {items}");
+        }
+    }
 }
