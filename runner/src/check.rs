@@ -2,22 +2,30 @@
 //!
 //! What is checked is in `template`; this only shows it and says how it ended.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::output::{Output, say, show};
-use crate::template::{Diagnostic, Diagnostics, NotEmulated, Severity, Stack};
+use crate::template::{Absent, Diagnostic, Diagnostics, NotEmulated, NotRun, Severity, Stack};
+
+/// Characters of a line of names.
+const LINE_CHARS_MAX: usize = 100;
 
 /// How to judge.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir check\n  weir check --template examples/hello-stream/template.yaml\n  weir check --deny-warnings            # 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nA check that does not apply is accepted on the resource: Metadata: {Weir: {Accept: [latest]}}"
+    after_help = "Examples:\n  weir check\n  weir check --template examples/hello-stream/template.yaml\n  weir check --verbose                  # with what happens here in place of each setting\n  weir check --deny-warnings            # 3 when there are only warnings\n  weir check --output ndjson            # one finding on each line\n\nA check that does not apply is accepted on the resource: Metadata: {Weir: {Accept: [latest]}}"
 )]
 pub struct CheckArguments {
     /// End with 3 when there are warnings
     #[arg(long)]
     pub deny_warnings: bool,
+    /// Show each setting that this machine does not carry out, with its line and what happens instead
+    #[arg(long)]
+    pub verbose: bool,
 }
 
 /// Shows the findings: for people on standard error with the lines they are about, and a summary on
@@ -40,7 +48,7 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
                 say(&format!("and {more} more\n"));
             }
             if let Some(stack) = stack {
-                say_not_emulated(stack);
+                say_not_emulated(stack, arguments.verbose);
             }
             show(&format!("{}\n", summary(errors + more, warnings, stack)));
         }
@@ -49,6 +57,7 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
             let document = json!({
                 "schema": "weir.check/v1", "errors": errors + more, "warnings": warnings,
                 "findings": findings,
+                "not_run": stack.map(|stack| stack.not_run.iter().map(absent).collect::<Vec<_>>()),
                 "not_emulated": stack.map(|stack| stack.not_emulated.iter().map(place).collect::<Vec<_>>()),
             });
             show(&format!("{document}\n"));
@@ -62,11 +71,56 @@ pub fn run(arguments: &CheckArguments, output: Output, read: &Result<Stack, Diag
     }
 }
 
-/// What of the template this machine does not carry out, each reason with all its places.
-fn say_not_emulated(stack: &Stack) {
-    for (reason, places) in stack.not_emulated_by_reason() {
-        say(&format!("not here: {reason}: {}", places.join(", ")));
+/// What of the template this machine does not carry out: the names of all of it, or each reason with
+/// all its places.
+fn say_not_emulated(stack: &Stack, verbose: bool) {
+    if verbose {
+        for (reason, places) in stack.not_emulated_by_reason() {
+            say(&format!("not here: {reason}: {}", places.join(", ")));
+        }
+    } else if !stack.not_emulated.is_empty() {
+        for line in names_not_emulated(stack) {
+            say(&line);
+        }
+        say("`weir check --verbose` shows each with its line and what happens here instead");
     }
+}
+
+/// The names of the properties and types that are not carried out, with how often each stands there.
+fn names_not_emulated(stack: &Stack) -> Vec<String> {
+    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    for entry in &stack.not_emulated {
+        let name = if entry.property.is_empty() { &entry.kind } else { &entry.property };
+        *names.entry(name).or_default() += 1;
+    }
+    let mut lines = vec!["not here:".to_owned()];
+    let count = names.len();
+    for (index, (name, times)) in names.into_iter().enumerate() {
+        let comma = if index + 1 == count { "" } else { "," };
+        let word = match times {
+            1 => format!(" {name}{comma}"),
+            _ => format!(" {name} ({times}){comma}"),
+        };
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + word.chars().count() <= LINE_CHARS_MAX => {
+                line.push_str(&word);
+            }
+            _ => lines.push(format!("         {word}")),
+        }
+    }
+    lines
+}
+
+fn absent(entry: &NotRun) -> Value {
+    let what = match entry.what {
+        Absent::Function => "function",
+        Absent::Mapping => "mapping",
+        Absent::Schedule => "schedule",
+    };
+    json!({
+        "what": what, "resource": entry.resource, "function": entry.function,
+        "line": entry.at.line, "reason": entry.reason, "accepted": entry.accepted,
+    })
 }
 
 fn place(entry: &NotEmulated) -> Value {
@@ -82,15 +136,31 @@ fn summary(errors: usize, warnings: usize, stack: Option<&Stack>) -> String {
         _ => format!("{number} {what}s"),
     };
     let found = format!("{}, {}", count(errors, "error"), count(warnings, "warning"));
+    let absent = |stack: &Stack| {
+        let kinds = [
+            (Absent::Function, "function"),
+            (Absent::Mapping, "mapping"),
+            (Absent::Schedule, "schedule"),
+        ];
+        let number = |kind| stack.not_run.iter().filter(|entry| entry.what == kind).count();
+        let counts = kinds.map(|(kind, what)| (number(kind), what));
+        let words = counts.into_iter().filter(|(number, _)| *number > 0);
+        let words: Vec<String> = words.map(|(number, what)| count(number, what)).collect();
+        match words.is_empty() {
+            true => String::new(),
+            false => format!("; {} do not run here", words.join(" and ")),
+        }
+    };
     match stack {
         None => found,
         Some(stack) => format!(
-            "{found}: {}, {}, {}, {}, {}; {} not carried out on this machine",
+            "{found}: {}, {}, {}, {}, {}{}; {} not carried out on this machine",
             count(stack.tables.len(), "table"),
             count(stack.buckets.len(), "bucket"),
             count(stack.functions.len(), "function"),
             count(stack.mappings.len(), "mapping"),
             count(stack.schedules.len(), "schedule"),
+            absent(stack),
             count(stack.not_emulated.len(), "setting"),
         ),
     }
@@ -108,4 +178,57 @@ fn object(found: &Diagnostic) -> Value {
         "message": found.message,
         "help": found.help,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::{Context, read};
+
+    const TEMPLATE: &str = "Transform: AWS::Serverless-2016-10-31
+Resources:
+  People:
+    Type: AWS::DynamoDB::Table
+    Properties:
+      AttributeDefinitions: [{AttributeName: name, AttributeType: S}]
+      KeySchema: [{AttributeName: name, KeyType: HASH}]
+      BillingMode: PAY_PER_REQUEST
+      StreamSpecification: {StreamViewType: NEW_IMAGE}
+  HelloFunction:
+    Type: AWS::Serverless::Function
+    Properties:
+      CodeUri: .
+      Handler: index.handler
+      Runtime: nodejs20.x
+      Events:
+        Added:
+          Type: DynamoDB
+          Properties: {Stream: !GetAtt People.StreamArn, StartingPosition: TRIM_HORIZON}
+  Errors:
+    Type: AWS::CloudWatch::Alarm
+    Properties: {}
+  More:
+    Type: AWS::CloudWatch::Alarm
+    Properties: {}
+";
+
+    #[test]
+    fn what_does_not_run_here_is_counted_and_warned_of() {
+        let read = read("template.yaml", TEMPLATE, &Context::default());
+        let stack = read.as_ref().unwrap();
+        let line = summary(0, stack.warnings.len(), Some(stack));
+        assert!(line.starts_with("0 errors, 1 warning: 1 table,"), "{line}");
+        assert!(line.contains("; 1 function and 1 mapping do not run here; "), "{line}");
+        let strict = CheckArguments { deny_warnings: true, verbose: false };
+        assert_eq!(run(&strict, Output::Json, &read), Exit::Differences);
+        let names = names_not_emulated(stack);
+        assert_eq!(names, ["not here: AWS::CloudWatch::Alarm (2), AWS::Serverless::Function"]);
+        let accepted = TEMPLATE.replace(
+            "    Properties:\n      CodeUri",
+            "    Metadata: {Weir: {Accept: [not-run-here]}}\n    Properties:\n      CodeUri",
+        );
+        let stack = crate::template::read("template.yaml", &accepted, &Context::default()).unwrap();
+        assert!(stack.warnings.is_empty(), "{:?}", stack.warnings);
+        assert!(stack.not_run.iter().all(|entry| entry.accepted));
+    }
 }

@@ -12,10 +12,15 @@ use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output};
 
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+/// An advance beyond this is probably a mistake in its unit, and would stay: whatever has a time to
+/// live is gone by then.
+const ADVANCE_MAX: Duration = Duration::from_secs(366 * DAY_SECONDS);
+
 /// What to do with the clock.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume"
+    after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume\n\nThe clock never goes back: an advance stays, also when `weir up` is started again"
 )]
 pub struct ClockArguments {
     /// The change
@@ -33,11 +38,17 @@ pub enum ClockChange {
     Show,
     /// Stop time
     Freeze,
-    /// Let time pass at once; TTL, shard rotation and retention follow
+    /// Let time pass at once, for good; TTL, shard rotation and retention follow
+    #[command(
+        after_help = "Examples:\n  weir clock advance 26h\n  weir clock advance 1d12h\n  weir clock advance 90m\n\nIt cannot be undone: the store keeps its time in its data folder, and a clock never goes back. Another --directory has another clock"
+    )]
     Advance {
         /// How long: 26h, 90m, 1d12h, 500ms
         #[arg(value_parser = parse_duration)]
         duration: Duration,
+        /// Also by more than 366 days
+        #[arg(long)]
+        yes: bool,
     },
     /// Let time run on from where it stands
     Resume,
@@ -67,12 +78,21 @@ pub enum TtlAction {
 /// # Errors
 /// When the store does not answer or refuses.
 pub async fn run(arguments: &ClockArguments, output: Output) -> Result<Exit, String> {
+    if let ClockChange::Advance { duration, yes: false } = arguments.change
+        && duration > ADVANCE_MAX
+    {
+        output::say(&format!(
+            "refused: this advances the clock by {} days, and it cannot be undone; say --yes if that is meant",
+            duration.as_secs() / DAY_SECONDS
+        ));
+        return Ok(Exit::Refused);
+    }
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let change = match arguments.change {
         ClockChange::Show => Value::Null,
         ClockChange::Freeze => json!({"freeze": true}),
         ClockChange::Resume => json!({"resume": true}),
-        ClockChange::Advance { duration } => {
+        ClockChange::Advance { duration, .. } => {
             json!({"advance_ms": u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)})
         }
     };
@@ -128,6 +148,20 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_advance_by_years_is_meant() {
+        // Nobody listens there: what is not refused fails.
+        let advance = async |duration: &str, yes: bool| {
+            let duration = parse_duration(duration).unwrap();
+            let change = ClockChange::Advance { duration, yes };
+            let endpoint = Some("http://127.0.0.1:1".to_owned());
+            run(&ClockArguments { change, endpoint }, Output::Json).await
+        };
+        assert_eq!(advance("99999d", false).await, Ok(Exit::Refused));
+        assert!(advance("99999d", true).await.is_err());
+        assert!(advance("366d", false).await.is_err());
+    }
 
     #[test]
     fn durations_are_numbers_with_units() {

@@ -220,6 +220,10 @@ async fn carry_out_load(arguments: LoadArguments) -> Result<Exit, String> {
         return Ok(Exit::Done);
     }
     show_error(&format!("lines were put aside, with their reasons, in {}", aside.display()));
+    if report.loaded == 0 {
+        show_error("nothing was loaded: do --format, --types and the columns fit the file?");
+        return Ok(Exit::Failed);
+    }
     Ok(Exit::Differences)
 }
 

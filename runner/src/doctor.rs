@@ -10,9 +10,10 @@ use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::endpoint::{self, Running};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output};
+use crate::running::{Look, Running};
 use crate::template::Stack;
 
 /// Below this, in MB, a first build may not fit.
@@ -30,6 +31,7 @@ pub struct DoctorArguments {
 }
 
 /// One finding.
+#[derive(Clone)]
 struct Check {
     what: &'static str,
     state: State,
@@ -95,7 +97,12 @@ fn tool(what: &'static str, program: &str, fix: &'static str) -> Check {
 }
 
 fn template(stack: Result<Stack, String>) -> Check {
-    let fix = "run `weir check` to see each place with what to write instead";
+    let fix = match &stack {
+        Err(error) if error.starts_with("cannot read") => {
+            "run weir where template.yaml is, or name it with --template FILE"
+        }
+        _ => "run `weir check` to see each place with what to write instead",
+    };
     let (state, finding) = match stack {
         Ok(stack) if stack.warnings.is_empty() => (State::Well, counts(&stack)),
         Ok(stack) => {
@@ -146,12 +153,15 @@ fn space() -> Check {
 
 /// The endpoints of a running system; else the ports that one would need.
 async fn running() -> Vec<Check> {
-    let Ok(running) = Running::read() else {
-        let ports = [(8000, "weir up --port 0"), (9090, "weir up --s3-port 0")];
-        let mut checks: Vec<Check> = ports.map(|(number, fix)| port(number, fix)).into();
-        checks.push(port(crate::up::INVOKE_PORT, "weir up --invoke-port 0"));
-        return checks;
+    let running = match Look::here() {
+        Look::Running(running) => running,
+        Look::Ended(ended) => return [vec![has_ended(&ended)], ports()].concat(),
+        Look::Nothing => return ports(),
     };
+    // On AWS there is no clock to ask.
+    if running.dynamodb.is_empty() {
+        return Vec::new();
+    }
     let clock = endpoint::admin(Method::GET, &running.dynamodb, "clock", &Value::Null).await;
     let clock = match clock {
         Ok(clock) if clock.get("frozen") == Some(&json!(true)) => Check {
@@ -170,10 +180,23 @@ async fn running() -> Vec<Check> {
             what: "running",
             state: State::Failed,
             finding: error,
-            fix: "start `weir up`; if it was killed, remove .weir/running.json",
+            fix: "end `weir up` and start it again",
         },
     };
     vec![clock]
+}
+
+fn has_ended(ended: &Running) -> Check {
+    let finding = format!("`weir up` (process {}) has ended without tidying up", ended.process);
+    Check { what: "running", state: State::Warning, finding, fix: "weir up" }
+}
+
+fn ports() -> Vec<Check> {
+    vec![
+        port(8000, "weir up --port 0"),
+        port(9090, "weir up --s3-port 0"),
+        port(crate::up::INVOKE_PORT, "weir up --invoke-port 0"),
+    ]
 }
 
 fn port(number: u16, fix: &'static str) -> Check {
@@ -182,4 +205,16 @@ fn port(number: u16, fix: &'static str) -> Check {
         Err(error) => (State::Failed, format!("{number} cannot be used: {error}")),
     };
     Check { what: "port", state, finding, fix }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_template_the_fix_is_to_name_one() {
+        let fix = |error: &str| template(Err(error.to_owned())).fix;
+        assert!(fix("cannot read `template.yaml`: no such file").contains("--template FILE"));
+        assert!(fix("error: there is no `Resources`").contains("weir check"));
+    }
 }

@@ -2,8 +2,7 @@
 //!
 //! A flag wins over AWS_ENDPOINT_URL_DYNAMODB, and that over the `weir up` that runs in this folder.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
@@ -15,104 +14,75 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
-use serde::{Deserialize, Serialize};
 
-/// Where a running `weir up` says how to reach it.
-pub(crate) const RUNNING_FILE: &str = ".weir/running.json";
+use crate::output;
+use crate::running::Look;
+use crate::sdk_error::{NamesEndpoint, NoAnswer};
+
 /// Any credentials are accepted by a local store; these say so.
 pub(crate) const ACCESS_KEY: &str = "local";
 pub(crate) const SECRET_KEY: &str = "local";
+/// Names the store for every AWS SDK, and for `weir`.
+const VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 /// How long the store may take to tell the time.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the admin endpoint may take; a sweep deletes everything that has expired.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a running `weir up` says about itself.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Running {
-    /// The version of this file.
-    pub(crate) schema: String,
-    /// The process.
-    pub(crate) process: u32,
-    /// The store's endpoint; empty on AWS.
-    pub(crate) dynamodb: String,
-    /// The S3 endpoint.
-    pub(crate) s3: String,
-    /// The endpoint of Lambda's Invoke API.
-    #[serde(default)]
-    pub(crate) lambda: String,
-    /// The folder with its data.
-    #[serde(default)]
-    pub(crate) directory: PathBuf,
-    /// Names of functions, by logical id.
-    #[serde(default)]
-    pub(crate) functions: BTreeMap<String, String>,
-    /// The buckets.
-    #[serde(default)]
-    pub(crate) buckets: Vec<String>,
-}
-
-impl Running {
-    /// Reads what the `weir up` in this folder says.
-    ///
-    /// # Errors
-    /// When none is running.
-    pub(crate) fn read() -> Result<Self, String> {
-        std::fs::read_to_string(Path::new(RUNNING_FILE))
-            .ok()
-            .and_then(|text| serde_json::from_str(&text).ok())
-            .ok_or_else(|| {
-                "nothing is running here: start `weir up` in this folder, in another terminal"
-                    .to_owned()
-            })
-    }
-
-    /// The name of a function that is named by its logical id, its name, or its name without
-    /// `Function`, in any case.
-    pub(crate) fn function(&self, wanted: &str) -> Result<&str, String> {
-        let names: Vec<&str> = self.functions.iter().flat_map(|(id, name)| [&**id, name]).collect();
-        let found = match_function(wanted, &names)?;
-        Ok(self.functions.get(found).map_or(found, String::as_str))
-    }
-}
-
-/// The one of the names that is meant.
-pub(crate) fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str, String> {
-    let plain = |name: &str| {
-        let name = name.to_lowercase().replace(['-', '_'], "");
-        name.strip_suffix("function").map_or(name.clone(), str::to_owned)
-    };
-    let exact = names.iter().find(|name| **name == wanted);
-    exact.or_else(|| names.iter().find(|name| plain(name) == plain(wanted))).copied().ok_or_else(
-        || {
-            let known: std::collections::BTreeSet<_> = names.iter().copied().collect();
-            let known: Vec<_> = known.into_iter().collect();
-            format!("there is no function `{wanted}`; there are: {}", known.join(", "))
-        },
-    )
-}
-
 /// Finds the endpoint of the store.
 ///
 /// # Errors
-/// When none is named and none is running.
+/// When none is named and none is running, or what is named is no address.
 pub(crate) fn find(flag: Option<&str>) -> Result<String, String> {
     if let Some(url) = flag {
-        return Ok(url.to_owned());
+        return checked(url, "--endpoint");
     }
-    if let Ok(url) = std::env::var("AWS_ENDPOINT_URL_DYNAMODB") {
-        return Ok(url);
+    let look = Look::here();
+    if let Ok(url) = std::env::var(VARIABLE) {
+        if let Look::Running(running) = &look
+            && !running.dynamodb.is_empty()
+            && running.dynamodb != url.trim_end_matches('/')
+        {
+            // A command may look for its store more than once.
+            static SAID: Once = Once::new();
+            let other = &running.dynamodb;
+            SAID.call_once(|| {
+                output::say(&format!(
+                    "the store is {VARIABLE}={url}, not the `weir up` of this folder at {other}"
+                ));
+            });
+        }
+        return checked(&url, VARIABLE);
     }
-    match Running::read() {
-        Ok(running) if running.dynamodb.is_empty() => Err(
+    match look {
+        Look::Running(running) if running.dynamodb.is_empty() => Err(
             "the running `weir up` is on AWS: name its endpoint, such as --endpoint https://dynamodb.eu-central-1.amazonaws.com"
                 .to_owned(),
         ),
-        Ok(running) => Ok(running.dynamodb),
-        Err(_) => Err(
+        Look::Running(running) => Ok(running.dynamodb),
+        Look::Ended(ended) => {
+            Err(format!("{}, or name a store with --endpoint URL", ended.has_ended()))
+        }
+        Look::Nothing => Err(
             "no store is known: start `weir up` in this folder, or name one with --endpoint URL"
                 .to_owned(),
         ),
+    }
+}
+
+/// An address as requests need it; `from` says where it was named.
+///
+/// # Errors
+/// When it lacks its scheme or its host.
+pub(crate) fn checked(url: &str, from: &str) -> Result<String, String> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    match rest {
+        Some(rest) if !rest.trim_matches('/').is_empty() => Ok(url.to_owned()),
+        Some(_) => Err(format!("{from}: `{url}` has no host: write such as http://127.0.0.1:8000")),
+        None if url.is_empty() || url.contains("://") => {
+            Err(format!("{from}: `{url}` is no address: write such as http://127.0.0.1:8000"))
+        }
+        None => Err(format!("{from}: `{url}` has no scheme: write http://{url}")),
     }
 }
 
@@ -147,9 +117,10 @@ pub(crate) async fn request(
     }
     let request = request.body(Full::new(body)).map_err(|error| format!("`{url}`: {error}"))?;
     let exchange = async {
-        let answer = client.request(request).await.map_err(|error| {
-            format!("`{url}` does not answer ({error}); is `weir up` still running?")
-        })?;
+        let answer = client
+            .request(request)
+            .await
+            .map_err(|error| NoAnswer::new(address_of(url), &error).to_string())?;
         let (head, body) = answer.into_parts();
         let body = body.collect().await.map_err(|error| format!("`{url}`: {error}"))?;
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
@@ -157,6 +128,13 @@ pub(crate) async fn request(
     tokio::time::timeout(limit, exchange)
         .await
         .map_err(|_| format!("`{url}` did not answer within {} s", limit.as_secs()))?
+}
+
+/// A URL without its path.
+fn address_of(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |scheme| scheme + 3);
+    let path = url.get(host..).and_then(|rest| rest.find('/'));
+    path.and_then(|path| url.get(..host + path)).unwrap_or(url)
 }
 
 /// Sends a request to the admin endpoint of a store and gives the JSON of its answer.
@@ -176,9 +154,16 @@ pub(crate) async fn admin(
     if answer.status.is_success() {
         return Ok(json);
     }
-    let text =
-        |name: &str| json.get(name).and_then(|value| value.as_str()).unwrap_or("nothing more");
-    Err(format!("{}; write instead: {}", text("what"), text("instead")))
+    let text = |name: &str| json.get(name).and_then(|value| value.as_str());
+    Err(match (text("what"), text("instead")) {
+        (Some(what), Some(instead)) => format!("{what}; write instead: {instead}"),
+        (Some(what), None) => what.to_owned(),
+        // Only the store of this project has these paths.
+        (None, _) => format!(
+            "`{endpoint}` is no store of `weir`: it answers {} to /_weir/{path}; name the one that `weir up` shows as `store`",
+            answer.status.as_u16()
+        ),
+    })
 }
 
 /// The host of an endpoint of AWS; none of any other one.
@@ -230,6 +215,7 @@ pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
+        .interceptor(NamesEndpoint(endpoint.to_owned()))
         .credentials_provider(credentials(endpoint))
         .build();
     aws_sdk_dynamodb::Client::from_conf(config)
@@ -241,6 +227,7 @@ pub(crate) fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client 
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(region()))
         .endpoint_url(streams_endpoint(endpoint))
+        .interceptor(NamesEndpoint(streams_endpoint(endpoint)))
         .credentials_provider(credentials(endpoint))
         .build();
     aws_sdk_dynamodbstreams::Client::from_conf(config)
@@ -293,6 +280,7 @@ pub(crate) fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
         .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
         .force_path_style(true)
+        .interceptor(NamesEndpoint(endpoint.to_owned()))
         .credentials_provider(Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None))
         .build();
     aws_sdk_s3::Client::from_conf(config)
@@ -314,5 +302,26 @@ mod tests {
         ] {
             assert_eq!(aws_host(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn an_address_has_a_scheme_and_a_host() {
+        for (url, instead) in [
+            ("http://127.0.0.1:8000", None),
+            ("https://dynamodb.eu-west-1.amazonaws.com/", None),
+            ("localhost:18100", Some("has no scheme: write http://localhost:18100")),
+            ("127.0.0.1:8000", Some("has no scheme: write http://127.0.0.1:8000")),
+            ("ftp://127.0.0.1", Some("is no address")),
+            ("http://", Some("has no host")),
+            ("", Some("is no address")),
+        ] {
+            match (checked(url, "--endpoint"), instead) {
+                (Ok(found), None) => assert_eq!(found, url),
+                (Err(said), Some(part)) => assert!(said.contains(part), "{url}: {said}"),
+                (found, _) => panic!("{url}: {found:?}"),
+            }
+        }
+        assert_eq!(address_of("http://127.0.0.1:8000/_weir/clock"), "http://127.0.0.1:8000");
+        assert_eq!(address_of("http://127.0.0.1:8000"), "http://127.0.0.1:8000");
     }
 }

@@ -13,9 +13,10 @@ use bytes::Bytes;
 use clap::Args;
 use http::Method;
 
-use crate::endpoint::{self, Running};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::output;
+use crate::running::Running;
 
 /// Lambda's longest time-out, and as long again until an instance is free and has started.
 const LIMIT: Duration = Duration::from_secs(1800);

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::endpoint::{self, Running};
 use crate::exit::Exit;
 use crate::output;
+use crate::running::{Look, match_function};
 
 /// How often the file is looked at with `--follow`.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -35,11 +35,11 @@ pub struct LogsArguments {
     pub directory: Option<PathBuf>,
 }
 
-/// The data folder that is meant.
+/// The data folder that is meant; also that of a `weir up` that was killed.
 pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     flag.map_or_else(
         || {
-            let running = Running::read().map(|running| running.directory).unwrap_or_default();
+            let running = Look::here().said().map(|said| said.directory).unwrap_or_default();
             if running.as_os_str().is_empty() { PathBuf::from(".weir/up") } else { running }
         },
         Path::to_owned,
@@ -54,12 +54,13 @@ pub async fn run(arguments: &LogsArguments) -> Result<Exit, String> {
     let folder = data_folder(arguments.directory.as_deref()).join("logs");
     let names = names(&folder)?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let name = endpoint::match_function(&arguments.function, &names)?;
+    let name = match_function(&arguments.function, &names)?;
     let path = folder.join(format!("{name}.log"));
     let wanted = arguments.request.as_ref().map(|id| format!(" {id} "));
     let is_wanted = |line: &str| wanted.as_ref().is_none_or(|id| line.contains(id));
+    let mut shown = false;
     if let Ok(older) = std::fs::read(path.with_extension("log.1")) {
-        show_lines(&older, &is_wanted);
+        shown |= show_lines(&older, &is_wanted);
     }
     let mut read = 0;
     loop {
@@ -67,10 +68,16 @@ pub async fn run(arguments: &LogsArguments) -> Result<Exit, String> {
             .map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
         // A line that is not whole yet is shown when it is.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
-        show_lines(bytes.get(..whole).unwrap_or_default(), &is_wanted);
+        shown |= show_lines(bytes.get(..whole).unwrap_or_default(), &is_wanted);
         read = end + whole as u64;
         if !arguments.follow {
-            return Ok(Exit::Done);
+            return match &arguments.request {
+                Some(id) if !shown => Err(format!(
+                    "no line of the request `{id}` is in `{}`, nor in the log before it; the id stands behind `RequestId:` in `weir logs {name}`",
+                    path.display()
+                )),
+                _ => Ok(Exit::Done),
+            };
         }
         tokio::time::sleep(PERIOD).await;
     }
@@ -86,13 +93,15 @@ fn read_from(path: &Path, from: u64) -> std::io::Result<(Vec<u8>, u64)> {
     Ok((bytes, start))
 }
 
-fn show_lines(bytes: &[u8], is_wanted: &dyn Fn(&str) -> bool) {
+/// Shows the lines that are wanted; gives whether there was one.
+fn show_lines(bytes: &[u8], is_wanted: &dyn Fn(&str) -> bool) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let lines: String =
         text.lines().filter(|line| is_wanted(line)).map(|line| format!("{line}\n")).collect();
     if !lines.is_empty() {
         output::show(&lines);
     }
+    !lines.is_empty()
 }
 
 fn names(folder: &Path) -> Result<Vec<String>, String> {

@@ -8,11 +8,12 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::endpoint::Running;
 use crate::exit::Exit;
 use crate::mapping::{Phase, ShardStatus};
 use crate::output::{self, Output};
+use crate::running::Running;
 use crate::system::System;
+use crate::template::Absent;
 
 /// How often the file is written, if something has changed.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -23,12 +24,18 @@ const FILE: &str = "status.json";
 /// What to show.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait"
+    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here; when records were given up or lost since `weir up` began. A function that accepts `not-run-here` is passed over"
 )]
 pub struct StatusArguments {
-    /// End with 3 when a shard has records that wait, or stands still
+    /// End with 3 when a shard has records that wait, or stands still, or records were given up
     #[arg(long)]
     pub exit_code: bool,
+}
+
+/// Forgets what an earlier run wrote: it says nothing of this one.
+pub(crate) fn forget(directory: &Path) {
+    // What is not there is forgotten; what cannot be removed is overwritten at once.
+    let _ = std::fs::remove_file(directory.join(FILE));
 }
 
 /// Keeps the file up to date; never ends by itself.
@@ -56,6 +63,7 @@ fn describe(system: &System) -> Value {
             "mapping": name,
             "function": function,
             "stream": status.stream_arn,
+            "described": status.described,
             "unavailable": status.unavailable,
             "totals": {
                 "read": totals.read, "filtered": totals.filtered, "done": totals.done,
@@ -65,7 +73,18 @@ fn describe(system: &System) -> Value {
             "shards": status.shards.iter().map(shard).collect::<Vec<_>>(),
         })
     });
-    json!({"schema": "weir.status/v1", "mappings": mappings.collect::<Vec<_>>()})
+    let not_run = system.stack().not_run.iter().filter(|absent| absent.what == Absent::Mapping);
+    let not_run = not_run.map(|absent| {
+        json!({
+            "mapping": absent.resource, "function": absent.function, "reason": absent.reason,
+            "accepted": absent.accepted,
+        })
+    });
+    json!({
+        "schema": "weir.status/v1",
+        "mappings": mappings.collect::<Vec<_>>(),
+        "not_run": not_run.collect::<Vec<_>>(),
+    })
 }
 
 fn shard(shard: &ShardStatus) -> Value {
@@ -106,44 +125,157 @@ pub(crate) fn read(directory: &Path) -> Option<Value> {
 pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> {
     let running = Running::read()?;
     let status = read(&running.directory).ok_or("`weir up` has not written its status yet")?;
-    let mut rows = Vec::new();
-    let mut behind = false;
-    for mapping in list(&status, "mappings") {
+    let shown = show(&status, output);
+    output::rows(output, &HEADINGS, &shown.rows);
+    for line in &shown.remarks {
+        output::say(line);
+    }
+    Ok(if arguments.exit_code && !shown.is_well { Exit::Differences } else { Exit::Done })
+}
+
+const HEADINGS: [&str; 8] =
+    ["mapping", "shard", "state", "waiting", "lag ms", "failed attempts", "given up", "checkpoint"];
+
+/// What a status shows, and whether nothing is wrong and nothing waits.
+struct Shown {
+    rows: Vec<Vec<Value>>,
+    remarks: Vec<String>,
+    is_well: bool,
+}
+
+fn show(status: &Value, output: Output) -> Shown {
+    let mut shown = Shown { rows: Vec::new(), remarks: Vec::new(), is_well: true };
+    for mapping in list(status, "mappings") {
+        shown.add(mapping, output);
+    }
+    for absent in list(status, "not_run") {
+        let of = |name: &str| absent.get(name).cloned().unwrap_or_default();
+        let mut row = vec![of("mapping"), Value::Null, json!("does not run here")];
+        row.resize(HEADINGS.len(), Value::Null);
+        shown.rows.push(row);
+        shown.is_well &= of("accepted") == json!(true);
+        let text = |name: &str| of(name).as_str().unwrap_or_default().to_owned();
+        shown.remarks.push(format!(
+            "{}: `{}` does not run here: {}",
+            text("mapping"),
+            text("function"),
+            text("reason")
+        ));
+    }
+    shown
+}
+
+impl Shown {
+    fn add(&mut self, mapping: &Value, output: Output) {
+        let name = mapping.get("mapping").cloned().unwrap_or_default();
+        let total = |what: &str| {
+            let total = mapping.pointer(&format!("/totals/{what}"));
+            total.and_then(Value::as_u64).unwrap_or(0)
+        };
+        let (given_up, gaps) = (total("given_up"), total("gaps"));
         for shard in list(mapping, "shards") {
             let of = |name: &str| shard.get(name).cloned().unwrap_or_default();
             let state = of("state");
-            behind |= !matches!(state.as_str(), Some("caught up" | "done"));
+            self.is_well &= matches!(state.as_str(), Some("caught up" | "done"));
             // Shards that are over are history, and there are many after a day.
             if output == Output::Table && state == "done" {
                 continue;
             }
-            let name = mapping.get("mapping").cloned().unwrap_or_default();
-            rows.push(vec![
-                name,
+            self.rows.push(vec![
+                name.clone(),
                 of("id"),
                 state,
                 of("waiting"),
                 of("lag_ms"),
                 of("failed_attempts"),
+                json!(given_up),
                 of("checkpoint"),
             ]);
         }
+        self.remark(mapping, name.as_str().unwrap_or_default(), given_up, gaps);
     }
-    for mapping in list(&status, "mappings") {
-        let gaps = mapping.pointer("/totals/gaps").and_then(Value::as_u64).unwrap_or(0);
+
+    /// What no single shard tells.
+    fn remark(&mut self, mapping: &Value, name: &str, given_up: u64, gaps: u64) {
+        let unavailable = mapping.get("unavailable").and_then(Value::as_str);
+        if let Some(why) = unavailable {
+            self.remarks.push(format!("{name}: its stream cannot be listed: {why}"));
+        } else if mapping.get("described") == Some(&json!(false)) {
+            self.remarks.push(format!("{name}: its shards are not known yet"));
+        }
+        if given_up > 0 {
+            self.remarks.push(format!(
+                "{name}: {given_up} records were given up since `weir up` began; `weir streams explain RECORD` says where they are kept"
+            ));
+        }
         if gaps > 0 {
-            let name = mapping.get("mapping").and_then(Value::as_str).unwrap_or_default();
-            output::say(&format!(
+            self.remarks.push(format!(
                 "{name}: records were LOST {gaps} times since it began; the stream had trimmed them unread"
             ));
         }
+        self.is_well &= unavailable.is_none()
+            && mapping.get("described") != Some(&json!(false))
+            && given_up == 0
+            && gaps == 0;
     }
-    let headings =
-        ["mapping", "shard", "state", "waiting", "lag ms", "failed attempts", "checkpoint"];
-    output::rows(output, &headings, &rows);
-    Ok(if arguments.exit_code && behind { Exit::Differences } else { Exit::Done })
 }
 
 pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mapping with one shard, with members changed.
+    fn status(state: &str, totals: &Value, not_run: &Value) -> Value {
+        json!({
+            "mappings": [{
+                "mapping": "M", "function": "F", "described": true, "unavailable": null,
+                "totals": totals, "shards": [{"id": "s", "state": state, "waiting": 0}],
+            }],
+            "not_run": not_run,
+        })
+    }
+
+    #[test]
+    fn all_is_well_when_nothing_waits_and_nothing_is_lost() {
+        let none = json!([]);
+        let absent = |accepted: bool| json!([{"mapping": "H", "function": "Hello", "reason": "Node", "accepted": accepted}]);
+        for (state, totals, not_run, is_well, said) in [
+            ("caught up", json!({"given_up": 0, "gaps": 0}), &none, true, None),
+            ("done", json!({}), &none, true, None),
+            ("working", json!({}), &none, false, None),
+            ("retrying", json!({}), &none, false, None),
+            ("caught up", json!({"given_up": 2}), &none, false, Some("2 records were given up")),
+            ("caught up", json!({"gaps": 1}), &none, false, Some("LOST 1 times")),
+            (
+                "caught up",
+                json!({}),
+                &absent(false),
+                false,
+                Some("`Hello` does not run here: Node"),
+            ),
+            ("caught up", json!({}), &absent(true), true, Some("`Hello` does not run here: Node")),
+        ] {
+            let status = status(state, &totals, not_run);
+            let shown = show(&status, Output::Json);
+            assert_eq!(shown.is_well, is_well, "{status}");
+            assert!(shown.rows.iter().all(|row| row.len() == HEADINGS.len()), "{status}");
+            let is_said = said.is_none_or(|said| shown.remarks.iter().any(|it| it.contains(said)));
+            assert!(is_said && said.is_some() != shown.remarks.is_empty(), "{:?}", shown.remarks);
+        }
+        let given_up = show(&status("caught up", &json!({"given_up": 2}), &none), Output::Table);
+        assert_eq!(given_up.rows[0][6], json!(2));
+    }
+
+    #[test]
+    fn a_mapping_whose_shards_are_not_known_is_not_well() {
+        for members in [json!({"described": false}), json!({"described": true, "unavailable": "x"})]
+        {
+            let shown = show(&json!({ "mappings": [members] }), Output::Table);
+            assert!(!shown.is_well && shown.remarks.len() == 1, "{:?}", shown.remarks);
+        }
+    }
 }

@@ -2,16 +2,17 @@
 //!
 //! What it runs is in `system`; this is only the beginning and the end.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use server::traffic::Throughput;
 
-use crate::endpoint::{RUNNING_FILE, Running};
 use crate::output;
+use crate::running::{Look, RUNNING_FILE, Running};
 use crate::status;
 use crate::system::{Options, System};
-use crate::template::Stack;
+use crate::template::{Absent, EventSourceMapping, Stack, StreamSource};
 
 /// Where the Invoke API listens if nothing else is said.
 pub(crate) const INVOKE_PORT: u16 = 9001;
@@ -102,6 +103,7 @@ pub async fn run(
         aws: arguments.store == StoreChoice::Aws,
         invoke_url: arguments.invoke_url.clone(),
     };
+    refuse_beside_another()?;
     keep_from_watchers(Path::new(RUNNING_FILE))?;
     // From here on Ctrl-C ends it in order, also while functions are still being compiled.
     let mut interrupted = tokio::spawn(server::command_line::interrupted());
@@ -112,21 +114,16 @@ pub async fn run(
     if let Ok(store) = system.store() {
         store.traffic().set_throughput(arguments.throughput);
     }
-    write_running(&system, arguments)?;
-    write_environments(&system, arguments)?;
-    if let Some(url) = system.dynamodb_url().filter(|_| arguments.store == StoreChoice::Local) {
-        tracing::info!("running; Ctrl-C ends it. In another terminal:");
-        tracing::info!(
-            "  export AWS_ENDPOINT_URL_DYNAMODB={url} AWS_ENDPOINT_URL_S3={}",
-            system.s3_url()
-        );
-        tracing::info!(
-            "  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION={}",
-            system.stack().region
-        );
-    } else {
-        tracing::info!("running; Ctrl-C ends it");
+    status::forget(&arguments.directory);
+    // Somebody may have started another one while functions were compiled.
+    let written = refuse_beside_another()
+        .and_then(|()| write_running(&system, arguments))
+        .and_then(|()| write_environments(&system, arguments));
+    if let Err(error) = written {
+        system.shutdown().await;
+        return Err(error);
     }
+    say_how_to_reach(&system, arguments);
     output::next(&[
         ("weir streams explain --last", "why a function did, or did not, run"),
         ("weir status", "how far each mapping has got"),
@@ -138,9 +135,57 @@ pub async fn run(
     }
     tracing::info!("ending");
     system.shutdown().await;
-    // The file may be gone or another run's by now; both are fine.
-    let _ = std::fs::remove_file(RUNNING_FILE);
+    // By now the file may be gone, or another run's, which goes on.
+    let own = std::process::id();
+    if Look::here().said().is_some_and(|said| said.process == own) {
+        let _ = std::fs::remove_file(RUNNING_FILE);
+    }
     Ok(())
+}
+
+/// Says what other tools need in their environment.
+fn say_how_to_reach(system: &System, arguments: &UpArguments) {
+    if let Some(url) = system.dynamodb_url().filter(|_| arguments.store == StoreChoice::Local) {
+        tracing::info!("running; Ctrl-C ends it. In another terminal:");
+        tracing::info!(
+            "  export AWS_ENDPOINT_URL_DYNAMODB={url} AWS_ENDPOINT_URL_S3={}",
+            system.s3_url()
+        );
+        tracing::info!(
+            "  export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION={region} AWS_DEFAULT_REGION={region}",
+            // The AWS command line and boto3 know the second name only.
+            region = system.stack().region
+        );
+    } else {
+        tracing::info!("running; Ctrl-C ends it");
+    }
+}
+
+/// Other commands in this folder know one running system.
+fn refuse_beside_another() -> Result<(), String> {
+    match Look::here() {
+        Look::Running(other) => Err(format!(
+            "`weir up` (process {}) already runs in this folder, on {}; end it, or start this one in another folder with --template FILE",
+            other.process,
+            other.directory.display()
+        )),
+        Look::Ended(_) | Look::Nothing => Ok(()),
+    }
+}
+
+/// The tables whose streams go to a function that archives: one that has the bucket for it.
+fn archived_tables(stack: &Stack) -> Vec<String> {
+    let archives = |mapping: &&EventSourceMapping| {
+        let function = stack.function(&mapping.function);
+        function.is_some_and(|function| function.environment.contains_key("ARCHIVE_BUCKET"))
+    };
+    let table = |mapping: &EventSourceMapping| match &mapping.stream {
+        StreamSource::StreamOf(id) => stack.table(id).map(|table| table.name.clone()),
+        _ => None,
+    };
+    let tables: BTreeSet<String> =
+        stack.mappings.iter().filter(archives).filter_map(table).collect();
+    tables.into_iter().collect()
 }
 
 /// Has git, and `cargo lambda watch`, which would compile anew at each change, not look at the data.
@@ -186,6 +231,14 @@ fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String>
         directory: arguments.directory.clone(),
         functions: functions.map(|found| (found.logical_id.clone(), found.name.clone())).collect(),
         buckets: system.stack().buckets.iter().map(|bucket| bucket.name.clone()).collect(),
+        archived: archived_tables(system.stack()),
+        not_run: system
+            .stack()
+            .not_run
+            .iter()
+            .filter(|absent| absent.what == Absent::Function)
+            .map(|absent| (absent.resource.clone(), absent.reason.clone()))
+            .collect(),
     };
     let path = Path::new(RUNNING_FILE);
     let json = serde_json::to_string(&running).map_err(|error| error.to_string())?;
@@ -196,4 +249,18 @@ fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String>
         .and_then(|()| std::fs::write(&whole, format!("{json}\n")))
         .and_then(|()| std::fs::rename(&whole, path))
         .map_err(|error| format!("cannot write `{RUNNING_FILE}`: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::{Context, read};
+
+    #[test]
+    fn the_tables_that_are_archived_are_those_of_the_function_with_the_bucket() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let stack = read("template.yaml", &text, &Context::default()).unwrap();
+        assert_eq!(archived_tables(&stack), ["movies"]);
+    }
 }

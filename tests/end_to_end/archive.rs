@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::process::{Up, wait_for, weir};
+use crate::process::{Up, binary, wait_for, weir};
 
 /// The project's own columns, and every other attribute as it is found.
 const COLUMNS: &str = "ArchiveColumns=info.rating:decimal(4,1),info.release_date:string,*";
@@ -113,6 +113,7 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     expire(&up, 0);
     let archived = wait_for_rows(&up, FILMS + 3);
     check_odd_films(&archived);
+    places(&up);
     // In the same hour, in a part of its own.
     put(&up, "Later", &json!({"expires_at": in_seconds(&up, 60)}));
     expire_within(&up, 120, 0);
@@ -144,6 +145,33 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     assert_eq!(ids(&rows(&up)).len(), left.len() + 1);
     assert!(ids(&again).is_superset(&left));
     assert_eq!(check(&up)["erased"], 2);
+}
+
+/// The folder wins over variables of the environment, DuckDB is given files, and a key is the table's.
+fn places(up: &Up) {
+    let (folder, s3) = (up.folder.path(), up.path("s3"));
+    let mut list = binary("weir");
+    list.args(["archive", "ls", "--output", "ndjson", "--folder"]).arg(&s3).current_dir(folder);
+    list.env("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1").env("ARCHIVE_BUCKET", "other");
+    let listed = list.output().unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let ddl = weir(folder, &["archive", "ddl", "--engine", "duckdb"]);
+    let ddl = String::from_utf8_lossy(&ddl.stdout).into_owned();
+    let files = s3.join("archive-bucket/archive/table=movies/**/*.parquet");
+    assert!(ddl.contains(&format!("'{}'", files.display())), "{ddl}");
+    refused(
+        up,
+        &["get", "--key", r#"{"year":2026}"#],
+        1,
+        "`title` is missing; the key is year, title",
+    );
+    refused(up, &["ls", "--bucket", "nosuch"], 1, "there is no bucket `nosuch`; buckets are ");
+    refused(
+        up,
+        &["check", "--table", "nosuch"],
+        1,
+        "there is no table `nosuch`; tables with a stream: ",
+    );
 }
 
 /// A declared column whose value has another type, attributes whose names differ in case only, and
@@ -252,12 +280,21 @@ fn compact(up: &Up, archived: &[Value]) {
 /// Both versions of one film, gone with a receipt that names no key. Gives what is left.
 fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     let subject = key("Film 6").to_string();
-    let arguments = ["erase", "--table", "movies", "--equals", &subject];
+    let unsure = ["erase", "--table", "movies", "--equals", &subject];
+    let dry = archive(up, &[&unsure[..], &["--dry-run"]].concat()).remove(0);
+    assert_eq!((&dry["rows"], &dry["objects"]), (&json!(2), &json!(2)), "{dry}");
+    // Where nobody can be asked, somebody has to have said yes.
+    refused(up, &unsure, 4, "erases 2 rows of `movies`");
+    let other = ["erase", "--table", "moviez", "--equals", &subject, "--yes"];
+    refused(up, &other, 4, "has no table `moviez`; tables are movies");
+    let mistaken = ["erase", "--table", "movies", "--begins-with", "titel=Film", "--yes"];
+    refused(up, &mistaken, 3, "no row has `titel` beginning with `Film`; nothing was erased");
+    assert_eq!(receipts(up), [""; 0]);
+    let arguments = [&unsure[..], &["--yes"]].concat();
     let done = archive(up, &arguments).remove(0)["erased"].clone();
     let gone: BTreeSet<String> = serde_json::from_value(done["eventIds"].clone()).unwrap();
     assert_eq!(gone.len(), 2, "{done}");
-    let again = archive(up, &arguments).remove(0)["erased"].clone();
-    assert_eq!(again["eventIds"], json!([]), "{again}");
+    refused(up, &arguments, 3, "nothing was erased");
     let left = ids(&rows(up));
     assert_eq!(left, ids(archived).difference(&gone).cloned().collect());
     let receipts = receipts(up);
@@ -265,6 +302,14 @@ fn erase(up: &Up, archived: &[Value]) -> BTreeSet<String> {
     assert!(receipts.iter().all(|text| !text.contains("Film 6")), "{receipts:?}");
     assert_eq!(check(up)["erased"], 2);
     left
+}
+
+/// Runs a verb of `weir archive` that changes nothing, and says why.
+fn refused(up: &Up, arguments: &[&str], code: i32, words: &str) {
+    let output = weir(up.folder.path(), &[&["archive"], arguments].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    assert!(said.contains(words), "{arguments:?}: {said}");
 }
 
 fn receipts(up: &Up) -> Vec<String> {

@@ -40,6 +40,26 @@ fn bad_lines_are_put_aside_with_their_reasons() {
     assert_eq!(items[0]["zip"]["S"], "5", "a column with a leading zero stays text");
     assert_eq!(items[0]["n"]["N"], "3");
 
+    let array = r#"[{"p":"c"}]"#;
+    fs::write(folder.path().join("things.json"), array).unwrap();
+    let wrong: [(&[&str], &str); 3] = [
+        (&["--format", "ndjson", "things.json"], "write --format json"),
+        (
+            &["--format", "csv", "--count-into", "{p}#{nope}", "--voter", "p", "things.csv"],
+            "no column `nope`; it has p, zip, n",
+        ),
+        (&["--format", "dynamodb-json", "things.csv"], "nothing was loaded"),
+    ];
+    for (flags, words) in wrong {
+        let begin = ["load", "--endpoint", &url, "--table", "things"];
+        let refused = weir(folder.path(), &[&begin[..], flags].concat());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(1), "{flags:?}: {said}");
+        assert!(said.contains(words), "{flags:?}: {said}");
+    }
+    let before = folder.path().join(".weir/put-aside.before.ndjson");
+    assert_eq!(fs::read_to_string(before).unwrap().lines().count(), 2, "as they were");
+
     let missing = weir(
         folder.path(),
         &["load", "--endpoint", &url, "--table", "nothing", "--format", "csv", "things.csv"],

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::process::{Up, wait_for};
+use crate::process::{Up, wait_for, weir};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -150,6 +150,11 @@ fn a_second_up_finds_the_data_and_goes_on_where_the_first_stopped() {
     });
     up.process.kill();
     drop(up.process);
+    // What it wrote last says that all is well; nobody is to believe it.
+    let status = weir(up.folder.path(), &["status", "--exit-code"]);
+    let said = String::from_utf8_lossy(&status.stderr).into_owned();
+    assert_eq!(status.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("(process {old}) has ended without tidying up")), "{said}");
     wait_for("the functions to end by themselves", LIMIT, || {
         functions.iter().all(|process| !is_running(process)).then_some(())
     });

@@ -54,8 +54,44 @@ fn every_verb_works_beside_a_running_system() {
     assert!(text(&checked).starts_with("0 errors, 0 warnings"), "{}", text(&checked));
     assert_eq!(code(&up, &["check", "--template", "nowhere.yaml"]), 1);
     assert_eq!(code(&up, &["no-such-verb"]), 2);
+    addresses(&up);
     let doctor = weir(up.folder.path(), &["doctor", "--template", template.to_str().unwrap()]);
     assert!(!text(&doctor).is_empty());
+}
+
+/// What is not there, or not what it is taken for, is named in one line.
+fn addresses(up: &Up) {
+    let s3 = fs::read_to_string(up.folder.path().join(".weir/running.json")).unwrap();
+    let s3: Value = serde_json::from_str(&s3).unwrap();
+    let s3 = s3["s3"].as_str().unwrap();
+    let dead = "http://127.0.0.1:1";
+    let refused = "`http://127.0.0.1:1` does not answer (Connection refused";
+    let cases: [(&[&str], &str); 8] = [
+        (&["streams", "shards", "nosuch"], "there is no table `nosuch`; tables with a stream: "),
+        (&["streams", "tail", "totals"], "has no stream; tables with a stream: "),
+        (&["streams", "ls", "--endpoint", "localhost:81"], "write http://localhost:81"),
+        (&["streams", "ls", "--endpoint", dead], refused),
+        (&["clock", "show", "--endpoint", dead], refused),
+        (&["clock", "show", "--endpoint", s3], "is no store of `weir`"),
+        (&["migrate", "list", "--endpoint", dead], refused),
+        (&["streams", "explain", "--last", "--table", "nosuch"], "no record of `nosuch` was seen"),
+    ];
+    for (arguments, words) in cases {
+        let output = weir(up.folder.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert!(!said.contains("ServiceError") && said.len() < 600, "{arguments:?}: {said}");
+    }
+    assert_eq!(code(up, &["logs", "counters", "--request", "nosuch"]), 1);
+    // One folder, one running system: commands could not tell two of them apart.
+    let template = root().join("template.yaml");
+    let second = ["up", "--port", "0", "--s3-port", "0", "--directory", ".weir/other"];
+    let flags = [&second[..], &["--template", template.to_str().unwrap()]].concat();
+    let second = weir(up.folder.path(), &flags);
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("already runs in this folder"), "{said}");
+    assert_eq!(code(up, &["status"]), 0);
 }
 
 fn streams(up: &Up) {
@@ -113,7 +149,8 @@ fn time_and_expiry(up: &Up) {
     let item =
         json!({"year": {"N": "2026"}, "title": {"S": "Weir"}, "expires_at": {"N": "1800000000"}});
     up.store.ok("PutItem", &json!({"TableName": "movies", "Item": item}));
-    assert_eq!(code(up, &["clock", "advance", "10000h"]), 0);
+    assert_eq!(code(up, &["clock", "advance", "10000h"]), 4, "more than a year, and for good");
+    assert_eq!(code(up, &["clock", "advance", "10000h", "--yes"]), 0);
     assert_eq!(code(up, &["ttl", "sweep"]), 0);
     assert_eq!(up.store.scan("movies").len(), 0);
     assert_eq!(code(up, &["clock", "advance", "later"]), 2);

@@ -1,14 +1,25 @@
 //! `weir archive compact` and `weir archive erase`: asks the function `archive-maintenance`.
 //!
 //! The function is the only one that changes the archive, here as on AWS, where it is invoked with
-//! the same events. Nothing is read or written here.
+//! the same events. Nothing is written here; before an erasure the rows that it means are counted,
+//! so that a mistaken name is found before a receipt says that all is gone.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal as _;
 
 use bytes::Bytes;
 use clap::Args;
+use model::{AttributeValue, Item, json};
 use serde_json::{Map, Value, json};
 
-use crate::endpoint::Running;
+use super::cell::rows_of;
+use super::output::Output;
+use super::place::Found;
+use super::source::{Part, Source};
+use crate::exit::Exit;
 use crate::invoke;
+use crate::output::say;
+use crate::running::Running;
 
 /// The function in the template.
 const FUNCTION: &str = "ArchiveMaintenanceFunction";
@@ -33,7 +44,7 @@ pub(super) struct CompactArguments {
 /// What to erase.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive erase --table movies --equals '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}'\n  weir archive erase --table orders --begins-with pk=TENANT#7#"
+    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}' --yes\n\nExit codes: 0 erased, 3 no such row, 4 refused: no such table, or nobody said yes"
 )]
 pub(super) struct EraseArguments {
     /// The table
@@ -48,6 +59,26 @@ pub(super) struct EraseArguments {
     /// What the erasure is called: under its name it goes on when it is asked for again
     #[arg(long)]
     name: Option<String>,
+    /// Count the rows, and erase nothing
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Erase without asking
+    #[arg(long)]
+    yes: bool,
+}
+
+/// The rows that an erasure means.
+#[derive(Debug)]
+struct Subject {
+    equals: Item,
+    begins_with: Option<(String, String)>,
+}
+
+/// How many rows are meant, and in how many objects they stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Meant {
+    rows: usize,
+    objects: usize,
 }
 
 impl CompactArguments {
@@ -70,7 +101,7 @@ impl EraseArguments {
     ///
     /// # Errors
     /// Flags that are not of the form they should have.
-    pub(super) fn request(&self) -> Result<Value, String> {
+    fn request(&self) -> Result<Value, String> {
         let mut erase = Map::new();
         erase.insert("table".to_owned(), json!(self.table));
         if let Some(equals) = &self.equals {
@@ -81,10 +112,7 @@ impl EraseArguments {
             })?;
             erase.insert("equals".to_owned(), value);
         }
-        if let Some(text) = &self.begins_with {
-            let (attribute, text) = text.split_once('=').ok_or_else(|| {
-                format!("--begins-with `{text}` is not ATTRIBUTE=TEXT; write `pk=TENANT#7#`")
-            })?;
+        if let Some((attribute, text)) = self.beginning()? {
             erase.insert("beginsWith".to_owned(), json!({ attribute: text }));
         }
         if let Some(name) = &self.name {
@@ -92,6 +120,151 @@ impl EraseArguments {
         }
         Ok(json!({ "erase": erase }))
     }
+
+    fn beginning(&self) -> Result<Option<(&str, &str)>, String> {
+        let Some(text) = &self.begins_with else { return Ok(None) };
+        match text.split_once('=') {
+            Some((attribute, beginning)) if !attribute.is_empty() && !beginning.is_empty() => {
+                Ok(Some((attribute, beginning)))
+            }
+            _ => Err(format!("--begins-with `{text}` is not ATTRIBUTE=TEXT; write `pk=TENANT#7#`")),
+        }
+    }
+
+    /// The rows that are meant, as the function reads them from the event.
+    fn subject(&self) -> Result<Subject, String> {
+        let equals = self.equals.as_deref().map_or(Ok(Item::new()), |equals| {
+            json::item_from_str(equals).map_err(|error| {
+                format!(
+                    "--equals `{equals}` is not DynamoDB JSON: {error}; write '{{\"title\":{{\"S\":\"Rush\"}}}}'"
+                )
+            })
+        })?;
+        let begins_with = self.beginning()?;
+        if equals.is_empty() && begins_with.is_none() {
+            return Err("--equals names no attribute; it would mean every row".to_owned());
+        }
+        let owned = |(attribute, text): (&str, &str)| (attribute.to_owned(), text.to_owned());
+        Ok(Subject { equals, begins_with: begins_with.map(owned) })
+    }
+
+    /// The rows that are meant, in words.
+    fn words(&self) -> String {
+        let equals = self.equals.as_ref().map(|equals| format!("equals `{equals}`"));
+        let begins = self.begins_with.as_deref().and_then(|text| text.split_once('='));
+        let begins = begins.map(|(name, text)| format!("has `{name}` beginning with `{text}`"));
+        equals.into_iter().chain(begins).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+impl Subject {
+    fn is_met_by(&self, item: &Item) -> bool {
+        self.equals.iter().all(|(name, value)| item.get(name) == Some(value))
+            && self.begins_with.as_ref().is_none_or(|(name, beginning)| {
+                matches!(item.get(name), Some(AttributeValue::S(text)) if text.starts_with(beginning))
+            })
+    }
+
+    async fn count(&self, source: &Source, parts: &[Part]) -> Result<Meant, String> {
+        let (mut events, mut meant) = (BTreeSet::new(), Meant::default());
+        for part in parts {
+            let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
+            let mut holds = false;
+            for batch in source.open(part, Some(&["_item", "_event_id"])).await? {
+                let batch = batch.map_err(|error| failed(error.to_string()))?;
+                for row in rows_of(&batch).map_err(failed)? {
+                    let item = json::item_from_str(row.text("_item"))
+                        .map_err(|error| failed(format!("`_item`: {error}")))?;
+                    if self.is_met_by(&item) {
+                        holds = true;
+                        // Until a compaction is over, a row may stand in two objects.
+                        events.insert(row.text("_event_id").to_owned());
+                    }
+                }
+            }
+            meant.objects += usize::from(holds);
+        }
+        meant.rows = events.len();
+        Ok(meant)
+    }
+}
+
+/// Compacts, by the function of the running system.
+///
+/// # Errors
+/// When nothing is running, or the function fails.
+pub(super) async fn compact(
+    arguments: &CompactArguments,
+    output: &mut Output<'_>,
+) -> Result<Exit, String> {
+    output.line(&ask(arguments.request()).await?)?;
+    Ok(Exit::Done)
+}
+
+/// Erases, by the function of the running system, once it is known that there is something to erase
+/// and somebody has said yes.
+///
+/// # Errors
+/// When nothing is running, the archive cannot be read, or the function fails.
+pub(super) async fn erase(
+    arguments: &EraseArguments,
+    found: Found,
+    output: &mut Output<'_>,
+) -> Result<Exit, String> {
+    let (request, subject) = (arguments.request()?, arguments.subject()?);
+    let source = match found {
+        Found::Archive(source) => source,
+        Found::Nothing(why) => {
+            say(&format!("refused: {why}"));
+            return Ok(Exit::Refused);
+        }
+    };
+    let table = &arguments.table;
+    let all = source.parts(None, None).await?;
+    let parts: Vec<Part> = all.iter().filter(|part| part.table == *table).cloned().collect();
+    if parts.is_empty() {
+        let tables: BTreeSet<&str> = all.iter().map(|part| part.table.as_str()).collect();
+        let tables = tables.into_iter().collect::<Vec<_>>().join(", ");
+        say(&format!("refused: the archive has no table `{table}`; tables are {tables}"));
+        return Ok(Exit::Refused);
+    }
+    let meant = subject.count(&source, &parts).await?;
+    if arguments.dry_run {
+        let counted = json!({
+            "table": table, "dryRun": true, "rows": meant.rows, "objects": meant.objects,
+        });
+        output.line(&counted.to_string())?;
+    }
+    if meant.rows == 0 {
+        say(&format!("no row {}; nothing was erased", arguments.words()));
+        return Ok(Exit::Differences);
+    }
+    if arguments.dry_run {
+        return Ok(Exit::Done);
+    }
+    if !arguments.yes && !is_agreed(table, meant, std::io::stdin().is_terminal())? {
+        return Ok(Exit::Refused);
+    }
+    output.line(&ask(request).await?)?;
+    Ok(Exit::Done)
+}
+
+/// Whether a person says yes; where nobody can be asked, how to say it.
+fn is_agreed(table: &str, meant: Meant, is_terminal: bool) -> Result<bool, String> {
+    let Meant { rows, objects } = meant;
+    let what = format!("{rows} rows of `{table}` in {objects} objects, for good");
+    if !is_terminal {
+        say(&format!("refused: this erases {what}; say --yes, or --dry-run to only count"));
+        return Ok(false);
+    }
+    say(&format!("This erases {what}. Type `yes` to go on:"));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(|error| format!("standard input: {error}"))?;
+    if answer.trim() == "yes" {
+        return Ok(true);
+    }
+    say("nothing was erased");
+    Ok(false)
 }
 
 /// Invokes the function of the running system and answers with what it says.
@@ -128,13 +301,27 @@ mod tests {
         let erase = |equals: Option<&str>, begins_with: Option<&str>| {
             let (equals, begins_with) = (equals.map(str::to_owned), begins_with.map(str::to_owned));
             let name = Some("n".to_owned());
-            EraseArguments { table: "t".to_owned(), equals, begins_with, name }.request()
+            EraseArguments {
+                table: "t".to_owned(),
+                equals,
+                begins_with,
+                name,
+                dry_run: false,
+                yes: false,
+            }
         };
+        let request = |equals, begins_with| erase(equals, begins_with).request();
         assert_eq!(
-            erase(Some(r#"{"a":{"S":"x"}}"#), Some("pk=T#1#=")).unwrap().to_string(),
+            request(Some(r#"{"a":{"S":"x"}}"#), Some("pk=T#1#=")).unwrap().to_string(),
             r##"{"erase":{"beginsWith":{"pk":"T#1#="},"equals":{"a":{"S":"x"}},"name":"n","table":"t"}}"##
         );
-        assert!(erase(Some("{"), None).unwrap_err().contains("is not JSON"));
-        assert!(erase(None, Some("pk")).unwrap_err().contains("is not ATTRIBUTE=TEXT"));
+        assert!(request(Some("{"), None).unwrap_err().contains("is not JSON"));
+        for text in ["pk", "=T", "pk="] {
+            assert!(request(None, Some(text)).unwrap_err().contains("is not ATTRIBUTE=TEXT"));
+        }
+        let subject = |equals| erase(Some(equals), None).subject();
+        assert!(subject(r#"{"a":"x"}"#).unwrap_err().contains("is not DynamoDB JSON"));
+        assert!(subject("{}").unwrap_err().contains("every row"));
+        assert_eq!(erase(None, Some("titel=R")).words(), "has `titel` beginning with `R`");
     }
 }

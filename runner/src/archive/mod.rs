@@ -34,13 +34,15 @@ use self::condition::Condition;
 use self::ddl::{Engine, Target};
 use self::maintenance::{CompactArguments, EraseArguments};
 use self::output::Output;
-use self::place::PlaceArguments;
+use self::place::{Found, PlaceArguments};
 use self::reading::while_parts_change;
 use self::restore::RestoreArguments;
 use self::schema::Union;
 use self::source::{Part, Source};
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::output::say;
+use crate::running::Look;
 
 /// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
 /// for DynamoDB Streams".
@@ -51,7 +53,7 @@ const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 /// What to do with the archive, and which one.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":{\"S\":\"Rush\"}}'"
+    after_help = "Examples:\n  weir archive ls\n  weir archive cat movies --limit 5\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir archive query --where 'year >= 2000' --where 'title = Rush'\n  weir archive ddl --engine duckdb --folder .weir/up/s3\n  weir archive check\n  weir archive restore --where 'year = 2013' --ttl 604800\n  weir archive compact\n  weir archive erase --table movies --equals '{\"title\":{\"S\":\"Rush\"}}' --dry-run\n\n--output is for `ls`; the other actions write one JSON object on each line, whatever it says"
 )]
 pub struct ArchiveArguments {
     #[command(subcommand)]
@@ -65,6 +67,9 @@ enum ArchiveVerb {
     /// List tables and days: parts, rows, bytes, first and last delete
     Ls,
     /// Write rows as NDJSON
+    #[command(
+        after_help = "Examples:\n  weir archive cat movies --limit 5\n  weir archive cat movies --dt 2026-11-21 > rows.ndjson"
+    )]
     Cat {
         /// The table
         table: String,
@@ -76,6 +81,9 @@ enum ArchiveVerb {
         limit: u64,
     },
     /// Write all archived versions of one key as NDJSON, newest last
+    #[command(
+        after_help = "Examples:\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir archive get --key '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}'\n  weir archive get --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z"
+    )]
     Get {
         /// The table; not needed if there is only one
         #[arg(long)]
@@ -88,6 +96,9 @@ enum ArchiveVerb {
         as_of: Option<String>,
     },
     /// Write the DDL for a query engine, from the schemas of the parts
+    #[command(
+        after_help = "Examples:\n  weir archive ddl --engine duckdb\n  weir archive ddl --engine athena --location s3://bucket/archive --key-columns year,title"
+    )]
     Ddl {
         /// The table; not needed if there is only one
         #[arg(long)]
@@ -103,6 +114,9 @@ enum ArchiveVerb {
         key_columns: Vec<String>,
     },
     /// Compare the TTL deletes in the stream with the archive; exit code 3 if they differ
+    #[command(
+        after_help = "Examples:\n  weir archive check\n  weir archive check --table movies --grace 300\n\nWithout --table: the tables that the running `weir up` archives, and those that have parts\n\nExit codes: 0 equal, 3 something is missing, extra or twice"
+    )]
     Check {
         /// Only this table
         #[arg(long)]
@@ -121,6 +135,9 @@ enum ArchiveVerb {
     /// Erase the rows of a key or a tenant, with a receipt, by the function `archive-maintenance`
     Erase(EraseArguments),
     /// Write the rows that meet all conditions as NDJSON; for SQL it shows the DuckDB command
+    #[command(
+        after_help = "Examples:\n  weir archive query --where 'year >= 2000' --limit 10\n  weir archive query --where 'title = Rush' --where '_deleted_at >= 2026-11-21T00:00:00Z'\n  weir archive query          # with the command for DuckDB"
+    )]
     Query {
         /// The table; not needed if there is only one
         #[arg(long)]
@@ -143,20 +160,22 @@ pub async fn run(
     format: crate::output::Output,
     writer: &mut dyn Write,
 ) -> Result<Exit, String> {
-    let request = match &arguments.verb {
-        ArchiveVerb::Compact(compact) => Some(compact.request()),
-        ArchiveVerb::Erase(erase) => Some(erase.request()?),
-        _ => None,
-    };
-    if let Some(request) = request {
-        let mut output = Output::new(writer);
-        output.line(&maintenance::ask(request).await?)?;
-        output.flush()?;
-        return Ok(Exit::Done);
-    }
-    let source = arguments.place.find().await?;
     let mut output = Output::new(writer);
-    let code = carry_out(arguments.verb, format, &source, &mut output).await?;
+    let place = &arguments.place;
+    let code = match arguments.verb {
+        ArchiveVerb::Compact(compact) => maintenance::compact(&compact, &mut output).await?,
+        ArchiveVerb::Erase(erase) => {
+            maintenance::erase(&erase, place.of_running().await?, &mut output).await?
+        }
+        ArchiveVerb::Check { table, endpoint, grace } => {
+            check(place.look().await?, table, endpoint.as_deref(), grace, &mut output).await?
+        }
+        verb => {
+            let source = place.find().await?;
+            carry_out(verb, format, &source, &mut output).await?;
+            Exit::Done
+        }
+    };
     output.flush()?;
     Ok(code)
 }
@@ -166,7 +185,7 @@ async fn carry_out(
     format: crate::output::Output,
     source: &Source,
     output: &mut Output<'_>,
-) -> Result<Exit, String> {
+) -> Result<(), String> {
     match verb {
         ArchiveVerb::Ls => {
             let list = async || source.parts(None, None).await;
@@ -175,20 +194,29 @@ async fn carry_out(
         }
         ArchiveVerb::Cat { table, dt, limit } => {
             let parts = one_table(source, Some(&table)).await?;
-            let parts: Vec<Part> = parts
-                .into_iter()
-                .filter(|part| dt.as_ref().is_none_or(|dt| part.date == *dt))
-                .collect();
+            let parts = match dt {
+                Some(day) => of_day(parts, &day)?,
+                None => parts,
+            };
             scan::write_rows(source, &parts, &[], limit, output).await?;
         }
         ArchiveVerb::Get { table, key, as_of } => {
             let key = versions::parse_key(&key)?;
             let as_of = as_of.as_deref().map(parse_time).transpose()?;
             let parts = one_table(source, table.as_deref()).await?;
+            let name = parts.first().map_or("", |part| part.table.as_str());
+            match known_key(name).await {
+                Some(known) => versions::check_key(&key, &known)?,
+                None if key.len() == 1 => say(&format!(
+                    "no store here knows the key of `{name}`: if it has a second attribute, these are the versions of several items"
+                )),
+                None => {}
+            }
             let found = versions::find(source, &parts, &key, as_of).await?;
             let older = if as_of.is_some() { found.len().saturating_sub(1) } else { 0 };
             if found.is_empty() {
-                return Err("the archive has no version of this key".to_owned());
+                let why = versions::misfit(source, &parts, &key).await?;
+                return Err(format!("the archive has no version of this key{why}"));
             }
             found.iter().skip(older).try_for_each(|row| output.line(&row.json()))?;
         }
@@ -206,11 +234,8 @@ async fn carry_out(
             output.line(&answer)?;
             return Ok(code);
         }
-        // Done before the archive is looked for.
-        ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) => {}
-        ArchiveVerb::Check { table, endpoint, grace } => {
-            return check(source, table, endpoint.as_deref(), grace, output).await;
-        }
+        // Done by `run`: they need no archive that is there already.
+        ArchiveVerb::Compact(_) | ArchiveVerb::Erase(_) | ArchiveVerb::Check { .. } => {}
         ArchiveVerb::Query { table, conditions, limit } => {
             let has_none = conditions.is_empty();
             let (parts, conditions) = selected(source, table.as_deref(), &conditions).await?;
@@ -220,7 +245,22 @@ async fn carry_out(
             scan::write_rows(source, &parts, &conditions, limit, output).await?;
         }
     }
-    Ok(Exit::Done)
+    Ok(())
+}
+
+/// The parts of one day; says which days there are when it has none.
+fn of_day(parts: Vec<Part>, day: &str) -> Result<Vec<Part>, String> {
+    let is_day = day.len() == 10 && day.parse::<jiff::civil::Date>().is_ok();
+    if !is_day {
+        return Err(format!("--dt `{day}` is no day: write such as 2026-11-21"));
+    }
+    let ends = parts.first().zip(parts.last());
+    let days = ends.map(|(first, last)| format!("{} to {}", first.date, last.date));
+    let parts: Vec<Part> = parts.into_iter().filter(|part| part.date == day).collect();
+    if let (true, Some(days)) = (parts.is_empty(), days) {
+        say(&format!("nothing of {day} is archived; there are days from {days}"));
+    }
+    Ok(parts)
 }
 
 /// The parts of a table, which is the only one if none is named.
@@ -275,7 +315,10 @@ async fn write_ddl(
     } else {
         key_columns
     };
-    let location = location.unwrap_or_else(|| table_root(source, first));
+    let location = location.unwrap_or_else(|| match engine {
+        Engine::Duckdb => table_root(source, first, source.files()),
+        Engine::Athena | Engine::Glue => table_root(source, first, source.location()),
+    });
     let target = Target {
         table: &first.table,
         location: location.trim_end_matches('/'),
@@ -287,15 +330,20 @@ async fn write_ddl(
 
 /// What stands before `table=` in the address of a part: with --folder it can be deeper than the
 /// folder that was named.
-fn table_root(source: &Source, part: &Part) -> String {
+fn table_root(source: &Source, part: &Part, location: String) -> String {
     let marker = format!("/table={}/", part.table);
     match source {
-        Source::Folder(_) => part
-            .name
-            .rsplit_once(&marker)
-            .map_or_else(|| source.location(), |(root, _)| root.to_owned()),
-        Source::Bucket { .. } => source.location(),
+        Source::Folder(_) => {
+            part.name.rsplit_once(&marker).map_or(location, |(root, _)| root.to_owned())
+        }
+        Source::Bucket { .. } => location,
     }
+}
+
+/// The key of a table, if a store runs that has it.
+async fn known_key(table: &str) -> Option<Vec<(String, model::KeyAttributeType)>> {
+    let url = endpoint::find(None).ok()?;
+    crate::load::key_attributes(&endpoint::client(&url), table).await.ok()
 }
 
 /// The columns of the key attributes, if a store runs that has the table; none otherwise.
@@ -318,8 +366,37 @@ async fn known_key_columns(table: &str, union: &Union) -> Vec<String> {
     if columns.len() == description.key_schema().len() { columns } else { Vec::new() }
 }
 
+/// The tables to compare: the one that is named, or those that have parts and those that the running
+/// `weir up` archives, of which nothing may have arrived.
+async fn tables_to_check(
+    found: &Found,
+    table: Option<String>,
+    url: &str,
+) -> Result<BTreeSet<String>, String> {
+    if let Some(table) = table {
+        return Ok(BTreeSet::from([table]));
+    }
+    let mut tables = BTreeSet::new();
+    if let Found::Archive(source) = found {
+        tables.extend(source.parts(None, None).await?.into_iter().map(|part| part.table));
+    }
+    if let Look::Running(running) = Look::here()
+        && running.dynamodb == url.trim_end_matches('/')
+    {
+        tables.extend(running.archived);
+    }
+    match (tables.is_empty(), found) {
+        (false, _) => Ok(tables),
+        (true, Found::Nothing(why)) => Err(format!("{why}; or name a table with --table")),
+        (true, Found::Archive(source)) => {
+            let place = source.location();
+            Err(format!("the archive at `{place}` has no parts; name a table with --table"))
+        }
+    }
+}
+
 async fn check(
-    source: &Source,
+    found: Found,
     table: Option<String>,
     store: Option<&str>,
     grace: u32,
@@ -327,11 +404,7 @@ async fn check(
 ) -> Result<Exit, String> {
     let url = endpoint::find(store)?;
     let client = endpoint::streams_client(&url);
-    let all = source.parts(None, None).await?;
-    let tables: BTreeSet<String> = match table {
-        Some(table) => BTreeSet::from([table]),
-        None => all.iter().map(|part| part.table.clone()).collect(),
-    };
+    let tables = tables_to_check(&found, table, &url).await?;
     let mut code = Exit::Done;
     for table in tables {
         let grace_ms = i64::from(grace) * 1000;
@@ -343,16 +416,19 @@ async fn check(
         let window = Window { from, to: before - grace_ms, end: after + grace_ms + 1 };
         let oldest = deletes.deletes.values().copied().min().unwrap_or(from).min(from);
         let first_date = cell::time_text(oldest).chars().take(10).collect::<String>();
-        let list = async || source.parts(Some(&table), None).await;
-        let read = async |parts: &[Part]| {
-            let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
+        let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
+        if let Found::Archive(source) = &found {
+            let list = async || source.parts(Some(&table), None).await;
+            let read = async |parts: &[Part]| {
+                let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
             for part in parts.iter().filter(|part| part.date >= first_date) {
                 read_archived(source, part, &mut rows).await?;
                 erased.extend(source.erased(part).await?);
             }
-            Ok((rows, erased))
-        };
-        let (rows, erased) = while_parts_change(list, read).await?;
+                Ok((rows, erased))
+            };
+            (rows, erased) = while_parts_change(list, read).await?;
+        }
         let comparison = completeness::compare(&deletes, rows, &erased, window);
         output.line(&comparison.json(&table, deletes.restored).to_string())?;
         if !comparison.is_equal() {

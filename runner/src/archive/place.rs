@@ -1,30 +1,47 @@
-//! Which archive a command means: its flags, or the `weir up` that runs in this folder.
+//! Which archive a command means: its flags, the environment, or the `weir up` that runs in this
+//! folder.
 //!
 //! Nothing is read of the archive but which buckets have one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use aws_sdk_s3::error::DisplayErrorContext;
 use clap::Args;
 
 use super::source::Source;
-use crate::endpoint::{self, RUNNING_FILE};
+use crate::endpoint;
+use crate::output::say;
+use crate::running::{Look, Running};
+use crate::sdk_error::error_text;
 
-/// Which archive.
+/// Names the S3 endpoint for every AWS SDK, and for `weir`.
+const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
+/// Names the bucket, here as for the function `archive`.
+const BUCKET_VARIABLE: &str = "ARCHIVE_BUCKET";
+
+/// Which archive. A flag wins over the environment, so what is read from it is no flag's value: it
+/// would be in conflict with another one.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct PlaceArguments {
     /// Read the archive from files below a folder
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with_all = ["s3_endpoint", "bucket"])]
     pub folder: Option<PathBuf>,
-    /// The S3 endpoint; without it, that of the `weir up` in this folder
-    #[arg(long, global = true, value_name = "URL", env = "AWS_ENDPOINT_URL_S3")]
+    /// The S3 endpoint [default: AWS_ENDPOINT_URL_S3, or that of the `weir up` in this folder]
+    #[arg(long, global = true, value_name = "URL")]
     pub s3_endpoint: Option<String>,
-    /// The bucket; without it, the only one that has an archive
-    #[arg(long, global = true, env = "ARCHIVE_BUCKET")]
+    /// The bucket [default: ARCHIVE_BUCKET, or the only one that has an archive]
+    #[arg(long, global = true)]
     pub bucket: Option<String>,
     /// What the keys of the archive's objects begin with
     #[arg(long, global = true, default_value = "archive/", env = "ARCHIVE_PREFIX")]
     pub prefix: String,
+}
+
+/// What there is at a place.
+pub(super) enum Found {
+    /// An archive, which may have no parts.
+    Archive(Source),
+    /// No bucket has one; in words.
+    Nothing(String),
 }
 
 impl PlaceArguments {
@@ -33,45 +50,118 @@ impl PlaceArguments {
     /// # Errors
     /// When there is none, or more than one.
     pub(super) async fn find(&self) -> Result<Source, String> {
-        if let Some(folder) = &self.folder {
-            return Ok(Source::Folder(folder.clone()));
+        match self.look().await? {
+            Found::Archive(source) => Ok(source),
+            Found::Nothing(why) => Err(why),
         }
-        let url = self.s3_endpoint.clone().or_else(running_endpoint).ok_or(
-            "no archive is known: start `weir up` in this folder, or name one with --folder FOLDER or --s3-endpoint URL",
-        )?;
-        let client = endpoint::s3_client(&url);
-        let bucket = match &self.bucket {
-            Some(bucket) => bucket.clone(),
-            None => only_bucket(&client, &self.prefix).await?,
+    }
+
+    /// Looks for the archive, which need not be there yet.
+    ///
+    /// # Errors
+    /// When there is more than one, or no place to look at.
+    pub(super) async fn look(&self) -> Result<Found, String> {
+        if let Some(folder) = &self.folder {
+            return Ok(Found::Archive(Source::Folder(folder.clone())));
+        }
+        let bucket = self.bucket.clone().or_else(|| std::env::var(BUCKET_VARIABLE).ok());
+        let (url, running) = self.endpoint()?;
+        self.at(&url, bucket, running.as_ref()).await
+    }
+
+    /// The archive of the running `weir up`, which its functions change.
+    ///
+    /// # Errors
+    /// When nothing is running, or a flag names another place.
+    pub(super) async fn of_running(&self) -> Result<Found, String> {
+        if self.folder.is_some() || self.s3_endpoint.is_some() {
+            return Err("the archive is changed by a function of the running `weir up`: leave --folder and --s3-endpoint out".to_owned());
+        }
+        let running = Running::read()?;
+        self.at(&running.s3, self.bucket.clone(), Some(&running)).await
+    }
+
+    /// The endpoint, and the `weir up` that it is of.
+    fn endpoint(&self) -> Result<(String, Option<Running>), String> {
+        let look = Look::here();
+        let running = match &look {
+            Look::Running(running) => Some(running.clone()),
+            _ => None,
         };
-        Ok(Source::Bucket { client: Box::new(client), bucket, prefix: self.prefix.clone() })
+        let of_running =
+            |url: &str| running.clone().filter(|running| running.s3 == url.trim_end_matches('/'));
+        if let Some(url) = &self.s3_endpoint {
+            let url = endpoint::checked(url, "--s3-endpoint")?;
+            let running = of_running(&url);
+            return Ok((url, running));
+        }
+        if let Ok(url) = std::env::var(ENDPOINT_VARIABLE) {
+            let url = endpoint::checked(&url, ENDPOINT_VARIABLE)?;
+            let own = of_running(&url);
+            if let (None, Some(other)) = (&own, &running) {
+                say(&format!(
+                    "the archive is read from {ENDPOINT_VARIABLE}={url}, not from the `weir up` of this folder at {}",
+                    other.s3
+                ));
+            }
+            return Ok((url, own));
+        }
+        match look {
+            Look::Running(running) => Ok((running.s3.clone(), Some(running))),
+            Look::Ended(ended) => Err(format!(
+                "{}, or read its files with --folder {}",
+                ended.has_ended(),
+                ended.directory.join("s3").display()
+            )),
+            Look::Nothing => Err(
+                "no archive is known: start `weir up` in this folder, or name one with --folder FOLDER or --s3-endpoint URL"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    async fn at(
+        &self,
+        url: &str,
+        bucket: Option<String>,
+        running: Option<&Running>,
+    ) -> Result<Found, String> {
+        let client = endpoint::s3_client(url);
+        let bucket = match bucket {
+            Some(bucket) => bucket,
+            None => match only_bucket(&client, &self.prefix).await? {
+                Some(bucket) => bucket,
+                None => {
+                    return Ok(Found::Nothing(format!(
+                        "no bucket has an archive under `{}` yet; name one with --bucket",
+                        self.prefix
+                    )));
+                }
+            },
+        };
+        let folder = running.map(|running| running.directory.join("s3").join(&bucket));
+        let prefix = self.prefix.clone();
+        Ok(Found::Archive(Source::Bucket { client: Box::new(client), bucket, prefix, folder }))
     }
 }
 
-fn running_endpoint() -> Option<String> {
-    let text = std::fs::read_to_string(Path::new(RUNNING_FILE)).ok()?;
-    let json: serde_json::Value = serde_json::from_str(&text).ok()?;
-    json.get("s3")?.as_str().map(str::to_owned)
-}
-
-/// The bucket that has tables under the prefix.
-async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<String, String> {
-    let failed = |what: &str, reason: String| format!("cannot list {what}: {reason}");
+/// The bucket that has tables under the prefix, if one has.
+async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option<String>, String> {
     let answer = client.list_buckets().send().await;
-    let answer =
-        answer.map_err(|error| failed("buckets", DisplayErrorContext(&error).to_string()))?;
+    let answer = answer.map_err(|error| format!("cannot list buckets: {}", error_text(&error)))?;
     let mut found = Vec::new();
     for bucket in answer.buckets().iter().filter_map(|bucket| bucket.name()) {
         let request = client.list_objects_v2().bucket(bucket).max_keys(1);
         let page = request.prefix(format!("{prefix}table=")).send().await;
-        let page = page.map_err(|error| failed(bucket, DisplayErrorContext(&error).to_string()))?;
+        let page =
+            page.map_err(|error| format!("cannot list `{bucket}`: {}", error_text(&error)))?;
         if !page.contents().is_empty() {
             found.push(bucket.to_owned());
         }
     }
     match found.as_slice() {
-        [bucket] => Ok(bucket.clone()),
-        [] => Err(format!("no bucket has an archive under `{prefix}` yet; name one with --bucket")),
+        [] => Ok(None),
+        [bucket] => Ok(Some(bucket.clone())),
         _ => Err(format!(
             "several buckets have an archive: {}; name one with --bucket",
             found.join(", ")

@@ -74,7 +74,7 @@ pub(super) async fn conditions(
 pub(super) fn duckdb_command(source: &Source, table: &str) -> String {
     let from = format!(
         "read_parquet('{}/**/*.parquet', hive_partitioning = true, union_by_name = true)",
-        source.location().replace('\'', "''")
+        source.files().replace('\'', "''")
     );
     let sql = format!("select * from {from} where \"table\" = '{table}' limit 10");
     format!("duckdb -c \"{}\"", sql.replace('"', "\\\""))

@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aws_sdk_s3::error::DisplayErrorContext;
 use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -17,6 +16,8 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::file::reader::ChunkReader;
+
+use crate::sdk_error::{error_text, is_not_found};
 
 /// Rows that are decoded at a time: items have at most 400 KB, so at most some 50 MB.
 const BATCH_ROWS: usize = 128;
@@ -43,6 +44,8 @@ pub(super) enum Source {
         bucket: String,
         /// What the objects' keys begin with, such as `archive/`.
         prefix: String,
+        /// The folder in which the objects are files, if it is on this machine.
+        folder: Option<PathBuf>,
     },
 }
 
@@ -90,6 +93,18 @@ impl Source {
         }
     }
 
+    /// Where a reader finds the files that is started on this machine, such as DuckDB: an S3 endpoint
+    /// of this machine is none to it. From the root, as nobody knows where it will be started.
+    pub(super) fn files(&self) -> String {
+        match self {
+            Self::Bucket { folder: Some(folder), prefix, .. } => {
+                let folder = folder.join(prefix.trim_end_matches('/'));
+                std::path::absolute(&folder).unwrap_or(folder).display().to_string()
+            }
+            _ => self.location(),
+        }
+    }
+
     /// All parts, or those of one table, or of one day; by table, day and name.
     ///
     /// # Errors
@@ -105,7 +120,7 @@ impl Source {
                 find_files(folder, DEPTH_MAX, &mut parts)?;
                 parts
             }
-            Self::Bucket { client, bucket, prefix } => list(client, bucket, prefix).await?,
+            Self::Bucket { client, bucket, prefix, .. } => list(client, bucket, prefix).await?,
         };
         parts.retain(|part| {
             table.is_none_or(|table| part.table == table)
@@ -191,8 +206,7 @@ impl Source {
         let request = client.get_object().bucket(bucket).key(&part.name);
         let request =
             request.range(format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
-        let answer =
-            request.send().await.map_err(|error| part.failed(DisplayErrorContext(&error)))?;
+        let answer = request.send().await.map_err(|error| part.failed(error_text(&error)))?;
         let body = answer.body.collect().await.map_err(|error| part.failed(error))?;
         Ok(body.into_bytes())
     }
@@ -245,9 +259,13 @@ async fn list(
     let mut pages = request.into_paginator().send();
     let mut parts = Vec::new();
     while let Some(page) = pages.next().await {
-        let page = page.map_err(|error| {
-            format!("cannot list s3://{bucket}/{prefix}: {}", DisplayErrorContext(&error))
-        })?;
+        let page = match page {
+            Ok(page) => page,
+            Err(error) if is_not_found(&error) => return Err(no_bucket(client, bucket).await),
+            Err(error) => {
+                return Err(format!("cannot list s3://{bucket}/{prefix}: {}", error_text(&error)));
+            }
+        };
         for object in page.contents() {
             let bytes = object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
             parts.extend(object.key().and_then(|key| Part::from_name(key, bytes)));
@@ -256,9 +274,33 @@ async fn list(
     Ok(parts)
 }
 
+/// That there is no such bucket, and which there are.
+async fn no_bucket(client: &aws_sdk_s3::Client, bucket: &str) -> String {
+    let answer = client.list_buckets().send().await;
+    let known = answer.map(|answer| answer.buckets.unwrap_or_default()).unwrap_or_default();
+    let names: Vec<&str> = known.iter().filter_map(|bucket| bucket.name()).collect();
+    match names.as_slice() {
+        [] => format!("there is no bucket `{bucket}`"),
+        names => format!("there is no bucket `{bucket}`; buckets are {}", names.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn duckdb_is_given_the_files_of_a_bucket_that_are_on_this_machine() {
+        let bucket = |folder| Source::Bucket {
+            client: Box::new(crate::endpoint::s3_client("http://127.0.0.1:1")),
+            bucket: "b".to_owned(),
+            prefix: "archive/".to_owned(),
+            folder,
+        };
+        let here = bucket(Some(PathBuf::from("/data/s3/b")));
+        assert_eq!((&*here.location(), &*here.files()), ("s3://b/archive", "/data/s3/b/archive"));
+        assert_eq!(bucket(None).files(), "s3://b/archive");
+    }
 
     #[test]
     fn names_say_table_and_day() {

@@ -153,6 +153,23 @@ fn mistakes_are_named() {
     for (arguments, expected) in [
         (vec!["cat", "films"], "no table `films`; tables are movies"),
         (vec!["get", "--key", r#"{"year":1}"#], "no version of this key"),
+        (
+            vec!["get", "--key", r#"{"name":"Rush"}"#],
+            "this key; archived items of this table have no `name`",
+        ),
+        (
+            vec!["get", "--key", r#"{"year":"2013","title":"Rush"}"#],
+            "`year` is a number in archived",
+        ),
+        (
+            vec!["cat", "movies", "--dt", "yesterday"],
+            "`yesterday` is no day: write such as 2026-11-21",
+        ),
+        (vec!["cat", "movies", "--dt", "2026-11-31"], "`2026-11-31` is no day"),
+        (
+            vec!["erase", "--table", "movies", "--equals", "{}"],
+            "leave --folder and --s3-endpoint out",
+        ),
         (vec!["get", "--key", "2013"], "not a JSON object"),
         (vec!["get", "--key", r#"{"year":true}"#], "one or two attributes"),
         (vec!["get", "--key", "{}"], "one or two attributes"),
@@ -280,4 +297,36 @@ fn parts_that_compaction_removes_meanwhile_are_read_where_their_rows_went() {
             while_parts_change(list, async |parts: &[Part]| Union::read(&source, parts).await);
         assert!(union.await.is_err());
     });
+}
+
+#[test]
+fn a_key_is_that_of_its_table() {
+    use model::KeyAttributeType as Type;
+    let known = [("year".to_owned(), Type::N), ("title".to_owned(), Type::S)];
+    for (key, problem) in [
+        (r#"{"year":2013,"title":"Rush"}"#, ""),
+        (r#"{"title":{"S":"Rush"},"year":{"N":"2013"}}"#, ""),
+        (r#"{"year":2013}"#, "--key: `title` is missing; the key is year, title"),
+        (r#"{"name":"Rush"}"#, "--key: `name` is no attribute of the key; the key is year, title"),
+        (
+            r#"{"year":"2013","title":"Rush"}"#,
+            "--key: `year` is a number here; the key is year, title",
+        ),
+        (r#"{"year":2013,"title":7}"#, "--key: `title` is a string here; the key is year, title"),
+    ] {
+        let checked = versions::check_key(&versions::parse_key(key).unwrap(), &known);
+        assert_eq!(checked.err().unwrap_or_default(), problem, "{key}");
+    }
+}
+
+/// A flag wins over the environment, so no variable is read as a flag's value.
+#[test]
+fn a_place_is_named_by_flags_alone() {
+    let command = <CommandLine as clap::CommandFactory>::command();
+    for name in ["s3_endpoint", "bucket", "folder"] {
+        let argument = command.get_arguments().find(|argument| argument.get_id() == name).unwrap();
+        assert_eq!(argument.get_env(), None, "{name}");
+    }
+    let both = ["archive", "ls", "--folder", "a", "--bucket", "b"];
+    assert!(CommandLine::try_parse_from(both).is_err());
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{AttributeValue, Item, json};
+use model::{AttributeValue, Item, KeyAttributeType, json};
 
 use super::cell::{Row, rows_of};
 use super::reading::Reading;
@@ -39,6 +39,68 @@ pub(crate) fn parse_key(text: &str) -> Result<Item, String> {
         Ok(key)
     } else {
         Err(wrong("a key has one or two attributes of types S, N, B".to_owned()))
+    }
+}
+
+/// Checks a key against that of its table: half a key would find several items, and a value of another
+/// type none.
+///
+/// # Errors
+/// What is wrong, and what the key is.
+pub(super) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Result<(), String> {
+    let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
+    let names = names.join(", ");
+    for (name, value) in key {
+        let key_type = known.iter().find(|(known, _)| known == name).map(|(_, key_type)| *key_type);
+        let Some(key_type) = key_type else {
+            return Err(format!("--key: `{name}` is no attribute of the key; the key is {names}"));
+        };
+        if key_type.attribute_type() != value.attribute_type() {
+            let wanted = words(key_type.descriptor());
+            return Err(format!("--key: `{name}` is {wanted} here; the key is {names}"));
+        }
+    }
+    match known.iter().find(|(name, _)| key.get(name).is_none()) {
+        Some((missing, _)) => Err(format!("--key: `{missing}` is missing; the key is {names}")),
+        None => Ok(()),
+    }
+}
+
+/// Why a key may have no rows, for the end of a message: an archived item has no such attribute, or
+/// one of another type. Empty when the first item of the parts has it so.
+///
+/// # Errors
+/// A part that cannot be read.
+pub(super) async fn misfit(source: &Source, parts: &[Part], key: &Item) -> Result<String, String> {
+    let Some(part) = parts.first() else { return Ok(String::new()) };
+    let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
+    let mut batches = source.open(part, Some(&["_item"])).await?;
+    let Some(batch) = batches.next() else { return Ok(String::new()) };
+    let batch = batch.map_err(|error| failed(error.to_string()))?;
+    let rows = rows_of(&batch).map_err(failed)?;
+    let Some(row) = rows.first() else { return Ok(String::new()) };
+    let item = json::item_from_str(row.text("_item"))
+        .map_err(|error| failed(format!("`_item`: {error}")))?;
+    for (name, value) in key {
+        match item.get(name) {
+            None => return Ok(format!("; archived items of this table have no `{name}`")),
+            Some(other) if other.attribute_type() != value.attribute_type() => {
+                let is = words(other.attribute_type().descriptor());
+                return Ok(format!("; `{name}` is {is} in archived items of this table"));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(String::new())
+}
+
+/// A type in words.
+fn words(descriptor: &str) -> String {
+    match descriptor {
+        "S" => "a string".to_owned(),
+        "N" => "a number".to_owned(),
+        "B" => "binary".to_owned(),
+        other => format!("of type {other}"),
     }
 }
 

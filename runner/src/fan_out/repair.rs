@@ -6,10 +6,10 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::endpoint::Running;
 use crate::exit::Exit;
 use crate::invoke::invoke;
 use crate::output::{self, Output, say};
+use crate::running::Running;
 
 /// Repairs the copies of some rules.
 ///

@@ -29,6 +29,14 @@ pub struct Wanted {
     pub binary: String,
 }
 
+impl Wanted {
+    /// Whether there is something to build it from.
+    #[must_use]
+    pub fn has_source(&self) -> bool {
+        self.package_folder.join("Cargo.toml").is_file()
+    }
+}
+
 /// Why a binary could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

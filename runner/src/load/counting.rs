@@ -2,6 +2,8 @@
 //!
 //! The slot is chosen by the hash of the voter, so one voter's lines always count in one slot.
 
+use std::path::Path;
+
 use model::{KeyAttributeType, KeyValue, Number, Token};
 
 use super::LoadArguments;
@@ -54,6 +56,29 @@ impl Counting {
             key: key.clone(),
             count_attribute: arguments.count_attribute.clone(),
         }))
+    }
+
+    /// Checks the columns that the flags name against those that a file has.
+    ///
+    /// # Errors
+    /// A column that is not there: every line would be put aside.
+    pub(crate) fn check_columns(&self, file: &Path, columns: &[String]) -> Result<(), String> {
+        let of_template = self.template.iter().filter_map(|part| match part {
+            Part::Column(column) => Some(("--count-into", column)),
+            Part::Text(_) => None,
+        });
+        let amount = self.amount.iter().map(|column| ("--amount", column));
+        let named = of_template.chain([("--voter", &self.voter)]).chain(amount);
+        for (flag, column) in named {
+            if !columns.contains(column) {
+                return Err(format!(
+                    "{flag}: `{}` has no column `{column}`; it has {}",
+                    file.display(),
+                    columns.join(", ")
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The update that a line stands for.
@@ -136,5 +161,25 @@ mod tests {
         assert_eq!(counting.update(&row("AL", "12")).unwrap().slot, update.slot);
         assert!(counting.update(&row("AL", "x")).is_err());
         assert!(parse_template("{year").is_err());
+
+        let file = Path::new("points.csv");
+        let columns = |names: &str| names.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(counting.check_columns(file, &columns("points voter round year x")), Ok(()));
+        for (columns, expected) in [
+            (
+                columns("points voter year"),
+                "--count-into: `points.csv` has no column `round`; it has points, voter, year",
+            ),
+            (
+                columns("points round year"),
+                "--voter: `points.csv` has no column `voter`; it has points, round, year",
+            ),
+            (
+                columns("voter round year"),
+                "--amount: `points.csv` has no column `points`; it has voter, round, year",
+            ),
+        ] {
+            assert_eq!(counting.check_columns(file, &columns), Err(expected.to_owned()));
+        }
     }
 }

@@ -19,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use model::{AttributeType, KeyAttributeType};
 use serde_json::json;
 
+pub(crate) use crate::sdk_error::error_text;
 pub(crate) use attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use counting::Counting;
 use source::Source;
@@ -82,7 +83,7 @@ pub struct LoadArguments {
     /// The attribute of a slot that holds its count
     #[arg(long, value_name = "NAME", default_value = "votes")]
     pub count_attribute: String,
-    /// Where lines are put aside that cannot be loaded
+    /// Where lines are put aside that cannot be loaded; those of the time before are kept beside it
     #[arg(long, value_name = "FILE", default_value = ".weir/put-aside.ndjson")]
     pub put_aside: PathBuf,
 }
@@ -120,9 +121,13 @@ pub async fn load(
     let types = declared_types(&arguments.types, key_columns)?;
     let source =
         Source::open(&arguments.file, arguments.format, &types, arguments.null.as_deref())?;
+    let counting = Counting::from_arguments(&arguments, &keys)?;
+    if let (Some(counting), Some(columns)) = (&counting, source.columns()) {
+        counting.check_columns(&arguments.file, columns)?;
+    }
     let progress = progress_bar(source.bytes());
     let mut aside = PutAside::new(&arguments.file, &arguments.put_aside);
-    let report = match Counting::from_arguments(&arguments, &keys)? {
+    let report = match counting {
         Some(counting) => {
             lanes::count(&client, &arguments.table, source, &counting, &progress, &mut aside).await
         }
@@ -167,20 +172,6 @@ pub(crate) async fn key_attributes(
         definitions.get(&name).map(|key_type| (name, *key_type))
     };
     Ok(description.key_schema().iter().filter_map(key).collect())
-}
-
-/// The words of the service when there are some, else the words of the SDK.
-pub(crate) fn error_text<E>(error: &aws_sdk_dynamodb::error::SdkError<E>) -> String
-where
-    E: std::error::Error + aws_sdk_dynamodb::error::ProvideErrorMetadata + 'static,
-{
-    match error.as_service_error() {
-        Some(service) => match (service.code(), service.message()) {
-            (Some(code), Some(message)) => format!("{code}: {message}"),
-            _ => service.to_string(),
-        },
-        None => aws_sdk_dynamodb::error::DisplayErrorContext(error).to_string(),
-    }
 }
 
 fn declared_types(
@@ -253,6 +244,11 @@ impl<'a> PutAside<'a> {
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder)?;
             }
+            if path.exists() {
+                let before = path.with_extension("before.ndjson");
+                std::fs::rename(path, &before)?;
+                tracing::warn!("lines put aside before are now in {}", before.display());
+            }
             std::fs::File::create(path)
         });
         match file {
@@ -270,5 +266,26 @@ impl<'a> PutAside<'a> {
             )),
             None => Ok(self.count),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_were_put_aside_before_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("put-aside.ndjson");
+        let bar = ProgressBar::hidden();
+        for reason in ["first", "second"] {
+            let mut aside = PutAside::new(Path::new("file"), &path);
+            let bad = BadLine { line: 1, reason: reason.to_owned(), text: String::new() };
+            aside.add(&bad, &bar);
+            assert_eq!(aside.finish(), Ok(1));
+        }
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(read("put-aside.ndjson").contains("second"));
+        assert!(read("put-aside.before.ndjson").contains("first"));
     }
 }

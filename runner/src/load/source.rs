@@ -32,6 +32,7 @@ const ARRAY_BYTES_MAX: u64 = 512 * 1024 * 1024;
 pub(crate) struct Source {
     rows: Box<dyn Iterator<Item = Result<Row, BadLine>> + Send>,
     bytes: u64,
+    columns: Option<Vec<String>>,
 }
 
 impl Source {
@@ -46,13 +47,25 @@ impl Source {
         let name = path.display();
         let file = File::open(path).map_err(|error| format!("cannot open `{name}`: {error}"))?;
         let bytes = file.metadata().map_err(|error| format!("`{name}`: {error}"))?.len();
+        if matches!(format, Format::Ndjson | Format::DynamodbJson) {
+            refuse_array(path)?;
+        }
+        let columns = match format {
+            Format::Csv => Some(csv_columns(path)?),
+            _ => None,
+        };
         let rows: Box<dyn Iterator<Item = _> + Send> = match format {
             Format::Csv => Box::new(csv_rows(path, types, null)?),
             Format::Ndjson => Box::new(lines(file).map(|line| line.and_then(plain_row))),
             Format::DynamodbJson => Box::new(lines(file).map(|line| line.and_then(dynamodb_row))),
             Format::Json => Box::new(array_rows(path, file, bytes)?),
         };
-        Ok(Self { rows, bytes })
+        Ok(Self { rows, bytes, columns })
+    }
+
+    /// The columns, if the file says them before its first line.
+    pub(crate) fn columns(&self) -> Option<&[String]> {
+        self.columns.as_deref()
     }
 
     /// Size of the file.
@@ -67,6 +80,42 @@ impl Iterator for Source {
     fn next(&mut self) -> Option<Self::Item> {
         self.rows.next()
     }
+}
+
+/// A JSON array is one object on each line in no way: every line of it would be put aside.
+fn refuse_array(path: &Path) -> Result<(), String> {
+    let name = path.display();
+    let failed = |error: std::io::Error| format!("cannot read `{name}`: {error}");
+    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+    let begins_with = loop {
+        let read = reader.fill_buf().map_err(failed)?;
+        let Some(blank) = read.iter().position(|byte| !byte.is_ascii_whitespace()) else {
+            if read.is_empty() {
+                break None;
+            }
+            let length = read.len();
+            reader.consume(length);
+            continue;
+        };
+        break read.get(blank).copied();
+    };
+    match begins_with {
+        Some(b'[') => Err(format!(
+            "`{name}` begins with `[`, so it is a JSON array: write --format json, or one object on each line"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The names in the header line.
+fn csv_columns(path: &Path) -> Result<Vec<String>, String> {
+    let name = path.display();
+    let mut reader = csv::ReaderBuilder::new()
+        .from_path(path)
+        .map_err(|error| format!("cannot open `{name}`: {error}"))?;
+    let header = reader.headers();
+    let header = header.map_err(|error| format!("`{name}` has no header line: {error}"))?;
+    Ok(header.iter().map(str::to_owned).collect())
 }
 
 /// Lines with their numbers; empty ones are left out.
@@ -127,8 +176,13 @@ fn array_rows(
     BufReader::new(file)
         .read_to_string(&mut text)
         .map_err(|error| format!("cannot read `{name}`: {error}"))?;
-    let members: Vec<Box<RawValue>> = serde_json::from_str(&text)
-        .map_err(|error| format!("`{name}` is not a JSON array: {error}"))?;
+    let members: Vec<Box<RawValue>> = serde_json::from_str(&text).map_err(|error| {
+        let hint = match text.trim_start().starts_with('{') {
+            true => "; if it has one object on each line, write --format ndjson",
+            false => "",
+        };
+        format!("`{name}` is not a JSON array: {error}{hint}")
+    })?;
     Ok((1u64..).zip(members).map(|(line, raw)| plain_row((line, raw.get().to_owned()))))
 }
 
@@ -142,12 +196,7 @@ fn csv_rows(
         let reader = csv::ReaderBuilder::new().from_path(path);
         reader.map_err(|error| format!("cannot open `{name}`: {error}"))
     };
-    let columns: Vec<String> = open()?
-        .headers()
-        .map_err(|error| format!("`{name}` has no header line: {error}"))?
-        .iter()
-        .map(str::to_owned)
-        .collect();
+    let columns = csv_columns(path)?;
     if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
         return Err(format!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
     }
@@ -249,6 +298,23 @@ mod tests {
         );
         assert!(matches!(&rows[2], Err((4, reason)) if reason.contains("fields")), "{rows:?}");
         assert_eq!(rows[3], Ok(r#"{"id":{"N":"4"},"note":{"S":"z"},"zip":{"S":"5"}}"#.to_owned()));
+    }
+
+    #[test]
+    fn a_file_of_another_format_is_refused_before_its_first_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for (format, content, hint) in [
+            (Format::Ndjson, " \n[{\"a\":1}]", "write --format json"),
+            (Format::DynamodbJson, "[\n", "write --format json"),
+            (Format::Json, "{\"a\":1}\n{\"a\":2}", "write --format ndjson"),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            let refused = Source::open(&path, format, &BTreeMap::new(), None).err().unwrap();
+            assert!(refused.contains(hint), "{content}: {refused}");
+        }
+        std::fs::write(&path, "\n  \n").unwrap();
+        assert!(Source::open(&path, Format::Ndjson, &BTreeMap::new(), None).is_ok());
     }
 
     #[test]

@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{AttributeValue as Sdk, ConditionCheck, Put, TransactWriteItem};
 use rules::migration::Phase;
 use serde_json::{Value, json};
 
 pub(crate) use super::expect::{Expect, Move};
+use crate::sdk_error::{error_text, is_not_found};
 
 /// Attempts to make a change while others change the same entry.
 const ATTEMPTS_MAX: u32 = 20;
@@ -60,8 +61,16 @@ pub(crate) fn phase_of(state: &Entry) -> Phase {
     text(state, "phase").and_then(Phase::from_name).unwrap_or(Phase::None)
 }
 
-pub(super) fn failed<E: std::error::Error>(doing: &str, error: &E) -> String {
-    format!("{doing}: {}", DisplayErrorContext(error))
+pub(super) fn failed<E>(doing: &str, error: &SdkError<E>) -> String
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+{
+    // The table is made when the first migration begins.
+    match is_not_found(error) {
+        true => "no migration was begun in this store".to_owned(),
+        false => format!("{doing}: {}", error_text(error)),
+    }
+}
 }
 
 impl Control {

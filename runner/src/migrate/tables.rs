@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::DisplayErrorContext;
 use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, KeyType, KeysAndAttributes, TableDescription,
 };
@@ -16,6 +15,8 @@ use model::json::{item_from_str, write_string};
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{AttributeValue, Item, KeyAttribute, KeyAttributeType, KeySchema, PrimaryKey};
 use rules::migration::plan::{Direction, Plan};
+
+use crate::sdk_error::error_text;
 
 /// Answers in a row that bring no item of those asked for, before a table counts as throttled.
 const THROTTLED_MAX: u32 = 8;
@@ -58,7 +59,7 @@ pub(crate) async fn describe(
                         .as_service_error()
                         .is_some_and(|error| error.is_resource_not_found_exception()) => {}
                 Err(error) => {
-                    return Err(format!("DescribeTable {name}: {}", DisplayErrorContext(&error)));
+                    return Err(format!("DescribeTable {name}: {}", error_text(&error)));
                 }
             }
         }
@@ -112,8 +113,7 @@ pub(crate) async fn sample(client: &Client, table: &str, limit: u64) -> Result<V
         let rest = i32::try_from(limit - items.len() as u64).unwrap_or(i32::MAX).min(1000);
         let answer = client.scan().table_name(table).limit(rest).set_exclusive_start_key(start);
         let answer = answer.send().await;
-        let answer =
-            answer.map_err(|error| format!("Scan {table}: {}", DisplayErrorContext(&error)))?;
+        let answer = answer.map_err(|error| format!("Scan {table}: {}", error_text(&error)))?;
         for item in answer.items.unwrap_or_default() {
             items.push(from_sdk(&item)?);
         }
@@ -144,7 +144,7 @@ pub(crate) async fn partition(
             .set_exclusive_start_key(start)
             .send()
             .await
-            .map_err(|error| format!("Query {table}: {}", DisplayErrorContext(&error)))?;
+            .map_err(|error| format!("Query {table}: {}", error_text(&error)))?;
         for item in answer.items.unwrap_or_default() {
             items.push(from_sdk(&item)?);
         }
@@ -160,8 +160,7 @@ pub(crate) async fn get(client: &Client, table: &str, key: &Item) -> Result<Opti
     let request = client.get_item().table_name(table).consistent_read(true);
     let request = request.set_key(Some(crate::load::to_sdk_item(key)));
     let answer = request.send().await;
-    let answer =
-        answer.map_err(|error| format!("GetItem {table}: {}", DisplayErrorContext(&error)))?;
+    let answer = answer.map_err(|error| format!("GetItem {table}: {}", error_text(&error)))?;
     answer.item.as_ref().map(from_sdk).transpose()
 }
 
@@ -181,8 +180,8 @@ pub(crate) async fn get_all(
         let request = KeysAndAttributes::builder().set_keys(Some(some)).consistent_read(true);
         let request = request.build().map_err(|error| error.to_string())?;
         let answer = client.batch_get_item().request_items(table, request).send().await;
-        let answer = answer
-            .map_err(|error| format!("BatchGetItem {table}: {}", DisplayErrorContext(&error)))?;
+        let answer =
+            answer.map_err(|error| format!("BatchGetItem {table}: {}", error_text(&error)))?;
         for item in answer.responses.into_iter().flatten().flat_map(|(_, items)| items) {
             let item = from_sdk(&item)?;
             let key = schema.key_of_item(&item).map_err(|error| error.to_string())?;

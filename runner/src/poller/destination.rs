@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use aws_sdk_s3::error::DisplayErrorContext;
 use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
 
 use super::checkpoint_store::replace;
+use crate::sdk_error::error_text;
 
 /// A place that stores failure records.
 #[async_trait]
@@ -84,7 +84,7 @@ impl FailureDestination for S3Destination {
         match request.send().await {
             Ok(_) => Ok(()),
             Err(error) => {
-                let reason = DisplayErrorContext(&error).to_string();
+                let reason = error_text(&error);
                 Err(format!("cannot put `{key}` into bucket `{}`: {reason}", self.bucket))
             }
         }

@@ -4,11 +4,12 @@
 //! mapping's decision.
 
 use aws_sdk_dynamodbstreams::Client;
-use aws_sdk_dynamodbstreams::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
 
 use super::page::{Page, PageFailure, read_page};
 use crate::mapping::{ReadFailure, ReadFrom, ShardDescription, ShardId};
+use crate::sdk_error::error_text;
 
 /// `DescribeStream` gives at most 100 shards a page. A stream with more than 10,000 is refused
 /// rather than half known; four-hourly rotation leaves about 7 per partition in a day.
@@ -133,7 +134,7 @@ fn shard_description(shard: Shard) -> Option<ShardDescription> {
 fn read_failure<E, R>(call: &str, error: &SdkError<E, R>) -> ReadFailure
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
-    R: std::fmt::Debug,
+    R: std::fmt::Debug + 'static,
 {
     let reason = describe_error(call, error);
     match error.as_service_error().and_then(ProvideErrorMetadata::code) {
@@ -148,14 +149,7 @@ where
 fn describe_error<E, R>(call: &str, error: &SdkError<E, R>) -> String
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
-    R: std::fmt::Debug,
+    R: std::fmt::Debug + 'static,
 {
-    match error.as_service_error() {
-        Some(service) => format!(
-            "{call}: {}: {}",
-            service.code().unwrap_or("unknown error"),
-            service.message().unwrap_or("no message")
-        ),
-        None => format!("{call}: {}", DisplayErrorContext(error)),
-    }
+    format!("{call}: {}", error_text(error))
 }

@@ -18,6 +18,7 @@ use crate::journal::{
 use crate::logs::data_folder;
 use crate::mapping::{FilterCriteria, Record, SequenceNumber};
 use crate::output::{self, Output};
+use crate::running::Look;
 use crate::status;
 
 /// Which record.
@@ -38,6 +39,21 @@ pub struct ExplainArguments {
     /// The data folder of `weir up` [default: the running one's, or .weir/up]
     #[arg(long, value_name = "DIRECTORY")]
     pub directory: Option<PathBuf>,
+}
+
+impl ExplainArguments {
+    /// The store that the journal is of: that of the `weir up` which writes it, whatever the
+    /// environment says. `None` when that one does not run.
+    pub(super) fn store(&self) -> Option<String> {
+        let Look::Running(running) = Look::here() else { return None };
+        let own = data_folder(self.directory.as_deref()) == running.directory;
+        match running.dynamodb.is_empty() {
+            // On AWS the environment is all that says where the streams are.
+            true => endpoint::find(None).ok(),
+            false => Some(running.dynamodb),
+        }
+        .filter(|_| own)
+    }
 }
 
 /// A record that still is in a stream.
@@ -62,7 +78,14 @@ pub(super) async fn run(
             Some(sequence) => sequence,
             None => newest_record(open()?, table)
                 .map(|record| record.0)
-                .ok_or("no record was seen yet: write an item to a table with a stream")?,
+                .ok_or_else(|| match table {
+                    Some(table) => format!(
+                        "no record of `{table}` was seen yet: write an item to it; `weir streams ls` shows the tables that have a stream"
+                    ),
+                    None => {
+                        "no record was seen yet: write an item to a table with a stream".to_owned()
+                    }
+                })?,
         },
     };
     let history = history_of(open()?, &wanted);

@@ -59,7 +59,11 @@ pub async fn run(arguments: &StreamsArguments, output: Output) -> Result<Exit, S
         StreamsAction::Shards { table } => listing::shards(&endpoint()?, table, output).await,
         StreamsAction::Tail(tail) => tail::run(tail, &endpoint()?, output).await,
         StreamsAction::Explain(explain) => {
-            explain::run(explain, endpoint().ok().as_deref(), output).await
+            let endpoint = match &arguments.endpoint {
+                Some(_) => Some(endpoint()?),
+                None => explain.store(),
+            };
+            explain::run(explain, endpoint.as_deref(), output).await
         }
         StreamsAction::Redrive(redrive) => redrive::run(redrive, output).await,
     }

@@ -11,12 +11,13 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::shards::{self, Place, Refusal, Start};
-use crate::endpoint::{self, Running};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::invoke;
 use crate::journal::{Reader, history_of};
 use crate::mapping::{self, Answer, FilterCriteria, SequenceNumber, read_answer};
 use crate::output::{self, Output};
+use crate::running::Running;
 
 /// Pages that are read at most to find the records again: a batch has up to 10,000.
 const PAGES_MAX: usize = 1_000;

@@ -5,12 +5,14 @@
 //! place, and a shard that is trimmed meanwhile is named as such.
 
 use aws_sdk_dynamodbstreams::Client;
-use aws_sdk_dynamodbstreams::error::{DisplayErrorContext, ProvideErrorMetadata};
+use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodbstreams::operation::list_streams::ListStreamsError;
 use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
 
 use crate::endpoint;
 use crate::mapping::Record;
 use crate::poller::{self, PageFailure};
+use crate::sdk_error::{error_text, is_not_found};
 
 /// Pages of a listing that are read at most: 100 entries each.
 const PAGES_MAX: usize = 100;
@@ -99,7 +101,10 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    fn new<E: std::error::Error + ProvideErrorMetadata>(what: &str, error: &E) -> Self {
+    fn new<E>(what: &str, error: &SdkError<E>) -> Self
+    where
+        E: std::error::Error + ProvideErrorMetadata + 'static,
+    {
         match error.code() {
             Some("ResourceNotFoundException" | "TrimmedDataAccessException") => Self::Trimmed,
             Some("ExpiredIteratorException") => Self::Expired,
@@ -120,17 +125,45 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-fn problem<E: std::error::Error>(what: &str, error: &E) -> String {
-    format!("{what}: {}", DisplayErrorContext(error))
+fn problem<E>(what: &str, error: &SdkError<E>) -> String
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+{
+    format!("{what}: {}", error_text(error))
 }
 
 /// The ARNs of all streams, or of one table's.
 pub(crate) async fn arns(client: &Client, table: Option<&str>) -> Result<Vec<String>, String> {
+    match (list(client, table).await, table) {
+        (Ok(arns), _) => Ok(arns),
+        (Err(error), Some(table)) if is_not_found(&error) => {
+            Err(format!("there is no table `{table}`{}", known_tables(client).await))
+        }
+        (Err(error), _) => Err(problem("ListStreams", &error)),
+    }
+}
+
+/// The tables that have a stream, as the end of a message about one that has none.
+async fn known_tables(client: &Client) -> String {
+    let arns = list(client, None).await.unwrap_or_default();
+    let names = arns.iter().filter_map(|arn| arn.split_once(":table/")?.1.split('/').next());
+    let names: std::collections::BTreeSet<&str> = names.collect();
+    match names.is_empty() {
+        true => "; no table has a stream".to_owned(),
+        false => {
+            format!("; tables with a stream: {}", names.into_iter().collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+async fn list(
+    client: &Client,
+    table: Option<&str>,
+) -> Result<Vec<String>, Box<SdkError<ListStreamsError>>> {
     let (mut arns, mut start) = (Vec::new(), None);
     for _ in 0..PAGES_MAX {
         let request = client.list_streams().set_table_name(table.map(str::to_owned));
-        let page = request.set_exclusive_start_stream_arn(start).send().await;
-        let page = page.map_err(|error| problem("ListStreams", &error))?;
+        let page = request.set_exclusive_start_stream_arn(start).send().await?;
         let streams = page.streams.unwrap_or_default();
         arns.extend(streams.into_iter().filter_map(|stream| stream.stream_arn));
         start = page.last_evaluated_stream_arn;
@@ -147,9 +180,9 @@ pub(crate) async fn stream_of(endpoint: &str, table: &str) -> Result<Stream, Str
     let mut arns = arns(&client, Some(table)).await?;
     // A label is a time, so the greatest ARN is the newest stream.
     arns.sort();
-    let arn = arns.pop().ok_or_else(|| {
-        format!("the table `{table}` has no stream; `weir streams ls` shows those that there are")
-    })?;
+    let Some(arn) = arns.pop() else {
+        return Err(format!("the table `{table}` has no stream{}", known_tables(&client).await));
+    };
     describe(client, &arn).await
 }
 

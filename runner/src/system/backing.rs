@@ -95,11 +95,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
         .await;
     let provider = config.credentials_provider().ok_or_else(no_credentials)?;
     let found = provider.provide_credentials().await.map_err(|error| {
-        format!(
-            "{}: {}",
-            no_credentials(),
-            aws_smithy_types::error::display::DisplayErrorContext(&error)
-        )
+        format!("{}: {}", no_credentials(), crate::sdk_error::innermost(&error))
     })?;
     tracing::warn!(
         "store      DynamoDB in {region}, with the key {}: the functions write to real tables",

@@ -46,10 +46,13 @@ pub(crate) async fn build(
     if list.is_empty() {
         return Ok(BTreeMap::new());
     }
-    tracing::info!(
-        "building {} (the first time this compiles the AWS SDKs and Parquet: some minutes)",
-        list.iter().map(|w| w.binary.as_str()).collect::<Vec<_>>().join(", ")
-    );
+    let names = list.iter().map(|w| w.binary.as_str()).collect::<Vec<_>>().join(", ");
+    match list.iter().any(Wanted::has_source) {
+        true => tracing::info!(
+            "building {names} (the first time this compiles what they depend on: some minutes)"
+        ),
+        false => tracing::info!("taking {names} from the folder of weir: there is no source"),
+    }
     let mut progress = |line: &str| tracing::info!("  {line}");
     let paths = binaries::build(&list, &mut progress).await.map_err(|error| error.to_string())?;
     Ok(wanted

@@ -310,6 +310,7 @@ struct Ports {
 
 impl Ports {
     async fn take(options: &Options) -> Result<Self, String> {
+        check_ports_differ(options)?;
         let store = match options.aws {
             true => None,
             false => {
@@ -325,6 +326,25 @@ impl Ports {
         let invoke = bind("Lambda Invoke API", "--invoke-port", options.invoke_port).await?;
         Ok(Self { store, objects, invoke })
     }
+}
+
+/// One port for two endpoints would be told as one that another process has.
+fn check_ports_differ(options: &Options) -> Result<(), String> {
+    let store = if options.aws { 0 } else { options.store_port };
+    let ports = [
+        ("--port", store),
+        ("--s3-port", options.object_store_port),
+        ("--invoke-port", options.invoke_port),
+    ];
+    for (at, (flag, port)) in ports.iter().enumerate() {
+        let earlier = ports.iter().take(at).find(|(_, other)| other == port);
+        if let (Some((other, _)), 1..) = (earlier, port) {
+            return Err(format!(
+                "{other} and {flag} are both {port}: give each a port of its own, or 0 for a free one"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn loopback(port: u16) -> SocketAddr {
@@ -368,7 +388,7 @@ fn start_object_store(
 }
 
 /// Says what of the template does not happen here: each reason with its first places. Nothing is
-/// silently ignored, and `weir check` has every place.
+/// silently ignored, and `weir check --verbose` has every place.
 fn show_not_emulated(stack: &Stack) {
     for warning in &stack.warnings {
         tracing::warn!("{warning}");
@@ -381,6 +401,6 @@ fn show_not_emulated(stack: &Stack) {
         }
     }
     if !stack.not_emulated.is_empty() {
-        tracing::info!("`weir check` shows each place with its line");
+        tracing::info!("`weir check --verbose` shows each place with its line");
     }
 }

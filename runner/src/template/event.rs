@@ -7,7 +7,7 @@ use crate::template::{
     properties::Properties,
     resource::Resource,
     schedule,
-    stack::Stack,
+    stack::{Absent, NotRun, Stack},
     value::{self, Data},
 };
 
@@ -96,6 +96,40 @@ pub(super) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
     }
 }
 
+/// Notes the mappings and schedules of a function that does not run here.
+pub(super) fn note_not_run(properties: &Properties<'_, '_>, function: &NotRun, stack: &mut Stack) {
+    for entry in properties.named("Events") {
+        let kind = entry.value.get("Type").and_then(|node| node.as_text());
+        let what = match kind {
+            Some("DynamoDB") => Absent::Mapping,
+            Some("Schedule" | "ScheduleV2") => Absent::Schedule,
+            _ => continue,
+        };
+        let resource = format!("{}{}", function.resource, entry.key);
+        stack.not_run.push(NotRun { what, resource, at: entry.key_at, ..function.clone() });
+    }
+}
+
+/// Notes a mapping resource whose function, which `name` names, does not run here.
+fn note_mapping(resource: &Resource<'_>, name: &str, stack: &mut Stack) {
+    let function = stack
+        .not_run
+        .iter()
+        .find(|other| other.what == Absent::Function && name.contains(other.resource.as_str()));
+    let note = NotRun {
+        what: Absent::Mapping,
+        resource: resource.id.to_owned(),
+        function: function.map_or(name, |function| &function.resource).to_owned(),
+        reason: function.map_or_else(
+            || format!("`{name}` is not run here"),
+            |function| function.reason.clone(),
+        ),
+        accepted: function.is_some_and(|function| function.accepted),
+        at: resource.at,
+    };
+    stack.not_run.push(note);
+}
+
 /// Reads an `AWS::Lambda::EventSourceMapping` into the stack.
 pub(super) fn read_mapping_resource(
     properties: &Properties<'_, '_>,
@@ -114,6 +148,7 @@ pub(super) fn read_mapping_resource(
             "FunctionName",
             format!("`{name}` is not run here, so the mapping is not either"),
         );
+        note_mapping(resource, &name.to_string(), stack);
         return;
     }
     let Some(name) = function.text(findings) else { return };
@@ -132,6 +167,7 @@ pub(super) fn read_mapping_resource(
                 "FunctionName",
                 format!("`{name}` is not run here, so the mapping is not either"),
             );
+            note_mapping(resource, &name, stack);
         } else {
             let known = stack.functions.iter().map(|function| function.logical_id.as_str());
             findings.error(

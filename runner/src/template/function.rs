@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::template::{
-    document::{Kind, Node},
+    diagnostic::Span,
+    document::Kind,
     properties::{Catalogue, Properties},
     resource::{Resource, kebab_case},
     stack::{Function, LogFormat, Logging},
@@ -83,32 +84,39 @@ const LEVELS: &[(&str, &str)] = &[
     ("FATAL", "FATAL"),
 ];
 
-/// Why a function cannot run here at all; `None` when it can.
+/// Why a function cannot run here at all, and what of it says so; `None` when it can.
 pub(super) fn reason_not_emulated(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
-) -> Option<String> {
+) -> Option<(Span, String)> {
+    let because = |name: &str, reason: String| {
+        Some((properties.key_place(name).unwrap_or(resource.at), reason))
+    };
     if properties.has("InlineCode") {
-        return Some("code written in the template is not run here".to_owned());
+        return because("InlineCode", "code written in the template is not run".to_owned());
     }
     let is_image = properties.text("PackageType").is_some_and(|kind| kind.value == "Image");
     if is_image || properties.has("ImageUri") || properties.has("ImageConfig") {
-        return Some("container images are not run here".to_owned());
+        let named = ["PackageType", "ImageUri", "ImageConfig"];
+        let name = named.into_iter().find(|name| properties.has(name)).unwrap_or_default();
+        return because(name, "container images are not run".to_owned());
     }
     let method = resource.node.get("Metadata").and_then(|metadata| metadata.get("BuildMethod"));
-    if let Some(method) = method.and_then(Node::as_text)
+    if let Some((node, method)) = method.and_then(|node| Some((node, node.as_text()?)))
         && method != "rust-cargolambda"
     {
-        return Some(format!("only `BuildMethod: rust-cargolambda` is built here, not `{method}`"));
+        let reason = format!("only `BuildMethod: rust-cargolambda` is built, not `{method}`");
+        return Some((node.at, reason));
     }
     let runtime = properties.text("Runtime")?;
     if runtime.value.starts_with("provided") {
         return None;
     }
-    Some(format!(
-        "only functions in Rust (`Runtime: provided.al2023`) run here, not `{}`",
+    let reason = format!(
+        "only functions in Rust (`Runtime: provided.al2023`) are run, not `{}`",
         runtime.value
-    ))
+    );
+    Some((runtime.at, reason))
 }
 
 /// Reads one function; `None` when an error was reported.

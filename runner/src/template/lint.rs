@@ -23,6 +23,9 @@ const READERS_MAX: usize = 2;
 /// A stream keeps a record for this long.
 const RETENTION_SECONDS: u64 = 24 * 60 * 60;
 
+/// The check of functions that do not run here.
+pub(super) const NOT_RUN_HERE: &str = "not-run-here";
+
 /// The names of all checks, which `Accept` takes.
 pub(super) const NAMES: &[&str] = &[
     "always-matches",
@@ -31,6 +34,7 @@ pub(super) const NAMES: &[&str] = &[
     "latest",
     "many-readers",
     "never-matches",
+    NOT_RUN_HERE,
     "record-age",
     "retries-forever",
     "self-feeding",
@@ -66,7 +70,8 @@ fn accepted_names(resource: &Node) -> &[Node] {
     }
 }
 
-fn accepts(resource: &Node, name: &str) -> bool {
+/// Whether a resource accepts a check.
+pub(super) fn accepts(resource: &Node, name: &str) -> bool {
     accepted_names(resource).iter().any(|node| node.as_text() == Some(name))
 }
 

@@ -48,9 +48,9 @@ use crate::template::{
 pub use crate::template::{
     diagnostic::{Diagnostic, Diagnostics, Severity, Span},
     stack::{
-        AttributeDefinition, Billing, Bucket, Destination, EventSourceMapping, FilterPattern,
-        Function, Index, IndexKind, KeyType, LogFormat, Logging, NotEmulated, Projection, Schedule,
-        Stack, StartingPosition, StreamSource, StreamViewType, Table,
+        Absent, AttributeDefinition, Billing, Bucket, Destination, EventSourceMapping,
+        FilterPattern, Function, Index, IndexKind, KeyType, LogFormat, Logging, NotEmulated,
+        NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource, StreamViewType, Table,
     },
 };
 
@@ -159,6 +159,7 @@ impl<'a> Reading<'a, '_> {
             mappings: Vec::new(),
             schedules: Vec::new(),
             not_emulated: Vec::new(),
+            not_run: Vec::new(),
             warnings: Vec::new(),
         };
         let tables = |kind| matches!(kind, ResourceKind::Table | ResourceKind::SimpleTable);
@@ -170,11 +171,19 @@ impl<'a> Reading<'a, '_> {
         }
         for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
             let properties = self.properties(resource);
-            if let Some(reason) = function::reason_not_emulated(&properties, resource) {
+            if let Some((at, reason)) = function::reason_not_emulated(&properties, resource) {
                 elsewhere::list(resource, String::new(), resource.at, &reason, findings);
+                self.not_run(resource, at, reason, &mut stack);
             } else {
                 stack.functions.extend(function::read(&properties, resource));
                 event::read(&properties, resource, &mut stack);
+            }
+        }
+        for resource in &self.existing {
+            // The other way to describe a function; only SAM's says how it is built.
+            if resource.type_name == "AWS::Lambda::Function" {
+                let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
+                self.not_run(resource, resource.at, reason, &mut stack);
             }
         }
         for resource in self.of_kind(|kind| kind == ResourceKind::Mapping) {
@@ -184,6 +193,20 @@ impl<'a> Reading<'a, '_> {
         self.check_destinations(&stack);
         lint::check_stack(self.resolver, &stack);
         stack
+    }
+
+    /// Warns of a function that does not run here, and notes it with what would invoke it.
+    fn not_run(&self, resource: &'a Resource<'a>, at: Span, reason: String, stack: &mut Stack) {
+        let (properties, id) = (self.properties(resource), resource.id);
+        let message = format!("`{id}` does not run here: {reason}");
+        let help = "it runs on AWS alone, and nothing invokes it on this machine; accept \
+            `not-run-here` on it if that is meant";
+        lint::warn(&properties, lint::NOT_RUN_HERE, at, message, help);
+        let accepted = lint::accepts(resource.node, lint::NOT_RUN_HERE);
+        let (resource, function) = (id.to_owned(), id.to_owned());
+        let not_run = NotRun { what: Absent::Function, resource, function, reason, accepted, at };
+        event::note_not_run(&properties, &not_run, stack);
+        stack.not_run.push(not_run);
     }
 
     fn of_kind(

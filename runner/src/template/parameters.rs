@@ -53,6 +53,9 @@ pub(super) fn read(
         let at = section.map_or(Span { line: 1, column: 1, width: 1 }, |node| node.at);
         let help = match similar(name, declared.iter().copied()) {
             Some(meant) => format!("give a value for `{meant}`"),
+            None if declared.is_empty() => {
+                "this template has no `Parameters:`; leave --parameter out".to_owned()
+            }
             None => format!("give values for {}", listed(declared.iter().copied())),
         };
         findings.error(

@@ -26,8 +26,38 @@ pub struct Stack {
     pub schedules: Vec<Schedule>,
     /// What the template says and the local runner does not do, in the order of the lines.
     pub not_emulated: Vec<NotEmulated>,
+    /// Functions that do not run here, and what would invoke them, in the order of the template.
+    pub not_run: Vec<NotRun>,
     /// What is allowed but probably not meant, in the order of the lines.
     pub warnings: Vec<Diagnostic>,
+}
+
+/// A function of the template that does not run here, or what would invoke it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotRun {
+    /// Which of them.
+    pub what: Absent,
+    /// The logical id; of an event, the function's with the event's behind it.
+    pub resource: String,
+    /// The logical id of the function.
+    pub function: String,
+    /// Why.
+    pub reason: String,
+    /// Whether the template accepts it.
+    pub accepted: bool,
+    /// Where it stands.
+    pub at: Span,
+}
+
+/// The kinds of what does not run here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Absent {
+    /// A function.
+    Function,
+    /// A link from a stream to such a function.
+    Mapping,
+    /// A schedule of such a function.
+    Schedule,
 }
 
 impl Stack {

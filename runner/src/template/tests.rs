@@ -48,6 +48,15 @@ fn render(name: &str, text: &str) -> String {
         writeln!(out, "{:4} {} ({}): {}", entry.at.line, path.trim(), entry.kind, entry.instead)
             .unwrap();
     }
+    for absent in &stack.not_run {
+        let crate::template::NotRun { what, resource, function, accepted, at, reason: _ } = absent;
+        writeln!(
+            out,
+            "{:4} {what:?} {resource} of {function} does not run, accepted={accepted}",
+            at.line
+        )
+        .unwrap();
+    }
     for warning in &stack.warnings {
         writeln!(out, "\n{warning}").unwrap();
     }

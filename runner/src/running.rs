@@ -1,0 +1,200 @@
+//! What a running `weir up` says about itself to other commands in its folder, and whether it still
+//! runs.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Where it says so.
+pub(crate) const RUNNING_FILE: &str = ".weir/running.json";
+/// How long a connection within this machine may take, on a busy one.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// What a `weir up` says about itself.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Running {
+    /// The version of this file.
+    pub(crate) schema: String,
+    /// The process.
+    pub(crate) process: u32,
+    /// The store's endpoint; empty on AWS.
+    pub(crate) dynamodb: String,
+    /// The S3 endpoint.
+    pub(crate) s3: String,
+    /// The endpoint of Lambda's Invoke API.
+    #[serde(default)]
+    pub(crate) lambda: String,
+    /// The folder with its data.
+    #[serde(default)]
+    pub(crate) directory: PathBuf,
+    /// Names of functions, by logical id.
+    #[serde(default)]
+    pub(crate) functions: BTreeMap<String, String>,
+    /// The buckets.
+    #[serde(default)]
+    pub(crate) buckets: Vec<String>,
+    /// The tables whose streams go to a function that archives.
+    #[serde(default)]
+    pub(crate) archived: Vec<String>,
+    /// Why functions of the template do not run here, by logical id.
+    #[serde(default)]
+    pub(crate) not_run: BTreeMap<String, String>,
+}
+
+/// What there is of a `weir up` in this folder.
+pub(crate) enum Look {
+    /// None was started, or it has ended in order.
+    Nothing,
+    /// It was killed: what it said is still there.
+    Ended(Running),
+    /// It runs.
+    Running(Running),
+}
+
+impl Look {
+    /// Looks in this folder.
+    pub(crate) fn here() -> Self {
+        let text = std::fs::read_to_string(Path::new(RUNNING_FILE)).ok();
+        let said: Option<Running> = text.and_then(|text| serde_json::from_str(&text).ok());
+        match said {
+            None => Self::Nothing,
+            Some(running) if running.is_there() => Self::Running(running),
+            Some(ended) => Self::Ended(ended),
+        }
+    }
+
+    /// What was said last, whether or not it still holds.
+    pub(crate) fn said(self) -> Option<Running> {
+        match self {
+            Self::Nothing => None,
+            Self::Ended(said) | Self::Running(said) => Some(said),
+        }
+    }
+}
+
+impl Running {
+    /// Reads what the `weir up` in this folder says.
+    ///
+    /// # Errors
+    /// When none is running.
+    pub(crate) fn read() -> Result<Self, String> {
+        match Look::here() {
+            Look::Running(running) => Ok(running),
+            Look::Ended(ended) => Err(ended.has_ended()),
+            Look::Nothing => {
+                Err("nothing is running here: start `weir up` in this folder, in another terminal"
+                    .to_owned())
+            }
+        }
+    }
+
+    /// That it has ended, for a person.
+    pub(crate) fn has_ended(&self) -> String {
+        format!("`weir up` (process {}) has ended without tidying up; start it again", self.process)
+    }
+
+    /// The name of a function that is named by its logical id, its name, or its name without
+    /// `Function`, in any case.
+    pub(crate) fn function(&self, wanted: &str) -> Result<&str, String> {
+        let names: Vec<&str> = self.functions.iter().flat_map(|(id, name)| [&**id, name]).collect();
+        let found = match_function(wanted, &names).map_err(|unknown| {
+            let elsewhere: Vec<&str> = self.not_run.keys().map(String::as_str).collect();
+            let meant = match_function(wanted, &elsewhere).ok();
+            match meant.and_then(|id| Some((id, self.not_run.get(id)?))) {
+                Some((id, reason)) => format!("`{id}` does not run here: {reason}"),
+                None => unknown,
+            }
+        })?;
+        Ok(self.functions.get(found).map_or(found, String::as_str))
+    }
+
+    /// Whether it still runs. A process alone could be another one with its number, and an open port
+    /// another one's.
+    fn is_there(&self) -> bool {
+        let endpoint = if self.lambda.is_empty() { &self.s3 } else { &self.lambda };
+        process_runs(self.process) != Some(false) && is_listening(endpoint)
+    }
+}
+
+/// Whether a process runs; `None` where the system does not tell it in files.
+fn process_runs(process: u32) -> Option<bool> {
+    let processes = Path::new("/proc");
+    if !processes.join("self/stat").exists() {
+        return None;
+    }
+    let Ok(stat) = std::fs::read_to_string(processes.join(format!("{process}/stat"))) else {
+        return Some(false);
+    };
+    // The state is behind the name in brackets. `Z` has ended, and its parent has not asked yet.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    Some(!matches!(state, Some('Z' | 'X')))
+}
+
+/// Whether somebody listens at an address of this machine.
+fn is_listening(url: &str) -> bool {
+    let address = url.strip_prefix("http://").and_then(|rest| rest.parse::<SocketAddr>().ok());
+    // What is no address of this machine cannot be asked in a moment.
+    address.is_none_or(|address| TcpStream::connect_timeout(&address, CONNECT_MAX).is_ok())
+}
+
+/// The one of the names that is meant.
+pub(crate) fn match_function<'a>(wanted: &str, names: &[&'a str]) -> Result<&'a str, String> {
+    let plain = |name: &str| {
+        let name = name.to_lowercase().replace(['-', '_'], "");
+        name.strip_suffix("function").map_or(name.clone(), str::to_owned)
+    };
+    let exact = names.iter().find(|name| **name == wanted);
+    exact.or_else(|| names.iter().find(|name| plain(name) == plain(wanted))).copied().ok_or_else(
+        || {
+            let known: std::collections::BTreeSet<_> = names.iter().copied().collect();
+            let known: Vec<_> = known.into_iter().collect();
+            match known.as_slice() {
+                [] => format!("there is no function `{wanted}`, and no other one runs here"),
+                known => {
+                    format!("there is no function `{wanted}`; there are: {}", known.join(", "))
+                }
+            }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weir_up_that_was_killed_does_not_run() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let lambda = format!("http://{}", listener.local_addr().unwrap());
+        let running = Running { process: std::process::id(), lambda, ..Running::default() };
+        assert!(running.is_there());
+        if process_runs(std::process::id()).is_some() {
+            let mut child = std::process::Command::new("true").spawn().unwrap();
+            let process = child.id();
+            child.wait().unwrap();
+            assert!(!Running { process, ..running.clone() }.is_there());
+        }
+        drop(listener);
+        assert!(!running.is_there(), "another process has its number");
+    }
+
+    #[test]
+    fn a_function_that_does_not_run_here_says_why() {
+        let pair = |id: &str, what: &str| BTreeMap::from([(id.to_owned(), what.to_owned())]);
+        let running = Running {
+            functions: pair("OneFunction", "one"),
+            not_run: pair("HelloFunction", "only Rust"),
+            ..Running::default()
+        };
+        assert_eq!(running.function("one"), Ok("one"));
+        let refused = running.function("hello").unwrap_err();
+        assert_eq!(refused, "`HelloFunction` does not run here: only Rust");
+        let unknown = running.function("two").unwrap_err();
+        assert_eq!(unknown, "there is no function `two`; there are: OneFunction, one");
+        let none = Running::default().function("two").unwrap_err();
+        assert!(none.ends_with("no other one runs here"), "{none}");
+    }
+}
