@@ -225,7 +225,7 @@ pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
 pub(crate) fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client {
     let config = aws_sdk_dynamodbstreams::Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(region()))
+        .region(Region::new(region(endpoint)))
         .endpoint_url(streams_endpoint(endpoint))
         .interceptor(NamesEndpoint(streams_endpoint(endpoint)))
         .credentials_provider(credentials(endpoint))

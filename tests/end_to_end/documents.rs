@@ -21,6 +21,7 @@ const OTHERWISE: &[(&str, &[i32], &str)] = &[
     ("weir streams explain 000000000000000000041", &[1], "is in no stream"),
     ("weir streams redrive ", &[1], "there is no file and no object"),
     ("weir archive get --key", &[0, 1], ""),
+    ("weir logs archive --request 6c1f0d9c", &[1], "no line of the request"),
     // Nothing of the orders is archived here.
     ("weir archive erase --table orders", &[4], "has no table `orders`"),
     ("weir status --exit-code", &[0, 3], ""),

@@ -106,13 +106,13 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     migration.ok(&["verify", "leaps"]);
 
     store.endpoint.advance_clock(DAY_AND_MORE_MS);
-    let (code, said) = migration.verb(&["cutover", "leaps"]);
+    let (code, said) = migration.verb(&["cutover", "leaps", "--no-way-back"]);
     assert!(code == 4 && said.contains("`weir migrate verify leaps` again"), "{code}: {said}");
     // The records of before are trimmed, the iterators expired; what is written now is followed.
     (0..8).for_each(|number| migration.put(&format!("after-{number}")));
     (0..8).for_each(|number| migration.wait_for(&format!("after-{number}")));
     migration.ok(&["verify", "leaps"]);
-    migration.ok(&["cutover", "leaps"]);
+    migration.ok(&["cutover", "leaps", "--no-way-back"]);
     let names: Vec<_> =
         (0..8).flat_map(|n| [format!("before-{n}"), format!("after-{n}")]).collect();
     names.iter().for_each(|name| migration.wait_for(name));

@@ -56,6 +56,14 @@ impl Migrating<'_> {
         }
     }
 
+    /// Freezes the store's clock, or lets it go on.
+    pub(crate) fn clock(&self, change: &Value) {
+        let body = change.to_string();
+        let clock = "/_weir/clock";
+        let answer = self.store.endpoint.request("POST", clock, "", body.as_bytes()).unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+
     /// Runs a verb to its end: its exit code, and what it said.
     pub(crate) fn verb(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = binary("weir");

@@ -146,7 +146,7 @@ fn a_backfill_waits_for_a_stream_that_is_behind() {
     // is noted of it stays fresh.
     migrating.put(0, 20);
     store.endpoint.advance_clock(MINUTES_MS);
-    clock(&store, &json!({"freeze": true}));
+    migrating.clock(&json!({"freeze": true}));
     // The stream's records come first: no task may be worked on before one of them was seen.
     migrating.ok(&["pause", "move"]);
     let mut worker = migrating.work("work", "move");
@@ -173,7 +173,7 @@ fn a_backfill_waits_for_a_stream_that_is_behind() {
     assert!(store.endpoint.scan("pets").len() <= 1);
 
     // Once what was noted is old, it goes on.
-    clock(&store, &json!({"resume": true}));
+    migrating.clock(&json!({"resume": true}));
     migrating.wait_for_phase("tailing", &mut worker, |status| {
         if behind(status).is_some() {
             store.endpoint.advance_clock(60 * SECOND_MS);
@@ -184,10 +184,4 @@ fn a_backfill_waits_for_a_stream_that_is_behind() {
     assert!(said.contains(EQUAL), "{said}");
     assert_eq!(visible(&store, "pets"), visible(&store, "cats"));
     assert_eq!(visible(&store, "pets").len(), ITEMS);
-}
-
-fn clock(store: &LocalStore, change: &Value) {
-    let body = change.to_string();
-    let answer = store.endpoint.request("POST", "/_weir/clock", "", body.as_bytes()).unwrap();
-    assert_eq!(answer.status, 200, "{}", answer.body);
 }

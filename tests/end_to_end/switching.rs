@@ -77,8 +77,10 @@ fn a_cut_over_that_does_not_go_through_leaves_everything_as_it_was() {
     let store = LocalStore::start(folder.path());
     let migrating = Migrating { folder: folder.path(), store: &store };
     let mut worker = ready(&migrating, PLAN);
-    // Nobody applies this, so nothing is drained.
+    // Nobody applies this, so nothing is drained. The clock stands, so that it stays a late change that
+    // somebody may still apply.
     worker.kill();
+    migrating.clock(&json!({"freeze": true}));
     migrating.put(100, 10);
     let (code, said) = migrating.verb(&["cutover", "move", "--timeout", "1"]);
     assert!(code == 5 && said.contains("everything is as it was"), "{code}: {said}");
@@ -112,6 +114,44 @@ fn a_cut_over_that_does_not_go_through_leaves_everything_as_it_was() {
     );
     let (code, said) = migrating.verb(&["start", "plan.yaml"]);
     assert!(code == 4 && said.contains("give the plan another name"), "{code}: {said}");
+}
+
+#[test]
+fn writers_are_not_held_up_for_a_change_that_nobody_applies() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    let migrating = Migrating { folder: folder.path(), store: &store };
+    let without_inverse = PLAN.replace("inverse:\n  - table: pets\n    items: [{to: cats}]\n", "");
+    let mut worker = ready(&migrating, &without_inverse);
+    // A pause is of the backfill: a comparison is made all the same.
+    migrating.ok(&["pause", "move"]);
+    migrating.ok(&["verify", "move"]);
+    migrating.ok(&["resume", "move"]);
+    let status = migrating.status();
+    assert_eq!((&status["phase"], &status["has_way_back"]), (&json!("ready"), &json!(false)));
+    let (code, said) = migrating.verb(&["cutover", "move"]);
+    assert!(code == 4 && said.contains("say --no-way-back"), "{code}: {said}");
+
+    worker.kill();
+    migrating.put(100, 10);
+    store.endpoint.advance_clock(60 * SECOND_MS);
+    let status = migrating.status();
+    assert_eq!(status["stream"]["unfollowed"], "cats", "{status}");
+    let epoch = status["route"]["epoch"].clone();
+    let cutover = ["cutover", "move", "--no-way-back", "--timeout", "1"];
+    let (code, said) = migrating.verb(&cutover);
+    let words = "of `cats`, for ";
+    assert!(code == 5 && said.contains(words) && said.contains("migrate work move"), "{said}");
+    migrating.is_as_it_was();
+    assert_eq!(migrating.status()["route"]["epoch"], epoch);
+
+    let _worker = migrating.work("work", "move");
+    let cutover = ["cutover", "move", "--no-way-back"];
+    migrating.ok(&cutover);
+    let (code, said) = migrating.verb(&["wait", "move", "--for", "ended"]);
+    assert!(code == 1 && said.contains("reverted, aborted"), "{said}");
+    let (code, said) = migrating.verb(&["journal", "mvoe"]);
+    assert!(code == 1 && said.contains("there is no migration `mvoe`"), "{said}");
 }
 
 #[test]
@@ -159,7 +199,7 @@ fn what_is_refused_after_the_comparison_is_in_the_way_of_a_cut_over() {
     let migrating = Migrating { folder: folder.path(), store: &store };
     let _worker = ready(&migrating, PICKY);
     let refused = |why: &str| {
-        let (code, said) = migrating.verb(&["cutover", "move"]);
+        let (code, said) = migrating.verb(&["cutover", "move", "--no-way-back"]);
         assert!(code == 5 && said.contains(why), "{code}: {said}");
         migrating.is_as_it_was();
     };
@@ -170,7 +210,7 @@ fn what_is_refused_after_the_comparison_is_in_the_way_of_a_cut_over() {
     let (code, said) = migrating.verb(&["verify", "move"]);
     assert!(code == 3 && said.contains("1 extra"), "{code}: {said}");
     migrating.ok(&["verify", "move", "--repair"]);
-    migrating.ok(&["cutover", "move"]);
+    migrating.ok(&["cutover", "move", "--no-way-back"]);
     let pets = store.endpoint.scan("pets");
     let live = pets.iter().filter(|item| item["_weir"]["M"].get("gone").is_none()).count();
     assert_eq!((pets.len(), live), (10, 9), "{pets:?}");

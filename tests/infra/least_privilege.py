@@ -233,7 +233,7 @@ def record(template):
                 compact = [path / "weir", "archive", "compact", "--nothing-is-archiving"]
                 subprocess.run(compact, cwd=path, check=True)
                 # Twice under one name, so that the receipt is read and replaced.
-                erase = [path / "weir", "archive", "erase", "--table", "movies", "--begins-with", "title=T1", "--name", "t-leaves"]
+                erase = [path / "weir", "archive", "erase", "--table", "movies", "--begins-with", "title=T1", "--name", "t-leaves", "--yes"]
                 for _ in range(2):
                     subprocess.run(erase, cwd=path, check=True)
             finally:

@@ -29,7 +29,7 @@ use processor::Failure;
 use processor::archive_sink::ArchiveSink;
 use processor::back_off::{Deadline, RetryPolicy};
 use processor::frame::Frame;
-use processor::object_store::{ObjectEntry, ObjectStore, PutOutcome};
+use processor::object_store::{ObjectEntry, ObjectStore, Page, PutOutcome};
 use processor::quarantine::Quarantine;
 use rules::archive::{Archive, parse_columns};
 
@@ -48,11 +48,12 @@ struct Folder {
 }
 
 impl ObjectStore for &Folder {
-    async fn list(&self, prefix: &str) -> Result<Vec<ObjectEntry>, Failure> {
+    async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
         let objects = self.objects.lock().unwrap();
-        let behind = objects.range(prefix.to_owned()..);
+        let behind = objects.range(prefix.max(after).to_owned()..);
         let found = behind.take_while(|(name, _)| name.starts_with(prefix));
-        Ok(found.map(|(_, entry)| entry.clone()).collect())
+        let found = found.filter(|(name, _)| name.as_str() > after);
+        Ok(Page { entries: found.map(|(_, entry)| entry.clone()).collect(), is_last: true })
     }
 
     async fn folders(&self, _prefix: &str) -> Result<Vec<String>, Failure> {

@@ -246,7 +246,7 @@ fn not_a_binary(json: &Json<'_>) -> DecodeError {
 fn not_base64(text: &str) -> DecodeError {
     let is_of_base64 = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let characters = text.chars().count();
-    if characters % 4 != 0 {
+    if !characters.is_multiple_of(4) {
         return DecodeError::Shape(format!(
             "Base64 encoded length is expected a multiple of 4 bytes but found: {characters}"
         ));

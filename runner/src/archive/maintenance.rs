@@ -2,7 +2,9 @@
 //!
 //! The function is the only one that changes the archive, here as on AWS, where it is invoked with
 //! the same events. Nothing is written here; before an erasure the rows that it means are counted,
-//! so that a mistaken name is found before a receipt says that all is gone.
+//! so that a mistaken key is found before a receipt says that all is gone. An erasure that has a name
+//! is asked for also when no row is left: one that died behind its last row has no receipt that says
+//! that it is done, and what a versioned bucket keeps of the rows is still there.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -15,6 +17,7 @@ use serde_json::{Map, Value, json};
 use super::cell::rows_of;
 use super::output::Output;
 use super::place::Found;
+use super::reading::Reading;
 use super::source::{Part, Source};
 use crate::exit::Exit;
 use crate::invoke;
@@ -44,7 +47,7 @@ pub(super) struct CompactArguments {
 /// What to erase.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}' --yes\n\nExit codes: 0 erased, 3 no such row, 4 refused: no such table, or nobody said yes"
+    after_help = "Examples:\n  weir archive erase --table orders --begins-with pk=TENANT#7# --dry-run\n  weir archive erase --table orders --begins-with pk=TENANT#7#\n  weir archive erase --table movies --equals '{\"year\":{\"N\":\"2013\"},\"title\":{\"S\":\"Rush\"}}' --yes\n\nExit codes: 0 erased, now or under the same name before, 3 no such row, 4 refused: no such table, or nobody said yes"
 )]
 pub(super) struct EraseArguments {
     /// The table
@@ -155,6 +158,17 @@ impl EraseArguments {
         let begins = begins.map(|(name, text)| format!("has `{name}` beginning with `{text}`"));
         equals.into_iter().chain(begins).collect::<Vec<_>>().join(" and ")
     }
+
+    /// What is erased, for who has to say yes.
+    fn told(&self, meant: Meant) -> String {
+        let (Meant { rows, objects }, table) = (meant, &self.table);
+        if rows == 0 {
+            return format!(
+                "no row, as none of `{table}` is left, and what the bucket keeps of earlier contents of the table's objects, for good"
+            );
+        }
+        format!("{rows} rows of `{table}` in {objects} objects, for good")
+    }
 }
 
 impl Subject {
@@ -165,12 +179,13 @@ impl Subject {
             })
     }
 
-    async fn count(&self, source: &Source, parts: &[Part]) -> Result<Meant, String> {
+    async fn count(&self, source: &Source, parts: Vec<Part>) -> Result<Meant, String> {
         let (mut events, mut meant) = (BTreeSet::new(), Meant::default());
-        for part in parts {
+        let mut reading = Reading::of(source, parts);
+        while let Some((part, batches)) = reading.next(Some(&["_item", "_event_id"])).await? {
             let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
             let mut holds = false;
-            for batch in source.open(part, Some(&["_item", "_event_id"])).await? {
+            for batch in batches {
                 let batch = batch.map_err(|error| failed(error.to_string()))?;
                 for row in rows_of(&batch).map_err(failed)? {
                     let item = json::item_from_str(row.text("_item"))
@@ -228,31 +243,43 @@ pub(super) async fn erase(
         say(&format!("refused: the archive has no table `{table}`; tables are {tables}"));
         return Ok(Exit::Refused);
     }
-    let meant = subject.count(&source, &parts).await?;
+    let meant = subject.count(&source, parts).await?;
     if arguments.dry_run {
         let counted = json!({
             "table": table, "dryRun": true, "rows": meant.rows, "objects": meant.objects,
         });
         output.line(&counted.to_string())?;
     }
-    if meant.rows == 0 {
+    if meant.rows == 0 && (arguments.dry_run || arguments.name.is_none()) {
         say(&format!("no row {}; nothing was erased", arguments.words()));
         return Ok(Exit::Differences);
     }
     if arguments.dry_run {
         return Ok(Exit::Done);
     }
-    if !arguments.yes && !is_agreed(table, meant, std::io::stdin().is_terminal())? {
+    let what = arguments.told(meant);
+    if !arguments.yes && !is_agreed(&what, std::io::stdin().is_terminal())? {
         return Ok(Exit::Refused);
     }
-    output.line(&ask(request).await?)?;
-    Ok(Exit::Done)
+    let answer = ask(request).await?;
+    output.line(&answer)?;
+    if has_erased(&answer) {
+        return Ok(Exit::Done);
+    }
+    say(&format!("no row {}, now or before; the receipt says so", arguments.words()));
+    Ok(Exit::Differences)
+}
+
+/// Whether the receipt that the function answers with names a row that is gone, by this call or by
+/// one before it under its name.
+fn has_erased(answer: &str) -> bool {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+    let ids = answer.pointer("/erased/eventIds").and_then(Value::as_array);
+    ids.is_some_and(|ids| !ids.is_empty())
 }
 
 /// Whether a person says yes; where nobody can be asked, how to say it.
-fn is_agreed(table: &str, meant: Meant, is_terminal: bool) -> Result<bool, String> {
-    let Meant { rows, objects } = meant;
-    let what = format!("{rows} rows of `{table}` in {objects} objects, for good");
+fn is_agreed(what: &str, is_terminal: bool) -> Result<bool, String> {
     if !is_terminal {
         say(&format!("refused: this erases {what}; say --yes, or --dry-run to only count"));
         return Ok(false);
@@ -286,6 +313,48 @@ pub(crate) async fn ask(request: Value) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An erasure with a name may have died behind its last row: only the function can say whether
+    /// it is done.
+    #[test]
+    fn an_erasure_with_a_name_is_asked_for_also_when_no_row_is_left() {
+        let folder = super::super::tests::archive();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let erase = |title: &str, name: Option<&str>, yes: bool, dry_run: bool| {
+            let arguments = EraseArguments {
+                table: "movies".to_owned(),
+                equals: None,
+                begins_with: Some(format!("title={title}")),
+                name: name.map(str::to_owned),
+                dry_run,
+                yes,
+            };
+            let found = Found::Archive(Source::Folder(folder.path().to_owned()));
+            let mut written = Vec::new();
+            runtime.block_on(erase(&arguments, found, &mut Output::new(&mut written)))
+        };
+        for (title, name, yes, dry_run, expected) in [
+            ("Nobody", None, true, false, Some(Exit::Differences)),
+            ("Nobody", Some("n"), false, true, Some(Exit::Differences)),
+            // Nothing runs here that could be asked.
+            ("Nobody", Some("n"), true, false, None),
+            ("Rush", None, true, false, None),
+            ("Rush", Some("n"), false, true, Some(Exit::Done)),
+        ] {
+            assert_eq!(erase(title, name, yes, dry_run).ok(), expected, "{title} {name:?} {yes}");
+        }
+    }
+
+    #[test]
+    fn a_receipt_without_rows_is_a_difference() {
+        for (answer, expected) in [
+            (r#"{"erased":{"eventIds":["a"]}}"#, true),
+            (r#"{"erased":{"eventIds":[]}}"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(has_erased(answer), expected, "{answer}");
+        }
+    }
 
     #[test]
     fn flags_become_events() {

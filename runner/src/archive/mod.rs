@@ -172,8 +172,7 @@ pub async fn run(
         }
         verb => {
             let source = place.find().await?;
-            carry_out(verb, format, &source, &mut output).await?;
-            Exit::Done
+            carry_out(verb, format, &source, &mut output).await?
         }
     };
     output.flush()?;
@@ -185,7 +184,7 @@ async fn carry_out(
     format: crate::output::Output,
     source: &Source,
     output: &mut Output<'_>,
-) -> Result<(), String> {
+) -> Result<Exit, String> {
     match verb {
         ArchiveVerb::Ls => {
             let list = async || source.parts(None, None).await;
@@ -245,7 +244,7 @@ async fn carry_out(
             scan::write_rows(source, &parts, &conditions, limit, output).await?;
         }
     }
-    Ok(())
+    Ok(Exit::Done)
 }
 
 /// The parts of one day; says which days there are when it has none.
@@ -421,10 +420,10 @@ async fn check(
             let list = async || source.parts(Some(&table), None).await;
             let read = async |parts: &[Part]| {
                 let (mut rows, mut erased) = (Vec::new(), BTreeSet::new());
-            for part in parts.iter().filter(|part| part.date >= first_date) {
-                read_archived(source, part, &mut rows).await?;
-                erased.extend(source.erased(part).await?);
-            }
+                for part in parts.iter().filter(|part| part.date >= first_date) {
+                    read_archived(source, part, &mut rows).await?;
+                    erased.extend(source.erased(part).await?);
+                }
                 Ok((rows, erased))
             };
             (rows, erased) = while_parts_change(list, read).await?;

@@ -11,7 +11,7 @@ mod unchanged;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use aws_sdk_dynamodb::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::put_item::{PutItemError, PutItemOutput};
 use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure as OnFailure;
 use clap::Args;
@@ -31,6 +31,7 @@ use super::versions;
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::load::{from_sdk_item, to_sdk_item, to_sdk_value};
+use crate::sdk_error::error_text;
 
 /// Puts that are under way at the same time; each batch of rows waits for its own.
 const PUTS_AT_ONCE: usize = 32;
@@ -215,15 +216,14 @@ async fn target(arguments: &RestoreArguments, archived: &str) -> Result<Target, 
     let table = arguments.into.clone().unwrap_or_else(|| archived.to_owned());
     let failed = |reason: String| format!("cannot restore into table `{table}`: {reason}");
     let described = client.describe_table().table_name(&table).send().await;
-    let described =
-        described.map_err(|error| failed(DisplayErrorContext(&error).to_string()))?.table;
+    let described = described.map_err(|error| failed(error_text(&error)))?.table;
     let keys = described.map(|table| table.key_schema.unwrap_or_default()).unwrap_or_default();
     let partition_key = keys
         .first()
         .map(|key| key.attribute_name.clone())
         .ok_or_else(|| failed("it has no key".to_owned()))?;
     let ttl = client.describe_time_to_live().table_name(&table).send().await;
-    let ttl = ttl.map_err(|error| failed(DisplayErrorContext(&error).to_string()))?;
+    let ttl = ttl.map_err(|error| failed(error_text(&error)))?;
     let ttl_attribute = ttl.time_to_live_description.and_then(|ttl| ttl.attribute_name);
     let expires_at = match arguments.ttl.as_str() {
         "strip" => None,
@@ -315,9 +315,13 @@ fn outcome(
             other if other.code() == Some("ValidationException") => {
                 Ok(Attempt::Refused(other.message().unwrap_or_default().to_owned()))
             }
-            other => Err(cannot_put(target, &DisplayErrorContext(other))),
+            other => {
+                let code = other.code().unwrap_or("the store does not say why");
+                let message = other.message().unwrap_or_default();
+                Err(cannot_put(target, &format!("{code}: {message}")))
+            }
         },
-        Err(error) => Err(cannot_put(target, &DisplayErrorContext(&error))),
+        Err(error) => Err(cannot_put(target, &error_text(&error))),
     }
 }
 

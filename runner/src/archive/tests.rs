@@ -75,7 +75,7 @@ fn write_part(folder: &Path, name: &str, films: &[Film], with_text_years: bool) 
     writer.close().unwrap();
 }
 
-fn archive() -> tempfile::TempDir {
+pub(super) fn archive() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     write_part(folder.path(), "part-1.parquet", &FILMS[..2], false);
     write_part(folder.path(), "part-2.parquet", &FILMS[2..], false);

@@ -265,7 +265,10 @@ impl Ballots<'_> {
         Ok(recount)
     }
 
-    async fn look(&self, prefix: Option<&str>) -> Result<(Recount, BTreeMap<String, Seen>), String> {
+    async fn look(
+        &self,
+        prefix: Option<&str>,
+    ) -> Result<(Recount, BTreeMap<String, Seen>), String> {
         let mut recount = Recount::default();
         let mut sums = Sums::default();
         let mut failed = None;
@@ -321,10 +324,7 @@ impl Ballots<'_> {
             .client
             .update_item()
             .table_name(&place.slots_table)
-            .key(
-                &place.rule.slot_key,
-                SdkValue::S(Counters::slot_key_text(counter, REPAIRED_SLOT)),
-            )
+            .key(&place.rule.slot_key, SdkValue::S(Counters::slot_key_text(counter, REPAIRED_SLOT)))
             .update_expression("SET #value = :sum")
             .expression_attribute_names("#value", &place.rule.slot_value)
             .expression_attribute_values(":sum", to_sdk_value(&sum));
@@ -373,7 +373,8 @@ mod tests {
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), repairs);
         for request in requests {
-            let body: Value = serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap();
+            let body: Value =
+                serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap();
             assert_eq!(body["ConditionExpression"], "#value = :seen");
             let values = serde_json::json!({":seen": {"N": "3"}, ":sum": {"N": "5"}});
             assert_eq!(body["ExpressionAttributeValues"], values);
@@ -385,12 +386,16 @@ mod tests {
         let sums = |prefix: Option<&str>| {
             let mut sums = Sums::default();
             for (counter, points) in [("2026-blue", 2_i64), ("2026-blue", -1), ("2026-gold", 4)] {
-                let ballot = Ballot { counter: counter.to_owned(), slot: 0, points: Number::from(points) };
+                let ballot =
+                    Ballot { counter: counter.to_owned(), slot: 0, points: Number::from(points) };
                 sums.add_ballot(ballot).unwrap();
             }
-            for (counter, slot, value) in
-                [("2026-blue", 0, 3_i64), ("2026-blue", 4, -2), ("2026-red", 2, 1), ("clicks", 0, 7)]
-            {
+            for (counter, slot, value) in [
+                ("2026-blue", 0, 3_i64),
+                ("2026-blue", 4, -2),
+                ("2026-red", 2, 1),
+                ("clicks", 0, 7),
+            ] {
                 if sums.compares(counter, prefix) {
                     sums.add_slot(counter, slot, Number::from(value)).unwrap();
                 }

@@ -196,7 +196,8 @@ mod tests {
         };
         let conflict = cancelled("TransactionConflict");
         let invalid = cancelled("ValidationError");
-        let slots = r#"{"Responses":[{"Item":{"votes":{"N":"5"}}},{},{"Item":{"votes":{"N":"-2"}}},{}]}"#;
+        let slots =
+            r#"{"Responses":[{"Item":{"votes":{"N":"5"}}},{},{"Item":{"votes":{"N":"-2"}}},{}]}"#;
         let answers = [
             (400, conflict.as_str(), false),
             (400, conflict.as_str(), false),

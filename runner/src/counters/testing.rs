@@ -39,10 +39,8 @@ pub(super) async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) 
             request.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
         }
         let close = if *closes { "connection: close\r\n" } else { "" };
-        let answer = format!(
-            "HTTP/1.1 {status} X\r\n{close}content-length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        let answer =
+            format!("HTTP/1.1 {status} X\r\n{close}content-length: {}\r\n\r\n{body}", body.len());
         socket.write_all(answer.as_bytes()).await.unwrap();
         open = Some(socket).filter(|_| !*closes);
         requests.push(request);

@@ -268,8 +268,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let place = place(&format!("http://{}", listener.local_addr().unwrap()));
             let vote = async {
-                let mut voting =
-                    if by_sdk { Voting::Sdk(&place) } else { Voting::to(&place) };
+                let mut voting = if by_sdk { Voting::Sdk(&place) } else { Voting::to(&place) };
                 assert_eq!(voting.add("a", 0, 1).await, Ok(()));
             };
             let (requests, ()) = tokio::join!(serve(listener, &answers), vote);

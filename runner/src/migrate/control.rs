@@ -71,7 +71,6 @@ where
         false => format!("{doing}: {}", error_text(error)),
     }
 }
-}
 
 impl Control {
     pub(crate) async fn get(&self, migration: &str, entry: &str) -> Result<Option<Entry>, String> {

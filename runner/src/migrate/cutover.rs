@@ -14,7 +14,9 @@ use rules::migration::{Migration, Phase};
 use super::completion::clean;
 use super::control::{Entry, Expect, Move, flag, n, number, phase_of, text};
 use super::drain::{Counted, Drain};
+use super::following::FOLLOWED_SECONDS_MAX;
 use super::held::{CUTOVER, Hold, REVERT, or_interrupted};
+use super::report::next_steps;
 use super::start::{Fence, activate};
 use super::verbs::{Answer, Verb, answer};
 use super::{Context, LOOK_EVERY, assembly, in_place, sweep, true_value};
@@ -39,6 +41,17 @@ pub(crate) struct SwitchArguments {
     /// Only say what would be done
     #[arg(long)]
     pub(super) dry_run: bool,
+}
+
+/// What to cut over.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CutoverArguments {
+    #[command(flatten)]
+    pub(super) switch: SwitchArguments,
+    /// Switch although the plan has no `inverse`: what is written to the targets never comes back to
+    /// the sources
+    #[arg(long)]
+    no_way_back: bool,
 }
 
 impl SwitchArguments {
@@ -70,7 +83,7 @@ struct Decided {
 /// Switches to the targets.
 pub(super) async fn cutover(
     context: &Context,
-    arguments: &SwitchArguments,
+    CutoverArguments { switch: arguments, no_way_back }: &CutoverArguments,
 ) -> Result<Exit, String> {
     let name = arguments.name.as_str();
     let (state, _) = match arguments.dry_run {
@@ -89,6 +102,13 @@ pub(super) async fn cutover(
             say(&why);
             return Ok(Exit::Refused);
         }
+    }
+    let is_for_good = plan.inverse.is_empty() && !plan.kind.is_in_place();
+    if is_for_good && !no_way_back && phase != Phase::Turning {
+        say(&format!(
+            "the plan of `{name}` has no `inverse`, so `weir migrate revert` could not switch back: say --no-way-back if that is meant"
+        ));
+        return Ok(Exit::Refused);
     }
     let is_stale = phase != Phase::Turning && !is_fresh(context, name, &state).await;
     if is_stale && phase == Phase::Ready {
@@ -109,13 +129,25 @@ pub(super) async fn cutover(
     if phase == Phase::Turning {
         return open_targets(context, name, None).await;
     }
-    let since = number(&state, "since");
-    let counted = Counted { since, compared: number(&state, "verified_at") };
-    let mut drain = drain(context, &plan, Direction::Forward, counted).await?;
-    if phase == Phase::Ready && !caught_up(&mut drain, arguments.limit()).await? {
+    switch(context, (&plan, &fingerprint), &state, is_stale, arguments.limit()).await
+}
+
+/// Moves readers and writers to the targets once all is drained, or leaves everything as it was.
+async fn switch(
+    context: &Context,
+    (plan, fingerprint): (&Plan, &str),
+    state: &Entry,
+    is_stale: bool,
+    limit: Duration,
+) -> Result<Exit, String> {
+    let name = plan.migration.as_str();
+    let since = number(state, "since");
+    let counted = Counted { since, compared: number(state, "verified_at") };
+    let mut drain = drain(context, plan, Direction::Forward, counted).await?;
+    if phase_of(state) == Phase::Ready && !caught_up(context, name, &mut drain, limit).await? {
         return Ok(Exit::TimedOut);
     }
-    let hold = Hold::take(context, name, CUTOVER, &fingerprint, since).await?;
+    let hold = Hold::take(context, name, CUTOVER, fingerprint, since).await?;
     if is_stale || compares(context, name).await? {
         hold.release().await?;
         return Ok(Exit::Refused);
@@ -123,11 +155,11 @@ pub(super) async fn cutover(
     let decided = hold.decide(async {
         let held = Instant::now();
         hold.close(plan.gate_seconds).await?;
-        let settle = settle_time(context, &plan).await;
-        let Some(shards) = drained(&mut drain, arguments.limit(), settle).await? else {
+        let settle = settle_time(context, plan).await;
+        let Some(shards) = drained(&mut drain, limit, settle).await? else {
             return Ok(Err(Exit::TimedOut));
         };
-        let back_since = turn(context, &hold, &plan, &fingerprint, since).await?;
+        let back_since = turn(context, &hold, plan, fingerprint, since).await?;
         let why = format!("{shards} shards drained");
         let (expect, now) = (hold.expect(), context.now().await);
         let decide = Move { expect, to: Some(CUTOVER.decided), why: &why, now };
@@ -155,7 +187,7 @@ async fn open_targets(
 ) -> Result<Exit, String> {
     let expect = Expect::phases(&[Phase::Turning]);
     let epoch = context.control.route(name, expect, "target", "target").await?;
-    let (why, held) = told(decided, epoch);
+    let (why, held) = told(decided.as_ref(), epoch);
     let now = context.now().await;
     let end = Move { expect, to: Some(Phase::CutOver), why: &why, now };
     context
@@ -165,15 +197,16 @@ async fn open_targets(
         })
         .await?;
     show(&format!("{name} is cut over: {why}{held}\n"));
-    output::next(&[
-        (&format!("weir migrate revert {name}"), "switch back"),
-        (&format!("weir migrate complete {name}"), "close the way back"),
-    ]);
+    // It has gone through, whether the plan can be read again or not.
+    let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
+    let next = next_steps(name, Phase::CutOver.as_str(), false, plan.as_ref());
+    let next: Vec<_> = next.iter().map(|(command, why)| (command.as_str(), *why)).collect();
+    output::next(&next);
     Ok(Exit::Done)
 }
 
 /// What was done, for the journal, and for how long writers were held up.
-fn told(decided: Option<Decided>, epoch: u64) -> (String, String) {
+fn told(decided: Option<&Decided>, epoch: u64) -> (String, String) {
     match decided {
         Some(Decided { shards, held }) => (
             format!("{shards} shards drained, epoch {epoch}"),
@@ -283,7 +316,7 @@ async fn go_back(
     let since = number(state, "back_since");
     let counted = Counted { since, compared: since };
     let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
-    if is_first && !caught_up(&mut drain, limit).await? {
+    if is_first && !caught_up(context, name, &mut drain, limit).await? {
         return Ok(Some(Exit::TimedOut));
     }
     let hold = Hold::take(context, name, REVERT, fingerprint, since).await?;
@@ -322,7 +355,7 @@ async fn open_sources(
 ) -> Result<(), String> {
     let expect = Expect::phases(&[Phase::Returning]);
     let epoch = context.control.route(name, expect, "source", "source").await?;
-    let (why, held) = told(decided, epoch);
+    let (why, held) = told(decided.as_ref(), epoch);
     let now = context.now().await;
     let end = Move { expect, to: Some(Phase::Reverted), why: &why, now };
     context
@@ -395,7 +428,12 @@ pub(super) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
 
 /// Looks until everything that was written so far is drained, or until few records are left, which
 /// others may write; answers whether that was in time. Nobody is held up meanwhile.
-async fn caught_up(drain: &mut Drain, limit: Duration) -> Result<bool, String> {
+async fn caught_up(
+    context: &Context,
+    name: &str,
+    drain: &mut Drain,
+    limit: Duration,
+) -> Result<bool, String> {
     let started = Instant::now();
     let mut said = Instant::now();
     loop {
@@ -404,10 +442,24 @@ async fn caught_up(drain: &mut Drain, limit: Duration) -> Result<bool, String> {
             say(&format!("it would not be drained however long it takes: {hopeless}"));
             return Ok(false);
         }
-        let Some(missing) = look.missing.filter(|_| look.waiting > FEW_RECORDS) else {
+        // What nobody applies now, nobody would apply while writers are held up.
+        let late = match &look.oldest {
+            Some((second, table)) => {
+                let age = context.now().await.saturating_sub(*second);
+                (age > FOLLOWED_SECONDS_MAX).then_some((age, table))
+            }
+            None => None,
+        };
+        let Some(missing) = look.missing.filter(|_| look.waiting > FEW_RECORDS || late.is_some())
+        else {
             return Ok(true);
         };
-        let what = format!("{} records are not applied yet: {missing}", look.waiting);
+        let mut what = format!("{} records are not applied yet: {missing}", look.waiting);
+        if let Some((age, table)) = late {
+            what.push_str(&format!(
+                "; the oldest, of `{table}`, for {age} s: does a function follow its stream? `weir migrate work {name}` does"
+            ));
+        }
         if started.elapsed() > limit {
             say(&format!("not caught up after {} s: {what}", limit.as_secs()));
             return Ok(false);

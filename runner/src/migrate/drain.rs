@@ -65,8 +65,8 @@ pub(crate) struct Drained {
     pub(crate) records: u64,
     /// Those that were read and are not applied yet, as far as is known.
     pub(crate) waiting: u64,
-    /// The second, since 1970, of the oldest of them.
-    pub(crate) oldest: Option<i64>,
+    /// The second, since 1970, of the oldest of them, and its table.
+    pub(crate) oldest: Option<(i64, String)>,
     /// What is not proved, in words; none if all of it is, but for what is hopeless.
     pub(crate) missing: Option<String>,
     /// What waiting cannot prove, in words, once nothing else is missing.
@@ -157,6 +157,7 @@ impl Drain {
             drained.records += shard.records;
             drained.waiting += shard.waiting.len() as u64;
             let oldest = shard.waiting.front().and_then(|waiting| waiting.at);
+            let oldest = oldest.map(|second| (second, table.clone()));
             drained.oldest = [drained.oldest, oldest].into_iter().flatten().min();
             let told = |what: &Option<String>| {
                 what.as_ref().map(|what| format!("shard {id} of `{table}`: {what}"))
@@ -287,7 +288,7 @@ impl Drain {
                 match lack {
                     Lack::NotYet(what) => return Ok(Some(what)),
                     Lack::Never(what) => {
-                        shard.hopeless = mem::take(&mut shard.hopeless).or(Some(what))
+                        shard.hopeless = mem::take(&mut shard.hopeless).or(Some(what));
                     }
                 }
             }

@@ -25,7 +25,7 @@ const FIRST_WRITE_UNITS: f64 = 4_000.0;
 /// A partition that gets more of the writes than this share is told of.
 const HOT_SHARE: f64 = 0.1;
 /// With fewer writes than this, one of them is a large share by itself.
-const HOT_WRITES_MIN: u64 = 100;
+const HOT_WRITES_MIN: u64 = 30;
 /// Samples before and after that are shown.
 const SHOWN: usize = 2;
 
@@ -306,7 +306,10 @@ fn as_text(report: &Value) -> String {
         if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
             && all > shown as u64
         {
-            text.push_str(&format!("  {title}: {all} of {} tried, such as\n", at(report, "/tried")));
+            text.push_str(&format!(
+                "  {title}: {all} of {} tried, such as\n",
+                at(report, "/tried")
+            ));
         }
         for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
             text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));

@@ -17,6 +17,9 @@ use super::drain::{Counted, Drain, Drained};
 /// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
 /// developer guide, "Change data capture for DynamoDB Streams".
 const RETENTION_SECONDS: i64 = 24 * 3600;
+/// Within so many seconds a function that follows a stream applies a record; longer, and perhaps none
+/// does.
+pub(super) const FOLLOWED_SECONDS_MAX: i64 = 10;
 /// How long a look may take. What is not known by then is not said.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
 
@@ -79,7 +82,8 @@ impl Watcher {
 }
 
 fn describe(looked: &Drained, now: i64) -> Value {
-    let lag = looked.oldest.map_or(0, |oldest| now.saturating_sub(oldest).max(0));
+    let lag = looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0));
+    let unfollowed = looked.oldest.as_ref().filter(|_| lag > FOLLOWED_SECONDS_MAX);
     let applied = looked.records.saturating_sub(looked.waiting);
     json!({
         "shards": looked.shards,
@@ -87,6 +91,7 @@ fn describe(looked: &Drained, now: i64) -> Value {
         "waiting": looked.waiting,
         "converged_percent": (applied * 100).checked_div(looked.records).unwrap_or(100),
         "lag_seconds": lag,
+        "unfollowed": unfollowed.map(|(_, table)| table),
         "horizon_seconds": RETENTION_SECONDS - lag,
     })
 }
@@ -98,10 +103,14 @@ mod tests {
     #[test]
     fn the_horizon_is_that_of_the_oldest_record_that_waits() {
         let looked = |records, waiting, oldest| {
+            let oldest: Option<i64> = oldest;
+            let oldest = oldest.map(|second| (second, "orders".to_owned()));
             let looked =
                 Drained { shards: 4, records, waiting, oldest, missing: None, hopeless: None };
             let known = describe(&looked, 100_000);
             let number = |name: &str| known[name].as_i64().unwrap();
+            let is_late = number("lag_seconds") > FOLLOWED_SECONDS_MAX;
+            assert_eq!(known["unfollowed"].as_str(), is_late.then_some("orders"));
             (number("converged_percent"), number("lag_seconds"), number("horizon_seconds"))
         };
         assert_eq!(looked(0, 0, None), (100, 0, 86_400));

@@ -96,7 +96,7 @@ enum MigrateVerb {
     Wait {
         /// The migration
         name: String,
-        /// The phase
+        /// The phase: preparing, copying, tailing, ready, cut-over, completed, reverted or aborted
         #[arg(long = "for", default_value = "tailing")]
         phase: String,
         /// Seconds after which to give up
@@ -124,7 +124,7 @@ enum MigrateVerb {
     /// Compare sources and targets through the transform, while both are in use
     Verify(verify::VerifyArguments),
     /// Switch readers and writers to the targets
-    Cutover(cutover::SwitchArguments),
+    Cutover(cutover::CutoverArguments),
     /// Switch readers and writers back to the sources, with what was written meanwhile
     Revert(cutover::SwitchArguments),
     /// End after the cut-over: the way back is closed, marks are taken off the targets
@@ -282,9 +282,9 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
         MigrateVerb::Resume { name } => resume(&context, &name).await,
         MigrateVerb::Throttle { name, rate } => throttle(&context, &name, rate).await,
         MigrateVerb::Verify(verify) => verify::run(&context, &verify).await,
-        MigrateVerb::Cutover(switch) => {
-            let ended = cutover::cutover(&context, &switch).await;
-            switch.with_hooks(&context, "cutover", ended).await
+        MigrateVerb::Cutover(cutover) => {
+            let ended = cutover::cutover(&context, &cutover).await;
+            cutover.switch.with_hooks(&context, "cutover", ended).await
         }
         MigrateVerb::Revert(switch) => {
             let ended = cutover::revert(&context, &switch).await;

@@ -72,7 +72,11 @@ impl PlanFile {
         for error in errors {
             let place = self.places.get(&error.place).copied();
             let at = place.unwrap_or(Span { line: 1, column: 1, width: 1 });
-            findings.error(at, error.reason.clone(), format!("correct `{}`", error.place));
+            let help = match error.reason.starts_with("there is no table") {
+                true => format!("create it first, or correct `{}`", error.place),
+                false => format!("correct `{}`", error.place),
+            };
+            findings.error(at, error.reason.clone(), help);
         }
         findings.into_parts().0.to_string()
     }

@@ -46,7 +46,6 @@ pub(super) async fn describe(
         _ => None,
     };
     let copied = percent(&backfill, items.unwrap_or(0));
-    let kind = plan.as_ref().map(|plan| plan.kind);
     let now = context.now().await;
     let stream = match (watcher, &plan) {
         (Some(watcher), Some(plan)) => watcher.look(context, &state, plan, now).await?,
@@ -54,7 +53,7 @@ pub(super) async fn describe(
     };
     let seconds = seconds_of_copying(&state, u64::try_from(now).unwrap_or(0));
     let left = (copied > 0 && copied < 100).then(|| seconds * (100 - copied) / copied);
-    let next: Vec<Value> = next_steps(name, &phase, flag(&state, "paused"), kind)
+    let next: Vec<Value> = next_steps(name, &phase, flag(&state, "paused"), plan.as_ref())
         .into_iter()
         .map(|(command, why)| json!({ "command": command, "why": why }))
         .collect();
@@ -83,6 +82,7 @@ pub(super) async fn describe(
         },
         "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
         "stream": stream,
+        "has_way_back": plan.as_ref().map(|plan| !plan.inverse.is_empty()),
         "next_steps": next,
     }))
 }
@@ -193,28 +193,37 @@ fn percent(progress: &Progress, items: u64) -> u64 {
     of(progress.count("read"), items).max(of(done, tasks)).min(99)
 }
 
-fn next_steps(
+/// What a person may say next in a phase, and why.
+pub(super) fn next_steps(
     name: &str,
     phase: &str,
     paused: bool,
-    kind: Option<Kind>,
+    plan: Option<&Plan>,
 ) -> Vec<(String, &'static str)> {
     let verb = |verb: &str| format!("weir migrate {verb} {name}");
+    let kind = plan.map(|plan| plan.kind);
+    let has_way_back = plan.is_none_or(|plan| !plan.inverse.is_empty());
     match phase {
         _ if paused => vec![(verb("resume"), "it is paused")],
         "copying" => vec![(verb("wait"), "until every segment is read")],
         "tailing" => vec![(verb("verify"), "compare sources and targets")],
         "ready" if kind == Some(Kind::Purge) => vec![(verb("complete"), "end with a receipt")],
+        "ready" if !has_way_back && kind != Some(Kind::InPlace) => {
+            let cutover = verb("cutover --no-way-back");
+            vec![(cutover, "switch readers and writers, for good")]
+        }
         "ready" => vec![(verb("cutover"), "switch readers and writers")],
         "preparing" => vec![(format!("weir migrate start {name}.yaml"), "begin it again")],
-        "cutting-over" | "turning" => {
+        "cutting-over" => {
             vec![(verb("cutover"), "go on, if nobody else does"), (verb("abort"), "give it up")]
         }
+        "turning" => vec![(verb("cutover"), "go on, if nobody else does")],
         "reverting" | "returning" => vec![(verb("revert"), "go on, if nobody else does")],
         "completing" => vec![(verb("complete"), "go on, if nobody else does")],
-        "cut-over" => {
+        "cut-over" if has_way_back => {
             vec![(verb("revert"), "switch back"), (verb("complete"), "close the way back")]
         }
+        "cut-over" => vec![(verb("complete"), "end it; there is no way back")],
         _ => Vec::new(),
     }
 }
@@ -258,9 +267,9 @@ fn line(status: &Value) -> String {
         Some(items) => format!("{} of about {items}", count("read")),
         None => count("read").to_string(),
     };
+    let name = at(status, "/migration").as_str().unwrap_or_default();
     let mut line = format!(
-        "{}: {}  copied {} % ({of_all} items read, {} of {} segments, {} written, {} refused)",
-        at(status, "/migration").as_str().unwrap_or_default(),
+        "{name}: {}  copied {} % ({of_all} items read, {} of {} segments, {} written, {} refused)",
         at(status, "/phase").as_str().unwrap_or_default(),
         at(status, "/copied_percent"),
         at(status, "/backfill/done"),
@@ -286,6 +295,12 @@ fn line(status: &Value) -> String {
             line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
         }
         line.push(')');
+        if let Some(table) = at(status, "/stream/unfollowed").as_str() {
+            line.push_str(&format!(
+                "  no change of `{table}` has been applied for {} s: does a function follow its stream? `weir migrate work {name}` does",
+                of("lag_seconds")
+            ));
+        }
     }
     if let Some(reason) = at(status, "/throttled").as_str() {
         line.push_str(&format!("  throttled: {reason}"));
@@ -373,7 +388,10 @@ pub(super) async fn until(context: &Context, name: &str, phases: &[&str]) -> Res
     }
 }
 
-/// Waits for a phase or one behind it.
+/// Phases that are no step of the way.
+const ENDS: [&str; 2] = ["reverted", "aborted"];
+
+/// Waits for a phase or one behind it; for one of [`ENDS`], for that one.
 pub(super) async fn wait(
     context: &Context,
     name: &str,
@@ -392,22 +410,24 @@ pub(super) async fn wait(
         "completed",
     ];
     let place = |phase: &str| ORDER.iter().position(|known| *known == phase);
-    let Some(wanted) = place(phase) else {
+    let wanted = place(phase);
+    if wanted.is_none() && !ENDS.contains(&phase) {
         return Err(format!(
-            "there is no phase `{phase}` to wait for; phases are {}",
-            ORDER.join(", ")
+            "there is no phase `{phase}` to wait for; phases are {}, {}",
+            ORDER.join(", "),
+            ENDS.join(", ")
         ));
-    };
+    }
     let (started, mut teller) = (Instant::now(), Teller::new());
     let mut told: Option<Instant> = None;
     loop {
         let (state, _) = context.advance(name).await?;
         let now = text(&state, "phase").unwrap_or_default();
-        if place(now).is_some_and(|now| now >= wanted) {
+        if now == phase || wanted.is_some_and(|wanted| place(now) >= Some(wanted)) {
             say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
             return Ok(Exit::Done);
         }
-        if ["aborted", "reverted"].contains(&now) {
+        if ENDS.contains(&now) || now == "completed" {
             return Err(format!("`{name}` is {now}"));
         }
         if started.elapsed() > Duration::from_secs(timeout) {
@@ -443,6 +463,7 @@ pub(super) async fn list(context: &Context) -> Result<Exit, String> {
 
 /// Shows each change of a migration's phase.
 pub(super) async fn journal(context: &Context, name: &str) -> Result<Exit, String> {
+    context.state(name).await?;
     let entries = context.control.entries(name, "JOURNAL#").await?;
     let rows: Vec<Vec<Value>> = entries
         .iter()

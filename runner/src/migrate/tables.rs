@@ -70,8 +70,8 @@ pub(crate) async fn describe(
 /// The key schema of a table.
 pub(crate) async fn schema(client: &Client, table: &str) -> Result<KeySchema, String> {
     let answer = client.describe_table().table_name(table).send().await;
-    let answer = answer
-        .map_err(|error| format!("DescribeTable {table}: {}", DisplayErrorContext(&error)))?;
+    let answer =
+        answer.map_err(|error| format!("DescribeTable {table}: {}", error_text(&error)))?;
     let facts = answer.table.as_ref().and_then(facts);
     Ok(facts.ok_or_else(|| format!("`{table}` cannot be understood"))?.schema)
 }

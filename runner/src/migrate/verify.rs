@@ -66,7 +66,9 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
     if differences(&found) > 0 {
         // What cannot be transformed, one way or the other, is the same after a repair.
         if differences(&found) == found.count("refused") + found.count("not_invertible") {
-            say("what is refused cannot be repaired: change these items, or abort and correct the plan");
+            say(
+                "what is refused cannot be repaired: change these items, or abort and correct the plan",
+            );
             return Ok(Exit::Differences);
         }
         output::next(&[(

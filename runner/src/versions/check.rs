@@ -1,20 +1,23 @@
 //! `weir versions check`: compares every history with its item.
 //!
 //! A history is right when its versions have no gap, its head names the last one, and that one is
-//! the item, or says that it was deleted. What differs is looked at again after a grace, because
-//! the function may be a moment behind. Nothing is written.
+//! the item, or says that it was deleted. What has expired does not count, because TTL deletes in no
+//! promised order; neither do the marks that a migration puts on items. What differs is looked at
+//! again after a grace, because the function may be a moment behind. Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use model::{Item, json};
-use rules::versions::{Head, fits_into_a_version};
+use rules::migration::unmarked;
+use rules::versions::{Head, Version, fits_into_a_version};
 use serde_json::json;
 
 use super::Place;
 use super::backfill::key_text;
 use super::reading::{Entry, each_entry};
+use crate::endpoint;
 use crate::load::{error_text, from_sdk_item, key_attributes};
 use crate::output::Output;
 
@@ -75,6 +78,22 @@ struct History {
     image: Option<u64>,
 }
 
+impl History {
+    /// Adds a version, if it is kept still.
+    fn add(&mut self, version: &Version, now_seconds: u64) {
+        if version.expires_at.is_some_and(|at| at <= now_seconds) {
+            return;
+        }
+        self.count += 1;
+        let is_first = self.count == 1;
+        self.lowest = if is_first { version.number } else { self.lowest.min(version.number) };
+        if version.number > self.highest {
+            self.highest = version.number;
+            self.image = version.image.as_ref().map(hash);
+        }
+    }
+}
+
 /// Compares, and once more after the grace if something differs.
 ///
 /// # Errors
@@ -92,29 +111,23 @@ pub(crate) async fn run(place: &Place, grace_seconds: u64) -> Result<Report, Str
     Ok(again)
 }
 
+/// Says whether two items are the same but for the marks of migrations.
 fn hash(item: &Item) -> u64 {
     let mut hasher = DefaultHasher::new();
-    json::item_to_string(item).hash(&mut hasher);
+    json::item_to_string(&unmarked(item)).hash(&mut hasher);
     hasher.finish()
 }
 
 async fn look(place: &Place) -> Result<Report, String> {
     let mut histories: BTreeMap<String, History> = BTreeMap::new();
     let mut report = Report::default();
+    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
     each_entry(place, |entry| {
         match entry {
             Entry::Head(item, head) => histories.entry(item).or_default().head = Some(head),
             Entry::Version(item, version) => {
                 report.versions += 1;
-                let history = histories.entry(item).or_default();
-                history.count += 1;
-                let is_first = history.count == 1;
-                history.lowest =
-                    if is_first { version.number } else { history.lowest.min(version.number) };
-                if version.number > history.highest {
-                    history.highest = version.number;
-                    history.image = version.image.as_ref().map(hash);
-                }
+                histories.entry(item).or_default().add(&version, now);
             }
         }
         histories.len() < HISTORIES_MAX
@@ -191,5 +204,26 @@ mod tests {
         ] {
             assert_eq!(gap(&history), expected, "{history:?}");
         }
+    }
+
+    #[test]
+    fn what_has_expired_leaves_no_gap() {
+        let mut history =
+            History { head: Some(Head { latest: 4, ..Head::of_base() }), ..History::default() };
+        // TTL deleted version 2 and not yet version 1.
+        for (number, expires_at) in [(1, Some(50)), (3, Some(101)), (4, None)] {
+            let version = Version { number, expires_at, ..Version::base(Item::new()) };
+            history.add(&version, 100);
+        }
+        assert_eq!((history.lowest, history.highest, history.count), (3, 4, 2));
+        assert_eq!(gap(&history), None);
+    }
+
+    #[test]
+    fn a_mark_of_a_migration_is_no_difference() {
+        let item = Item::new().with("a", "x");
+        let touched = item.clone().with(rules::migration::TOUCH, "shop");
+        assert_eq!(hash(&item), hash(&touched));
+        assert_ne!(hash(&item), hash(&item.clone().with("a", "y")));
     }
 }

@@ -1,11 +1,14 @@
 //! `weir versions restore`: makes an item be what a version says.
 //!
 //! The write is an ordinary change of the item, so it becomes the next version, and what it replaces
-//! stands in the history. It happens only while the item is what the current version says.
+//! stands in the history. It happens only while the item is what the current version says: each of
+//! its attributes is as it was, and none has come that the write would set. An attribute of any other
+//! name that comes in this moment cannot be told by a condition; it stands in the version between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 use model::{Item, json};
 use rules::versions::Version;
 
@@ -14,8 +17,8 @@ use crate::exit::Exit;
 use crate::load::{error_text, from_sdk_item, to_sdk_item, to_sdk_value};
 use crate::output::{say, show};
 
-/// Attributes that the condition compares at most: an expression has at most 300 operators.
-const COMPARED_MAX: usize = 100;
+/// Attributes that the condition compares at most: each takes an operator, and an `AND` to the next.
+const COMPARED_MAX: usize = EXPRESSION_OPERATORS_MAX / 2;
 
 /// Restores `version`, or says what would be written.
 ///
@@ -51,9 +54,16 @@ pub(super) async fn run(
         say("the item is so already");
         return Ok(Exit::Done);
     }
+    let condition = match is_still(key, current.as_ref(), wanted.as_ref()) {
+        Ok(condition) => condition,
+        Err(why) => {
+            say(&why);
+            return Ok(Exit::Refused);
+        }
+    };
     let written = match &wanted {
-        Some(image) => put(place, image, current.as_ref()).await?,
-        None => delete(place, key, current.as_ref()).await?,
+        Some(image) => put(place, image, condition).await?,
+        None => delete(place, key, condition).await?,
     };
     if !written {
         say("refused: the item was changed at this moment; nothing was written, try again");
@@ -77,31 +87,56 @@ struct Condition {
     values: BTreeMap<String, SdkValue>,
 }
 
-fn is_still(current: Option<&Item>) -> Condition {
+/// That every attribute is as it was, and none is there that the write would set; of an item that was
+/// not there, that it still is not.
+///
+/// # Errors
+/// Why no condition can say it.
+fn is_still(
+    key: &Item,
+    current: Option<&Item>,
+    wanted: Option<&Item>,
+) -> Result<Condition, String> {
+    // An item that is there has its key, whatever else it has.
+    let new_names: Vec<&String> = match current {
+        None => key.keys().take(1).collect(),
+        Some(current) => {
+            let names = wanted.into_iter().flat_map(|item| item.keys());
+            names.filter(|name| !current.contains_key(*name)).collect()
+        }
+    };
     let (mut terms, mut names, mut values) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-    for (number, (name, value)) in current.into_iter().flatten().take(COMPARED_MAX).enumerate() {
+    for (number, (name, value)) in current.into_iter().flatten().enumerate() {
         terms.push(format!("#n{number} = :v{number}"));
         names.insert(format!("#n{number}"), name.clone());
         values.insert(format!(":v{number}"), to_sdk_value(value));
     }
-    Condition { text: terms.join(" AND "), names, values }
+    for name in new_names {
+        let number = terms.len();
+        terms.push(format!("attribute_not_exists(#n{number})"));
+        names.insert(format!("#n{number}"), name.clone());
+    }
+    let compared = terms.len();
+    let text = terms.join(" AND ");
+    if compared > COMPARED_MAX || text.len() > EXPRESSION_BYTES_MAX {
+        return Err(format!(
+            "refused: the item and the version have {compared} attributes together, more than one condition can compare, so nobody would notice if the item were changed at this moment; stop its writers, and put what `--dry-run` shows yourself"
+        ));
+    }
+    Ok(Condition { text, names, values })
 }
 
-async fn put(place: &Place, image: &Item, current: Option<&Item>) -> Result<bool, String> {
+async fn put(place: &Place, image: &Item, condition: Condition) -> Result<bool, String> {
     let request = place.client.put_item().table_name(&place.table);
-    let mut request = request.set_item(Some(to_sdk_item(image)));
-    if current.is_some() {
-        let condition = is_still(current);
-        request = request
-            .condition_expression(condition.text)
-            .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
-            .set_expression_attribute_values(Some(condition.values.into_iter().collect()));
-    } else if let Some(name) = image.keys().next() {
-        // An item that is not there has no attribute at all.
-        request = request
-            .condition_expression("attribute_not_exists(#any)")
-            .expression_attribute_names("#any", name);
-    }
+    let values = Some(condition.values.into_iter().collect());
+    let request = request
+        .set_item(Some(to_sdk_item(image)))
+        .condition_expression(condition.text)
+        .set_expression_attribute_names(Some(condition.names.into_iter().collect()))
+        // Without values there must be no map of them.
+        .set_expression_attribute_values(
+            values.filter(|values: &HashMap<_, _>| !values.is_empty()),
+        );
     match request.send().await {
         Ok(_) => Ok(true),
         Err(error)
@@ -115,8 +150,7 @@ async fn put(place: &Place, image: &Item, current: Option<&Item>) -> Result<bool
     }
 }
 
-async fn delete(place: &Place, key: &Item, current: Option<&Item>) -> Result<bool, String> {
-    let condition = is_still(current);
+async fn delete(place: &Place, key: &Item, condition: Condition) -> Result<bool, String> {
     let request = place.client.delete_item().table_name(&place.table);
     let request = request
         .set_key(Some(to_sdk_item(key)))
@@ -144,10 +178,34 @@ mod tests {
 
     #[test]
     fn the_condition_compares_every_attribute() {
-        let item = Item::new().with("a", "x").with("b", Number::from(1u64));
-        let condition = is_still(Some(&item));
+        let (key, item) = (Item::new().with("k", "1"), Item::new());
+        let item = item.with("a", "x").with("b", Number::from(1u64));
+        let condition = is_still(&key, Some(&item), None).unwrap();
         assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1");
         assert_eq!(condition.names["#n1"], "b");
         assert_eq!(condition.values[":v1"], SdkValue::N("1".to_owned()));
+        // What the version has besides must not have come meanwhile.
+        let wanted = Item::new().with("a", "y").with("c", "z");
+        let condition = is_still(&key, Some(&item), Some(&wanted)).unwrap();
+        assert_eq!(condition.text, "#n0 = :v0 AND #n1 = :v1 AND attribute_not_exists(#n2)");
+        assert_eq!((condition.names["#n2"].as_str(), condition.values.len()), ("c", 2));
+        let condition = is_still(&key, None, Some(&wanted)).unwrap();
+        assert_eq!(condition.text, "attribute_not_exists(#n0)");
+        assert_eq!((condition.names["#n0"].as_str(), condition.values.len()), ("k", 0));
+    }
+
+    #[test]
+    fn an_item_that_no_condition_can_compare_is_refused() {
+        let key = Item::new().with("k", "1");
+        let item = |count: usize| -> Item {
+            (0..count).map(|number| (format!("a{number:03}"), "x".into())).collect()
+        };
+        let most = item(COMPARED_MAX);
+        assert!(is_still(&key, Some(&most), Some(&most)).is_ok());
+        let refused = is_still(&key, Some(&item(COMPARED_MAX + 1)), None).err().unwrap();
+        assert!(refused.contains("151 attributes"), "{refused}");
+        // The text is too long before there are too many operators.
+        assert!(is_still(&key, Some(&key), Some(&most)).is_err());
+        assert!(is_still(&key, None, Some(&item(1000))).is_ok());
     }
 }

@@ -5,10 +5,10 @@
 //! to which number it took over the parts of each minute: parts are taken in the order of their
 //! numbers, up to the first one that is too young. Only then are those parts removed, each only if
 //! it is still the object that was read. A part that an earlier run left behind is removed when
-//! every event of it stands in a compacted object, and is taken like any other if one does not. So a run that dies anywhere, runs at the same time
-//! as another, or is repeated, leaves each row where the next run, and every reader that goes by
-//! event id, finds it once. Between the two steps a row stands in two objects; the views that
-//! `weir archive ddl` makes show it once.
+//! every event of it stands in a compacted object, and is taken like any other if one does not. So a
+//! run that dies anywhere, runs at the same time as another, or is repeated, leaves each row where
+//! the next run, and every reader that goes by event id, finds it once. Between the two steps a row
+//! stands in two objects; the views that `weir archive ddl` makes show it once.
 //!
 //! A part is taken only when it is older than the longest run of the function `archive`: a writer
 //! that listed the bucket before the part was there has given up by then, so nobody can put another

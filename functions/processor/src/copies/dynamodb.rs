@@ -235,7 +235,7 @@ fn sampled_part(items: u64, draw: u64) -> (u64, u64) {
     const GOLDEN_SECTION: u64 = 0x9E37_79B9_7F4A_7C15;
     let parts = (items / SAMPLE_COPIES).clamp(1, u64::from(SCAN_SEGMENTS_MAX));
     // Both are below 2^32.
-    ((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts >> 32, parts)
+    (((draw.wrapping_mul(GOLDEN_SECTION) >> 32) * parts) >> 32, parts)
 }
 
 /// What the rules must know of a table.

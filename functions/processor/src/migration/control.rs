@@ -22,6 +22,8 @@ use crate::tables::dynamodb::request_failure;
 const ALL: &str = "*";
 /// What the entries of tasks begin with.
 pub(crate) const TASK_PREFIX: &str = "TASK#";
+/// Those of the backfill, which is the first run of a migration.
+pub(crate) const BACKFILL_PREFIX: &str = "TASK#0#";
 
 /// The control table.
 #[derive(Clone, Debug)]

@@ -33,7 +33,7 @@ use crate::failure::Failure;
 use crate::frame::Frame;
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
-use control::{Active, Control, Lag, TASK_PREFIX};
+use control::{Active, BACKFILL_PREFIX, Control, Lag, TASK_PREFIX};
 use targets::Targets;
 use task::{Idle, Pace, Worker};
 pub(crate) use throttling::Throttling;
@@ -305,7 +305,9 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
         // What was given up still takes its marks off.
         let clears = is_touch && flag("stopped");
-        if flag("paused") || (flag("stopped") && !clears) {
+        // A pause is of the backfill. Comparisons and what ends a migration are asked for by a person.
+        let is_paused = flag("paused") && entry.starts_with(BACKFILL_PREFIX);
+        if !clears && (is_paused || flag("stopped")) {
             return Ok(None);
         }
         if !clears && let Some(reason) = self.must_wait(migration, entry).await? {

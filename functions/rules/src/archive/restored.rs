@@ -3,7 +3,8 @@
 //!
 //! The mark is an attribute of the item. It names the archived row and its table and fingerprints
 //! what was restored, so an item that still is what the archive of its table holds is not archived
-//! twice, and one that was changed, or restored from another table's archive, is. Who restores, and how, is not known here.
+//! twice, and one that was changed, or restored from another table's archive, is. Who restores, and
+//! how, is not known here.
 
 use model::{AttributeValue, Item, json};
 use xxhash_rust::xxh3::xxh3_128;

@@ -9,6 +9,7 @@
 //!
 //! Nothing is read or written here, and when the migration moves on is not known.
 
+mod active;
 mod assembly;
 mod in_place;
 mod key_template;
@@ -42,7 +43,7 @@ use std::sync::Arc;
 
 use model::json::{item_from_str, item_to_string};
 use model::limits::ITEM_BYTES_MAX;
-use model::stream_record::{LambdaRecord, RecordView};
+use model::stream_record::LambdaRecord;
 use model::{AttributeValue, Item, KeySchema, PrimaryKey};
 use thiserror::Error;
 
@@ -442,59 +443,6 @@ impl Rule for Migration {
         live.chain(gone.into_iter().map(|target| (target, None)))
             .map(|(target, item)| effect(target, &source, &stamp, item))
             .collect()
-    }
-}
-
-/// Several migrations that read the same tables.
-impl Rule for Vec<Arc<Migration>> {
-    fn look_ahead(&self) -> LookAhead {
-        LookAhead::Nothing
-    }
-
-    fn needs(&self, _: &[&LambdaRecord]) -> Needs {
-        Needs::default()
-    }
-
-    fn decide(&self, record: &LambdaRecord, found: &Found) -> Result<Vec<Effect>, Refusal> {
-        let mut effects = Vec::new();
-        for migration in self {
-            effects.extend(migration.decide(record, found)?);
-        }
-        Ok(effects)
-    }
-
-    fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
-        let stream = stream_of(&record.event_source_arn)?;
-        let (table, made) = (&stream.table.table, record.approximate_creation_seconds);
-        // Most records that say nothing are those of the source's load; they are not decoded.
-        if !self.iter().any(|migration| migration.follows(table, made)) {
-            return Ok(Vec::new());
-        }
-        self.decide(&record.into_record(), found)
-    }
-
-    /// What one migration cannot transform says nothing against what the others make of it.
-    fn decide_each(&self, record: RecordView<'_>, found: &Found) -> (Vec<Effect>, Option<Refusal>) {
-        let (table, made) = match stream_of(&record.event_source_arn) {
-            Ok(stream) => (stream.table.table, record.approximate_creation_seconds),
-            Err(refusal) => return (Vec::new(), Some(refusal)),
-        };
-        let mut following =
-            self.iter().filter(|migration| migration.follows(&table, made)).peekable();
-        if following.peek().is_none() {
-            return (Vec::new(), None);
-        }
-        let record = record.into_record();
-        let (mut effects, mut refused) = (Vec::new(), None);
-        for migration in following {
-            match migration.decide(&record, found) {
-                Ok(said) => effects.extend(said),
-                Err(Refusal(reason)) => {
-                    refused.get_or_insert(Refusal(format!("`{}`: {reason}", migration.name)));
-                }
-            }
-        }
-        (effects, refused)
     }
 }
 

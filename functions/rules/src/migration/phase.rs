@@ -82,10 +82,11 @@ impl Phase {
     }
 
     /// Whether the targets are still the migration's own, so that a comparison may repair them. Later
-    /// they are the writers', and what the sources say is old.
+    /// they are the writers', and what the sources say is old. That is so from the moment on that
+    /// somebody cuts over: a repair that begins then may be at work when the route is opened.
     #[must_use]
     pub fn may_repair(self) -> bool {
-        matches!(self, Self::Tailing | Self::Ready | Self::CuttingOver)
+        matches!(self, Self::Tailing | Self::Ready)
     }
 }
 
@@ -100,6 +101,6 @@ mod tests {
         }
         assert_eq!(Phase::from_name("cutover"), None);
         let repairs: Vec<_> = Phase::ALL.into_iter().filter(|phase| phase.may_repair()).collect();
-        assert_eq!(repairs, [Phase::Tailing, Phase::Ready, Phase::CuttingOver]);
+        assert_eq!(repairs, [Phase::Tailing, Phase::Ready]);
     }
 }

@@ -1,6 +1,6 @@
 //! Decisions about records, as data, and plans that do not fit their tables.
 
-use model::stream_record::lambda_record_from_str;
+use model::stream_record::{RecordView, lambda_record_from_str};
 use model::{KeyAttribute, KeyAttributeType};
 
 use super::*;

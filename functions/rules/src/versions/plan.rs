@@ -94,8 +94,8 @@ pub fn missing(head: Option<&Head>, tail: &[Version], changes: &Changes) -> Chan
 pub fn unbroken(versions: Vec<Version>) -> Vec<Version> {
     let numbers = versions.iter().map(|version| version.number);
     let pairs = numbers.clone().zip(numbers.skip(1));
-    let broken = pairs.enumerate().filter(|(_, (number, next))| number + 1 != *next);
-    let from = broken.last().map_or(0, |(place, _)| place + 1);
+    let mut broken = pairs.enumerate().filter(|(_, (number, next))| number + 1 != *next);
+    let from = broken.next_back().map_or(0, |(place, _)| place + 1);
     versions.into_iter().skip(from).collect()
 }
 

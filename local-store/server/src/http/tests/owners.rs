@@ -67,7 +67,7 @@ async fn owners_have_tables_of_the_same_name() {
             signer.0
         );
         let written = server.succeed_as(signer, "PutItem", &put).await;
-        assert_eq!(written["ConsumedCapacity"]["TableName"], "votes");
+        assert_eq!(written["ConsumedCapacity"]["TableName"], arn.as_str());
     }
     let get = r#"{"TableName":"votes","Key":{"pk":{"S":"a"}},"ConsistentRead":true}"#;
     for signer in [FIRST, SECOND, THIRD] {
