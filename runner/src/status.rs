@@ -2,8 +2,10 @@
 //!
 //! `weir up` keeps a small file with it; this reads that file, so it costs a running system nothing.
 
+mod settled;
+
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -11,12 +13,18 @@ use serde_json::{Value, json};
 use crate::exit::Exit;
 use crate::mapping::{Phase, ShardStatus};
 use crate::output::{self, Output};
+use crate::poller::tick_ms;
 use crate::running::Running;
 use crate::system::System;
 use crate::template::Absent;
 
-/// How often the file is written, if something has changed.
-const PERIOD: Duration = Duration::from_millis(500);
+use self::settled::{Look, Settling};
+
+/// How often the file is written.
+const PERIOD: Duration = Duration::from_millis(250);
+/// How long `--exit-code` waits for a look that tells of the time after it was said. A shard that
+/// has nothing is read some times in a second, and one that cannot be read every 10 s.
+const SETTLE_MAX: Duration = Duration::from_secs(15);
 
 /// The file below the data folder.
 const FILE: &str = "status.json";
@@ -27,7 +35,8 @@ const FILE: &str = "status.json";
     after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here; when records were given up or lost since `weir up` began. A function that accepts `not-run-here` is passed over"
 )]
 pub struct StatusArguments {
-    /// End with 3 when a shard has records that wait, or stands still, or records were given up
+    /// End with 3 when a shard has records that wait, or stands still, or records were given up;
+    /// looks until all that was written before is told of, for a second or so
     #[arg(long)]
     pub exit_code: bool,
 }
@@ -41,23 +50,28 @@ pub(crate) fn forget(directory: &Path) {
 /// Keeps the file up to date; never ends by itself.
 pub(crate) async fn keep(system: &System, directory: &Path) {
     let path = directory.join(FILE);
-    let mut written = String::new();
+    let part = path.with_extension("json.part");
     loop {
         let text = format!("{}\n", describe(system));
-        if text != written {
-            let part = path.with_extension("json.part");
-            // A reader sees the old file or the new one. What cannot be written now is tried again.
-            let done = tokio::fs::write(&part, &text).await;
-            if done.is_ok() && tokio::fs::rename(&part, &path).await.is_ok() {
-                written = text;
-            }
+        // A reader sees the old file or the new one. What cannot be written now is tried again.
+        if tokio::fs::write(&part, &text).await.is_ok() {
+            let _ = tokio::fs::rename(&part, &path).await;
         }
         tokio::time::sleep(PERIOD).await;
     }
 }
 
+/// Milliseconds since 1970 by the machine's clock.
+fn machine_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
 fn describe(system: &System) -> Value {
-    let mappings = system.statuses().into_iter().map(|(name, function, status)| {
+    // All that is told is from between these two moments.
+    let taken_ms = machine_ms();
+    let (statuses, tick_ms) = (system.statuses(), tick_ms());
+    let mappings = statuses.into_iter().map(|(name, function, is_ended, status)| {
         let totals = &status.totals;
         json!({
             "mapping": name,
@@ -65,6 +79,7 @@ fn describe(system: &System) -> Value {
             "stream": status.stream_arn,
             "described": status.described,
             "unavailable": status.unavailable,
+            "ended": is_ended,
             "totals": {
                 "read": totals.read, "filtered": totals.filtered, "done": totals.done,
                 "invocations": totals.invocations, "failures": totals.failures,
@@ -82,6 +97,8 @@ fn describe(system: &System) -> Value {
     });
     json!({
         "schema": "weir.status/v1",
+        "taken_ms": taken_ms,
+        "tick_ms": tick_ms,
         "mappings": mappings.collect::<Vec<_>>(),
         "not_run": not_run.collect::<Vec<_>>(),
     })
@@ -95,6 +112,8 @@ fn shard(shard: &ShardStatus) -> Value {
         "in_flight": shard.in_flight,
         "lag_ms": shard.lag_ms,
         "failed_attempts": shard.failed_attempts,
+        "tip_tick_ms": shard.tip_tick_ms,
+        "lacks_child": shard.lacks_child,
         "last_read": shard.last_read.as_ref().map(|sequence| sequence.as_str()),
         "checkpoint": shard.checkpoint.as_ref().map(|sequence| sequence.as_str()),
     })
@@ -124,13 +143,43 @@ pub(crate) fn read(directory: &Path) -> Option<Value> {
 /// When nothing is running.
 pub fn run(arguments: &StatusArguments, output: Output) -> Result<Exit, String> {
     let running = Running::read()?;
-    let status = read(&running.directory).ok_or("`weir up` has not written its status yet")?;
-    let shown = show(&status, output);
+    let shown = match arguments.exit_code {
+        true => settled(&running.directory, output)?,
+        false => show(&last(&running.directory)?, output),
+    };
     output::rows(output, &HEADINGS, &shown.rows);
     for line in &shown.remarks {
         output::say(line);
     }
     Ok(if arguments.exit_code && !shown.is_well { Exit::Differences } else { Exit::Done })
+}
+
+fn last(directory: &Path) -> Result<Value, String> {
+    read(directory).ok_or_else(|| "`weir up` has not written its status yet".to_owned())
+}
+
+/// Looks until it is clear whether all that was written before now was worked off, with all that
+/// functions made of it. What waits or went wrong is an answer at once.
+fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
+    let began = Instant::now();
+    let mut settling = Settling::asked_at(machine_ms());
+    loop {
+        let status = last(directory)?;
+        let mut shown = show(&status, output);
+        if !shown.is_well || settling.look(&status) == Look::Settled {
+            return Ok(shown);
+        }
+        if began.elapsed() > SETTLE_MAX {
+            shown.is_well = false;
+            shown.remarks.push(format!(
+                "it is not known whether more waits: in {} s not every shard was read again: {}",
+                SETTLE_MAX.as_secs(),
+                settling.unread(&status).join(", ")
+            ));
+            return Ok(shown);
+        }
+        std::thread::sleep(PERIOD / 5);
+    }
 }
 
 const HEADINGS: [&str; 8] =

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -58,9 +59,16 @@ fn every_verb_works_beside_a_running_system() {
 }
 
 fn until_worked_off(up: &Up) {
-    wait_for("everything to be worked off", LIMIT, || {
-        (code(up, &["status", "--exit-code"]) == 0).then_some(())
-    });
+    let began = Instant::now();
+    loop {
+        let status = weir(up.folder.path(), &["status", "--exit-code"]);
+        if status.status.success() {
+            return;
+        }
+        let said = String::from_utf8_lossy(&status.stderr);
+        assert!(began.elapsed() < LIMIT, "still not worked off:\n{}\n{said}", text(&status));
+        sleep(Duration::from_millis(100));
+    }
 }
 
 /// What is not there, or not what it is taken for, is named in one line.

@@ -68,6 +68,11 @@ impl RunningMapping {
         self.status.borrow().clone()
     }
 
+    /// Whether its stream is over, or it failed.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// The logical id of the function.
     pub(crate) fn function(&self) -> &str {
         &self.function
@@ -80,7 +85,7 @@ impl RunningMapping {
 
     /// Whether every record that was in the stream at a tick was filtered, done or given up.
     pub(crate) fn is_drained_after(&self, tick_ms: u64) -> bool {
-        self.task.is_finished() || self.status.borrow().is_drained_after(tick_ms)
+        self.is_ended() || self.status.borrow().is_drained_after(tick_ms)
     }
 
     pub(crate) fn describe(&self) -> String {

@@ -230,11 +230,13 @@ impl System {
         self.invoke_endpoint.url()
     }
 
-    /// Every mapping that runs, by its name, with its function's logical id and its state now.
+    /// Every mapping, by its name, with its function's logical id, whether it has ended by itself,
+    /// and its state now.
     #[must_use]
-    pub fn statuses(&self) -> Vec<(String, String, Status)> {
+    pub fn statuses(&self) -> Vec<(String, String, bool, Status)> {
         let of = |mapping: &RunningMapping| {
-            (mapping.name().to_owned(), mapping.function().to_owned(), mapping.status())
+            let (name, function) = (mapping.name().to_owned(), mapping.function().to_owned());
+            (name, function, mapping.is_ended(), mapping.status())
         };
         self.mappings.iter().map(of).collect()
     }

@@ -1,0 +1,140 @@
+//! Whether a system has nothing left to do: the rule behind `weir status --exit-code`.
+//!
+//! One look is not enough. What was written a moment ago is not read yet, and what a function made
+//! of it goes through another stream. So two looks have to agree: at the first one nothing waits; at
+//! the second one every shard was read to its end after the first, and nothing came.
+//!
+//! Nothing is read from a disk here, and nobody waits.
+
+use serde_json::Value;
+
+use super::list;
+
+/// What a look says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It tells of a time before the question, or shards were not read since the look before.
+    TooEarly,
+    /// Nothing waited then, and nothing came since.
+    Settled,
+}
+
+/// The looks that were taken so far.
+#[derive(Debug)]
+pub(super) struct Settling {
+    asked_ms: i64,
+    /// The first look: its tick, and the records that were read by then.
+    first: Option<(u64, u64)>,
+}
+
+impl Settling {
+    /// Begins at a time of the machine's clock, in milliseconds since 1970.
+    pub(super) fn asked_at(asked_ms: i64) -> Self {
+        Self { asked_ms, first: None }
+    }
+
+    /// Takes a look at a status in which nothing waits.
+    pub(super) fn look(&mut self, status: &Value) -> Look {
+        let number = |name: &str| status.get(name).and_then(Value::as_u64);
+        let taken = status.get("taken_ms").and_then(Value::as_i64);
+        let (Some(tick), Some(taken)) = (number("tick_ms"), taken) else { return Look::TooEarly };
+        if taken < self.asked_ms {
+            return Look::TooEarly;
+        }
+        let read = read(status);
+        let Some((first, known)) = self.first else {
+            self.first = Some((tick, read));
+            return Look::TooEarly;
+        };
+        if !list(status, "mappings").iter().all(|mapping| is_read_after(mapping, first)) {
+            return Look::TooEarly;
+        }
+        if read != known {
+            self.first = Some((tick, read));
+            return Look::TooEarly;
+        }
+        Look::Settled
+    }
+
+    /// The mappings whose shards were not read since the first look, by name.
+    pub(super) fn unread<'s>(&self, status: &'s Value) -> Vec<&'s str> {
+        let Some((first, _)) = self.first else { return Vec::new() };
+        let unread = list(status, "mappings").iter().filter(|it| !is_read_after(it, first));
+        unread.filter_map(|mapping| mapping.get("mapping")?.as_str()).collect()
+    }
+}
+
+/// Every record that was read since the system began.
+fn read(status: &Value) -> u64 {
+    let of = |mapping: &Value| mapping.pointer("/totals/read").and_then(Value::as_u64);
+    list(status, "mappings").iter().filter_map(of).sum()
+}
+
+/// Whether each shard was read to its end by a read that was asked for at the tick or later, or is
+/// over, with the shards that follow it known.
+fn is_read_after(mapping: &Value, tick: u64) -> bool {
+    let is_true = |of: &Value, name: &str| of.get(name) == Some(&Value::Bool(true));
+    is_true(mapping, "ended")
+        || list(mapping, "shards").iter().all(|shard| {
+            if shard.get("state").and_then(Value::as_str) == Some("done") {
+                return !is_true(shard, "lacks_child");
+            }
+            shard.get("tip_tick_ms").and_then(Value::as_u64).is_some_and(|tip| tip >= tick)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(taken: i64, tick: u64, mappings: &[(u64, u64)]) -> Value {
+        let mapping = |(at, (tip, read)): (usize, &(u64, u64))| {
+            json!({
+                "mapping": format!("m{at}"), "ended": false, "totals": {"read": read},
+                "shards": [
+                    {"state": "done", "tip_tick_ms": null, "lacks_child": false},
+                    {"state": "caught up", "tip_tick_ms": tip},
+                ],
+            })
+        };
+        let mappings: Vec<Value> = mappings.iter().enumerate().map(mapping).collect();
+        json!({"taken_ms": taken, "tick_ms": tick, "mappings": mappings})
+    }
+
+    #[test]
+    fn two_looks_have_to_agree_and_both_are_after_the_question() {
+        let mut settling = Settling::asked_at(100);
+        let looks = [
+            (status(99, 10, &[(10, 1), (10, 0)]), Look::TooEarly, "from before the question"),
+            (status(100, 20, &[(12, 1), (11, 0)]), Look::TooEarly, "the first look"),
+            (status(110, 30, &[(25, 1), (19, 0)]), Look::TooEarly, "m1 was not read since"),
+            (status(120, 40, &[(35, 1), (32, 1)]), Look::TooEarly, "m1 has read what m0 made"),
+            (status(130, 50, &[(41, 1), (38, 1)]), Look::TooEarly, "m1 was not read since"),
+            (status(140, 60, &[(41, 1), (40, 1)]), Look::Settled, "nothing came"),
+        ];
+        for (status, expected, why) in looks {
+            assert_eq!(settling.look(&status), expected, "{why}");
+        }
+        assert_eq!(settling.unread(&status(150, 70, &[(39, 1), (45, 1)])), ["m0"]);
+    }
+
+    #[test]
+    fn a_shard_that_is_over_waits_for_its_child_and_a_stream_that_is_over_for_nothing() {
+        let over = |lacks_child: bool, ended: bool| {
+            let shard = json!({"state": "done", "lacks_child": lacks_child});
+            json!({"ended": ended, "shards": [shard]})
+        };
+        assert!(is_read_after(&over(false, false), 1));
+        assert!(!is_read_after(&over(true, false), 1));
+        assert!(is_read_after(&over(true, true), 1));
+    }
+
+    #[test]
+    fn a_status_of_another_version_is_never_settled() {
+        let mut settling = Settling::asked_at(0);
+        let old = json!({"schema": "weir.status/v1", "mappings": []});
+        assert_eq!([settling.look(&old), settling.look(&old)], [Look::TooEarly; 2]);
+    }
+}
