@@ -29,6 +29,9 @@ use crate::output::{self, say, show};
 const COMPARISON_SECONDS: i64 = 23 * 3600;
 /// Records that may be left when writers are stopped: the function does so many in a second.
 const FEW_RECORDS: u64 = 1_000;
+/// How long a look at the streams may go on when the time for a switch is over. Whoever takes a
+/// switch over reads them from their beginning, while writers are held up.
+const LAST_LOOK: Duration = Duration::from_secs(10);
 
 /// What to switch.
 #[derive(Clone, Debug, Args)]
@@ -148,15 +151,16 @@ async fn switch(
         return Ok(Exit::TimedOut);
     }
     let hold = Hold::take(context, name, CUTOVER, fingerprint, since).await?;
-    if is_stale || compares(context, name).await? {
-        hold.release().await?;
-        return Ok(Exit::Refused);
-    }
     let decided = hold.decide(async {
+        if is_stale || compares(context, name).await? {
+            return Ok(Err(Exit::Refused));
+        }
         let held = Instant::now();
         hold.close(plan.gate_seconds).await?;
         let settle = settle_time(context, plan).await;
-        let Some(shards) = drained(&mut drain, limit, settle).await? else {
+        let proof = drained(&mut drain, limit, settle);
+        let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
+        let Some(shards) = within(most, proof).await? else {
             return Ok(Err(Exit::TimedOut));
         };
         let back_since = turn(context, &hold, plan, fingerprint, since).await?;
@@ -324,7 +328,9 @@ async fn go_back(
         let held = Instant::now();
         hold.close(plan.gate_seconds).await?;
         let settle = settle_time(context, plan).await;
-        let Some(shards) = drained(&mut drain, limit, settle).await? else {
+        let proof = drained(&mut drain, limit, settle);
+        let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
+        let Some(shards) = within(most, proof).await? else {
             return Ok(Err(Exit::TimedOut));
         };
         // What came up since the first look; all of it has been tried by now.
@@ -496,5 +502,32 @@ pub(super) async fn drained(
             }
             _ => tokio::time::sleep(LOOK_EVERY).await,
         }
+    }
+}
+
+/// A drain proof that ends in time, also where one look at the streams takes longer.
+async fn within(
+    most: Duration,
+    proof: impl Future<Output = Result<Option<usize>, String>>,
+) -> Result<Option<usize>, String> {
+    if let Ok(proved) = tokio::time::timeout(most, proof).await {
+        return proved;
+    }
+    say(&format!(
+        "not drained: the streams could not be read to their end in {} s",
+        most.as_secs()
+    ));
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_look_that_does_not_end_holds_nobody_up_for_ever() {
+        let limit = Duration::from_millis(20);
+        assert_eq!(within(limit, std::future::pending()).await, Ok(None));
+        assert_eq!(within(limit, async { Ok(Some(3)) }).await, Ok(Some(3)));
     }
 }

@@ -76,7 +76,8 @@ pub(super) async fn or_interrupted<T>(
     }
 }
 
-fn new_holder() -> String {
+/// A name that nobody else has.
+pub(super) fn new_holder() -> String {
     format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(0_u8))
 }
 
@@ -95,8 +96,6 @@ impl<'h> Hold<'h> {
         let since = i64::try_from(since).unwrap_or(i64::MAX);
         let mut hold = Self { context, name, switch, holder: String::new(), fingerprint, since };
         hold.holder = hold.claim(&[switch.before, switch.held], None).await?;
-        // Who held it before may have died after it turned round, which writers have not seen.
-        hold.follow().await?;
         Ok(hold)
     }
 
@@ -143,6 +142,11 @@ impl<'h> Hold<'h> {
         &self,
         work: impl Future<Output = Result<Result<T, Exit>, String>>,
     ) -> Result<Result<T, Exit>, String> {
+        let work = async {
+            // Who held it before may have died after it turned round, which writers have not seen.
+            self.follow().await?;
+            work.await
+        };
         let ended = tokio::select! {
             ended = work => ended,
             () = server::command_line::interrupted() => Err("interrupted".to_owned()),
@@ -167,7 +171,7 @@ impl<'h> Hold<'h> {
     }
 
     /// Puts everything back as it was.
-    pub(super) async fn release(&self) -> Result<(), String> {
+    async fn release(&self) -> Result<(), String> {
         let holder = self.claim(&[self.switch.held], Some(&self.holder)).await?;
         let hold = Self { holder, switch: self.switch, ..*self };
         hold.follow().await?;

@@ -27,6 +27,9 @@ mod tables;
 mod verbs;
 mod verify;
 
+#[cfg(test)]
+mod switching_tests;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -14,6 +14,7 @@ use rules::migration::plan::{Backfill, Direction, Plan};
 use rules::migration::{Migration, Phase, PlanError};
 
 use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
+use super::held::new_holder;
 use super::host::{Host, Options};
 use super::plan_file::PlanFile;
 use super::verbs::{Answer, Verb, answer};
@@ -258,7 +259,8 @@ async fn begun(context: &Context, plan: &Plan) -> Result<Answer, String> {
 }
 
 /// Writes the plan, makes the migration active, and then makes the tasks of the backfill. Each step
-/// may be done again by whoever begins after this process has died, or at the same time.
+/// may be done again by whoever begins after this process has died, or at the same time; then the
+/// steps of the one before come to nothing.
 pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
@@ -266,10 +268,15 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
     let expect = Expect::phases(&[Phase::None, Phase::Preparing]);
     let (why, now) = ("begun by a person", context.now().await);
     let prepare = Move { expect, to: Some(Phase::Preparing), why, now };
+    // Who says it last begins it: a fence must not be moved by one while the other makes tasks.
+    let holder = new_holder();
     let state = control
         .to_phase(name, prepare, |state| {
-            state.entry("fingerprint".to_owned()).or_insert_with(|| s(&fingerprint));
-            state.insert("rate".to_owned(), n(rate));
+            let known = state.entry("fingerprint".to_owned()).or_insert_with(|| s(&fingerprint));
+            if *known == s(&fingerprint) {
+                state.insert("rate".to_owned(), n(rate));
+                state.insert("holder".to_owned(), s(&holder));
+            }
         })
         .await?;
     if text(&state, "fingerprint") != Some(fingerprint.as_str()) {
@@ -282,7 +289,7 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
             !is_so
         })
         .await?;
-    let expect = Expect::phases(&[Phase::Preparing]);
+    let expect = Expect::held(&[Phase::Preparing], &holder);
     control.route(name, expect, "source", "source").await?;
     let fence = Fence { direction: "forward", fingerprint: &fingerprint, expect };
     let since = match known_fence(context, name, &state, &fingerprint).await? {
@@ -309,7 +316,10 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
     }
     let why = "the stream is followed, the backfill begins";
     let copy = Move { expect, to: Some(Phase::Copying), why, now: context.now().await };
-    control.to_phase(name, copy, |_| {}).await.map(drop)
+    let begun = |state: &mut Entry| {
+        state.remove("holder");
+    };
+    control.to_phase(name, copy, begun).await.map(drop)
 }
 
 /// The fence of a migration that somebody began and did not end to begin; none if it has none yet, or
