@@ -36,5 +36,7 @@ pub mod status;
 pub mod streams;
 pub mod system;
 pub mod template;
+#[cfg(test)]
+mod test_store;
 pub mod up;
 pub mod versions;

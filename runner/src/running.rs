@@ -39,6 +39,9 @@ pub(crate) struct Running {
     /// The tables whose streams go to a function that archives.
     #[serde(default)]
     pub(crate) archived: Vec<String>,
+    /// The tables whose streams go to the function of migrations.
+    #[serde(default)]
+    pub(crate) migrated: Vec<String>,
     /// Why functions of the template do not run here, by logical id.
     #[serde(default)]
     pub(crate) not_run: BTreeMap<String, String>,

@@ -175,16 +175,27 @@ fn refuse_beside_another() -> Result<(), String> {
 
 /// The tables whose streams go to a function that archives: one that has the bucket for it.
 fn archived_tables(stack: &Stack) -> Vec<String> {
-    let archives = |mapping: &&EventSourceMapping| {
+    tables_with(stack, "ARCHIVE_BUCKET")
+}
+
+/// The tables whose streams go to the function of migrations: the one that has the control table.
+fn migrated_tables(stack: &Stack) -> Vec<String> {
+    tables_with(stack, "CONTROL_TABLE")
+}
+
+/// The tables whose streams go to a function that has an environment variable.
+fn tables_with(stack: &Stack, variable: &str) -> Vec<String> {
+    let is_meant = |mapping: &&EventSourceMapping| {
         let function = stack.function(&mapping.function);
-        function.is_some_and(|function| function.environment.contains_key("ARCHIVE_BUCKET"))
+        mapping.enabled
+            && function.is_some_and(|function| function.environment.contains_key(variable))
     };
     let table = |mapping: &EventSourceMapping| match &mapping.stream {
         StreamSource::StreamOf(id) => stack.table(id).map(|table| table.name.clone()),
         _ => None,
     };
     let tables: BTreeSet<String> =
-        stack.mappings.iter().filter(archives).filter_map(table).collect();
+        stack.mappings.iter().filter(is_meant).filter_map(table).collect();
     tables.into_iter().collect()
 }
 
@@ -232,6 +243,7 @@ fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String>
         functions: functions.map(|found| (found.logical_id.clone(), found.name.clone())).collect(),
         buckets: system.stack().buckets.iter().map(|bucket| bucket.name.clone()).collect(),
         archived: archived_tables(system.stack()),
+        migrated: migrated_tables(system.stack()),
         not_run: system
             .stack()
             .not_run
@@ -262,5 +274,6 @@ mod tests {
         let text = std::fs::read_to_string(path).unwrap();
         let stack = read("template.yaml", &text, &Context::default()).unwrap();
         assert_eq!(archived_tables(&stack), ["movies"]);
+        assert_eq!(migrated_tables(&stack), ["movies", "weir-migrations"]);
     }
 }

@@ -28,8 +28,11 @@ const GROUPS_AT_ONCE: usize = 4;
 /// Looks at a counter whose total is written by others at the same time; after the last one it is
 /// left to the next run.
 const LOOKS_MAX: usize = 5;
-/// Counters of one run at most, so that their names fit into the memory of a small function.
-const COUNTERS_MAX: usize = 200_000;
+/// Memory for the names of counters, in bytes, of the function's 256 MB: some 800,000 of them with
+/// names of 20 bytes, more than a run has time for.
+const NAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What a name takes beside its text.
+const NAME_OVERHEAD_BYTES: usize = 64;
 
 /// What a run found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -86,6 +89,28 @@ pub struct Reconciler<S, T> {
     pub now: fn() -> u64,
 }
 
+/// Names of counters, each once.
+#[derive(Debug, Default)]
+struct Names {
+    names: BTreeSet<String>,
+    bytes: usize,
+}
+
+impl Names {
+    /// Adds a name, unless that takes more bytes than `most`. Answers whether it is there now.
+    fn add(&mut self, name: &str, most: usize) -> bool {
+        if self.names.contains(name) {
+            return true;
+        }
+        let bytes = self.bytes + name.len() + NAME_OVERHEAD_BYTES;
+        if bytes > most {
+            return false;
+        }
+        self.bytes = bytes;
+        self.names.insert(name.to_owned())
+    }
+}
+
 /// What a look at one counter saw.
 #[derive(Debug, Default)]
 struct Look {
@@ -140,8 +165,8 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         Ok(report)
     }
 
-    /// The counters that there are, and whether they are all. Of more than [`COUNTERS_MAX`], those
-    /// behind another place in each minute.
+    /// The counters that there are, and whether they are all. Of more than there is memory for,
+    /// those behind another place in each minute.
     async fn find_counters(
         &self,
         deadline: Deadline,
@@ -149,26 +174,21 @@ impl<S: Table, T: Table> Reconciler<S, T> {
         report: &mut ReconcileReport,
     ) -> Result<(BTreeSet<String>, bool), Failure> {
         let start = scan_in_turn(minute);
-        let mut counters = BTreeSet::new();
+        let mut names = Names::default();
         let totals_read = scan(self.totals.table(), self.retry, deadline, &start, |key| {
-            counters.insert(key.to_owned());
             // Room is left for counters that have slots and no total.
-            counters.len() < COUNTERS_MAX / 2
+            names.add(key, NAMES_BYTES_MAX / 2)
         });
         let totals_read = totals_read.await?;
         let slots_read = scan(&self.slots, self.retry, deadline, &start, |key| {
-            match self.rule.parse_slot_key(key) {
-                Ok((counter, _)) => {
-                    if !counters.contains(counter) {
-                        counters.insert(counter.to_owned());
-                    }
-                }
-                Err(_) => report.foreign_items += 1,
+            if let Ok((counter, _)) = self.rule.parse_slot_key(key) {
+                return names.add(counter, NAMES_BYTES_MAX);
             }
-            counters.len() < COUNTERS_MAX
+            report.foreign_items += 1;
+            true
         });
         let slots_read = slots_read.await?;
-        Ok((counters, totals_read && slots_read))
+        Ok((names.names, totals_read && slots_read))
     }
 
     async fn reconcile(
@@ -545,6 +565,15 @@ mod tests {
         assert!((30..=60).contains(&report.counters), "{report:?}");
         assert_eq!(report.repaired_totals, report.counters);
         assert!(hindered(0, 0).run(minute()).await.is_err());
+    }
+
+    #[test]
+    fn names_take_no_more_than_they_may() {
+        let (mut names, each) = (Names::default(), NAME_OVERHEAD_BYTES + 1);
+        let added = ["a", "b", "a", "c", "b"].map(|name| names.add(name, 2 * each));
+        assert_eq!(added, [true, true, true, false, true]);
+        assert_eq!((names.names.len(), names.bytes), (2, 2 * each));
+        assert!(names.add("c", 3 * each));
     }
 
     #[tokio::test]

@@ -67,31 +67,27 @@ pub(super) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Res
 }
 
 /// Why a key may have no rows, for the end of a message: an archived item has no such attribute, or
-/// one of another type. Empty when the first item of the parts has it so.
-///
-/// # Errors
-/// A part that cannot be read.
-pub(super) async fn misfit(source: &Source, parts: &[Part], key: &Item) -> Result<String, String> {
-    let Some(part) = parts.first() else { return Ok(String::new()) };
-    let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
-    let mut batches = source.open(part, Some(&["_item"])).await?;
-    let Some(batch) = batches.next() else { return Ok(String::new()) };
-    let batch = batch.map_err(|error| failed(error.to_string()))?;
-    let rows = rows_of(&batch).map_err(failed)?;
-    let Some(row) = rows.first() else { return Ok(String::new()) };
-    let item = json::item_from_str(row.text("_item"))
-        .map_err(|error| failed(format!("`_item`: {error}")))?;
+/// one of another type. Empty when the first item of the parts has it so, or cannot be read: a part
+/// that is compacted in this moment explains nothing.
+pub(super) async fn misfit(source: &Source, parts: &[Part], key: &Item) -> String {
+    let Some(item) = first_item(source, parts).await else { return String::new() };
     for (name, value) in key {
         match item.get(name) {
-            None => return Ok(format!("; archived items of this table have no `{name}`")),
+            None => return format!("; archived items of this table have no `{name}`"),
             Some(other) if other.attribute_type() != value.attribute_type() => {
                 let is = words(other.attribute_type().descriptor());
-                return Ok(format!("; `{name}` is {is} in archived items of this table"));
+                return format!("; `{name}` is {is} in archived items of this table");
             }
             Some(_) => {}
         }
     }
-    Ok(String::new())
+    String::new()
+}
+
+async fn first_item(source: &Source, parts: &[Part]) -> Option<Item> {
+    let mut batches = source.open(parts.first()?, Some(&["_item"])).await.ok()?;
+    let rows = rows_of(&batches.next()?.ok()?).ok()?;
+    json::item_from_str(rows.first()?.text("_item")).ok()
 }
 
 /// A type in words.

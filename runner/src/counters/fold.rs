@@ -15,7 +15,7 @@ use model::{AttributeValue, Number};
 use rules::counters::Counters;
 
 use super::Place;
-use super::contention::Attempts;
+use super::contention::{Attempts, is_contended};
 use crate::load::{error_text, from_sdk_item, to_sdk_value};
 
 /// Slots that are moved at the same time.
@@ -123,14 +123,7 @@ async fn try_to_move(
         .transact_items(TransactWriteItem::builder().update(add).build());
     match request.send().await {
         Ok(_) => Ok(true),
-        Err(error)
-            if matches!(
-                error.code(),
-                Some("TransactionCanceledException" | "TransactionConflictException")
-            ) =>
-        {
-            Ok(false)
-        }
+        Err(error) if is_contended(error.code(), &error_text(&error)) => Ok(false),
         Err(error) => Err(format!("slot `{key}`: {}", error_text(&error))),
     }
 }

@@ -65,6 +65,10 @@ async fn keys(
     arguments: &PrepareArguments,
     current: u64,
 ) -> Result<Vec<String>, String> {
+    let has_source = arguments.from_table.is_some() || arguments.from_file.is_some();
+    if current == 0 && !has_source {
+        return Err("there is no edition yet whose items could be taken: say --from-table, or --from-file with --keys".to_owned());
+    }
     if !arguments.keys.is_empty() {
         return Ok(arguments.keys.clone());
     }
@@ -74,7 +78,7 @@ async fn keys(
     }
     match current {
         0 => {
-            Err("there is no edition yet: say --from-table, or --from-file with --keys".to_owned())
+            Err("there is no edition yet: say which attributes are the key with --keys".to_owned())
         }
         current => Ok(reading::known_edition(place, current).await?.keys),
     }

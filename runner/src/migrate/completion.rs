@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rules::migration::Phase;
-use rules::migration::plan::{Direction, Plan};
+use rules::migration::plan::{Direction, Kind, Plan};
 
 use super::control::{Expect, Move, phase_of};
 use super::cutover::SwitchArguments;
@@ -40,6 +40,7 @@ pub(super) async fn complete(
         Answer::Go | Answer::GoOn => {}
         Answer::Already => {
             say(&format!("`{name}` is completed already"));
+            in_place::show_receipt(context, name).await?;
             return Ok(Exit::Done);
         }
         Answer::Refused(why) => {
@@ -48,7 +49,18 @@ pub(super) async fn complete(
         }
     }
     if arguments.dry_run {
-        say("the way back would be closed, and the marks be taken off; nothing was written");
+        let what = match plan.kind {
+            Kind::Purge => {
+                "a last comparison would have to find nothing left, and the tables would no longer be followed"
+            }
+            Kind::InPlace => {
+                "the way back would be closed, and the tables would no longer be followed"
+            }
+            Kind::Restructure | Kind::Split => {
+                "the way back would be closed, and the marks be taken off"
+            }
+        };
+        say(&format!("{what}; nothing was written"));
         return Ok(Exit::Done);
     }
     if !context.hooks.before(context, "complete", name).await? {

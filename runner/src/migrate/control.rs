@@ -208,17 +208,8 @@ impl Control {
                 return Ok(entry);
             }
             let entry = next(entry);
-            let check = ConditionCheck::builder()
-                .table_name(&self.table)
-                .key("migration", s(migration))
-                .key("entry", s("STATE"))
-                .condition_expression("#r = :r")
-                .expression_attribute_names("#r", "revision")
-                .expression_attribute_values(":r", n(number(&state, "revision")))
-                .build()
-                .map_err(|error| error.to_string())?;
-            let check = TransactWriteItem::builder().condition_check(check).build();
-            if self.transact(vec![check, self.put_of(&entry)?]).await? {
+            let items = vec![self.unmoved(migration, &state)?, self.put_of(&entry)?];
+            if self.transact(&self.table, items).await? {
                 return Ok(entry);
             }
             tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
@@ -240,8 +231,45 @@ impl Control {
         Ok(TransactWriteItem::builder().put(put).build())
     }
 
+    /// Puts an item of another table if the state of a migration is what is expected, both by one
+    /// transaction. Answers whether it was put, and not changed by others.
+    ///
+    /// # Errors
+    /// When the state is not what is expected, or a table cannot be read or written.
+    pub(super) async fn put_elsewhere(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        put: Put,
+    ) -> Result<bool, String> {
+        let state = self.found(migration, "STATE").await?;
+        if let Some(why) = expect.broken_by(migration, &state) {
+            return Err(why);
+        }
+        let table = put.table_name().to_owned();
+        let put = TransactWriteItem::builder().put(put).build();
+        self.transact(&table, vec![self.unmoved(migration, &state)?, put]).await
+    }
+
+    /// The check that a state is still the one that was read.
+    fn unmoved(&self, migration: &str, state: &Entry) -> Result<TransactWriteItem, String> {
+        let check = ConditionCheck::builder().table_name(&self.table);
+        let check = check.key("migration", s(migration)).key("entry", s("STATE"));
+        let check = check.expression_attribute_names("#r", "revision");
+        let check = match number(state, "revision") {
+            0 => check.condition_expression("attribute_not_exists(#r)"),
+            revision => {
+                let check = check.condition_expression("#r = :r");
+                check.expression_attribute_values(":r", n(revision))
+            }
+        };
+        let check = check.build().map_err(|error| error.to_string())?;
+        Ok(TransactWriteItem::builder().condition_check(check).build())
+    }
+
     /// Writes all of it or nothing; answers whether it was written, and not changed by others.
-    async fn transact(&self, items: Vec<TransactWriteItem>) -> Result<bool, String> {
+    /// `table` is named when it cannot be.
+    async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<bool, String> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
         let Err(error) = request.send().await else { return Ok(true) };
         let Some(service) = error.as_service_error() else {
@@ -264,8 +292,7 @@ impl Control {
         match other {
             None => Ok(false),
             Some(reason) => Err(format!(
-                "the control table `{}` cannot be written: {}",
-                self.table,
+                "`{table}` cannot be written: {}",
                 reason.message().or(reason.code()).unwrap_or("it does not say why")
             )),
         }
@@ -350,7 +377,7 @@ impl Control {
             let journal = Put::builder().table_name(&self.table).set_item(Some(journal)).build();
             let journal = journal.map_err(|error| error.to_string())?;
             let journal = TransactWriteItem::builder().put(journal).build();
-            if self.transact(vec![self.put_of(&state)?, journal]).await? {
+            if self.transact(&self.table, vec![self.put_of(&state)?, journal]).await? {
                 return Ok(state);
             }
             tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;

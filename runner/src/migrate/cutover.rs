@@ -48,6 +48,9 @@ pub(crate) struct SwitchArguments {
 
 /// What to cut over.
 #[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate cutover shop --dry-run\n  weir migrate cutover shop --timeout 20\n\nExit codes: 0 done, 4 refused, 5 not in time: nothing was changed"
+)]
 pub(crate) struct CutoverArguments {
     #[command(flatten)]
     pub(super) switch: SwitchArguments,
@@ -116,6 +119,13 @@ pub(super) async fn cutover(
     let is_stale = phase != Phase::Turning && !is_fresh(context, name, &state).await;
     if is_stale && phase == Phase::Ready {
         return Ok(Exit::Refused);
+    }
+    if arguments.dry_run && phase == Phase::Turning {
+        let targets = plan.target_tables(Direction::Forward).join(", ");
+        say(&format!(
+            "all is drained already: the route would be opened to {targets}; nothing was written"
+        ));
+        return Ok(Exit::Done);
     }
     if arguments.dry_run {
         say(&format!(
@@ -456,11 +466,10 @@ async fn caught_up(
             }
             None => None,
         };
-        let Some(missing) = look.missing.filter(|_| look.waiting > FEW_RECORDS || late.is_some())
-        else {
-            return Ok(true);
-        };
-        let mut what = format!("{} records are not applied yet: {missing}", look.waiting);
+        let is_much = look.waiting > FEW_RECORDS || look.is_partial || late.is_some();
+        let Some(missing) = look.missing.filter(|_| is_much) else { return Ok(true) };
+        let more = if look.is_partial { "and more" } else { "records" };
+        let mut what = format!("{} {more} are not applied yet: {missing}", look.waiting);
         if let Some((age, table)) = late {
             what.push_str(&format!(
                 "; the oldest, of `{table}`, for {age} s: does a function follow its stream? `weir migrate work {name}` does"

@@ -65,6 +65,8 @@ pub(crate) struct Drained {
     pub(crate) records: u64,
     /// Those that were read and are not applied yet, as far as is known.
     pub(crate) waiting: u64,
+    /// There may be more to read: too much waited in a shard.
+    pub(crate) is_partial: bool,
     /// The second, since 1970, of the oldest of them, and its table.
     pub(crate) oldest: Option<(i64, String)>,
     /// What is not proved, in words; none if all of it is, but for what is hopeless.
@@ -78,6 +80,8 @@ struct Shard {
     records: u64,
     /// Records that say something and are not proved to be applied, in order.
     waiting: VecDeque<Waiting>,
+    /// The last look did not come to its end.
+    is_partial: bool,
     missing: Option<String>,
     /// What waiting cannot prove.
     hopeless: Option<String>,
@@ -111,7 +115,7 @@ impl Shard {
     fn new() -> Self {
         let (place, waiting) = (Place::new(Start::TrimHorizon), VecDeque::new());
         let (missing, hopeless, refused) = (None, None, Vec::new());
-        Self { place, records: 0, waiting, missing, hopeless, refused }
+        Self { place, records: 0, waiting, is_partial: true, missing, hopeless, refused }
     }
 }
 
@@ -156,6 +160,7 @@ impl Drain {
         for ((table, id), shard) in &self.shards {
             drained.records += shard.records;
             drained.waiting += shard.waiting.len() as u64;
+            drained.is_partial |= shard.is_partial;
             let oldest = shard.waiting.front().and_then(|waiting| waiting.at);
             let oldest = oldest.map(|second| (second, table.clone()));
             drained.oldest = [drained.oldest, oldest].into_iter().flatten().min();
@@ -195,6 +200,7 @@ impl Drain {
     async fn look_at(&self, stream: &Stream, id: &str, shard: &mut Shard) -> Result<(), String> {
         loop {
             let at_end = self.read(stream, id, shard).await?;
+            shard.is_partial = !at_end;
             shard.missing = self.prove(shard).await?;
             if at_end || shard.missing.is_some() {
                 return Ok(());

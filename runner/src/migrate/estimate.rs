@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use model::json::item_to_string;
-use rules::migration::plan::{Backfill, Direction};
+use rules::migration::plan::{Backfill, Direction, Plan};
 use rules::migration::{Migration, Rewrite};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ const FIRST_WRITE_UNITS: f64 = 4_000.0;
 const HOT_SHARE: f64 = 0.1;
 /// With fewer writes than this, one of them is a large share by itself.
 const HOT_WRITES_MIN: u64 = 30;
+/// Items of each table that are tried before a migration begins.
+const TRIED_AT_START: u64 = 100;
 /// Samples before and after that are shown.
 const SHOWN: usize = 2;
 
@@ -146,6 +148,24 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     } else {
         Exit::Differences
     })
+}
+
+/// Why the first of some samples cannot be transformed, if none of them can.
+///
+/// # Errors
+/// When a table cannot be read.
+pub(super) async fn all_refused(
+    context: &Context,
+    plan: &Plan,
+    migration: &Migration,
+) -> Result<Option<String>, String> {
+    let (mut all, mut owners) = (Tried::default(), BTreeMap::new());
+    for table in plan.source_tables(Direction::Forward) {
+        for item in tables::sample(&context.control.client, table, TRIED_AT_START).await? {
+            try_one(migration, table, &item, &mut all, &mut owners);
+        }
+    }
+    Ok(all.refused.first().filter(|_| all.refused.len() as u64 == all.sources).cloned())
 }
 
 fn try_one(

@@ -105,8 +105,7 @@ mod tests {
         let looked = |records, waiting, oldest| {
             let oldest: Option<i64> = oldest;
             let oldest = oldest.map(|second| (second, "orders".to_owned()));
-            let looked =
-                Drained { shards: 4, records, waiting, oldest, missing: None, hopeless: None };
+            let looked = Drained { shards: 4, records, waiting, oldest, ..Drained::default() };
             let known = describe(&looked, 100_000);
             let number = |name: &str| known[name].as_i64().unwrap();
             let is_late = number("lag_seconds") > FOLLOWED_SECONDS_MAX;

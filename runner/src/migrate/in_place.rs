@@ -241,7 +241,22 @@ async fn receipt(
         ("entry".to_owned(), s("RECEIPT")),
         ("receipt".to_owned(), s(&receipt)),
     ]);
-    context.control.replace(entry).await?;
-    show(&format!("{receipt}\n"));
+    // Whoever died after this has written it, and it is not written anew.
+    if context.control.replace(entry).await? {
+        show(&format!("{receipt}\n"));
+        return Ok(());
+    }
+    show_receipt(context, name).await
+}
+
+/// Shows the receipt that was kept of a purge, if it has one.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(super) async fn show_receipt(context: &Context, name: &str) -> Result<(), String> {
+    let kept = context.control.get(name, "RECEIPT").await?;
+    if let Some(receipt) = kept.as_ref().and_then(|entry| text(entry, "receipt")) {
+        show(&format!("{receipt}\n"));
+    }
     Ok(())
 }

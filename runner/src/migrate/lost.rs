@@ -5,13 +5,14 @@
 //! still be under way. What a record says is a join, so anyone may say it, late and once more, and
 //! then it is.
 
-use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::Put;
 use model::Item;
 use model::json::item_to_string;
 use rules::migration::{MARK, Migration, Registers, Target, note_of};
 
-use super::control::{Control, s};
+use super::control::{Control, Expect, s};
 use super::tables;
+use super::verify::COMPARED;
 use crate::load::{error_text, to_sdk_item, to_sdk_value};
 
 /// Seconds after which a record counts as lost: a mapping that works is done with it long before, and
@@ -20,8 +21,11 @@ pub(super) const LOST_SECONDS: i64 = 60;
 /// Attempts to write one target while others write it.
 const ATTEMPTS_MAX: u32 = 20;
 
-/// Makes a target know what a record said. Answers whether anything had to be written; what others
-/// put there is left alone.
+/// Makes a target know what a record said, while sources and targets are compared for a cut-over.
+/// Answers whether anything had to be written; what others put there is left alone.
+///
+/// # Errors
+/// When somebody has moved the migration on, or a table cannot be read or written.
 pub(super) async fn say_again(
     control: &Control,
     migration: &Migration,
@@ -44,7 +48,10 @@ pub(super) async fn say_again(
         }
         let item = joined.to_item(&key);
         let partition = schema.partition.name.as_str();
-        if put(&control.client, &target.table, partition, &item, stands.as_ref()).await? {
+        let put = put(&target.table, partition, &item, stands.as_ref())?;
+        // Once somebody cuts over, a writer may have deleted the target: it must not come back.
+        let expect = Expect::phases(&COMPARED);
+        if control.put_elsewhere(migration.name(), expect, put).await? {
             return Ok(true);
         }
     }
@@ -74,15 +81,9 @@ async fn note(
     sent.map(drop).map_err(|error| format!("a note of a tombstone: {}", error_text(&error)))
 }
 
-/// Puts an item if what was found still stands there; answers whether it did.
-async fn put(
-    client: &Client,
-    table: &str,
-    partition: &str,
-    item: &Item,
-    found: Option<&Item>,
-) -> Result<bool, String> {
-    let request = client.put_item().table_name(table).set_item(Some(to_sdk_item(item)));
+/// The put of an item if what was found still stands there.
+fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Result<Put, String> {
+    let request = Put::builder().table_name(table).set_item(Some(to_sdk_item(item)));
     let request = match found.and_then(|item| item.get(MARK)) {
         Some(mark) => request
             .condition_expression("#mark = :mark")
@@ -92,15 +93,5 @@ async fn put(
             .condition_expression("attribute_not_exists(#key)")
             .expression_attribute_names("#key", partition),
     };
-    match request.send().await {
-        Ok(_) => Ok(true),
-        Err(error)
-            if error
-                .as_service_error()
-                .is_some_and(|error| error.is_conditional_check_failed_exception()) =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(format!("PutItem {table}: {}", error_text(&error))),
-    }
+    request.build().map_err(|error| error.to_string())
 }

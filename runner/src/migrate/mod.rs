@@ -71,6 +71,9 @@ pub struct MigrateArguments {
 #[derive(Clone, Debug, Subcommand)]
 enum MigrateVerb {
     /// Check a plan against its tables, and say what it would do; writes nothing
+    #[command(
+        after_help = "Examples:\n  weir migrate plan shop.yaml\n  weir migrate plan shop.yaml --samples 5000 --output json"
+    )]
     Plan {
         /// The plan file
         file: PathBuf,
@@ -96,6 +99,9 @@ enum MigrateVerb {
         name: String,
     },
     /// Wait until a migration has come to a phase
+    #[command(
+        after_help = "Examples:\n  weir migrate wait shop                    # until all is copied\n  weir migrate wait shop --for completed --timeout 600"
+    )]
     Wait {
         /// The migration
         name: String,
@@ -132,7 +138,8 @@ enum MigrateVerb {
     Revert(cutover::SwitchArguments),
     /// End after the cut-over: the way back is closed, marks are taken off the targets
     Complete(completion::CompleteArguments),
-    /// Give up before the cut-over; sources are as they were, targets are left for you to delete
+    /// Give up before the cut-over; sources are as they were, targets are left for you to delete;
+    /// what was changed in place or purged by then stays so
     Abort {
         /// The migration
         name: String,
@@ -435,7 +442,8 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
     }
     if dry_run {
         if !is_already {
-            say(&format!("`{name}` would no longer follow the stream, and no longer copy"));
+            let left = left_by_abort(kind);
+            say(&format!("`{name}` would no longer follow the stream, and no longer copy; {left}"));
         }
         return Ok(Exit::Done);
     }
@@ -469,8 +477,20 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
         wake_tasks(context, name).await?;
         say(&format!("workers take the last marks off; `weir migrate work {name}` if none run"));
     }
-    say(&format!("`{name}` is aborted; the sources are as they were, the targets are left to you"));
+    say(&format!("`{name}` is aborted; {}", left_by_abort(kind)));
     Ok(Exit::Done)
+}
+
+fn left_by_abort(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Restructure | Kind::Split => {
+            "the sources are as they were, the targets are left to you"
+        }
+        Kind::InPlace => {
+            "items that were changed stay changed: a plan of another name whose transform is the way back changes them back"
+        }
+        Kind::Purge => "what was removed stays removed",
+    }
 }
 
 fn true_value() -> aws_sdk_dynamodb::types::AttributeValue {

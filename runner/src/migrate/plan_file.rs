@@ -29,7 +29,7 @@ const NAME_LENGTH_MAX: usize = 64;
 /// A plan, and where its parts stand in the file.
 pub(crate) struct PlanFile {
     pub(crate) plan: Plan,
-    name: String,
+    pub(crate) name: String,
     text: String,
     places: BTreeMap<String, Span>,
 }
@@ -73,7 +73,7 @@ impl PlanFile {
             let place = self.places.get(&error.place).copied();
             let at = place.unwrap_or(Span { line: 1, column: 1, width: 1 });
             let help = match error.reason.starts_with("there is no table") {
-                true => format!("create it first, or correct `{}`", error.place),
+                true => format!("create it first, with its stream, or correct `{}`", error.place),
                 false => format!("correct `{}`", error.place),
             };
             findings.error(at, error.reason.clone(), help);

@@ -18,10 +18,11 @@ use super::held::new_holder;
 use super::host::{Host, Options};
 use super::plan_file::PlanFile;
 use super::verbs::{Answer, Verb, answer};
-use super::{Context, LOOK_EVERY, report, tables};
+use super::{Context, LOOK_EVERY, estimate, report, tables};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, say};
+use crate::running::Look;
 
 /// Attempts to become active before the fence: one is enough where a write takes milliseconds.
 const FENCES_MAX: u32 = 5;
@@ -37,6 +38,9 @@ const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
 /// What to begin.
 #[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate start shop.yaml --dry-run\n  weir migrate start shop.yaml --local-workers 4 --rate 500\n  weir migrate start shop.yaml                        # functions that run elsewhere do the work"
+)]
 pub(crate) struct StartArguments {
     /// The plan file
     file: PathBuf,
@@ -82,11 +86,14 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
     let file = file.map_err(|error| format!("cannot read `{name}`: {error}"))?;
     let file = PlanFile::read(&name, &file)?;
     let plan = &file.plan;
-    check(context, plan).await.map_err(|wrong| match wrong {
+    let migration = check(context, plan).await.map_err(|wrong| match wrong {
         Wrong::Plan(errors) => file.show(&errors),
         Wrong::Other(reason) => reason,
     })?;
     if arguments.dry_run {
+        if is_hopeless(context, &file, &migration).await? {
+            return Ok(Exit::Refused);
+        }
         say(&format!(
             "`{}` would follow {} and copy into {}; nothing was written",
             plan.migration,
@@ -97,6 +104,7 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
     }
     context.control.ensure().await?;
     let is_begun = match begun(context, plan).await? {
+        Answer::Go if is_hopeless(context, &file, &migration).await? => return Ok(Exit::Refused),
         Answer::Go | Answer::GoOn => false,
         Answer::Already => true,
         Answer::Refused(why) => {
@@ -107,6 +115,9 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
     if is_begun {
         say(&format!("`{}` was begun before; going on", plan.migration));
     }
+    if arguments.workers.local_workers == 0 {
+        warn_of_unfollowed(context, plan);
+    }
     // Local workers are there before the first change is to be followed.
     let host = local(context, plan, &arguments.workers).await?;
     if !is_begun {
@@ -114,6 +125,40 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
         say(&format!("`{}` has begun", plan.migration));
     }
     attend(context, &plan.migration, host).await
+}
+
+/// Whether a plan can do nothing with any item that is tried; says so.
+async fn is_hopeless(
+    context: &Context,
+    file: &PlanFile,
+    migration: &Migration,
+) -> Result<bool, String> {
+    let refused = estimate::all_refused(context, &file.plan, migration).await?;
+    if let Some(why) = &refused {
+        say(&format!(
+            "refused: nothing of what was tried can be transformed; the first: {why}\ncorrect the plan; `weir migrate plan {}` tries more",
+            file.name
+        ));
+    }
+    Ok(refused.is_some())
+}
+
+/// Says which streams the running system gives to no function of migrations. Of another store nothing
+/// is known here; `status` tells of changes that nobody applies.
+fn warn_of_unfollowed(context: &Context, plan: &Plan) {
+    let Look::Running(running) = Look::here() else { return };
+    if running.dynamodb != context.endpoint {
+        return;
+    }
+    let mut unfollowed = followed(plan);
+    unfollowed.retain(|table| !running.migrated.contains(table));
+    if !unfollowed.is_empty() {
+        say(&format!(
+            "no function of the running `weir up` applies what is written to {}: `weir migrate work {}` does from here, or give the function `migration` an event of each",
+            unfollowed.join(", "),
+            plan.migration
+        ));
+    }
 }
 
 /// Works on a migration that was begun.
@@ -131,7 +176,7 @@ async fn local(context: &Context, plan: &Plan, workers: &Workers) -> Result<Opti
     if workers.local_workers == 0 {
         return Ok(None);
     }
-    say("building the function `migration` (the first time this compiles the AWS SDK)");
+    say("building the function `migration`, for some minutes if it was not built before");
     let directory: &Path = &workers.directory;
     let options = Options {
         endpoint: &context.endpoint,

@@ -1,34 +1,30 @@
 //! What moves a migration on, said by two at the same time or after somebody died, on a store in this
 //! process.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
-    StreamSpecification, StreamViewType,
-};
 use http::Method;
+use model::json::item_from_str;
+use rules::Effect;
 use rules::migration::Phase;
-use rules::migration::plan::{Backfill, Kind, Output as Made, Plan, Source};
+use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, Source};
 use serde_json::{Value, json};
-use server::store::{Config, Store};
-use tempfile::TempDir;
 
-use super::Context;
 use super::control::{Expect, Move, number, phase_of, s, text};
 use super::held::{CUTOVER, Hold};
 use super::start::begin;
+use super::{Context, estimate, lost, tables};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::Output;
+use crate::test_store::TestStore;
 
 const NAME: &str = "move";
 
-/// A store on a folder of its own, for as long as this value lives.
+/// A store with the tables of the plan.
 struct Served {
     context: Context,
-    _folder: TempDir,
+    _store: TestStore,
 }
 
 impl Served {
@@ -54,37 +50,13 @@ impl Served {
 }
 
 async fn serve() -> Served {
-    let folder = tempfile::tempdir().unwrap();
-    let config = Config {
-        directory: folder.path().to_owned(),
-        region: "us-east-1".to_owned(),
-        account: "000000000000".to_owned(),
-        replicas: 1,
-        arcs: 1,
-    };
-    let store = Store::open(config, Box::new(|_| ())).await.unwrap();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let listener = server::listener::bind(address).await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(server::http::serve(listener, store, std::future::pending()));
-    let context = Context::new(&url, "weir-migrations", Output::Table);
+    let store = TestStore::open().await;
     for table in ["cats", "pets"] {
-        make(&context, table).await;
+        store.table(table).await;
     }
+    let context = Context::new(&store.url, "weir-migrations", Output::Table);
     context.control.ensure().await.unwrap();
-    Served { context, _folder: folder }
-}
-
-async fn make(context: &Context, table: &str) {
-    let attribute = AttributeDefinition::builder().attribute_name("p");
-    let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
-    let key = KeySchemaElement::builder().attribute_name("p").key_type(KeyType::Hash);
-    let stream = StreamSpecification::builder().stream_enabled(true);
-    let stream = stream.stream_view_type(StreamViewType::NewAndOldImages).build().unwrap();
-    let request = context.control.client.create_table().table_name(table);
-    let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
-    let request = request.billing_mode(BillingMode::PayPerRequest).stream_specification(stream);
-    request.send().await.unwrap();
+    Served { context, _store: store }
 }
 
 fn plan() -> Plan {
@@ -160,4 +132,67 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     assert_eq!((text(&route, "read"), text(&route, "write")), (Some("source"), Some("source")));
     let state = context.state(NAME).await.unwrap();
     assert_eq!((phase_of(&state), text(&state, "holder")), (Phase::Ready, None));
+}
+
+#[tokio::test]
+async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    let migration = context.compile(&plan(), Direction::Forward).await.unwrap();
+    let item = |value: &str| {
+        item_from_str(&format!(r#"{{"p":{{"S":"{value}"}},"v":{{"S":"a"}}}}"#)).unwrap()
+    };
+    let said = |value: &str| {
+        let effect = migration.backfill("cats", &item(value)).unwrap().remove(0);
+        let Effect::Registers { target, registers } = effect else { panic!("{effect:?}") };
+        (target, registers)
+    };
+    let stands = async |key: &str| {
+        let key = item_from_str(&format!(r#"{{"p":{{"S":"{key}"}}}}"#)).unwrap();
+        tables::get(&control.client, "pets", &key).await.unwrap().is_some()
+    };
+    let mut before = Phase::None;
+    for (to, is_said) in
+        [(Phase::Tailing, true), (Phase::CuttingOver, false), (Phase::CutOver, false)]
+    {
+        let phases = [before];
+        let expect = Expect::phases(&phases);
+        let step = Move { expect, to: Some(to), why: "", now: 1 };
+        control.to_phase(NAME, step, |_| ()).await.unwrap();
+        before = to;
+        let (target, registers) = said(to.as_str());
+        let again = lost::say_again(control, &migration, &target, &registers).await;
+        assert_eq!(stands(to.as_str()).await, is_said, "{to:?}");
+        match is_said {
+            true => {
+                assert_eq!(again, Ok(true));
+                let once_more = lost::say_again(control, &migration, &target, &registers).await;
+                assert_eq!(once_more, Ok(false));
+            }
+            false => assert!(again.unwrap_err().contains("somebody else moved"), "{to:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_can_do_nothing_with_any_item_is_known_before_it_begins() {
+    let served = serve().await;
+    let refused = async |transform: &str| {
+        let mut plan = plan();
+        plan.from[0].items[0].transform = transform.into();
+        let migration = served.context.compile(&plan, Direction::Forward).await.unwrap();
+        estimate::all_refused(&served.context, &plan, &migration).await.unwrap()
+    };
+    let fails = ".v = (.v | tonumber)";
+    assert_eq!(refused(fails).await, None, "there is nothing to try");
+    let put = async |p: &str, v: &str| {
+        let put = served.context.control.client.put_item().table_name("cats");
+        put.item("p", s(p)).item("v", s(v)).send().await.unwrap();
+    };
+    put("k", "a").await;
+    let why = refused(fails).await.unwrap();
+    assert!(why.contains("\"k\""), "{why}");
+    assert_eq!(refused(".").await, None);
+    put("l", "7").await;
+    assert_eq!(refused(fails).await, None, "one of two can be transformed");
 }

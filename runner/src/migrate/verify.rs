@@ -22,10 +22,13 @@ use crate::output::{self, Output, say, show};
 const DIFFERENCES: [&str; 6] =
     ["missing", "different", "extra", "occupied", "refused", "not_invertible"];
 /// The phases in which sources and targets are compared for a cut-over.
-const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
+pub(super) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
 
 /// What to compare.
 #[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair\n\nExit codes: 0 no difference, 3 differences, 4 refused, 5 not in time"
+)]
 pub(crate) struct VerifyArguments {
     /// The migration
     name: String,

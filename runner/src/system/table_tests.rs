@@ -1,38 +1,12 @@
 //! Tables and indexes of a template, carried out on a store in this process: made, found again,
 //! added to, and refused.
 
-use std::net::{Ipv4Addr, SocketAddr};
-
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use server::store::{Config, Store};
-use tempfile::TempDir;
 
 use super::tables::carry_out;
 use crate::template::{Context, Table, read};
-
-/// A store on a folder of its own, for as long as this value lives.
-struct Served {
-    client: Client,
-    _folder: TempDir,
-}
-
-async fn serve() -> Served {
-    let folder = tempfile::tempdir().unwrap();
-    let config = Config {
-        directory: folder.path().to_owned(),
-        region: "us-east-1".to_owned(),
-        account: "000000000000".to_owned(),
-        replicas: 1,
-        arcs: 1,
-    };
-    let store = Store::open(config, Box::new(|_| ())).await.unwrap();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let listener = server::listener::bind(address).await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(server::http::serve(listener, store, std::future::pending()));
-    Served { client: crate::endpoint::client(&url), _folder: folder }
-}
+use crate::test_store::TestStore;
 
 fn tables(properties: &str) -> Vec<Table> {
     let text = format!(
@@ -97,7 +71,7 @@ async fn names(client: &Client, index: &str, key: &str, value: AttributeValue) -
 
 #[tokio::test]
 async fn a_new_table_has_its_indexes_and_a_second_run_finds_them() {
-    let served = serve().await;
+    let served = TestStore::open().await;
     let wanted = tables(&format!("{INDEXED}{LOCAL}"));
     carry_out(&served.client, &wanted).await.unwrap();
     carry_out(&served.client, &wanted).await.unwrap();
@@ -117,7 +91,7 @@ async fn a_new_table_has_its_indexes_and_a_second_run_finds_them() {
 
 #[tokio::test]
 async fn a_table_that_is_there_gets_the_global_indexes_that_it_lacks_with_its_items() {
-    let served = serve().await;
+    let served = TestStore::open().await;
     carry_out(&served.client, &tables(PLAIN)).await.unwrap();
     put(&served.client, "before").await;
     carry_out(&served.client, &tables(INDEXED)).await.unwrap();
@@ -131,7 +105,7 @@ async fn a_table_that_is_there_gets_the_global_indexes_that_it_lacks_with_its_it
 
 #[tokio::test]
 async fn what_cannot_be_made_so_is_said() {
-    let served = serve().await;
+    let served = TestStore::open().await;
     carry_out(&served.client, &tables(INDEXED)).await.unwrap();
     let other = INDEXED.replace("NonKeyAttributes: [plot]", "NonKeyAttributes: [genre]");
     let cases = [

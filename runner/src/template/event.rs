@@ -112,10 +112,10 @@ pub(super) fn note_not_run(properties: &Properties<'_, '_>, function: &NotRun, s
 
 /// Notes a mapping resource whose function, which `name` names, does not run here.
 fn note_mapping(resource: &Resource<'_>, name: &str, stack: &mut Stack) {
-    let function = stack
-        .not_run
-        .iter()
-        .find(|other| other.what == Absent::Function && name.contains(other.resource.as_str()));
+    // The function is named by its id, or by an ARN that is made of it.
+    let names = |id: &str| name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == id);
+    let mut absent = stack.not_run.iter().filter(|other| other.what == Absent::Function);
+    let function = absent.find(|other| names(&other.resource));
     let note = NotRun {
         what: Absent::Mapping,
         resource: resource.id.to_owned(),

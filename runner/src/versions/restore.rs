@@ -4,12 +4,15 @@
 //! stands in the history. It happens only while the item is what the current version says: each of
 //! its attributes is as it was, and none has come that the write would set. An attribute of any other
 //! name that comes in this moment cannot be told by a condition; it stands in the version between.
+//! The marks of a migration are no part of an item: they are neither compared with a version nor put
+//! back.
 
 use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 use model::{Item, json};
+use rules::migration::unmarked;
 use rules::versions::Version;
 
 use super::Place;
@@ -32,11 +35,11 @@ pub(super) async fn run(
     without: &[String],
     dry_run: bool,
 ) -> Result<Exit, String> {
-    let mut wanted = version.image.clone();
+    let mut wanted = version.image.as_ref().map(unmarked);
     if let Some(image) = &mut wanted {
         image.retain(|name, _| key.contains_key(name) || !without.contains(name));
     }
-    let current = versions.last().and_then(|version| version.image.clone());
+    let current = versions.last().and_then(|version| version.image.as_ref()).map(unmarked);
     if dry_run {
         show(&format!(
             "{}\n",
@@ -44,7 +47,8 @@ pub(super) async fn run(
         ));
         return Ok(Exit::Done);
     }
-    if read(place, key).await? != current {
+    let item = read(place, key).await?;
+    if item.as_ref().map(unmarked) != current {
         say(
             "refused: the item is not what the current version says: it was changed a moment ago; try again",
         );
@@ -54,7 +58,7 @@ pub(super) async fn run(
         say("the item is so already");
         return Ok(Exit::Done);
     }
-    let condition = match is_still(key, current.as_ref(), wanted.as_ref()) {
+    let condition = match is_still(key, item.as_ref(), wanted.as_ref()) {
         Ok(condition) => condition,
         Err(why) => {
             say(&why);
@@ -173,8 +177,56 @@ async fn delete(place: &Place, key: &Item, condition: Condition) -> Result<bool,
 #[cfg(test)]
 mod tests {
     use model::Number;
+    use rules::Stamp;
+    use rules::migration::TOUCH;
+    use rules::versions::VersionEvent;
 
     use super::*;
+    use crate::test_store::TestStore;
+
+    #[tokio::test]
+    async fn the_mark_of_a_migration_is_neither_compared_nor_put_back() {
+        let store = TestStore::open().await;
+        store.table("films").await;
+        let place = Place {
+            client: store.client.clone(),
+            endpoint: store.url.clone(),
+            table: "films".to_owned(),
+            history: "films-history".to_owned(),
+        };
+        let key = Item::new().with("p", "Rush");
+        let film = |year: u64| key.clone().with("year", Number::from(year));
+        let version = |number: u64, image: Item| Version {
+            number,
+            stamp: Stamp::lowest(),
+            event: VersionEvent::Modify,
+            image: Some(image),
+            at_seconds: None,
+            by_ttl: false,
+            event_id: String::new(),
+            expires_at: None,
+        };
+        // The older one was made by a migration that has ended, the item is touched by one now.
+        let versions = [version(1, film(2013).with(TOUCH, "old")), version(2, film(2014))];
+        let stands = async |item: Item| {
+            let put = place.client.put_item().table_name("films");
+            put.set_item(Some(to_sdk_item(&item))).send().await.unwrap();
+        };
+        let restored = async |item: Item| {
+            stands(item).await;
+            let exit = run(&place, &key, &versions, &versions[0], &[], false).await.unwrap();
+            (exit, read(&place, &key).await.unwrap())
+        };
+        let done = (Exit::Done, Some(film(2013)));
+        assert_eq!(restored(film(2014).with(TOUCH, "new")).await, done);
+        assert_eq!(restored(film(2014)).await, done);
+        let other = film(2015).with(TOUCH, "new");
+        assert_eq!(restored(other.clone()).await, (Exit::Refused, Some(other)));
+        stands(film(2014).with(TOUCH, "new")).await;
+        let same = run(&place, &key, &versions, &versions[1], &[], false).await;
+        assert_eq!(same, Ok(Exit::Done));
+        assert_eq!(read(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
+    }
 
     #[test]
     fn the_condition_compares_every_attribute() {

@@ -210,11 +210,19 @@ impl ObjectMaintenance for S3ObjectStore {
             Err(error) => return Err(self.failure("ListObjectVersions", &error)),
         };
         let earlier = earlier_of(&page);
+        let next = listed_whole(&page, after);
+        if earlier.is_empty() && next.as_deref() == Some(after) {
+            // It would be asked for again and again.
+            return Err(Failure::Fatal(format!(
+                "bucket `{}`: behind `{after}` a whole page of versions of one object is listed, and none as an earlier one",
+                self.bucket
+            )));
+        }
         if !earlier.is_empty() {
             self.remove_versions(earlier).await?;
         }
         let versions = page.versions().iter().filter(|version| version.is_latest() == Some(false));
-        Ok(Forgotten { contents: versions.count(), after: listed_whole(&page, after) })
+        Ok(Forgotten { contents: versions.count(), after: next })
     }
 }
 

@@ -1,0 +1,52 @@
+//! A store in this process, for tests of what talks to one.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    StreamSpecification, StreamViewType,
+};
+use server::store::{Config, Store};
+use tempfile::TempDir;
+
+use crate::endpoint;
+
+/// A store on a folder of its own, for as long as this value lives.
+pub(crate) struct TestStore {
+    pub(crate) url: String,
+    pub(crate) client: Client,
+    _folder: TempDir,
+}
+
+impl TestStore {
+    pub(crate) async fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config {
+            directory: folder.path().to_owned(),
+            region: "us-east-1".to_owned(),
+            account: "000000000000".to_owned(),
+            replicas: 1,
+            arcs: 1,
+        };
+        let store = Store::open(config, Box::new(|_| ())).await.unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = server::listener::bind(address).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(server::http::serve(listener, store, std::future::pending()));
+        Self { client: endpoint::client(&url), url, _folder: folder }
+    }
+
+    /// Makes a table with a stream and the partition key `p`, a text.
+    pub(crate) async fn table(&self, name: &str) {
+        let attribute = AttributeDefinition::builder().attribute_name("p");
+        let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
+        let key = KeySchemaElement::builder().attribute_name("p").key_type(KeyType::Hash);
+        let stream = StreamSpecification::builder().stream_enabled(true);
+        let stream = stream.stream_view_type(StreamViewType::NewAndOldImages).build().unwrap();
+        let request = self.client.create_table().table_name(name);
+        let request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
+        let request = request.billing_mode(BillingMode::PayPerRequest).stream_specification(stream);
+        request.send().await.unwrap();
+    }
+}
