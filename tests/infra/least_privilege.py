@@ -45,6 +45,7 @@ REASONS = {
     ("dynamodb:UpdateItem", "*/movies-history"): "when KEEP_DAYS makes a version expire",
     ("dynamodb:DeleteItem", "*/movies-history"): "when KEEP_LAST prunes a version",
     ("dynamodb:Query", "*/movies-history"): "to find what is delivered again",
+    ("s3:ListBucket", "arn:aws:s3:::archive-bucket"): "to tell that a receipt is not there: AWS says so only to who may list it",
     ("s3:ListBucketVersions", "arn:aws:s3:::archive-bucket"): "receipts are listed, their versions are not; a bucket has one statement",
     ("s3:DeleteObjectVersion", "arn:aws:s3:::archive-bucket/archive/*"): "for what a versioned bucket keeps of erased rows",
     ("s3:PutObject", "arn:aws:s3:::failures-bucket/quarantine/migration/*"): MIGRATING,
