@@ -272,10 +272,16 @@ pub(crate) enum Wrong {
 pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, Wrong> {
     let found = tables::describe(&context.control.client, plan).await.map_err(Wrong::Other)?;
     let schemas = tables::schemas(&found);
-    let migration = Migration::compile(plan, Direction::Forward, &schemas).map_err(Wrong::Plan)?;
-    if !plan.inverse.is_empty() {
-        Migration::compile(plan, Direction::Reverse, &schemas).map_err(Wrong::Plan)?;
-    }
+    let compiled = Migration::compile(plan, Direction::Forward, &schemas).and_then(|migration| {
+        if !plan.inverse.is_empty() {
+            Migration::compile(plan, Direction::Reverse, &schemas)?;
+        }
+        Ok(migration)
+    });
+    let migration = match compiled {
+        Ok(migration) => migration,
+        Err(errors) => return Err(Wrong::Plan(with_tables(context, errors).await)),
+    };
     for table in followed(plan) {
         let view = found.get(&table).and_then(|facts| facts.stream.as_deref());
         if view != Some("NEW_AND_OLD_IMAGES") {
@@ -286,6 +292,19 @@ pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, W
         }
     }
     Ok(migration)
+}
+
+/// Errors of a plan, with the tables that there are beside those that there are not.
+async fn with_tables(context: &Context, mut errors: Vec<PlanError>) -> Vec<PlanError> {
+    let is_missing = |error: &PlanError| error.reason.starts_with("there is no table");
+    if errors.iter().any(is_missing) {
+        // Without them, the errors are as true.
+        let names = tables::names(&context.control.client).await.unwrap_or_default();
+        for error in errors.iter_mut().filter(|error| is_missing(error) && !names.is_empty()) {
+            error.reason.push_str(&format!("; there are {}", names.join(", ")));
+        }
+    }
+    errors
 }
 
 /// Whether a plan is to be begun, or was.

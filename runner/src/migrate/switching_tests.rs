@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::control::{Expect, Move, number, phase_of, s, text};
 use super::held::{CUTOVER, Hold};
-use super::start::begin;
+use super::start::{Wrong, begin, check};
 use super::{Context, estimate, lost, tables};
 use crate::endpoint;
 use crate::exit::Exit;
@@ -195,4 +195,16 @@ async fn a_plan_that_can_do_nothing_with_any_item_is_known_before_it_begins() {
     assert_eq!(refused(".").await, None);
     put("l", "7").await;
     assert_eq!(refused(fails).await, None, "one of two can be transformed");
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_there_is_told_with_those_that_are() {
+    let served = serve().await;
+    let mut plan = plan();
+    plan.from[0].table = "cat".into();
+    let Err(Wrong::Plan(errors)) = check(&served.context, &plan).await else {
+        panic!("a plan with a table that is not there was taken")
+    };
+    let known = "there is no table `cat`; there are cats, pets, weir-migrations";
+    assert!(errors.iter().any(|error| error.reason == known), "{errors:?}");
 }

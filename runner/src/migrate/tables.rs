@@ -23,6 +23,9 @@ const THROTTLED_MAX: u32 = 8;
 /// How long is waited after the first of them; after the second one twice as long, and so on.
 const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
 
+/// Tables that a message names.
+const NAMED_MAX: i32 = 20;
+
 /// A table of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct TableFacts {
@@ -65,6 +68,19 @@ pub(crate) async fn describe(
         }
     }
     Ok(tables)
+}
+
+/// The names of the first tables of a store, as many as a message can name.
+///
+/// # Errors
+/// When they cannot be listed.
+pub(crate) async fn names(client: &Client) -> Result<Vec<String>, String> {
+    let answer = client.list_tables().limit(NAMED_MAX).send().await;
+    let answer = answer.map_err(|error| format!("ListTables: {}", error_text(&error)))?;
+    let has_more = answer.last_evaluated_table_name.is_some();
+    let mut names = answer.table_names.unwrap_or_default();
+    names.extend(has_more.then(|| "others".to_owned()));
+    Ok(names)
 }
 
 /// The key schema of a table.
