@@ -21,7 +21,7 @@ use crate::template::Absent;
 use self::settled::{Look, Settling};
 
 /// How often the file is written.
-const PERIOD: Duration = Duration::from_millis(250);
+const PERIOD: Duration = Duration::from_millis(500);
 /// How long `--exit-code` waits for a look that tells of the time after it was said. A shard that
 /// has nothing is read some times in a second, and one that cannot be read every 10 s.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
@@ -178,7 +178,7 @@ fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
             ));
             return Ok(shown);
         }
-        std::thread::sleep(PERIOD / 5);
+        std::thread::sleep(PERIOD / 10);
     }
 }
 

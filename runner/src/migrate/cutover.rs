@@ -48,9 +48,7 @@ pub(crate) struct SwitchArguments {
 
 /// What to cut over.
 #[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "Examples:\n  weir migrate cutover shop --dry-run\n  weir migrate cutover shop --timeout 20\n\nExit codes: 0 done, 4 refused, 5 not in time: nothing was changed"
-)]
+#[command(after_help = "Exit codes: 0 done, 4 refused, 5 not in time: nothing was changed")]
 pub(crate) struct CutoverArguments {
     #[command(flatten)]
     pub(super) switch: SwitchArguments,

@@ -99,9 +99,7 @@ enum MigrateVerb {
         name: String,
     },
     /// Wait until a migration has come to a phase
-    #[command(
-        after_help = "Examples:\n  weir migrate wait shop                    # until all is copied\n  weir migrate wait shop --for completed --timeout 600"
-    )]
+    #[command(after_help = "Examples:\n  weir migrate wait shop --for reverted --timeout 600")]
     Wait {
         /// The migration
         name: String,

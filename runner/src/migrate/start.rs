@@ -38,9 +38,6 @@ const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 
 /// What to begin.
 #[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "Examples:\n  weir migrate start shop.yaml --dry-run\n  weir migrate start shop.yaml --local-workers 4 --rate 500\n  weir migrate start shop.yaml                        # functions that run elsewhere do the work"
-)]
 pub(crate) struct StartArguments {
     /// The plan file
     file: PathBuf,

@@ -26,9 +26,7 @@ pub(super) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
 
 /// What to compare.
 #[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "Examples:\n  weir migrate verify shop\n  weir migrate verify shop --repair\n\nExit codes: 0 no difference, 3 differences, 4 refused, 5 not in time"
-)]
+#[command(after_help = "Exit codes: 0 no difference, 3 differences, 4 refused, 5 not in time")]
 pub(crate) struct VerifyArguments {
     /// The migration
     name: String,
