@@ -23,6 +23,12 @@ from:
 gate_seconds: 1
 function_seconds: 20
 ";
+const WAY_BACK: &str = "inverse:
+  - table: new
+    items:
+      - to: old
+        transform: del(.pk)
+";
 
 struct Migration<'s> {
     folder: &'s Path,
@@ -45,13 +51,18 @@ impl Migration<'_> {
         assert_eq!(code, 0, "{arguments:?}: {said}");
     }
 
-    fn start(&self) -> Process {
-        fs::write(self.folder.join("leaps.yaml"), PLAN).unwrap();
+    fn start(&self, plan: &str) -> Process {
+        fs::write(self.folder.join("leaps.yaml"), plan).unwrap();
+        self.work("start", "leaps.yaml", ".weir/migrate")
+    }
+
+    /// Works from here, with checkpoints in this folder.
+    fn work(&self, verb: &str, what: &str, folder: &str) -> Process {
         let package = root().join("functions/processor").display().to_string();
-        let mut start = binary("weir");
-        start.args(["migrate", "--endpoint", &self.url, "start", "leaps.yaml"]);
-        start.args(["--local-workers", "2", "--package", &package]).current_dir(self.folder);
-        Process::start(start, self.folder.join("worker.log"))
+        let mut work = binary("weir");
+        work.args(["migrate", "--endpoint", &self.url, verb, what, "--directory", folder]);
+        work.args(["--local-workers", "2", "--package", &package]).current_dir(self.folder);
+        Process::start(work, self.folder.join("worker.log"))
     }
 
     fn put(&self, item: &str) {
@@ -68,8 +79,8 @@ impl Migration<'_> {
     }
 }
 
-/// A store with a table to be migrated, and the one that it becomes.
-fn store(folder: &Path) -> LocalStore {
+/// A store with a table to be migrated, and the one that it becomes; these have a stream.
+fn store(folder: &Path, followed: &[&str]) -> LocalStore {
     let store = LocalStore::start(folder);
     let stream: Value = json!({"StreamEnabled": true, "StreamViewType": "NEW_AND_OLD_IMAGES"});
     for (table, key) in [("old", "p"), ("new", "pk")] {
@@ -78,7 +89,7 @@ fn store(folder: &Path) -> LocalStore {
             "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"}],
             "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
         });
-        if table == "old" {
+        if followed.contains(&table) {
             request["StreamSpecification"] = stream.clone();
         }
         store.endpoint.ok("CreateTable", &request);
@@ -89,11 +100,11 @@ fn store(folder: &Path) -> LocalStore {
 #[test]
 fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     let folder = tempfile::tempdir().unwrap();
-    let store = store(folder.path());
+    let store = store(folder.path(), &["old"]);
     let url = format!("http://{}", store.endpoint.address());
     let migration = Migration { folder: folder.path(), url, store: &store };
     (0..8).for_each(|number| migration.put(&format!("before-{number}")));
-    let mut worker = migration.start();
+    let mut worker = migration.start(PLAN);
     wait_for("the migration to begin", LIMIT * 4, || {
         assert!(!worker.has_ended(), "{}", worker.log());
         (migration.verb(&["status", "leaps"]).0 == 0).then_some(())
@@ -117,5 +128,61 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
         (0..8).flat_map(|n| [format!("before-{n}"), format!("after-{n}")]).collect();
     names.iter().for_each(|name| migration.wait_for(name));
     migration.ok(&["complete", "leaps"]);
+    wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
+}
+
+/// Nobody follows the targets for longer than their streams keep what was written to them.
+#[test]
+fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), &["old", "new"]);
+    let url = format!("http://{}", store.endpoint.address());
+    let migration = Migration { folder: folder.path(), url, store: &store };
+    (0..40).for_each(|number| migration.put(&format!("item-{number}")));
+    let mut worker = migration.start(&format!("{PLAN}{WAY_BACK}"));
+    wait_for("the migration to begin", LIMIT * 4, || {
+        assert!(!worker.has_ended(), "{}", worker.log());
+        (migration.verb(&["status", "leaps"]).0 == 0).then_some(())
+    });
+    migration.ok(&["wait", "leaps"]);
+    migration.ok(&["verify", "leaps"]);
+    migration.ok(&["cutover", "leaps"]);
+    migration.ok(&["verify", "leaps"]);
+    worker.kill();
+
+    let new = |item: &str, name: &str| {
+        let item =
+            json!({"pk": {"S": format!("OLD#{item}")}, "p": {"S": item}, "name": {"S": name}});
+        store.endpoint.ok("PutItem", &json!({"TableName": "new", "Item": item}));
+    };
+    new("added", "a");
+    new("item-1", "changed");
+    let gone = json!({"TableName": "new", "Key": {"pk": {"S": "OLD#item-2"}}});
+    store.endpoint.ok("DeleteItem", &gone);
+    store.endpoint.advance_clock(DAY_AND_MORE_MS);
+    // Whoever follows them from now on finds nothing of it in the streams.
+    let mut worker = migration.work("work", "leaps", ".weir/other");
+    let (code, said) = migration.verb(&["revert", "leaps"]);
+    assert!(code == 4 && said.contains("`weir migrate verify leaps` compares"), "{code}: {said}");
+    let (code, said) = migration.verb(&["verify", "leaps"]);
+    let found = "1 missing, 1 different, 1 extra, 0 occupied, 0 refused, 0 not_invertible";
+    assert!(code == 3 && said.contains(found), "{code}: {said}");
+    assert_eq!(migration.verb(&["revert", "leaps"]).0, 4, "it is not repaired");
+    migration.ok(&["verify", "leaps", "--repair"]);
+    new("later", "a");
+    migration.ok(&["revert", "leaps"]);
+    let mut expected: Vec<_> = (0..40).filter(|n| *n != 2).map(|n| format!("item-{n}")).collect();
+    expected.extend(["added".to_owned(), "later".to_owned()]);
+    expected.sort_unstable();
+    let found = store.endpoint.scan("old");
+    let text = |item: &Value, name: &str| item[name]["S"].as_str().unwrap().to_owned();
+    let mut names: Vec<_> = found.iter().map(|item| text(item, "p")).collect();
+    names.sort_unstable();
+    assert_eq!(names, expected);
+    for item in &found {
+        let name = if text(item, "p") == "item-1" { "changed" } else { "a" };
+        assert_eq!(text(item, "name"), name, "{item}");
+        assert_eq!(item.as_object().unwrap().len(), 2, "a mark is left: {item}");
+    }
     wait_for("the worker to end with its migration", LIMIT, || worker.has_ended().then_some(()));
 }

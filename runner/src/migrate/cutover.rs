@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rules::migration::plan::{Direction, Plan};
+use rules::migration::plan::{Direction, Kind, Plan};
 use rules::migration::{Migration, Phase};
 
 use super::completion::clean;
@@ -250,6 +250,20 @@ async fn comparison_age(context: &Context, state: &Entry) -> i64 {
     context.now().await.saturating_sub(compared)
 }
 
+/// Whether the streams still keep what was written since all of it is known to have come back: since
+/// the cut-over, or the last comparison without a difference. Says so if not.
+async fn is_way_back_known(context: &Context, name: &str, state: &Entry) -> bool {
+    let known = number(state, "back_since").max(number(state, "back_at"));
+    let age = context.now().await.saturating_sub(i64::try_from(known).unwrap_or(0));
+    if age > COMPARISON_SECONDS {
+        say(&format!(
+            "what was written to the targets of `{name}` up to {} hours ago may not all have come back, and a stream keeps records for 24: `weir migrate verify {name}` compares",
+            age / 3600
+        ));
+    }
+    age <= COMPARISON_SECONDS
+}
+
 /// Whether a comparison is at work, which may repair; says so if it is.
 async fn compares(context: &Context, name: &str) -> Result<bool, String> {
     let tasks = context.control.entries(name, "TASK#").await?;
@@ -292,6 +306,12 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
         ));
         return Ok(Exit::Refused);
     }
+    let is_stale = plan.kind == Kind::Restructure
+        && phase != Phase::Returning
+        && !is_way_back_known(context, name, &state).await;
+    if is_stale && phase == Phase::CutOver {
+        return Ok(Exit::Refused);
+    }
     if arguments.dry_run {
         say("writers would stop until all is drained, then use the sources; nothing was written");
         return Ok(Exit::Done);
@@ -304,8 +324,12 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
     }
     if phase == Phase::Returning {
         open_sources(context, name, None).await?;
-    } else if let Some(exit) = go_back(context, &plan, &fingerprint, &state, arguments).await? {
-        return Ok(exit);
+    } else {
+        let limit = arguments.limit();
+        let went = go_back(context, (&plan, &fingerprint), &state, is_stale, limit);
+        if let Some(exit) = went.await? {
+            return Ok(exit);
+        }
     }
     or_interrupted(clean(context, &plan, &fingerprint, arguments.limit())).await
 }
@@ -314,12 +338,12 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
 /// verb ends if that did not go through.
 async fn go_back(
     context: &Context,
-    plan: &Plan,
-    fingerprint: &str,
+    (plan, fingerprint): (&Plan, &str),
     state: &Entry,
-    arguments: &SwitchArguments,
+    is_stale: bool,
+    limit: Duration,
 ) -> Result<Option<Exit>, String> {
-    let (name, limit) = (plan.migration.as_str(), arguments.limit());
+    let name = plan.migration.as_str();
     let migration = context.compile(plan, Direction::Reverse).await?;
     let is_first = phase_of(state) == Phase::CutOver;
     if is_first && cannot_go_back(context, name, &migration).await? {
@@ -333,6 +357,9 @@ async fn go_back(
     }
     let hold = Hold::take(context, name, REVERT, fingerprint, since).await?;
     let decided = hold.decide(async {
+        if is_stale || compares(context, name).await? {
+            return Ok(Err(Exit::Refused));
+        }
         let held = Instant::now();
         hold.close(plan.gate_seconds).await?;
         let settle = settle_time(context, plan).await;

@@ -19,7 +19,7 @@ use model::{Item, PrimaryKey};
 use rules::migration::{Migration, Registers, Rewrite, Target};
 use rules::{Effect, Folded, Found, Rule, fold};
 
-use super::control::Control;
+use super::control::{Control, Expect};
 use super::{assembly, lost, tables};
 use crate::mapping::Record;
 use crate::streams::shards::{self, Place, Refusal, Start, Stream};
@@ -179,19 +179,24 @@ impl Drain {
         Ok(drained)
     }
 
-    /// Says again what records said that wait since `second` or before. Gives how many targets had to
-    /// be written.
+    /// Says again what records said that wait since `second` or before, as long as the migration is
+    /// what is expected. Gives how many targets had to be written.
     ///
     /// # Errors
-    /// When a target or the control table cannot be read or written.
-    pub(crate) async fn say_again(&self, control: &Control, second: i64) -> Result<u64, String> {
+    /// When it is not, or a target or the control table cannot be read or written.
+    pub(crate) async fn say_again(
+        &self,
+        control: &Control,
+        expect: Expect<'_>,
+        second: i64,
+    ) -> Result<u64, String> {
         let old = self.shards.values().flat_map(|shard| &shard.waiting);
         let old = old.filter(|waiting| waiting.at.is_none_or(|at| at <= second));
         let effects = old.flat_map(|waiting| waiting.effects.iter().cloned());
         let mut written = 0;
         for (target, said) in fold(effects.map(|effect| (0, effect))).registers {
-            let said = &said.value;
-            written += u64::from(lost::say_again(control, &self.migration, &target, said).await?);
+            let said = (&target, &said.value);
+            written += u64::from(lost::say_again(control, expect, &self.migration, said).await?);
         }
         Ok(written)
     }

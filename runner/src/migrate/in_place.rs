@@ -91,7 +91,8 @@ pub(super) async fn complete(
     // What came before a comparison that is too old may have been trimmed unread.
     let compared = if plan.kind == Kind::Purge || is_too_old(context, state).await {
         let limit = COMPARISON_LIMIT;
-        let compared = verify::look_through(context, name, expect, false, limit).await?;
+        let way = Direction::Forward;
+        let compared = verify::look_through(context, name, way, expect, false, limit).await?;
         let Some(compared) = compared else { return Ok(Exit::TimedOut) };
         Some(compared)
     } else {

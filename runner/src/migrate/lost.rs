@@ -12,7 +12,6 @@ use rules::migration::{MARK, Migration, Registers, Target, note_of};
 
 use super::control::{Control, Expect, s};
 use super::tables;
-use super::verify::COMPARED;
 use crate::load::{error_text, to_sdk_item, to_sdk_value};
 
 /// Seconds after which a record counts as lost: a mapping that works is done with it long before, and
@@ -21,16 +20,16 @@ pub(super) const LOST_SECONDS: i64 = 60;
 /// Attempts to write one target while others write it.
 const ATTEMPTS_MAX: u32 = 20;
 
-/// Makes a target know what a record said, while sources and targets are compared for a cut-over.
-/// Answers whether anything had to be written; what others put there is left alone.
+/// Makes a target know what a record said, as long as the migration is what is expected. Answers
+/// whether anything had to be written; what others put there is left alone.
 ///
 /// # Errors
 /// When somebody has moved the migration on, or a table cannot be read or written.
 pub(super) async fn say_again(
     control: &Control,
+    expect: Expect<'_>,
     migration: &Migration,
-    target: &Target,
-    said: &Registers,
+    (target, said): (&Target, &Registers),
 ) -> Result<bool, String> {
     let schema = migration.schema(&target.table);
     let schema = schema.ok_or_else(|| format!("`{}` is not known", target.table))?;
@@ -40,6 +39,8 @@ pub(super) async fn say_again(
         let known = match stands.as_ref().map(Registers::from_item) {
             None => Registers::default(),
             Some(Ok(known)) => known,
+            // On the way back: as it was before all that was said.
+            Some(Err(_)) if target.adopts => Registers::default(),
             Some(Err(_)) => return Ok(false),
         };
         let Some(joined) = known.joined(said) else { return Ok(false) };
@@ -49,8 +50,7 @@ pub(super) async fn say_again(
         let item = joined.to_item(&key);
         let partition = schema.partition.name.as_str();
         let put = put(&target.table, partition, &item, stands.as_ref())?;
-        // Once somebody cuts over, a writer may have deleted the target: it must not come back.
-        let expect = Expect::phases(&COMPARED);
+        // Once somebody switches, a writer may have deleted the target: it must not come back.
         if control.put_elsewhere(migration.name(), expect, put).await? {
             return Ok(true);
         }
@@ -89,9 +89,15 @@ fn put(table: &str, partition: &str, item: &Item, found: Option<&Item>) -> Resul
             .condition_expression("#mark = :mark")
             .expression_attribute_names("#mark", MARK)
             .expression_attribute_values(":mark", to_sdk_value(mark)),
-        None => request
-            .condition_expression("attribute_not_exists(#key)")
-            .expression_attribute_names("#key", partition),
+        None => {
+            let request = request.expression_attribute_names("#key", partition);
+            match found {
+                None => request.condition_expression("attribute_not_exists(#key)"),
+                Some(_) => request
+                    .condition_expression("attribute_exists(#key) AND attribute_not_exists(#mark)")
+                    .expression_attribute_names("#mark", MARK),
+            }
+        }
     };
     request.build().map_err(|error| error.to_string())
 }

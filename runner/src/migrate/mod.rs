@@ -128,7 +128,8 @@ enum MigrateVerb {
         #[arg(long)]
         rate: u64,
     },
-    /// Compare sources and targets through the transform, while both are in use
+    /// Compare sources and targets through the transform, while both are in use; after the cut-over of
+    /// a restructure, what came back
     Verify(verify::VerifyArguments),
     /// Switch readers and writers to the targets
     Cutover(cutover::CutoverArguments),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::control::{Expect, Move, number, phase_of, s, text};
 use super::held::{CUTOVER, Hold};
 use super::start::{Wrong, begin, check};
-use super::{Context, estimate, lost, tables};
+use super::{Context, estimate, lost, tables, verify};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -142,7 +142,7 @@ async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
     let item = |value: &str| {
         item_from_str(&format!(r#"{{"p":{{"S":"{value}"}},"v":{{"S":"a"}}}}"#)).unwrap()
     };
-    let said = |value: &str| {
+    let stated = |value: &str| {
         let effect = migration.backfill("cats", &item(value)).unwrap().remove(0);
         let Effect::Registers { target, registers } = effect else { panic!("{effect:?}") };
         (target, registers)
@@ -160,13 +160,15 @@ async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
         let step = Move { expect, to: Some(to), why: "", now: 1 };
         control.to_phase(NAME, step, |_| ()).await.unwrap();
         before = to;
-        let (target, registers) = said(to.as_str());
-        let again = lost::say_again(control, &migration, &target, &registers).await;
+        let (target, registers) = stated(to.as_str());
+        let compared = Expect::phases(&verify::COMPARED);
+        let said = (&target, &registers);
+        let again = lost::say_again(control, compared, &migration, said).await;
         assert_eq!(stands(to.as_str()).await, is_said, "{to:?}");
         match is_said {
             true => {
                 assert_eq!(again, Ok(true));
-                let once_more = lost::say_again(control, &migration, &target, &registers).await;
+                let once_more = lost::say_again(control, compared, &migration, said).await;
                 assert_eq!(once_more, Ok(false));
             }
             false => assert!(again.unwrap_err().contains("somebody else moved"), "{to:?}"),

@@ -40,7 +40,7 @@ pub(crate) fn answer(name: &str, kind: Kind, verb: Verb, phase: Phase) -> Answer
         Verb::Start => start(phase),
         Verb::Pause => pause(phase),
         Verb::Resume | Verb::Throttle => go_on(phase),
-        Verb::Verify => verify(phase),
+        Verb::Verify => verify(kind, phase),
         Verb::Cutover => cutover(kind, phase),
         Verb::Revert => revert(kind, phase),
         Verb::Complete => complete(kind, phase),
@@ -108,16 +108,25 @@ fn go_on(phase: Phase) -> Cell {
     }
 }
 
-fn verify(phase: Phase) -> Cell {
+/// After a cut-over, the way back is compared.
+fn verify(kind: Kind, phase: Phase) -> Cell {
     match phase {
         Phase::Tailing | Phase::Ready => Ok(Answer::Go),
+        Phase::CutOver if kind == Kind::Restructure => Ok(Answer::Go),
+        Phase::CutOver if kind == Kind::Split => Err(
+            "what became of documents on the way back is not compared; `weir migrate document NAME KEY` shows one",
+        ),
         Phase::None => Err(NOT_BEGUN),
         Phase::Preparing | Phase::Copying => Err("verify when it is tailing"),
         Phase::CuttingOver => {
             Err("somebody is cutting it over, `weir migrate cutover NAME` takes that over")
         }
         Phase::Turning => Err(FINISH_CUTOVER),
-        Phase::CutOver | Phase::Reverting | Phase::Returning | Phase::Completing => {
+        Phase::Reverting => {
+            Err("somebody is switching it back, `weir migrate revert NAME` takes that over")
+        }
+        Phase::Returning => Err(FINISH_REVERT),
+        Phase::CutOver | Phase::Completing => {
             Err("the targets are no longer what the sources say, there is nothing to compare")
         }
         Phase::Reverted | Phase::Completed | Phase::Aborted => Err(ENDED),

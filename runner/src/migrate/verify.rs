@@ -18,6 +18,22 @@ use super::{Context, LOOK_EVERY};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 
+/// What is compared with what.
+#[derive(Clone, Copy)]
+struct Way {
+    direction: Direction,
+    /// The phases in which it is compared.
+    phases: &'static [Phase],
+    /// Where the state says after which second records count.
+    since: &'static str,
+}
+
+/// For a cut-over.
+const THERE: Way = Way { direction: Direction::Forward, phases: &COMPARED, since: "since" };
+/// For the way back, after a cut-over.
+const BACK: Way =
+    Way { direction: Direction::Reverse, phases: &[Phase::CutOver], since: "back_since" };
+
 /// What is a difference, in the words of the workers.
 const DIFFERENCES: [&str; 6] =
     ["missing", "different", "extra", "occupied", "refused", "not_invertible"];
@@ -38,7 +54,8 @@ pub(crate) struct VerifyArguments {
     timeout: u64,
 }
 
-/// Compares, and moves a migration without differences to `ready`.
+/// Compares, and moves a migration without differences to `ready`. After the cut-over it compares
+/// what was written since then with what came back of it.
 pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Result<Exit, String> {
     let (state, _) = context.advance(&arguments.name).await?;
     let (plan, _) = context.plan(&arguments.name).await?;
@@ -47,11 +64,19 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
         say(&why);
         return Ok(Exit::Refused);
     }
+    let way = if phase_of(&state) == Phase::CutOver { BACK } else { THERE };
+    if way.direction == Direction::Reverse && plan.inverse.is_empty() {
+        say(&format!(
+            "`{}` is cut over, and its plan has no `inverse`: there is no way back to compare",
+            arguments.name
+        ));
+        return Ok(Exit::Refused);
+    }
     let limit = Duration::from_secs(arguments.timeout);
-    let found = compare(context, &arguments.name, arguments.repair, limit).await?;
+    let found = compared(context, &arguments.name, way, arguments.repair, limit).await?;
     let Some(mut found) = found else { return Ok(Exit::TimedOut) };
     let lost = match arguments.repair {
-        true => repair_lost(context, &arguments.name, &plan).await?,
+        true => repair_lost(context, &arguments.name, &plan, way).await?,
         false => 0,
     };
     if lost > 0 {
@@ -59,7 +84,7 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
     }
     if arguments.repair && (lost > 0 || differences(&found) > 0) {
         report(context, &arguments.name, &found);
-        let again = compare(context, &arguments.name, false, limit).await?;
+        let again = compared(context, &arguments.name, way, false, limit).await?;
         let Some(again) = again else { return Ok(Exit::TimedOut) };
         found = again;
     }
@@ -79,6 +104,9 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
         return Ok(Exit::Differences);
     }
     let (verb, why) = match plan.kind {
+        Kind::Restructure if way.direction == Direction::Reverse => {
+            ("revert", "switch back, all that was written is there")
+        }
         Kind::Purge => ("complete", "end with a receipt"),
         Kind::Restructure | Kind::InPlace | Kind::Split => {
             ("cutover", "switch readers and writers")
@@ -90,16 +118,16 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
 
 /// Says again what records said that have not reached their targets for so long that no mapping may
 /// deliver them any more. What is changed in place holds no data, and was repaired by its comparison.
-async fn repair_lost(context: &Context, name: &str, plan: &Plan) -> Result<u64, String> {
+async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Result<u64, String> {
     if plan.kind.is_in_place() {
         return Ok(0);
     }
     let state = context.state(name).await?;
-    let since = number(&state, "since");
-    let counted = Counted { since, compared: u64::MAX };
-    let mut drain = drain(context, plan, Direction::Forward, counted).await?;
+    let counted = Counted { since: number(&state, way.since), compared: u64::MAX };
+    let mut drain = drain(context, plan, way.direction, counted).await?;
     drain.look().await?;
-    drain.say_again(&context.control, context.now().await - LOST_SECONDS).await
+    let (expect, now) = (Expect::phases(way.phases), context.now().await);
+    drain.say_again(&context.control, expect, now - LOST_SECONDS).await
 }
 
 pub(crate) fn differences(found: &Progress) -> u64 {
@@ -145,6 +173,45 @@ impl Compared {
         state.insert("verified_compared".to_owned(), n(self.found.count("read")));
         state.insert("verified_at".to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
     }
+
+    /// Notes in a state until when all that was written to the targets is known to have come back.
+    fn note_way_back(&self, state: &mut Entry) {
+        if differences(&self.found) == 0 {
+            state.insert("back_at".to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
+        }
+    }
+}
+
+async fn compared(
+    context: &Context,
+    name: &str,
+    way: Way,
+    repairs: bool,
+    limit: Duration,
+) -> Result<Option<Progress>, String> {
+    match way.direction {
+        Direction::Forward => compare(context, name, repairs, limit).await,
+        Direction::Reverse => compare_back(context, name, repairs, limit).await,
+    }
+}
+
+/// One comparison of what stands in the targets with what came back of it; none if it was not done
+/// in time.
+async fn compare_back(
+    context: &Context,
+    name: &str,
+    repairs: bool,
+    limit: Duration,
+) -> Result<Option<Progress>, String> {
+    let expect = Expect::phases(BACK.phases);
+    let looked = look_through(context, name, BACK.direction, expect, repairs, limit).await?;
+    let Some(compared) = looked else { return Ok(None) };
+    let (differ, read) = (differences(&compared.found), compared.found.count("read"));
+    let why = format!("{read} items compared on the way back, {differ} differences");
+    let expect = Expect { run: Some(compared.run), ..expect };
+    let note = Move { expect, to: None, why: &why, now: context.now().await };
+    context.control.to_phase(name, note, |state| compared.note_way_back(state)).await?;
+    Ok(Some(compared.found))
 }
 
 /// One comparison of everything, after which the migration is ready or tailing; none if it was not
@@ -156,9 +223,8 @@ pub(crate) async fn compare(
     limit: Duration,
 ) -> Result<Option<Progress>, String> {
     let expect = Expect::phases(&COMPARED);
-    let Some(compared) = look_through(context, name, expect, repairs, limit).await? else {
-        return Ok(None);
-    };
+    let looked = look_through(context, name, THERE.direction, expect, repairs, limit).await?;
+    let Some(compared) = looked else { return Ok(None) };
     let differ = differences(&compared.found);
     let phase = if differ == 0 { Phase::Ready } else { Phase::Tailing };
     let now = context.now().await;
@@ -173,6 +239,7 @@ pub(crate) async fn compare(
 pub(crate) async fn look_through(
     context: &Context,
     name: &str,
+    way: Direction,
     expect: Expect<'_>,
     repairs: bool,
     limit: Duration,
@@ -180,14 +247,18 @@ pub(crate) async fn look_through(
     let (plan, fingerprint) = context.plan(name).await?;
     let began = context.now().await;
     let run = begin_run(context, name, expect).await?;
-    let work = Work { run, work: "check-source", repairs, direction: "forward" };
-    for table in plan.source_tables(Direction::Forward) {
+    let direction = match way {
+        Direction::Forward => "forward",
+        Direction::Reverse => "reverse",
+    };
+    let work = Work { run, work: "check-source", repairs, direction };
+    for table in plan.source_tables(way) {
         make_tasks(context, &plan, &fingerprint, work, table).await?;
     }
     // In place, sources and targets are the same items.
     if !plan.kind.is_in_place() {
         let work = Work { work: "check-target", ..work };
-        for table in plan.target_tables(Direction::Forward) {
+        for table in plan.target_tables(way) {
             make_tasks(context, &plan, &fingerprint, work, table).await?;
         }
     }

@@ -7,6 +7,7 @@
 //! (As the reconciler of counters does it.)
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -14,6 +15,7 @@ use futures::future::BoxFuture;
 use model::Item;
 use model::json::item_to_string;
 use rules::Stamp;
+use rules::migration::plan::Direction;
 use rules::migration::{
     Kind, MARK, Migration, Register, Registers, SourceItem, Target, is_bare_tombstone, key_of,
     unmarked, visible,
@@ -66,7 +68,8 @@ pub(super) async fn sources(
                 tally.sample("refused", &format!("{key}: {reason}"));
             }
         }
-        if let Some(inverse) = worker.inverse()
+        if task.direction == Direction::Forward
+            && let Some(inverse) = worker.inverse()
             && let Err(reason) = is_invertible(migration, inverse, &task.table, item)
         {
             tally.sample("not_invertible", &reason);
@@ -137,7 +140,8 @@ async fn differences(
             let stands = standing.get_mut(&target.table).and_then(|items| items.remove(&key));
             let seen = stands.as_ref().and_then(|item| visible(item, schema));
             let known = stands.as_ref().map(Registers::from_item);
-            let is_foreign = matches!(known, Some(Err(_)));
+            // On the way back, items without a mark are those that were there before.
+            let is_foreign = matches!(known, Some(Err(_))) && !target.adopts;
             // What others put there will not follow its source, also where it is the same now.
             if seen.as_ref() == Some(&expected) && !is_foreign {
                 continue;
@@ -209,6 +213,10 @@ pub(super) async fn targets(
                 }
             }
             Ok(_) => suspects.push(item.clone()),
+            // As it was when the sources were copied: what it became must still be there.
+            Err(_) if task.direction == Direction::Reverse && !item.contains_key(MARK) => {
+                suspects.push(item.clone());
+            }
             Err(error) => {
                 let key = worker.migration.schema(&task.table).map(|schema| key_of(item, schema));
                 let key = key.as_ref().map(item_to_string).unwrap_or_default();
@@ -260,7 +268,7 @@ async fn extras(
             migration: migration.name().to_owned(),
             table: task.table.clone(),
             key,
-            adopts: false,
+            adopts: task.direction == Direction::Reverse,
         };
         if outputs.contains_key(&target) {
             continue;
@@ -272,7 +280,76 @@ async fn extras(
         let repair = Some((target, repair));
         found.push((item.clone(), Difference { kind: "extra", text, repair }));
     }
+    if task.direction == Direction::Reverse
+        && let Some(forward) = worker.inverse()
+    {
+        found.extend(left_behind(worker, task, forward, items).await?);
+    }
     Ok(found)
+}
+
+/// On the way back: items that nothing was said of since the cut-over, and of which nothing that they
+/// became is there any more. Whoever deleted that was not followed.
+async fn left_behind(
+    worker: &Worker<'_>,
+    task: &Task,
+    forward: &Migration,
+    items: &[Item],
+) -> Result<Vec<(Item, Difference)>, Failure> {
+    let schema = forward.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
+    let is_unsaid = |item: &&Item| claims(&worker.migration, slice::from_ref(*item)).is_empty();
+    // What could not be transformed became nothing.
+    let became =
+        |item| Some((item, forward.outputs(&task.table, item).ok()?.into_keys().collect()));
+    let unsaid: Vec<(&Item, Vec<Target>)> =
+        items.iter().filter(is_unsaid).filter_map(became).collect();
+    let there = readable(worker, forward, unsaid.iter().flat_map(|(_, targets)| targets)).await?;
+    let mut found = Vec::new();
+    for (item, targets) in &unsaid {
+        let Some(first) = targets.first() else { continue };
+        if targets.iter().any(|target| there.contains(target)) {
+            continue;
+        }
+        let origin = forward.schema(&first.table).ok_or_else(|| unknown(&first.table))?;
+        let origin = SourceItem { table: first.table.clone(), key: first.key.to_item(origin) };
+        let key = schema.key_of_item(item).map_err(|error| Failure::Fatal(error.to_string()))?;
+        let target = Target {
+            migration: forward.name().to_owned(),
+            table: task.table.clone(),
+            key,
+            adopts: true,
+        };
+        let register = Register { stamp: Stamp::lowest().reconciled(task.run), item: None };
+        let repair = Some((target, Registers::of(origin.to_string(), register)));
+        let key = item_to_string(&key_of(item, schema));
+        let text = format!("{} {key}, from {origin}", task.table);
+        found.push(((*item).clone(), Difference { kind: "extra", text, repair }));
+    }
+    Ok(found)
+}
+
+/// Which of some targets a reader sees.
+async fn readable<'t>(
+    worker: &Worker<'_>,
+    migration: &Migration,
+    targets: impl Iterator<Item = &'t Target>,
+) -> Result<BTreeSet<&'t Target>, Failure> {
+    let mut wanted: BTreeMap<&str, Vec<&Target>> = BTreeMap::new();
+    for target in targets {
+        wanted.entry(&target.table).or_default().push(target);
+    }
+    let mut seen = BTreeSet::new();
+    for (table, targets) in wanted {
+        let schema = migration.schema(table).ok_or_else(|| unknown(table))?;
+        let keys = targets.iter().map(|target| target.key.to_item(schema));
+        let client = &worker.control.client;
+        let items = load_items(client, table, schema, keys, RetryPolicy::CONTENDED).await?;
+        seen.extend(targets.into_iter().filter(|target| {
+            let item = items.get(&item_to_string(&target.key.to_item(schema)));
+            item.is_some_and(|item| visible(item, schema).is_some())
+        }));
+    }
+    Ok(seen)
 }
 
 /// Each source item that a target's mark says to have it. Marks of other plans' tables are not

@@ -59,7 +59,7 @@ pub(crate) struct Active {
     pub(crate) since: Option<u64>,
 }
 
-fn direction_of(text: &str) -> Option<Direction> {
+pub(super) fn direction_of(text: &str) -> Option<Direction> {
     match text {
         "forward" => Some(Direction::Forward),
         "reverse" => Some(Direction::Reverse),

@@ -33,7 +33,7 @@ use crate::failure::Failure;
 use crate::frame::Frame;
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
-use control::{Active, BACKFILL_PREFIX, Control, Lag, TASK_PREFIX};
+use control::{Active, BACKFILL_PREFIX, Control, Lag, TASK_PREFIX, direction_of};
 use targets::Targets;
 use task::{Idle, Pace, Worker};
 pub(crate) use throttling::Throttling;
@@ -297,10 +297,12 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         // Resuming touches every task, which makes a record of each.
         let is_touch = entry.contains(touch::ENTRIES);
         // A comparison that outlived the switch would put what the sources said over what writers
-        // have written to the targets since.
+        // have written to the targets since, or the other way round.
         let phase = state.get("phase").and_then(AttributeValue::as_str).and_then(Phase::from_name);
         let repairs = image.get("repairs") == Some(&AttributeValue::Bool(true));
-        if repairs && !phase.is_some_and(Phase::may_repair) {
+        let way = image.get("direction").and_then(AttributeValue::as_str).and_then(direction_of);
+        let way = way.unwrap_or(Direction::Forward);
+        if repairs && !phase.is_some_and(|phase| phase.may_repair(way)) {
             return Ok(None);
         }
         // What was given up still takes its marks off.
@@ -327,9 +329,13 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         };
         let migration = self.migration(&active(task.direction)).await?;
         let (plan, _) = self.plan(&task.migration).await?;
-        let inverse = match plan.inverse.is_empty() || task.direction == Direction::Reverse {
+        let other = match task.direction {
+            Direction::Forward => Direction::Reverse,
+            Direction::Reverse => Direction::Forward,
+        };
+        let inverse = match plan.inverse.is_empty() {
             true => None,
-            false => Some(self.migration(&active(Direction::Reverse)).await?),
+            false => Some(self.migration(&active(other)).await?),
         };
         let migrations = [Arc::clone(&migration)];
         let worker = Worker {

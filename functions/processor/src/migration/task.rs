@@ -41,7 +41,7 @@ const PAGE_RETRY: RetryPolicy = RetryPolicy::CONTENDED;
 pub(crate) struct Worker<'w> {
     pub(crate) control: &'w Control,
     pub(crate) migration: Arc<Migration>,
-    /// The way back, if the plan has one.
+    /// The other direction, if the plan has a way back.
     pub(crate) inverse: Option<Arc<Migration>>,
     /// The migration was given up: marks of touches are only taken off.
     pub(crate) clears: bool,
@@ -276,7 +276,7 @@ impl Worker<'_> {
         deadline.limit(self.page(task, Some(after), pace)).await.ok()
     }
 
-    /// The direction that is not the migration's own, for checks of the way back.
+    /// The direction that is not the task's own, for checks of the way back.
     pub(crate) fn inverse(&self) -> Option<&Migration> {
         self.inverse.as_deref()
     }

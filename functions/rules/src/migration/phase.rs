@@ -2,6 +2,8 @@
 //!
 //! What may be done in which of them, and how one becomes another, is not known here.
 
+use super::plan::Direction;
+
 /// How far a migration is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -81,12 +83,16 @@ impl Phase {
         Self::ALL.into_iter().find(|phase| phase.as_str() == name)
     }
 
-    /// Whether the targets are still the migration's own, so that a comparison may repair them. Later
-    /// they are the writers', and what the sources say is old. That is so from the moment on that
-    /// somebody cuts over: a repair that begins then may be at work when the route is opened.
+    /// Whether what a comparison in this direction repairs is the migration's own. The targets are,
+    /// until somebody cuts over: later they are the writers', and what the sources say is old. The
+    /// sources are from then on, until somebody switches back. A repair that began in the middle of
+    /// a switch could be at work when the route is opened.
     #[must_use]
-    pub fn may_repair(self) -> bool {
-        matches!(self, Self::Tailing | Self::Ready)
+    pub fn may_repair(self, direction: Direction) -> bool {
+        match direction {
+            Direction::Forward => matches!(self, Self::Tailing | Self::Ready),
+            Direction::Reverse => self == Self::CutOver,
+        }
     }
 }
 
@@ -100,7 +106,10 @@ mod tests {
             assert_eq!(Phase::from_name(phase.as_str()), Some(phase));
         }
         assert_eq!(Phase::from_name("cutover"), None);
-        let repairs: Vec<_> = Phase::ALL.into_iter().filter(|phase| phase.may_repair()).collect();
-        assert_eq!(repairs, [Phase::Tailing, Phase::Ready]);
+        let repairs = |direction| -> Vec<_> {
+            Phase::ALL.into_iter().filter(|phase| phase.may_repair(direction)).collect()
+        };
+        assert_eq!(repairs(Direction::Forward), [Phase::Tailing, Phase::Ready]);
+        assert_eq!(repairs(Direction::Reverse), [Phase::CutOver]);
     }
 }
