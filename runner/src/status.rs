@@ -171,11 +171,12 @@ fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
         }
         if began.elapsed() > SETTLE_MAX {
             shown.is_well = false;
-            shown.remarks.push(format!(
-                "it is not known whether more waits: in {} s not every shard was read again: {}",
-                SETTLE_MAX.as_secs(),
-                settling.unread(&status).join(", ")
-            ));
+            let why = match settling.unread(&status).as_slice() {
+                [] => "records come all the time".to_owned(),
+                unread => format!("not every shard was read again: {}", unread.join(", ")),
+            };
+            let seconds = SETTLE_MAX.as_secs();
+            shown.remarks.push(format!("still not at rest after {seconds} s: {why}"));
             return Ok(shown);
         }
         std::thread::sleep(PERIOD / 10);

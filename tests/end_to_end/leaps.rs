@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::process::{LocalStore, Process, binary, root, wait_for};
 
 const LIMIT: Duration = Duration::from_secs(90);
-const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * 1000;
+const HOUR_MS: u64 = 60 * 60 * 1000;
+const DAY_AND_MORE_MS: u64 = 26 * HOUR_MS;
 /// So many items are in every shard of a new table, wherever their keys lie.
 const ITEMS_IN_ALL_SHARDS: usize = 32;
 const PLAN: &str = "migration: leaps
@@ -54,6 +55,39 @@ impl Migration<'_> {
     fn start(&self, plan: &str) -> Process {
         fs::write(self.folder.join("leaps.yaml"), plan).unwrap();
         self.work("start", "leaps.yaml", ".weir/migrate")
+    }
+
+    /// Begins it and waits until all is copied.
+    fn begin(&self, plan: &str) -> Process {
+        let mut worker = self.start(plan);
+        wait_for("the migration to begin", LIMIT * 4, || {
+            assert!(!worker.has_ended(), "{}", worker.log());
+            (self.verb(&["status", "leaps"]).0 == 0).then_some(())
+        });
+        self.ok(&["wait", "leaps"]);
+        worker
+    }
+
+    /// Writes an item of the new table.
+    fn put_new(&self, item: &str, name: &str) {
+        let key = format!("OLD#{item}");
+        let item = json!({"pk": {"S": key}, "p": {"S": item}, "name": {"S": name}});
+        self.store.endpoint.ok("PutItem", &json!({"TableName": "new", "Item": item}));
+    }
+
+    /// Looks at the streams once in each 20 hours.
+    fn look_daily(&self) {
+        let look_again_by = || {
+            let (_, said) = self.verb(&["status", "leaps", "--output", "json"]);
+            let status: Value = serde_json::from_str(said.trim()).unwrap();
+            status["way_back"]["look_again_by"].as_i64().unwrap()
+        };
+        for _ in 0..2 {
+            let before = look_again_by();
+            self.store.endpoint.advance_clock(20 * HOUR_MS);
+            let after = before + 19 * 60 * 60;
+            wait_for("a look that proves it", LIMIT, || (look_again_by() > after).then_some(()));
+        }
     }
 
     /// Works from here, with checkpoints in this folder.
@@ -104,12 +138,7 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     let url = format!("http://{}", store.endpoint.address());
     let migration = Migration { folder: folder.path(), url, store: &store };
     (0..8).for_each(|number| migration.put(&format!("before-{number}")));
-    let mut worker = migration.start(PLAN);
-    wait_for("the migration to begin", LIMIT * 4, || {
-        assert!(!worker.has_ended(), "{}", worker.log());
-        (migration.verb(&["status", "leaps"]).0 == 0).then_some(())
-    });
-    migration.ok(&["wait", "leaps"]);
+    let mut worker = migration.begin(PLAN);
     // One in every shard at least: once they are there, the shards are read up to them.
     let read = |n: usize| format!("read-{n}");
     (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.put(&read(n)));
@@ -139,24 +168,23 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     let url = format!("http://{}", store.endpoint.address());
     let migration = Migration { folder: folder.path(), url, store: &store };
     (0..40).for_each(|number| migration.put(&format!("item-{number}")));
-    let mut worker = migration.start(&format!("{PLAN}{WAY_BACK}"));
-    wait_for("the migration to begin", LIMIT * 4, || {
-        assert!(!worker.has_ended(), "{}", worker.log());
-        (migration.verb(&["status", "leaps"]).0 == 0).then_some(())
-    });
-    migration.ok(&["wait", "leaps"]);
+    let mut worker = migration.begin(&format!("{PLAN}{WAY_BACK}"));
     migration.ok(&["verify", "leaps"]);
     migration.ok(&["cutover", "leaps"]);
     migration.ok(&["verify", "leaps"]);
+    // Who looks at the streams within a day knows that all has come back.
+    let name_of_0 = || {
+        let key = json!({"TableName": "old", "Key": {"p": {"S": "item-0"}}});
+        store.endpoint.ok("GetItem", &key)["Item"]["name"]["S"].clone()
+    };
+    migration.put_new("item-0", "b");
+    wait_for("the change to come back", LIMIT, || (name_of_0() == "b").then_some(()));
+    migration.look_daily();
+    migration.ok(&["revert", "leaps", "--dry-run"]);
     worker.kill();
 
-    let new = |item: &str, name: &str| {
-        let item =
-            json!({"pk": {"S": format!("OLD#{item}")}, "p": {"S": item}, "name": {"S": name}});
-        store.endpoint.ok("PutItem", &json!({"TableName": "new", "Item": item}));
-    };
-    new("added", "a");
-    new("item-1", "changed");
+    migration.put_new("added", "a");
+    migration.put_new("item-1", "changed");
     let gone = json!({"TableName": "new", "Key": {"pk": {"S": "OLD#item-2"}}});
     store.endpoint.ok("DeleteItem", &gone);
     store.endpoint.advance_clock(DAY_AND_MORE_MS);
@@ -169,7 +197,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     assert!(code == 3 && said.contains(found), "{code}: {said}");
     assert_eq!(migration.verb(&["revert", "leaps"]).0, 4, "it is not repaired");
     migration.ok(&["verify", "leaps", "--repair"]);
-    new("later", "a");
+    migration.put_new("later", "a");
     migration.ok(&["revert", "leaps"]);
     let mut expected: Vec<_> = (0..40).filter(|n| *n != 2).map(|n| format!("item-{n}")).collect();
     expected.extend(["added".to_owned(), "later".to_owned()]);
@@ -180,7 +208,11 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     names.sort_unstable();
     assert_eq!(names, expected);
     for item in &found {
-        let name = if text(item, "p") == "item-1" { "changed" } else { "a" };
+        let name = match text(item, "p").as_str() {
+            "item-0" => "b",
+            "item-1" => "changed",
+            _ => "a",
+        };
         assert_eq!(text(item, "name"), name, "{item}");
         assert_eq!(item.as_object().unwrap().len(), 2, "a mark is left: {item}");
     }

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rules::migration::plan::{Direction, Kind, Plan};
+use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, Phase};
 
 use super::completion::clean;
@@ -19,14 +19,14 @@ use super::held::{CUTOVER, Hold, REVERT, or_interrupted};
 use super::report::next_steps;
 use super::start::{Fence, activate};
 use super::verbs::{Answer, Verb, answer};
-use super::{Context, LOOK_EVERY, assembly, in_place, sweep, true_value};
+use super::{Context, LOOK_EVERY, assembly, in_place, sweep, true_value, way_back};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, say, show};
 
 /// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours,
 /// so one from before that may have been trimmed unread, and no drain proof would know of it.
-const COMPARISON_SECONDS: i64 = 23 * 3600;
+pub(super) const COMPARISON_SECONDS: i64 = 23 * 3600;
 /// Records that may be left when writers are stopped: the function does so many in a second.
 const FEW_RECORDS: u64 = 1_000;
 /// How long a look at the streams may go on when the time for a switch is over. Whoever takes a
@@ -250,20 +250,6 @@ async fn comparison_age(context: &Context, state: &Entry) -> i64 {
     context.now().await.saturating_sub(compared)
 }
 
-/// Whether the streams still keep what was written since all of it is known to have come back: since
-/// the cut-over, or the last comparison without a difference. Says so if not.
-async fn is_way_back_known(context: &Context, name: &str, state: &Entry) -> bool {
-    let known = number(state, "back_since").max(number(state, "back_at"));
-    let age = context.now().await.saturating_sub(i64::try_from(known).unwrap_or(0));
-    if age > COMPARISON_SECONDS {
-        say(&format!(
-            "what was written to the targets of `{name}` up to {} hours ago may not all have come back, and a stream keeps records for 24: `weir migrate verify {name}` compares",
-            age / 3600
-        ));
-    }
-    age <= COMPARISON_SECONDS
-}
-
 /// Whether a comparison is at work, which may repair; says so if it is.
 async fn compares(context: &Context, name: &str) -> Result<bool, String> {
     let tasks = context.control.entries(name, "TASK#").await?;
@@ -306,9 +292,7 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
         ));
         return Ok(Exit::Refused);
     }
-    let is_stale = plan.kind == Kind::Restructure
-        && phase != Phase::Returning
-        && !is_way_back_known(context, name, &state).await;
+    let is_stale = way_back::is_forgotten(context, name, &plan, &state).await;
     if is_stale && phase == Phase::CutOver {
         return Ok(Exit::Refused);
     }

@@ -1,7 +1,8 @@
 //! How far a migration is with the streams that it follows: which of their records have reached the
 //! targets, and for how long the oldest that has not is still there.
 //!
-//! It only reads, and proves as a cut-over does; a watcher reads each record once.
+//! It proves as a cut-over does; a watcher reads each record once. Nothing is written but, after a
+//! cut-over, until when all has come back.
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::Context;
 use super::control::{Entry, number, phase_of};
 use super::cutover::drain;
 use super::drain::{Counted, Drain, Drained};
+use super::way_back;
 
 /// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
 /// developer guide, "Change data capture for DynamoDB Streams".
@@ -77,6 +79,9 @@ impl Watcher {
         };
         let looked = looked?;
         self.drain = Some(proof);
+        if direction == Direction::Reverse {
+            way_back::note(context, plan, state, &looked, now).await;
+        }
         Ok(describe(&looked, now))
     }
 }

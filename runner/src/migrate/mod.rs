@@ -26,6 +26,7 @@ mod sweep;
 mod tables;
 mod verbs;
 mod verify;
+mod way_back;
 
 #[cfg(test)]
 mod switching_tests;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::control::{Entry, Progress, flag, number, text};
 use super::following::Watcher;
-use super::{Context, LOOK_EVERY, server_date, tables};
+use super::{Context, LOOK_EVERY, server_date, tables, way_back};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 
@@ -51,6 +51,8 @@ pub(super) async fn describe(
         (Some(watcher), Some(plan)) => watcher.look(context, &state, plan, now).await?,
         _ => Value::Null,
     };
+    // After a cut-over a look may have noted what it proved.
+    let state = if phase == "cut-over" { context.state(name).await? } else { state };
     let seconds = seconds_of_copying(&state, u64::try_from(now).unwrap_or(0));
     let left = (copied > 0 && copied < 100).then(|| seconds * (100 - copied) / copied);
     let next: Vec<Value> = next_steps(name, &phase, flag(&state, "paused"), plan.as_ref())
@@ -82,6 +84,7 @@ pub(super) async fn describe(
         },
         "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
         "stream": stream,
+        "way_back": way_back::describe(&state, plan.as_ref()),
         "has_way_back": plan.as_ref().map(|plan| !plan.inverse.is_empty()),
         "next_steps": next,
     }))
@@ -307,6 +310,9 @@ fn line(status: &Value) -> String {
     }
     for (kind, number) in at(status, "/problems").as_object().into_iter().flatten() {
         line.push_str(&format!("  {kind}: {number}"));
+    }
+    if let Some(known) = way_back::line(at(status, "/way_back")) {
+        line.push_str(&format!("  way back: {known}"));
     }
     if let Some(differences) = at(status, "/verified/differences").as_u64() {
         line.push_str(&format!("  last verified: {differences} differences"));

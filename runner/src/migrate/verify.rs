@@ -14,6 +14,7 @@ use super::drain::Counted;
 use super::lost::LOST_SECONDS;
 use super::start::{Work, begin_run, make_tasks};
 use super::verbs::{Answer, Verb, answer};
+use super::way_back::BACK_AT;
 use super::{Context, LOOK_EVERY};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
@@ -177,7 +178,7 @@ impl Compared {
     /// Notes in a state until when all that was written to the targets is known to have come back.
     fn note_way_back(&self, state: &mut Entry) {
         if differences(&self.found) == 0 {
-            state.insert("back_at".to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
+            state.insert(BACK_AT.to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
         }
     }
 }
