@@ -22,14 +22,21 @@ const RETENTION_SECONDS: i64 = 24 * 3600;
 /// Within so many seconds a function that follows a stream applies a record; longer, and perhaps none
 /// does.
 pub(super) const FOLLOWED_SECONDS_MAX: i64 = 10;
-/// How long a look may take. What is not known by then is not said.
-const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// How long a look may take, in seconds, unless somebody says otherwise. What is not known by then is
+/// not said.
+pub(super) const LOOK_SECONDS: u64 = 10;
 
 /// Who looks again and again.
-#[derive(Default)]
 pub(super) struct Watcher {
+    limit: Duration,
     direction: Option<Direction>,
     drain: Option<Drain>,
+}
+
+impl Default for Watcher {
+    fn default() -> Self {
+        Self::with_limit(Duration::from_secs(LOOK_SECONDS))
+    }
 }
 
 /// Which way a migration follows streams in a phase, and which records count; none if it does not.
@@ -53,6 +60,11 @@ fn followed(state: &Entry, plan: &Plan) -> Option<(Direction, Counted)> {
 }
 
 impl Watcher {
+    /// One whose looks may take so long.
+    pub(super) fn with_limit(limit: Duration) -> Self {
+        Self { limit, direction: None, drain: None }
+    }
+
     /// What is known of the streams, as JSON; null if the migration follows none now, or it could
     /// not be found out in time.
     ///
@@ -74,7 +86,7 @@ impl Watcher {
             None => drain(context, plan, direction, counted).await?,
         };
         // A look that is stopped half-way has lost its place: the next one begins anew.
-        let Ok(looked) = tokio::time::timeout(LOOK_LIMIT, proof.look()).await else {
+        let Ok(looked) = tokio::time::timeout(self.limit, proof.look()).await else {
             return Ok(Value::Null);
         };
         let looked = looked?;

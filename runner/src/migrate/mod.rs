@@ -93,6 +93,9 @@ enum MigrateVerb {
         /// End with 0 when it is ready or done, 3 when it is under way, 1 when it was aborted
         #[arg(long)]
         exit_code: bool,
+        /// Seconds that a look at the streams may take; what is not known by then is not said
+        #[arg(long, default_value_t = following::LOOK_SECONDS, value_name = "SECONDS")]
+        look: u64,
     },
     /// Say so whenever something has changed, until it is ready or done
     Watch {
@@ -283,7 +286,9 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
         MigrateVerb::Plan { file, samples } => estimate::run(&context, &file, samples).await,
         MigrateVerb::Start(start) => start::run(&context, &start).await,
         MigrateVerb::Work(work) => start::work(&context, &work).await,
-        MigrateVerb::Status { name, exit_code } => report::status(&context, &name, exit_code).await,
+        MigrateVerb::Status { name, exit_code, look } => {
+            report::status(&context, &name, exit_code, look).await
+        }
         MigrateVerb::Watch { name } => report::watch(&context, &name).await,
         MigrateVerb::Wait { name, phase, timeout } => {
             report::wait(&context, &name, &phase, timeout).await

@@ -232,8 +232,14 @@ pub(super) fn next_steps(
 }
 
 /// Shows the status once.
-pub(super) async fn status(context: &Context, name: &str, exit_code: bool) -> Result<Exit, String> {
-    let status = describe(context, name, Some(&mut Watcher::default())).await?;
+pub(super) async fn status(
+    context: &Context,
+    name: &str,
+    exit_code: bool,
+    look_seconds: u64,
+) -> Result<Exit, String> {
+    let mut watcher = Watcher::with_limit(Duration::from_secs(look_seconds));
+    let status = describe(context, name, Some(&mut watcher)).await?;
     show_status(context.output, &status);
     if !exit_code {
         return Ok(Exit::Done);
