@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
-use model::{AttributeValue, Item};
+use model::number::NumberError;
+use model::{AttributeValue, Item, Number};
 use serde::{Deserialize, Serialize};
 
 use crate::error::UpdateError;
@@ -199,10 +200,10 @@ impl Update {
         match value {
             SetValue::Operand(operand) => Ok(self.operand(operand, item)?.into_owned()),
             SetValue::Sum(left, right) => {
-                Ok(AttributeValue::N(number(left)?.checked_add(number(right)?)?))
+                Ok(AttributeValue::N(sum(number(left)?, number(right)?)?))
             }
             SetValue::Difference(left, right) => {
-                Ok(AttributeValue::N(number(left)?.checked_sub(number(right)?)?))
+                Ok(AttributeValue::N(difference(number(left)?, number(right)?)?))
             }
         }
     }
@@ -262,6 +263,22 @@ fn accepts(parent: &AttributeValue, below: &[PathElement]) -> bool {
     }
 }
 
+fn sum(left: Number, right: Number) -> Result<Number, NumberError> {
+    left.checked_add(right).map_err(as_overflow)
+}
+
+fn difference(left: Number, right: Number) -> Result<Number, NumberError> {
+    left.checked_sub(right).map_err(as_overflow)
+}
+
+/// A result with too many digits is told as one that is too large.
+fn as_overflow(error: NumberError) -> NumberError {
+    match error {
+        NumberError::TooPrecise => NumberError::Overflow,
+        other => other,
+    }
+}
+
 /// `ADD`: a sum, or the union of two sets of one type.
 fn added(
     old: Option<&AttributeValue>,
@@ -273,7 +290,7 @@ fn added(
     let Some(old) = old else { return Ok(value.clone()) };
     match (old, value) {
         (AttributeValue::N(old), AttributeValue::N(value)) => {
-            Ok(AttributeValue::N(old.checked_add(*value)?))
+            Ok(AttributeValue::N(sum(*old, *value)?))
         }
         (AttributeValue::Ss(old), AttributeValue::Ss(new)) => {
             Ok(AttributeValue::Ss(union(old, new)))

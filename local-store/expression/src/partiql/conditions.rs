@@ -13,8 +13,9 @@ const IN_OPERANDS_MAX: usize = 100;
 const FUNCTIONS: [&str; 5] =
     ["attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "contains"];
 /// What may stand behind `IS` beside `MISSING`, and the type that it means.
-const TYPE_NAMES: [(&str, AttributeType); 8] = [
+const TYPE_NAMES: [(&str, AttributeType); 9] = [
     ("NULL", AttributeType::Null),
+    ("BOOL", AttributeType::Bool),
     ("BOOLEAN", AttributeType::Bool),
     ("BLOB", AttributeType::B),
     ("STRING", AttributeType::S),
@@ -106,6 +107,11 @@ impl Parser<'_> {
 
     fn comparison(&mut self) -> Parsed<Test> {
         if let Some(test) = self.function_test()? {
+            // `attribute_exists(a) = true` says the same as `attribute_exists(a)`.
+            if self.is_symbol(0, "=") && self.is_word(1, "TRUE") {
+                self.count_operators(1)?;
+                self.position += 2;
+            }
             return Ok(test);
         }
         let left = self.operand()?;
@@ -226,9 +232,17 @@ impl Parser<'_> {
         }
         self.count_operators(1)?;
         self.position += 2;
-        let operand = self.operand()?;
-        if matches!(name.as_str(), "attribute_exists" | "attribute_not_exists") {
-            self.expect_symbol(")")?;
+        let mut operands = self.function_operands()?;
+        let needed = if name.ends_with("_exists") { 1 } else { 2 };
+        if operands.len() != needed {
+            return Err(PartiqlError::new(format!(
+                "Incorrect number of operands for operator or function; operator or function: {name}, number of operands: {}",
+                operands.len()
+            )));
+        }
+        let second = operands.pop_if(|_| needed == 2);
+        let Some(operand) = operands.pop() else { return Err(self.unexpected()) };
+        let Some(second) = second else {
             let Operand::Path(path) = operand else {
                 return Err(PartiqlError::new(format!(
                     "Operator or function requires a document path; operator or function: {name}"
@@ -239,10 +253,7 @@ impl Parser<'_> {
             } else {
                 Test::AttributeNotExists(path)
             }));
-        }
-        self.expect_symbol(",")?;
-        let second = self.operand()?;
-        self.expect_symbol(")")?;
+        };
         check_distinct(&name, &operand, [&second])?;
         Ok(Some(match name.as_str() {
             "begins_with" => {
@@ -252,6 +263,21 @@ impl Parser<'_> {
             "contains" => Test::Contains { operand, part: second },
             _ => Test::AttributeType { operand, descriptor: self.descriptor(&second)? },
         }))
+    }
+
+    /// What stands between the parentheses of a function.
+    fn function_operands(&mut self) -> Parsed<Vec<Operand>> {
+        let mut operands = Vec::new();
+        if self.take_symbol(")") {
+            return Ok(operands);
+        }
+        loop {
+            operands.push(self.operand()?);
+            if self.take_symbol(")") {
+                return Ok(operands);
+            }
+            self.expect_symbol(",")?;
+        }
     }
 
     /// Only strings and binaries begin with something.

@@ -112,6 +112,7 @@ fn set(elements: Vec<AttributeValue>) -> Parsed<AttributeValue> {
         return Err(PartiqlError::new("Empty bags are not supported"));
     }
     let count = elements.len();
+    let texts: Vec<String> = elements.iter().map(element_text).collect();
     let mut strings = BTreeSet::new();
     let mut numbers = BTreeSet::new();
     let mut binaries = BTreeSet::new();
@@ -130,11 +131,21 @@ fn set(elements: Vec<AttributeValue>) -> Parsed<AttributeValue> {
         _ => return Err(mixed_set()),
     };
     if distinct < count {
-        return Err(PartiqlError::new(
-            "One or more parameter values were invalid: Input collection contains duplicates",
-        ));
+        return Err(PartiqlError::new(format!(
+            "One or more parameter values were invalid: Input collection [{}] contains duplicates.",
+            texts.join(", ")
+        )));
     }
     Ok(value)
+}
+
+/// A member of a set as error texts have it; bytes are not told.
+fn element_text(element: &AttributeValue) -> String {
+    match element {
+        AttributeValue::S(text) => text.clone(),
+        AttributeValue::N(number) => number.to_string(),
+        _ => String::new(),
+    }
 }
 
 fn mixed_set() -> PartiqlError {

@@ -229,7 +229,7 @@ impl Parser<'_> {
 
     fn insert(&mut self) -> Parsed<Statement> {
         self.expect_word("INTO")?;
-        let table = self.table()?;
+        let table = self.inserted_table()?;
         if !self.take_word("VALUE") {
             return Err(PartiqlError::malformed("Unexpected token after expression"));
         }
@@ -311,7 +311,8 @@ impl Parser<'_> {
     fn set_function(&mut self, function: &str, target: &Path) -> Parsed<ValueIndex> {
         let at = self.position;
         self.position += 2;
-        if self.path()? != *target {
+        let argument = self.position;
+        if self.is_literal() || self.path()? != *target {
             return Err(PartiqlError::new(format!(
                 "The first argument to {function} must equal the assignment value at {}",
                 self.place_at(at)
@@ -326,7 +327,6 @@ impl Parser<'_> {
         if !self.take_symbol(",") {
             return Err(wrong_count(self));
         }
-        let argument = self.position;
         let is_set =
             |kind| matches!(kind, AttributeType::Ss | AttributeType::Ns | AttributeType::Bs);
         let value = if self.is_literal() { Some(self.literal()?) } else { None };
@@ -432,6 +432,19 @@ impl Parser<'_> {
                 return Err(PartiqlError::new(TOO_DEEP));
             }
         }
+    }
+
+    /// The table behind `INSERT INTO`: a word behind it is no other name for it.
+    fn inserted_table(&mut self) -> Parsed<String> {
+        let is_name = match self.peek() {
+            Some(Token::Quoted(_)) => true,
+            Some(Token::Word(word)) => !is_keyword(word),
+            _ => false,
+        };
+        if is_name && !self.is_symbol(1, ".") && !self.is_word(1, "VALUE") {
+            return Err(PartiqlError::malformed("Unexpected token after expression"));
+        }
+        self.table()
     }
 
     /// The table of a write.

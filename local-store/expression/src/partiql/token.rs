@@ -62,7 +62,7 @@ pub(crate) fn tokenize(text: &str) -> Result<Vec<Placed>, PartiqlError> {
                 (Token::Quoted(name), after)
             }
             '?' => (Token::Parameter, rest.get(1..).unwrap_or("")),
-            digit if digit.is_ascii_digit() => {
+            digit if digit.is_ascii_digit() || begins_with_fraction(rest) => {
                 let length = number_length(rest);
                 let (number, after) = rest.split_at(length);
                 (Token::Number(number.to_owned()), after)
@@ -82,6 +82,11 @@ pub(crate) fn tokenize(text: &str) -> Result<Vec<Placed>, PartiqlError> {
         tokens.push(Placed { token, start, end });
         rest = after;
     }
+}
+
+/// Whether a number follows that has nothing before its point.
+fn begins_with_fraction(text: &str) -> bool {
+    text.strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 fn is_word_start(c: char) -> bool {

@@ -16,7 +16,9 @@ use super::error::ApiError;
 use super::item_write::{record_reply, written};
 use super::metering::{self, Admitted};
 use super::parameters::Parameters;
-use super::statements::{Asked, EXISTS_MISPLACED, StatementParameters, StatementWrite, key_of};
+use super::statements::{
+    Asked, EXISTS_MISPLACED, StatementParameters, StatementWrite, only_key_of,
+};
 use super::tables;
 use crate::store::Store;
 
@@ -244,7 +246,7 @@ fn prepare<'j>(
     if select.index.is_some() {
         return Err(ApiError::validation(KEY_REQUIRED));
     }
-    let key = key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
+    let key = only_key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
     let is_consistent = member.is_consistent;
     let read = Box::new(Read { table, key, select, is_consistent });
     Ok(Prepared::Read(read, Admitted::default()))

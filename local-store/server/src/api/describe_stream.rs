@@ -39,14 +39,14 @@ pub(super) fn describe_stream(
     let stream = found.stream()?;
     let limit =
         limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DESCRIBE_STREAM_SHARDS_MAX);
-    // A starting shard that was trimmed in the meantime came before all that are left.
-    let first = start
-        .and_then(|start| stream.shards.iter().position(|shard| shard.id == start))
-        .map_or(0, |position| position + 1);
+    // A starting shard that is not there any more stood before those with later ids, which begin
+    // with their time.
+    let known = start.and_then(|start| stream.shards.iter().position(|shard| shard.id == start));
     let mut shards = stream
         .shards
         .iter()
-        .skip(first)
+        .skip(known.map_or(0, |position| position + 1))
+        .filter(|shard| known.is_some() || start.is_none_or(|start| shard.id.as_str() > start))
         .filter(|shard| parent.is_none_or(|parent| shard.parent.as_deref() == Some(parent)))
         .peekable();
 

@@ -41,8 +41,13 @@ pub(super) fn get_shard_iterator(
     let found = FoundStream::find(store, arn)?;
     let (_, shard) = found.shard(shard_id, arn)?;
     let place = match (iterator_type, sequence) {
-        (Some("TRIM_HORIZON"), _) => Place::TrimHorizon,
-        (Some("LATEST"), _) => latest(&*store.view(), &found.table, shard)?,
+        (Some(given @ ("TRIM_HORIZON" | "LATEST")), Some(_)) => {
+            return Err(ApiError::invalid_parameter(format!(
+                "SequenceNumber can not be specified when ShardIteratorType is {given}"
+            )));
+        }
+        (Some("TRIM_HORIZON"), None) => Place::TrimHorizon,
+        (Some("LATEST"), None) => latest(&*store.view(), &found.table, shard)?,
         (Some(given), None) => {
             return Err(ApiError::invalid_parameter(format!(
                 "SequenceNumber must be specified when ShardIteratorType is {given}"

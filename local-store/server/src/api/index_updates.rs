@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use model::index_key::IndexKeySchema;
 use model::key::KeyAttribute;
 use model::limits::GLOBAL_INDEXES_MAX;
 use partition::{
@@ -15,7 +16,7 @@ use partition::{
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::index_parameters::{
-    IndexParameters, ThroughputParameters, check_counts, check_definitions_used, throughput_missing,
+    IndexParameters, ThroughputParameters, check_counts, throughput_missing,
 };
 use super::key_elements::{self, Element};
 use super::parameters::Parameters;
@@ -52,6 +53,13 @@ pub(crate) struct IndexChanges {
     pub(crate) options: Vec<OptionChange>,
 }
 
+impl IndexUpdate<'_> {
+    /// Whether an index is built or removed while the table is in use.
+    fn is_online(&self) -> bool {
+        matches!(self, IndexUpdate::Create(_) | IndexUpdate::Delete(_))
+    }
+}
+
 impl<'j> IndexUpdates<'j> {
     pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
         let updates =
@@ -83,10 +91,7 @@ impl<'j> IndexUpdates<'j> {
 
     /// Whether an index is created or deleted.
     pub(crate) fn creates_or_deletes(&self) -> bool {
-        let is = |update: &IndexUpdate<'_>| {
-            matches!(update, IndexUpdate::Create(_) | IndexUpdate::Delete(_))
-        };
-        self.updates().iter().any(is)
+        self.updates().iter().any(IndexUpdate::is_online)
     }
 
     pub(crate) fn constrain(&self, constraints: &mut Constraints) {
@@ -148,10 +153,12 @@ impl<'j> IndexUpdates<'j> {
     /// The changes that are asked for, of a table that will have this billing mode.
     pub(crate) fn check(&self, table: &Table, billing: Billing) -> Result<IndexChanges, ApiError> {
         let definitions = self.definitions.as_deref().unwrap_or_default();
+        if self.updates().iter().filter(|update| update.is_online()).count() > 1 {
+            return Err(one_at_a_time());
+        }
         if !self.creates() {
             return self.check_changes(table, billing);
         }
-        check_types(definitions, table)?;
         let mut created: Vec<IndexDefinition> = Vec::new();
         let mut checked = self.check_changes(table, billing)?;
         for update in self.updates() {
@@ -163,7 +170,8 @@ impl<'j> IndexUpdates<'j> {
                 )));
             }
             let index = parameters.check(definitions, &table.key_schema, billing)?;
-            check_create(table, &index.name, created.is_empty())?;
+            check_types(&index, table)?;
+            check_create(table, &index.name)?;
             checked.options.extend(parameters.check_options(&index, billing)?);
             checked.changes.push(IndexChange::Create(index.clone()));
             created.push(index);
@@ -175,8 +183,8 @@ impl<'j> IndexUpdates<'j> {
         }
         let all: Vec<&IndexDefinition> =
             table.indexes.iter().map(|index| &index.definition).chain(&created).collect();
+        // Definitions that no key uses are passed over here, unlike at the creation of a table.
         check_counts(&all)?;
-        check_definitions_used(definitions, &table.key_schema, all.into_iter())?;
         Ok(checked)
     }
 
@@ -283,36 +291,51 @@ fn constrain_name(constraints: &mut Constraints, at: &str, name: Option<&str>) {
 }
 
 /// An attribute has one type in all keys of a table.
-fn check_types(definitions: &[Element<'_>], table: &Table) -> Result<(), ApiError> {
-    let of_indexes =
-        table.indexes.iter().flat_map(|index| index.definition.key_schema.attributes());
-    let known: Vec<&KeyAttribute> = table.key_schema.attributes().chain(of_indexes).collect();
-    for element in definitions {
-        let found = known.iter().find(|known| Some(known.name.as_str()) == element.name);
-        if let Some(found) = found
-            && Some(found.attribute_type.descriptor()) != element.kind
-        {
+fn check_types(created: &IndexDefinition, table: &Table) -> Result<(), ApiError> {
+    let of_indexes = table.indexes.iter().map(|index| &index.definition.key_schema);
+    let of_table = IndexKeySchema::from(table.key_schema.clone());
+    for known in [&of_table].into_iter().chain(of_indexes) {
+        let is_redefined = |attribute: &KeyAttribute| {
+            let other = known.attributes().find(|other| other.name == attribute.name);
+            other.is_some_and(|other| other.attribute_type != attribute.attribute_type)
+        };
+        if created.key_schema.attributes().any(is_redefined) {
             return Err(ApiError::invalid_parameter(format!(
-                "Attribute {} is a key attribute of type {} already",
-                found.name,
-                found.attribute_type.descriptor()
+                "Attributes cannot be redefined. Please check that your attribute has the same type as previously defined. Existing schema: {} New schema: {}",
+                schema_text(known),
+                schema_text(&created.key_schema)
             )));
         }
     }
     Ok(())
 }
 
-fn check_create(table: &Table, name: &str, is_first: bool) -> Result<(), ApiError> {
+/// A key in the words of the service.
+fn schema_text(schema: &IndexKeySchema) -> String {
+    let element = |attribute: &KeyAttribute, kind: &str| {
+        format!("{}:{}:{kind}", attribute.name, attribute.attribute_type.descriptor())
+    };
+    let partition = schema.partition.iter().map(|attribute| element(attribute, "HASH"));
+    let sort = schema.sort.iter().map(|attribute| element(attribute, "RANGE"));
+    let elements: Vec<_> = partition.chain(sort).collect();
+    format!("Schema:[SchemaElement: key{{{}}}]", elements.join(", "))
+}
+
+fn check_create(table: &Table, name: &str) -> Result<(), ApiError> {
     if table.index(name).is_some() {
         return Err(ApiError::validation("Attempting to create an index which already exists"));
     }
     let is_building = |index: &SecondaryIndex| index.status != IndexStatus::Active;
-    if !is_first || table.indexes.iter().any(is_building) {
-        return Err(ApiError::limit_exceeded(
-            "Subscriber limit exceeded: Only 1 online index can be created or deleted simultaneously per table",
-        ));
+    if table.indexes.iter().any(is_building) {
+        return Err(one_at_a_time());
     }
     Ok(())
+}
+
+fn one_at_a_time() -> ApiError {
+    ApiError::limit_exceeded(
+        "Subscriber limit exceeded: Only 1 online index can be created or deleted simultaneously per table",
+    )
 }
 
 fn find<'t>(table: &'t Table, name: &str, verb: &str) -> Result<&'t SecondaryIndex, ApiError> {

@@ -24,6 +24,9 @@ const STATEMENT_LENGTH_MAX: usize = 8192;
 /// Where `EXISTS` may not stand, in the service's words.
 pub(crate) const EXISTS_MISPLACED: &str =
     "EXISTS can only be used in ExecuteTransaction write requests.";
+/// What `EXISTS` has to ask, beside the key.
+const EXISTS_NEEDS_CONDITION: &str =
+    "EXISTS() must contain a single item read with additional condition";
 /// A write must say which item it means.
 const KEY_REQUIRED: &str =
     "Where clause does not contain a mandatory equality on all key attributes";
@@ -157,6 +160,10 @@ impl StatementWrite {
             Statement::Exists(select) => {
                 let table = tables::find_for_items(store, &select.table)?;
                 let key = key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
+                let names: Vec<&str> = key_names(&table.key_schema).collect();
+                if select.condition.is_only_of(&names) {
+                    return Err(ApiError::validation(EXISTS_NEEDS_CONDITION));
+                }
                 let condition = select.condition.into_condition();
                 let write = write_of(&table, key, WriteAction::Check, condition, return_on_failure);
                 let name = select.table;

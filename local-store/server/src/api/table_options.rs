@@ -305,7 +305,9 @@ impl<'j> OptionParameters<'j> {
 impl Encryption<'_> {
     /// The ARN of the key that is asked for; none for one that the service owns.
     fn check(&self, store: &Store) -> Result<Option<String>, ApiError> {
-        let problem = match (self.is_enabled.unwrap_or(false), self.sse_type, self.key) {
+        // Who names a type without `Enabled` wants it.
+        let is_enabled = self.is_enabled.unwrap_or(self.sse_type.is_some());
+        let problem = match (is_enabled, self.sse_type, self.key) {
             (false, None, None) => return Ok(None),
             (false, Some(_), _) => "SSEType can not be specified if Enabled is false",
             (false, None, Some(_)) => "KMSMasterKeyId can not be specified if Enabled is false",
