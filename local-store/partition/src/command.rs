@@ -6,6 +6,7 @@
 
 use expression::{Condition, Update};
 use model::{EncodedItem, EpochMillis, Item, KeySchema, KeyValue, PrimaryKey, StreamViewType};
+use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -412,16 +413,14 @@ const ENTRY_VERSION: u8 = 1;
 /// Only for a defect of a command's encoding.
 pub fn encode_entry(entry: &Entry) -> Result<Vec<u8>, EntryError> {
     let mut encoder = EntryEncoder::with_room(0);
-    for command in &entry.commands {
-        encoder.push(command)?;
-    }
+    encoder.push(&entry.commands, usize::MAX)?;
     let EncodedEntry { mut bytes, begins_at } = encoder.finish(entry.now)?;
     bytes.drain(..begins_at);
     Ok(bytes)
 }
 
-/// What is kept free before the commands: the version, and two numbers of at most ten bytes.
-const HEAD_BYTES_MAX: usize = 1 + 10 + 10;
+/// What a payload has before its commands at most: the version, and two numbers of at most ten bytes.
+pub const ENTRY_HEAD_BYTES_MAX: usize = 1 + 10 + 10;
 
 /// Builds a payload command by command, so that its size is known while commands are gathered.
 #[derive(Debug)]
@@ -444,20 +443,36 @@ impl EntryEncoder {
     /// For commands of about so many bytes; more find room, too.
     #[must_use]
     pub fn with_room(bytes: usize) -> Self {
-        let mut room = Vec::with_capacity(HEAD_BYTES_MAX + bytes);
-        room.resize(HEAD_BYTES_MAX, 0);
+        let mut room = Vec::with_capacity(ENTRY_HEAD_BYTES_MAX + bytes);
+        room.resize(ENTRY_HEAD_BYTES_MAX, 0);
         Self { bytes: room, count: 0 }
     }
 
-    /// Adds a command and gives the size of all commands so far, in bytes.
+    /// Adds commands and gives the size of all commands so far, in bytes. `None` if these take more
+    /// than `bytes_max` together: then none of them is added, and the rest of them is not encoded.
     ///
     /// # Errors
-    /// Only for a defect of the command's encoding; the encoder is then of no more use.
-    pub fn push(&mut self, command: &Command) -> Result<usize, EntryError> {
-        let bytes = std::mem::take(&mut self.bytes);
-        self.bytes = postcard::to_extend(command, bytes).map_err(EntryError::encoding)?;
-        self.count += 1;
-        Ok(self.bytes.len() - HEAD_BYTES_MAX)
+    /// Only for a defect of a command's encoding; the encoder is then of no more use.
+    pub fn push(
+        &mut self,
+        commands: &[Command],
+        bytes_max: usize,
+    ) -> Result<Option<usize>, EntryError> {
+        let before = self.bytes.len();
+        let end = before.saturating_add(bytes_max);
+        for command in commands {
+            let room = Room { bytes: &mut self.bytes, end };
+            match postcard::serialize_with_flavor(command, room) {
+                Ok(()) => {}
+                Err(postcard::Error::SerializeBufferFull) => {
+                    self.bytes.truncate(before);
+                    return Ok(None);
+                }
+                Err(error) => return Err(EntryError::encoding(error)),
+            }
+        }
+        self.count += commands.len() as u64;
+        Ok(Some(self.bytes.len() - ENTRY_HEAD_BYTES_MAX))
     }
 
     /// The payload: the version, the time, the number of commands, the commands.
@@ -469,10 +484,40 @@ impl EntryEncoder {
         let head = postcard::to_extend(&(now, count), vec![ENTRY_VERSION])
             .map_err(EntryError::encoding)?;
         let too_long = || EntryError(format!("its head takes {} bytes", head.len()));
-        let begins_at = HEAD_BYTES_MAX.checked_sub(head.len()).ok_or_else(too_long)?;
-        let room = bytes.get_mut(begins_at..HEAD_BYTES_MAX).ok_or_else(too_long)?;
+        let begins_at = ENTRY_HEAD_BYTES_MAX.checked_sub(head.len()).ok_or_else(too_long)?;
+        let room = bytes.get_mut(begins_at..ENTRY_HEAD_BYTES_MAX).ok_or_else(too_long)?;
         room.copy_from_slice(&head);
         Ok(EncodedEntry { bytes, begins_at })
+    }
+}
+
+/// Bytes that become more up to an end.
+struct Room<'b> {
+    bytes: &'b mut Vec<u8>,
+    end: usize,
+}
+
+impl Flavor for Room<'_> {
+    type Output = ();
+
+    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
+        if data.len() > self.end.saturating_sub(self.bytes.len()) {
+            return Err(postcard::Error::SerializeBufferFull);
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
+        if self.bytes.len() >= self.end {
+            return Err(postcard::Error::SerializeBufferFull);
+        }
+        self.bytes.push(data);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
     }
 }
 

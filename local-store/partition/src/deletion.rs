@@ -1,12 +1,11 @@
 //! Removing what a deleted table leaves behind, a bounded piece at a time.
 
-use std::ops::ControlFlow;
-
 use crate::TableId;
 use crate::keys::{Family, table};
+use crate::step::Allowance;
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 
-/// Entries that one command removes at most, so that no batch becomes too large.
+/// Entries that one command removes at most; large ones are fewer.
 const PURGE_ENTRIES_MAX: usize = 2000;
 
 /// The kinds of entry that a table leaves behind.
@@ -23,17 +22,18 @@ const FAMILIES: [Family; 7] = [
 /// Removes the next entries of a deleted table. Gives whether there are more.
 pub(crate) fn purge(overlay: &mut Overlay<'_>, id: TableId) -> Result<bool, ReadError> {
     let mut keys = Vec::new();
+    let mut left = Allowance::of_entries(PURGE_ENTRIES_MAX);
     for family in FAMILIES {
+        if left.is_used_up() {
+            break;
+        }
         let from = family.of_table(id);
-        overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, _| {
-            if keys.len() == PURGE_ENTRIES_MAX {
-                return ControlFlow::Break(());
-            }
+        overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, value| {
             keys.push(key.to_vec());
-            ControlFlow::Continue(())
+            left.take(key, value)
         })?;
     }
-    let more = keys.len() == PURGE_ENTRIES_MAX;
+    let more = left.is_used_up();
     keys.into_iter().for_each(|key| overlay.delete(key));
     if !more {
         table::forget_deleted(overlay, id);

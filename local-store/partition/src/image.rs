@@ -55,6 +55,12 @@ impl Image {
     }
 }
 
+/// What a stored item, or what an index has of one, says that its size is.
+pub(crate) fn stored_size(bytes: &[u8]) -> Result<u64, ReadError> {
+    let size = EncodedItem::from_stored(bytes).size().map_err(damaged)?;
+    Ok(u64::try_from(size).unwrap_or(u64::MAX))
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped by value")]
 pub(crate) fn damaged(error: EncodingError) -> ReadError {
     ReadError(error.to_string())

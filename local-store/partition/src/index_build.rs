@@ -14,14 +14,13 @@ use crate::index::{
 use crate::keys::{Family, index_entry, index_statistics, item};
 use crate::outbox;
 use crate::placement::{ArcId, Seat};
+use crate::step::{Allowance, STEP_BYTES_MAX};
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
 
 /// Items that one step examines at most. Few in tests, so that histories have much between steps.
 const STEP_ITEMS_MAX: usize = if cfg!(test) { 2 } else { 1000 };
-/// Bytes of items that one step examines at most, so that no batch becomes too large.
-const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Entries that one step removes at most; few in tests as well.
+/// Entries that one step removes at most; few in tests as well, and fewer when they are large.
 const STEP_ENTRIES_MAX: usize = if cfg!(test) { 2 } else { 2000 };
 
 /// Makes the changes that an `UpdateTable` asks for, or refuses.
@@ -163,15 +162,12 @@ fn remove_entries(
 ) -> Result<bool, ReadError> {
     let from = index_entry::index_prefix(table.id, index);
     let mut keys = Vec::new();
-    overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, _| {
+    let mut left = Allowance::of_entries(STEP_ENTRIES_MAX);
+    overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, value| {
         keys.push(key.to_vec());
-        if keys.len() < STEP_ENTRIES_MAX {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
+        left.take(key, value)
     })?;
-    let more = keys.len() == STEP_ENTRIES_MAX;
+    let more = left.is_used_up();
     keys.into_iter().for_each(|key| overlay.delete(key));
     if !more {
         overlay.delete(index_statistics::key(table.id, index));

@@ -29,6 +29,9 @@ mod routing;
 mod split;
 #[cfg(test)]
 mod split_tests;
+mod step;
+#[cfg(test)]
+mod step_tests;
 mod storage;
 mod stream;
 mod table;
@@ -42,9 +45,9 @@ mod write;
 
 pub use catalogue::Catalogue;
 pub use command::{
-    CancellationReason, Command, CreateTable, EncodedEntry, Entry, EntryEncoder, EntryError,
-    ItemCollection, Reply, TimeToLiveChange, Transaction, UpdateTable, Write, WriteAction, Written,
-    decode_entry, encode_entry,
+    CancellationReason, Command, CreateTable, ENTRY_HEAD_BYTES_MAX, EncodedEntry, Entry,
+    EntryEncoder, EntryError, ItemCollection, Reply, TimeToLiveChange, Transaction, UpdateTable,
+    Write, WriteAction, Written, decode_entry, encode_entry,
 };
 pub use deletion::find_deleted_table;
 pub use index::{
@@ -77,7 +80,7 @@ pub use stream::{
 pub use table::{Billing, Partition, PartitionNumber, Table, TableId, partition_count};
 pub use table_name::TableName;
 pub use time_to_live::{TimeToLive, find_expired, find_time_to_live_work};
-pub use transaction::{fingerprint, has_expired_tokens};
+pub use transaction::{TRANSACTION_TOO_LARGE, fingerprint, has_expired_tokens};
 pub use two_phase_commit::{
     Change as PreparedChange, Decide, Decision, Finish, Locked, Prepare, Prepared, TransactionId,
     has_old_transactions, read_prepared, read_transaction_steps, read_unsettled, recall,

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalogue::Catalogue;
 use crate::command::Reply;
+use crate::image::stored_size;
 use crate::index::{IndexNumber, IndexStatus};
+use crate::keys::index_statistics;
 use crate::keys::outbox::{self, Progress};
-use crate::keys::{index_statistics, item};
 use crate::mutation::{self, Mutation};
 use crate::placement::{ARCS_MAX, ArcId};
 use crate::storage::{Overlay, ReadError, View};
@@ -183,11 +184,8 @@ pub(crate) fn receive(
 
 fn take(overlay: &mut Overlay<'_>, delivery: Delivery) -> Result<(), ReadError> {
     let Delivery { table, index, key, entry } = delivery;
-    let bytes = |value: &[u8]| -> Result<u64, ReadError> {
-        Ok(u64::try_from(item::decode_value(value)?.size()).unwrap_or(u64::MAX))
-    };
-    let before = overlay.get(&key)?.as_deref().map(bytes).transpose()?;
-    let after = entry.as_deref().map(bytes).transpose()?;
+    let before = overlay.get(&key)?.as_deref().map(stored_size).transpose()?;
+    let after = entry.as_deref().map(stored_size).transpose()?;
     let mut statistics = index_statistics::read(overlay, table, index)?;
     let count = |bytes: Option<u64>| u64::from(bytes.is_some());
     statistics.items = (statistics.items + count(after)).saturating_sub(count(before));

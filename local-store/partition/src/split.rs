@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use model::{EpochMillis, Token};
 use serde::{Deserialize, Serialize};
 
+use crate::image::stored_size;
 use crate::keys::statistics::Statistics;
 use crate::keys::{Family, item, statistics};
 use crate::placement::Seat;
@@ -226,9 +227,8 @@ fn walk(
     let start = *below;
     let mut result = Ok(());
     view.scan(&from, &to, false, &mut |key, value| {
-        let read =
-            item::decode_token(key).and_then(|token| Ok((token, item::decode_value(value)?)));
-        let (token, found) = match read {
+        let read = item::decode_token(key).and_then(|token| Ok((token, stored_size(value)?)));
+        let (token, bytes) = match read {
             Ok(read) => read,
             Err(error) => {
                 result = Err(error);
@@ -250,7 +250,7 @@ fn walk(
             return ControlFlow::Break(());
         }
         below.items += 1;
-        below.bytes += u64::try_from(found.size()).unwrap_or(u64::MAX);
+        below.bytes += bytes;
         last = Some(token);
         walk.cursor = Some(key.to_vec());
         ControlFlow::Continue(())

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::image::{Image, damaged};
 use crate::keys::stream_record::{self, NewRecord, StoredRecord};
 use crate::mutation::{self, Mutation};
+use crate::step::Allowance;
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
 
@@ -300,7 +301,7 @@ fn close_numbered(
     Some(shard.id.clone())
 }
 
-/// Records that one trim removes at most, so that no log entry becomes too large.
+/// Records that one trim removes at most; large ones are fewer.
 const TRIM_RECORDS_MAX: usize = 1000;
 
 /// Removes records older than 24 hours, then closed shards and disabled streams that have none.
@@ -310,10 +311,11 @@ pub(crate) fn trim(
     now: EpochMillis,
 ) -> Result<bool, ReadError> {
     let mut removed = Vec::new();
+    let mut left = Allowance::of_entries(TRIM_RECORDS_MAX);
     for shard in table.shards() {
-        old_records(overlay, table, shard, now, TRIM_RECORDS_MAX - removed.len(), &mut removed)?;
+        old_records(overlay, table, shard, now, &mut left, &mut removed)?;
     }
-    let done = removed.len() < TRIM_RECORDS_MAX;
+    let done = !left.is_used_up();
     for shard in table.streams.iter_mut().flat_map(|stream| &mut stream.shards) {
         let prefix = stream_record::shard_prefix(table.id, shard.number);
         if let Some(key) = removed.iter().rev().find(|key| key.starts_with(&prefix)) {
@@ -338,19 +340,20 @@ fn old_records(
     table: &Table,
     shard: &Shard,
     now: EpochMillis,
-    limit: usize,
+    left: &mut Allowance,
     found: &mut Vec<Vec<u8>>,
 ) -> Result<(), ReadError> {
+    if left.is_used_up() {
+        return Ok(());
+    }
     let from = stream_record::shard_prefix(table.id, shard.number);
     let to = end_of_prefix(&from);
     let mut result = Ok(());
-    let mut left = limit;
     let created_seconds = stream_record::decode_created_seconds;
     view.scan(&from, &to, false, &mut |key, value| match created_seconds(value) {
-        Ok(created_seconds) if left > 0 && is_trimmed(created_seconds, now) => {
+        Ok(created_seconds) if is_trimmed(created_seconds, now) => {
             found.push(key.to_vec());
-            left -= 1;
-            ControlFlow::Continue(())
+            left.take(key, value)
         }
         Ok(_) => ControlFlow::Break(()),
         Err(error) => {
@@ -391,7 +394,7 @@ pub fn find_due_trims<'a>(
             if gone {
                 old.push(Vec::new());
             } else {
-                old_records(view, table, shard, now, 1, &mut old)?;
+                old_records(view, table, shard, now, &mut Allowance::of_entries(1), &mut old)?;
             }
         }
         let stream_gone = |stream: &Stream| {

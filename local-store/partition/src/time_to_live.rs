@@ -7,13 +7,15 @@
 
 use std::ops::ControlFlow;
 
+use model::encoded_item::{StoredKeyValue, StoredValue};
 use model::limits::TTL_PAST_SECONDS_MAX;
-use model::{AttributeValue, EpochMillis, Item, PrimaryKey};
+use model::{AttributeValue, EncodedItem, EpochMillis, Item, KeyAttributeType, Number, PrimaryKey};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
-use crate::image::{Image, item_of};
+use crate::image::{Image, damaged, item_of};
 use crate::keys::{Family, expiry, item};
+use crate::step::Allowance;
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
 
@@ -44,7 +46,7 @@ pub enum TimeToLive {
 
 /// Index entries that one step adds or removes, so that no log entry becomes too large.
 const STEP_ENTRIES_MAX: usize = 1000;
-/// Items examined in one step of indexing.
+/// Items examined in one step of indexing; large ones are fewer.
 const STEP_ITEMS_MAX: usize = 4000;
 
 impl TimeToLive {
@@ -72,13 +74,29 @@ impl TimeToLive {
 /// When an item expires, in seconds; `None` when the attribute is missing, not a number, or negative.
 pub(crate) fn expires_at(item: &Item, attribute: &str) -> Option<u64> {
     match item.get(attribute)? {
-        AttributeValue::N(number) if !number.is_negative() => {
-            // Fractions of a second are dropped; numbers beyond 64 bits never come.
-            let text = number.to_string();
-            text.split('.').next().and_then(|whole| whole.parse().ok())
-        }
+        AttributeValue::N(number) => seconds_of(number),
         _ => None,
     }
+}
+
+/// The same of an item as it is stored, of which nothing else is decoded: it may have tens of thousands
+/// of values.
+fn stored_expires_at(stored: &EncodedItem, attribute: &str) -> Result<Option<u64>, ReadError> {
+    match stored.stored_value(attribute).map_err(damaged)? {
+        StoredValue::Key(StoredKeyValue { attribute_type: KeyAttributeType::N, ordered }) => {
+            Ok(Number::decode_ordered(ordered).and_then(|(number, _)| seconds_of(&number)))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn seconds_of(number: &Number) -> Option<u64> {
+    if number.is_negative() {
+        return None;
+    }
+    // Fractions of a second are dropped; numbers beyond 64 bits never come.
+    let text = number.to_string();
+    text.split('.').next().and_then(|whole| whole.parse().ok())
 }
 
 /// Whether an item with this time is to be deleted now.
@@ -162,23 +180,18 @@ fn index_items(
         key
     });
     let mut entries = Vec::new();
-    let mut examined = 0;
+    let mut left = Allowance::of_entries(STEP_ITEMS_MAX);
     let mut stopped_at = None;
     let mut result = Ok(());
     overlay.scan(&from, &end, false, &mut |key, value| {
-        let entry = item::decode_value(value).and_then(|found| {
-            let primary = item::decode(&table.key_schema, key)?.1;
-            Ok(expires_at(&found, attribute).map(|time| expiry::encode(table.id, time, &primary)))
-        });
-        match entry {
+        match expiry_entry(table, attribute, key, value) {
             Ok(entry) => entries.extend(entry),
             Err(error) => {
                 result = Err(error);
                 return ControlFlow::Break(());
             }
         }
-        examined += 1;
-        if examined == STEP_ITEMS_MAX || entries.len() == STEP_ENTRIES_MAX {
+        if left.take(key, value).is_break() || entries.len() == STEP_ENTRIES_MAX {
             stopped_at = Some(key.to_vec());
             return ControlFlow::Break(());
         }
@@ -187,6 +200,20 @@ fn index_items(
     result?;
     entries.into_iter().for_each(|key| overlay.put(key, Vec::new()));
     Ok(stopped_at)
+}
+
+/// The entry of a stored item in the expiry index, if it expires.
+fn expiry_entry(
+    table: &Table,
+    attribute: &str,
+    key: &[u8],
+    value: &[u8],
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let Some(time) = stored_expires_at(&EncodedItem::from_stored(value), attribute)? else {
+        return Ok(None);
+    };
+    let primary = item::decode(&table.key_schema, key)?.1;
+    Ok(Some(expiry::encode(table.id, time, &primary)))
 }
 
 /// Tables whose TTL setting is still being carried out.

@@ -21,8 +21,9 @@ use crate::write;
 
 /// Tokens that one command forgets at most, so that no batch becomes too large.
 const FORGOTTEN_MAX: usize = 1000;
-/// A transaction whose items are too large together.
-const TOO_LARGE: &str = "Collection size of the items in the transaction exceeds 4 MB";
+/// A transaction whose items are too large together, in DynamoDB's words.
+pub const TRANSACTION_TOO_LARGE: &str =
+    "Collection size of the items in the transaction exceeds 4 MB";
 
 /// Carries out a transaction, unless its token tells that this was done already.
 pub(crate) fn apply(
@@ -95,7 +96,7 @@ pub(crate) fn attempt_all(
     }
     let bytes: usize = writes.iter().map(|written| written.old_bytes.max(written.new_bytes)).sum();
     if bytes > TRANSACTION_BYTES_MAX {
-        return Ok(Err(Reply::Invalid(TOO_LARGE.to_owned())));
+        return Ok(Err(Reply::Invalid(TRANSACTION_TOO_LARGE.to_owned())));
     }
     Ok(Ok(writes))
 }

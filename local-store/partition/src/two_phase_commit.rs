@@ -371,7 +371,8 @@ pub fn read_unsettled(view: &dyn View) -> Result<Vec<(TransactionId, Decision)>,
 }
 
 /// Counts the steps of transactions over several arcs in this one: while it stays the same, none of
-/// them has prepared, decided or finished here.
+/// them has locked items here, decided that it is made, or let go of items that it had locked. Steps
+/// that do none of these, as the end of what was never prepared, are not all counted.
 ///
 /// # Errors
 /// When the storage cannot be read.

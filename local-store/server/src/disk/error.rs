@@ -8,7 +8,8 @@ use std::io;
 /// What the caller has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// There is no space: refuse this write, go on reading, try again when there is space.
+    /// There is no space: refuse this write, go on reading, try again when there is space. The log
+    /// does so; the tables of a state are written past this module, and end the process.
     OutOfSpace,
     /// Another process works on this directory: do not start.
     InUse,

@@ -119,12 +119,22 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
         (name, _) => return refuse(&format!("unknown change, or a wrong value of it: `{name}`")),
     };
     let unreached = store.spread_clock().await;
+    // After the others know it: the leader may be one of them, and its clock is the entry's.
+    let kept = store.keep_time().await;
     if !unreached.is_empty() {
         return refusal(
             StatusCode::SERVICE_UNAVAILABLE,
             &format!("the clock was changed, but nodes {unreached:?} did not hear it"),
             "POST /_weir/clock",
             "nothing, if they are down: they follow when they are back and something is written",
+        );
+    }
+    if let Err(error) = kept {
+        return refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &format!("the clock was changed, and may be back after a restart: {error}"),
+            "POST /_weir/clock",
+            "{\"advance_ms\":0} when the store takes writes again",
         );
     }
     show_clock(store)

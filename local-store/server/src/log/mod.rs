@@ -1,7 +1,7 @@
 //! The log: entries with contiguous indexes, durable when [`Log::sync`] returns.
 //!
 //! It starts no thread, knows no clock and does not look into payloads. One log serves a whole node:
-//! whatever shares it (one group today, many consensus groups later) says so in its payloads.
+//! the consensus groups that share it say in the payloads whose they are.
 //! The bytes are drawn in `docs/formats/log.md`.
 //!
 //! # Group commit
@@ -29,8 +29,8 @@
 //! What cannot be known from the log alone: that the newest group is damaged when nothing was written
 //! after it (it looks torn), that the newest segments are missing as a whole, and that segments before
 //! the oldest are missing (that looks truncated). The caller holds the other half of the evidence, the
-//! applied index of its state: it must refuse to start unless
-//! `log.first_index() <= applied + 1 <= log.next_index()`.
+//! applied index of its state: it must refuse a state that lacks entries which the log has let go of.
+//! A state that is ahead of the log is none of these: see `node::replica`, whose check this is.
 //!
 //! What is found is not taken for durable: after a crash of the process alone, or a failed sync, it
 //! may be in the page cache only. Recovery writes the entries that no record vouches for again, and
@@ -63,9 +63,12 @@ use partition::mutation::{self, Mutation};
 use self::segment::{DATA_OFFSET, Segment};
 use crate::disk::{Disk, ErrorKind};
 
-/// No payload may be larger, whatever the segment size: 32 MiB holds the largest request (16 MB)
-/// with room to spare, and bounds what a reader must hold in memory.
+/// No payload may be larger, whatever the segment size: that bounds what a reader must hold in memory,
+/// and is more than any node writes.
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// What a segment holds beside the payload of its only record.
+pub const SEGMENT_HEAD_BYTES: u64 = DATA_OFFSET + record::HEADER_BYTES as u64;
 
 /// The segment offsets that are kept in memory are 4 bytes in units of 8.
 const SEGMENT_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
@@ -97,7 +100,7 @@ impl Default for Options {
 impl Options {
     /// The largest payload that [`Log::append`] takes with these options, inclusive.
     pub fn payload_bytes_max(&self) -> usize {
-        let room = self.segment_bytes.saturating_sub(DATA_OFFSET + record::HEADER_BYTES as u64);
+        let room = self.segment_bytes.saturating_sub(SEGMENT_HEAD_BYTES);
         usize::try_from(room).unwrap_or(usize::MAX).min(PAYLOAD_BYTES_MAX)
     }
 
@@ -148,6 +151,11 @@ impl Log {
     /// The index that the next entry must have: one more than the last one's.
     pub fn next_index(&self) -> u64 {
         self.segments.last().map_or(0, Segment::next_index)
+    }
+
+    /// The largest payload that [`Log::append`] takes, inclusive.
+    pub fn payload_bytes_max(&self) -> usize {
+        self.options.payload_bytes_max()
     }
 
     /// The index of the newest entry; of the one before the first if there is none, which is 0 for

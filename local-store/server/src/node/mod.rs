@@ -43,6 +43,7 @@ pub use self::forward::{
     Submission, decode_replies, decode_submission, encode_replies, encode_submission,
 };
 pub use self::home::{Begun, DirectoryHome, MemoryHome, StorageHome};
+use self::node_log::bytes_of;
 pub use self::node_log::{GroupLog, NodeLog};
 pub(crate) use self::replica::check_continuity;
 pub use self::replica::{Replica, SnapshotData};
@@ -50,7 +51,7 @@ pub use self::types::{
     NodeId, Payload, Replies, Runtime, TypeConfig, incarnation_of, node_id, random_seed, slot_of,
 };
 
-use self::proposer::{Proposer, Rejection, Unproposed};
+use self::proposer::{PROPOSAL_BYTES_MAX, Proposer, Rejection, Unproposed, refuse_as_too_large};
 use self::reader::Reader;
 use self::status::{Role, Status};
 use self::transport::{CallError, Envelope, Request, Response, Transport};
@@ -59,6 +60,9 @@ use crate::clock::Clock;
 use crate::ring::ArcId;
 
 type Raft = openraft::Raft<TypeConfig, Replica>;
+
+/// The largest record of a log: what its segments must have room for.
+pub(crate) const RECORD_BYTES_MAX: usize = proposer::ENTRY_BYTES_MAX + node_log::RECORD_HEAD_BYTES;
 
 /// Called once when a node's disk or state failed: the process has to end, because what was not
 /// acknowledged may or may not be on disk.
@@ -340,6 +344,10 @@ impl Node {
                 }
                 Some(leader) => {
                     let encoded = encode_submission(&submission).map_err(SubmitError::NotDone)?;
+                    if encoded.bytes().len() > PROPOSAL_BYTES_MAX {
+                        // The leader would say the same.
+                        return Ok(refuse_as_too_large(&submission.commands));
+                    }
                     let request = Request::Submit(encoded);
                     match self.call_leader(leader, request).await {
                         Ok(answer) => answer,

@@ -7,9 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::EpochMillis;
+use model::limits::REQUEST_BYTES_MAX;
 use openraft::errors::ClientWriteError;
 use openraft::raft::ClientWriteResult;
-use partition::{Command, EncodedEntry, Entry, EntryEncoder, EntryError, Reply};
+use partition::{
+    Command, ENTRY_HEAD_BYTES_MAX, EncodedEntry, Entry, EntryEncoder, EntryError, Reply,
+    TRANSACTION_TOO_LARGE,
+};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::forward::Submission;
@@ -22,16 +26,22 @@ use crate::clock::Clock;
 const POSITIONS_PER_ENTRY: usize = 4096;
 /// Proposals in one entry at most: as many as there are connections.
 const PROPOSALS_PER_ENTRY: usize = 1024;
-/// Bytes after which an entry takes no further proposal. With the last one, of at most the 16 MB of
-/// a request, an entry stays below the 32 MiB that the log takes.
+/// Bytes after which an entry takes no further proposal: some of the largest items.
 const BYTES_PER_ENTRY: usize = 4 * 1024 * 1024;
+/// Bytes of one proposal at most. A request of 16 MB fits unless it says its values, or long names,
+/// in several expressions or steps of paths: each of them has its own copy.
+pub(super) const PROPOSAL_BYTES_MAX: usize = REQUEST_BYTES_MAX;
+/// Bytes of an entry at most: the last proposal may come when there is just room for one.
+pub(super) const ENTRY_BYTES_MAX: usize =
+    ENTRY_HEAD_BYTES_MAX + BYTES_PER_ENTRY + PROPOSAL_BYTES_MAX;
 /// Entries under way at most: while one is synced and applied, the next one gathers. Two would make
 /// smaller entries: on two cores a put took a seventh more processor time, and fewer were made.
 const ENTRIES_UNDER_WAY: usize = 1;
 /// Proposals that wait at most; beyond that, requests wait in their connections.
 const PROPOSALS_MAX: usize = 4096;
 
-/// What became of a proposal: the log index of its entry, and a reply for each command.
+/// What became of a proposal: the log index of its entry, and a reply for each command. The index is
+/// that of the first entry of all when nothing was proposed.
 pub(super) type Outcome = Result<(u64, Vec<Reply>), Unproposed>;
 
 /// Why a proposal has no replies.
@@ -147,7 +157,7 @@ fn gather(
     clock: &Clock,
 ) -> Result<Gathered, EntryError> {
     let (mut commands, mut waiters) = (Vec::new(), Vec::new());
-    let (mut bytes, mut positions) = (0, 0);
+    let mut positions = 0;
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         if outcome.is_closed() {
@@ -160,11 +170,13 @@ fn gather(
             next = waiting.try_recv().ok();
             continue;
         }
-        for command in &submission.commands {
-            bytes = encoder.push(command)?;
-            positions += command.positions();
-        }
         let Submission { asked_at, commands: own } = submission;
+        let Some(bytes) = encoder.push(&own, PROPOSAL_BYTES_MAX)? else {
+            let _ = outcome.send(Ok((0, refuse_as_too_large(&own))));
+            next = waiting.try_recv().ok();
+            continue;
+        };
+        positions += own.iter().map(Command::positions).sum::<usize>();
         waiters.push(Waiter { commands: own.len(), asked_at, outcome });
         commands.extend(own);
         let full = positions >= POSITIONS_PER_ENTRY
@@ -180,6 +192,18 @@ fn gather(
     }
     let bytes = Bytes::from(bytes).slice(begins_at..);
     Ok(Gathered { entry: Arc::new(Entry { now, commands }), bytes, waiters })
+}
+
+/// What commands are answered with that no entry has room for.
+pub(super) fn refuse_as_too_large(commands: &[Command]) -> Vec<Reply> {
+    let refuse = |command: &Command| match command {
+        Command::Transaction(_) | Command::Prepare(_) => TRANSACTION_TOO_LARGE.to_owned(),
+        _ => format!(
+            "The request is too large: its values and names take more than {PROPOSAL_BYTES_MAX} \
+             bytes, counted once for each expression that they stand in"
+        ),
+    };
+    commands.iter().map(|command| Reply::Invalid(refuse(command))).collect()
 }
 
 fn distribute(result: ClientWriteResult<TypeConfig>, entry: &Entry, waiters: Vec<Waiter>) {

@@ -21,7 +21,7 @@ use super::home::{Begun, StorageHome};
 use super::payload::{Outcome, Payload};
 use super::types::{Entry, LogId, Replies, SnapshotMeta, StoredMembership, TypeConfig};
 use super::worker::{Worker, run_on};
-use super::{NodeLog, OnFatal};
+use super::{NodeLog, OnFatal, bytes_of};
 use crate::ring::ArcId;
 use crate::storage::Storage;
 
@@ -32,8 +32,8 @@ const MEMBERSHIP_KEY: [u8; 2] = [0xf0, 2];
 const END: [u8; 1] = [0xff];
 /// What is copied at a time when a snapshot is installed, and what one message carries.
 pub(super) const PART_BYTES: usize = 512 * 1024;
-/// Batch bytes after which the state is made durable, so that the log does not grow without bound:
-/// somewhat less than two of its segments, which it then uses again.
+/// Bytes of entries, or of what they changed, after which the state is made durable, so that the log
+/// does not grow without bound: somewhat less than two of its segments, which it then uses again.
 const PERSIST_BYTES: usize = 40 * 1024 * 1024;
 
 /// Keys and values.
@@ -174,6 +174,7 @@ impl Replica {
     /// Applies an entry. The replies to its commands come only if they are asked for.
     fn apply_entry(&mut self, entry: Entry, is_asked: bool) -> Result<Replies, io::Error> {
         let at = entry.log_id;
+        let log_bytes = bytes_of(&entry);
         let applied = Op::Put(APPLIED_KEY.to_vec(), encode(&at)?.into());
         let (batch, replies) = match entry.payload {
             EntryPayload::Normal(payload) => self.outcome_of(at, &payload, applied, is_asked)?,
@@ -185,7 +186,8 @@ impl Replica {
             }
             EntryPayload::Blank => (Arc::new(Batch { ops: vec![applied] }), Vec::new()),
         };
-        self.unpersisted_bytes += batch.size();
+        // Writes whose conditions fail change nothing, and take as much of the log as the others.
+        self.unpersisted_bytes += batch.size().max(log_bytes);
         if self.unpersisted_bytes > PERSIST_BYTES {
             self.unpersisted_bytes = 0;
             self.persist_due.notify_one();
@@ -455,9 +457,10 @@ mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
-    use model::EpochMillis;
+    use futures::FutureExt;
+    use model::{EpochMillis, Item, KeyValue, PrimaryKey};
     use openraft::entry::RaftEntry;
-    use partition::encode_entry;
+    use partition::{Command, TableId, Write, WriteAction, encode_entry};
 
     use super::*;
     use crate::node::MemoryHome;
@@ -480,5 +483,38 @@ mod tests {
             let kept = payload.outcome((Seat::default().arc, at));
             assert_eq!(kept.is_some(), has_neighbours);
         }
+    }
+
+    /// Goal: entries that change nothing have the log shortened by their own bytes.
+    #[tokio::test(start_paused = true)]
+    async fn entries_that_change_nothing_count() {
+        let worker = Arc::new(TaskWorker::start(Duration::ZERO));
+        let die: OnFatal = Arc::new(|reason| panic!("{reason}"));
+        let home = Arc::new(MemoryHome::default());
+        let mut replica = Replica::open(Seat::default(), home, worker, false, die).unwrap();
+        let due = replica.persist_due();
+        let is_due = || due.notified().now_or_never().is_some();
+        let key = PrimaryKey { partition: KeyValue::S("k".to_owned()), sort: None };
+        let item = Item::new().with("p", "k").with("v", "x".repeat(1024 * 1024));
+        // There is no such table.
+        let write = Command::Write(Box::new(Write {
+            table: TableId(1),
+            key,
+            action: WriteAction::put(&item),
+            condition: None,
+            return_old: false,
+            return_new: false,
+            return_on_failure: false,
+        }));
+        let nothing = partition::Entry { now: EpochMillis(7), commands: vec![write] };
+        let bytes = Bytes::from(encode_entry(&nothing).unwrap());
+        let count = PERSIST_BYTES / bytes.len();
+        for index in 1..=count + 1 {
+            assert!(!is_due(), "after {} entries", index - 1);
+            let at = log_id(1, index as u64);
+            let payload = EntryPayload::Normal(Payload::new(bytes.clone()));
+            replica.apply_entry(Entry::new(at, payload), false).unwrap();
+        }
+        assert!(is_due(), "after {} MB", count + 1);
     }
 }

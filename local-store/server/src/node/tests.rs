@@ -448,6 +448,33 @@ async fn a_node_whose_state_lacks_what_its_log_let_go_of_does_not_start() {
     assert!(has(&cluster.nodes[&follower], "k59"));
 }
 
+/// Goal: what no entry has room for is refused, by whichever node is asked, and nobody dies of it.
+#[tokio::test(start_paused = true)]
+async fn a_submission_that_is_too_large_is_refused() {
+    let cluster = Cluster::start(Settings::default()).await;
+    cluster.nodes[&1].submit(vec![create()]).await.unwrap();
+    let write = |bytes: usize| {
+        let Command::Write(write) = put("k") else { panic!("it writes") };
+        let item = Item::new().with("p", "k").with("v", "x".repeat(bytes));
+        vec![Command::Write(Box::new(Write { action: WriteAction::put(&item), ..*write }))]
+    };
+    for node in cluster.nodes.values() {
+        let replies = node.submit(write(PROPOSAL_BYTES_MAX)).await.unwrap();
+        assert!(matches!(&replies[..], [Reply::Invalid(text)] if text.contains("too large")));
+    }
+    let (from, to) = (cluster.follower(), cluster.leader());
+    let asked_at = EpochMillis(1_000);
+    let submission = Submission { asked_at, commands: write(PROPOSAL_BYTES_MAX) };
+    let request = Request::Submit(encode_submission(&submission).unwrap());
+    let answer = cluster.nodes[&to].handle(Envelope { from, to, arc: ArcId::WHOLE, request }).await;
+    let Response::Submitted { replies, .. } = answer else { panic!("{answer:?}") };
+    assert!(matches!(decode_replies(&replies).unwrap()[..], [Reply::Invalid(_)]));
+    for node in cluster.nodes.values() {
+        assert!(matches!(node.submit(write(1_000)).await.unwrap()[..], [Reply::Written(_)]));
+    }
+    assert!(cluster.deaths.lock().unwrap().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_for_another_node_is_refused() {
     let cluster = Cluster::start(Settings::default()).await;

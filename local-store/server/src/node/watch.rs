@@ -47,7 +47,8 @@ pub(super) async fn watch_over(
                     tracing::debug!(%error, "a node ended before its state was made durable");
                 }
             }
-            // An arc that is rarely written to must not keep the log of all from being shortened.
+            // An arc that is rarely written to must not keep the log of all from being shortened;
+            // and what a log holds that is long when the node starts nothing else counts.
             _ = look.tick() => {
                 if log.usage().1 > LOG_BYTES_KEPT
                     && log.is_held_by(arc)

@@ -35,6 +35,9 @@ use super::{Error, Storage, check};
 /// The file that is locked while the storage is open.
 const LOCK_FILE: &str = "lock";
 
+/// The tree's own file that says which of its files count. A tree that was made whole has it.
+const TREE_FILE: &str = "current";
+
 /// How much memory the engine may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -110,7 +113,14 @@ impl LsmStorage {
         }
         let lock = lock(path)?;
         let numbers = SequenceNumberCounter::default();
-        let tree = open_tree(path, options, &numbers).map_err(|error| sort("open", path, error))?;
+        // Without it the tree would begin anew, with nothing.
+        if !path.join(TREE_FILE).try_exists().map_err(fail_io)? {
+            let path = path.display().to_string();
+            let reason =
+                format!("the file `{TREE_FILE}`, which says what belongs to it, is missing");
+            return Err(Error::Corrupt { path, reason });
+        }
+        let tree = open_tree(path, options, &numbers).map_err(|error| sort_opening(path, error))?;
         numbers.fetch_max(tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1));
         let state = Arc::new(State {
             moments: Mutex::new(Moments::new(numbers.get())),
@@ -319,13 +329,68 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 }
 
 fn io_error(operation: &'static str, path: &Path, source: &io::Error) -> Error {
-    Error::Io { path: path.display().to_string(), operation, reason: source.to_string() }
+    let remedy = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space: the log has what was acknowledged"
+        }
+        _ => "",
+    };
+    let reason = format!("{source}{remedy}");
+    Error::Io { path: path.display().to_string(), operation, reason }
 }
 
 /// Sorts the tree's errors by what to do about them.
 fn sort(operation: &'static str, path: &Path, error: lsm_tree::Error) -> Error {
     match error {
         lsm_tree::Error::Io(source) => io_error(operation, path, &source),
-        other => Error::Corrupt { path: path.display().to_string(), reason: other.to_string() },
+        other => corrupt(path, &other),
+    }
+}
+
+/// The same for a tree that is opened: files that are missing, or end too early, are damage as much as
+/// those with wrong bytes. A table that is empty is one in which the tree seeks before its beginning.
+fn sort_opening(path: &Path, error: lsm_tree::Error) -> Error {
+    match &error {
+        lsm_tree::Error::Io(source)
+            if matches!(
+                source.kind(),
+                io::ErrorKind::NotFound
+                    | io::ErrorKind::InvalidInput
+                    | io::ErrorKind::UnexpectedEof
+                    | io::ErrorKind::InvalidData
+            ) =>
+        {
+            corrupt(path, &error)
+        }
+        _ => sort("open", path, error),
+    }
+}
+
+fn corrupt(path: &Path, error: &lsm_tree::Error) -> Error {
+    Error::Corrupt { path: path.display().to_string(), reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_says_what_to_do() {
+        let full = lsm_tree::Error::Io(io::ErrorKind::StorageFull.into());
+        let text = sort("write to", Path::new("state"), full).to_string();
+        assert!(text.contains("free some space") && text.ends_with("restart to recover"), "{text}");
+    }
+
+    #[test]
+    fn what_is_missing_is_damage_only_where_a_tree_is_opened() {
+        use io::ErrorKind::{NotFound, PermissionDenied, UnexpectedEof};
+        for (kind, is_damage) in
+            [(NotFound, true), (UnexpectedEof, true), (PermissionDenied, false)]
+        {
+            let error = || lsm_tree::Error::Io(kind.into());
+            let found = sort_opening(Path::new("state"), error());
+            assert_eq!(matches!(found, Error::Corrupt { .. }), is_damage, "{found}");
+            assert!(matches!(sort("write to", Path::new("state"), error()), Error::Io { .. }));
+        }
     }
 }

@@ -359,3 +359,47 @@ fn bytes_below(path: &Path) -> u64 {
     };
     entries.map(bytes).sum()
 }
+
+/// Whatever file of a tree is cut to nothing or gone, the tree does not open, and is not taken for one
+/// that is new or for a disk that fails.
+#[test]
+fn files_that_are_missing_or_empty_are_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    let storage = LsmStorage::open(&whole).unwrap();
+    apply_batches(&storage, 1, 20, 100);
+    storage.persist().unwrap();
+    drop(storage);
+    let names: Vec<_> = files_below(&whole)
+        .iter()
+        .map(|file| file.strip_prefix(&whole).unwrap().to_owned())
+        .filter(|name| name != Path::new("lock"))
+        .collect();
+    assert!(names.iter().any(|name| name.starts_with("tables")), "{names:?}");
+    assert!(names.contains(&"current".into()), "{names:?}");
+    // A version that a later one has replaced may stay for a while, and counts for nothing.
+    let is_version = |name: &Path| name.to_str().is_some_and(|name| name.starts_with('v'));
+    let newest = names.iter().filter(|name| is_version(name)).max();
+    let counts = |name: &Path| !is_version(name) || newest.is_some_and(|newest| newest == name);
+    let copy = |path: &Path| {
+        fs::create_dir_all(path.join("tables")).unwrap();
+        for name in &names {
+            fs::copy(whole.join(name), path.join(name)).unwrap();
+        }
+    };
+    let path = folder.path().join("copy");
+    copy(&path);
+    assert_eq!(applied(&LsmStorage::open(&path).unwrap(), 20, 100), 19);
+    for (place, name) in names.iter().filter(|name| counts(name)).enumerate() {
+        for (how, damage) in [
+            ("empty", (|file| fs::write(file, b"")) as fn(&Path) -> std::io::Result<()>),
+            ("gone", |file| fs::remove_file(file)),
+        ] {
+            let path = folder.path().join(format!("{how}-{place}"));
+            copy(&path);
+            damage(&path.join(name)).unwrap();
+            let Err(error) = LsmStorage::open(&path) else { panic!("{how} {}", name.display()) };
+            assert!(matches!(error, Error::Corrupt { .. }), "{how} {}: {error}", name.display());
+        }
+    }
+}

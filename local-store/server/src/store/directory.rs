@@ -19,16 +19,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{Disk, FileDisk};
+use crate::disk::{Disk, ErrorKind, FileDisk};
 use crate::log::{self, Log, Options};
 use crate::node::worker::{ThreadWorker, Worker};
-use crate::node::{DirectoryHome, NodeId, NodeLog, OnFatal, StorageHome, check_continuity};
+use crate::node::{
+    DirectoryHome, NodeId, NodeLog, OnFatal, RECORD_BYTES_MAX, StorageHome, check_continuity,
+};
 use crate::ring::ArcId;
 use crate::storage;
 
 /// Three nodes of one process keep three logs: smaller segments than one log alone would have, and
 /// still larger than the largest entry.
 const SEGMENT_BYTES: u64 = 24 * 1024 * 1024;
+const _: () = assert!(RECORD_BYTES_MAX as u64 + log::SEGMENT_HEAD_BYTES <= SEGMENT_BYTES);
+const _: () = assert!(RECORD_BYTES_MAX <= log::PAYLOAD_BYTES_MAX);
 /// The file that says who the node is.
 const IDENTITY: &str = "identity";
 /// The file in a directory that was set aside that says why.
@@ -111,6 +115,18 @@ impl From<log::Error> for Problem {
     fn from(error: log::Error) -> Self {
         match error {
             log::Error::Corrupt { .. } => Self::Damaged(error.to_string()),
+            // Nobody wrote yet, so there is no write to be refused.
+            log::Error::Disk(disk) | log::Error::OutOfSpace(disk)
+                if disk.kind == ErrorKind::OutOfSpace =>
+            {
+                Self::Other(format!(
+                    "cannot {} `{}` of the log, which has {} MB: {}; free that much for each node",
+                    disk.operation,
+                    disk.file,
+                    SEGMENT_BYTES / (1024 * 1024),
+                    disk.source
+                ))
+            }
             other => Self::Other(other.to_string()),
         }
     }
@@ -227,6 +243,14 @@ pub(crate) fn set_aside(directory: &Path, reason: &str) -> Result<PathBuf, Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_opening_without_room_says_how_much_is_needed() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let error = crate::disk::Error::new(crate::disk::Operation::Write, "log/a", full);
+        let Problem::Other(said) = Problem::from(log::Error::from(error)) else { panic!() };
+        assert!(said.contains("24 MB") && !said.contains("nothing is lost"), "{said}");
+    }
 
     #[test]
     fn identities_round_trip_and_other_formats_are_refused() {

@@ -31,7 +31,8 @@ pub(crate) struct Leftovers {
 
 impl Leftovers {
     /// Finishes what was left over in an arc that this node leads. What has to do with an arc that is
-    /// away is left over once more, and holds up nothing else.
+    /// away is left over once more. The rest of the arc is finished all the same; the call returns when
+    /// the arc that is away has been waited for as long as a request waits.
     pub(crate) async fn finish(&mut self, store: &Store, arc: ArcId) -> Result<(), Unavailable> {
         if store.arc_count() == 1 {
             return Ok(());

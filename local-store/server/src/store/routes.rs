@@ -13,6 +13,10 @@ use partition::{Catalogue, Command, Destination, Reply, Table, TableId, destinat
 use super::{Store, Unavailable, transactions};
 use crate::ring::ArcId;
 
+/// Tables of which an arc is told in one entry, at most: of the largest, whose policies and tags take
+/// some hundred kilobytes, an entry has room for more.
+const TABLES_PER_ENTRY: usize = 50;
+
 /// Commands that wait for the others of their request, each with its place in it.
 type Waiting = BTreeMap<ArcId, Vec<(usize, Command)>>;
 
@@ -146,7 +150,12 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
             }
         }
     }
-    let sends = commands.into_iter().map(|(arc, commands)| store.replica(arc).submit(commands));
+    let sends = commands.into_iter().map(|(arc, commands)| async move {
+        for some in commands.chunks(TABLES_PER_ENTRY) {
+            store.replica(arc).submit(some.to_vec()).await?;
+        }
+        Ok::<_, Unavailable>(())
+    });
     // What is away does not hold up the others.
     for sent in join_all(sends).await {
         sent?;

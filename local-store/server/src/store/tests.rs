@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use expression::{Placeholders, parse_update};
+use expression::{ExpressionKind, Placeholders, parse_condition, parse_update};
 use model::{
     AttributeValue, EpochMillis, Item, KeyAttribute, KeyAttributeType, KeySchema, KeyValue, Number,
     PrimaryKey,
 };
 use partition::{
-    Billing, Command, CreateTable, Reply, TableId, TimeToLiveChange, Write, WriteAction, read_item,
+    Billing, Command, CreateTable, Reply, TableId, TimeToLiveChange, Transaction, Write,
+    WriteAction, read_item,
 };
 
 use super::directory::Identity;
@@ -169,6 +170,47 @@ async fn large_updates_that_come_together_are_all_made() {
     assert!((0..120).all(|n| get(&store, &format!("k{n}")).is_some()));
 }
 
+/// Goal: a request that says a value so often that no log entry has room for it is refused, alone, and
+/// the store goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_no_entry_has_room_for_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    store.submit(vec![create()]).await.unwrap();
+    // The value stands in the update and in the condition: 31 MB.
+    let write = |n: u32| {
+        let value = AttributeValue::S("x".repeat(390_000));
+        let values = BTreeMap::from([(":v".to_owned(), value)]);
+        let mut placeholders = Placeholders::new(None, Some(values)).unwrap();
+        let update = parse_update("SET v = :v", &mut placeholders).unwrap();
+        let condition =
+            parse_condition("v <> :v", ExpressionKind::Condition, &mut placeholders).unwrap();
+        let Command::Write(write) = put(&format!("k{n}"), Item::new()) else { panic!("a write") };
+        let (action, condition) = (WriteAction::Update(update), Some(Box::new(condition)));
+        Write { action, condition, ..*write }
+    };
+    let operations: Vec<Write> = (0..40).map(write).collect();
+    let writes: Vec<Command> =
+        operations.iter().cloned().map(Box::new).map(Command::Write).collect();
+    let transaction = Command::Transaction(Box::new(Transaction { token: None, operations }));
+    // Others come at the same time, and share an entry with nothing of it.
+    let small = async || store.submit(vec![put("small", Item::new())]).await.unwrap();
+    let (large, before, after) =
+        tokio::join!(store.submit(vec![transaction.clone()]), small(), small());
+    let text = "Collection size of the items in the transaction exceeds 4 MB";
+    assert_eq!(large.unwrap(), [Reply::Invalid(text.to_owned())]);
+    assert!(matches!((&before[..], &after[..]), ([Reply::Written(_)], [Reply::Written(_)])));
+    let replies = store.submit(writes).await.unwrap();
+    assert_eq!(replies.len(), 40);
+    let is_refused =
+        |reply: &Reply| matches!(reply, Reply::Invalid(text) if text.contains("large"));
+    assert!(replies.iter().all(is_refused));
+    assert!(get(&store, "k0").is_none() && get(&store, "small").is_some());
+    drop(store);
+    let store = open(folder.path()).await;
+    assert!(get(&store, "k0").is_none() && get(&store, "small").is_some());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_expires_is_gone_within_seconds_of_store_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -254,6 +296,57 @@ async fn a_node_that_lost_its_data_is_filled_again_under_a_new_identity() {
     assert!(reason.contains("corrupt"), "{reason}");
     let strong = store.up_to_date().await.unwrap();
     assert!((0..500).all(|n| get(&strong, &format!("k{n}")).is_some()));
+}
+
+/// Goal: whatever is missing or empty in one node's state, the others fill it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_state_lacks_files_is_filled_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    store.submit(vec![create()]).await.unwrap();
+    // More than stays in memory.
+    for n in 0..50 {
+        let item = Item::new().with("v", "x".repeat(390 * 1024));
+        store.submit(vec![put(&format!("k{n}"), item)]).await.unwrap();
+    }
+    let state = |slot: u64| folder.path().join(format!("node-{slot}/arc-0/state-1"));
+    // The first version of a tree has no table.
+    let has_table = |slot| (1..9).any(|version| state(slot).join(format!("v{version}")).exists());
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !(1..=3).all(has_table) {
+        assert!(std::time::Instant::now() < deadline, "no table was written");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(store);
+    let mut incarnations = [0, 0, 0];
+    for (slot, is_damaged) in [
+        (1, (|name| name.starts_with("tables/")) as fn(&str) -> bool),
+        (2, |name| name.starts_with('v')),
+        (3, |name| name == "current"),
+    ] {
+        wait_until_closed(folder.path()).await;
+        let state = state(slot);
+        let tables = std::fs::read_dir(state.join("tables")).unwrap();
+        let files =
+            std::fs::read_dir(&state).unwrap().chain(tables).map(|file| file.unwrap().path());
+        let name = |file: &Path| file.strip_prefix(&state).unwrap().to_str().unwrap().to_owned();
+        let damaged: Vec<_> = files.filter(|file| is_damaged(&name(file))).collect();
+        assert!(!damaged.is_empty());
+        for file in damaged {
+            match slot {
+                1 => std::fs::write(file, "").unwrap(),
+                _ => std::fs::remove_file(file).unwrap(),
+            }
+        }
+        let store = open(folder.path()).await;
+        incarnations[usize::try_from(slot - 1).unwrap()] = 1;
+        healed(&store, incarnations).await;
+        let aside = folder.path().join(format!("node-{slot}.set-aside-1/reason"));
+        let reason = std::fs::read_to_string(aside).unwrap();
+        assert!(reason.contains("corrupt"), "{reason}");
+        let strong = store.up_to_date().await.unwrap();
+        assert!((0..50).all(|n| get(&strong, &format!("k{n}")).is_some()));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,9 +13,9 @@ use model::limits::TRANSACTION_BYTES_MAX;
 use model::{EpochMillis, Item, PrimaryKey};
 use partition::mutation::{self, Mutation};
 use partition::{
-    CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, Table, Transaction,
-    TransactionId, Write, WriteAction, Written, fingerprint, home_of_token, read_item,
-    read_prepared, read_transaction_steps, recall,
+    CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, TRANSACTION_TOO_LARGE,
+    Table, Transaction, TransactionId, Write, WriteAction, Written, fingerprint, home_of_token,
+    read_item, read_prepared, read_transaction_steps, recall,
 };
 
 use super::{Store, Unavailable, leftovers, routes};
@@ -27,8 +27,6 @@ const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// How often a read over several arcs is tried without locks.
 const LOCK_FREE_TRIES: u32 = 3;
-/// Items of a transaction that are too large together, in DynamoDB's words.
-const TOO_LARGE: &str = "Collection size of the items in the transaction exceeds 4 MB";
 
 /// The operations of a transaction in each arc, by their places in it.
 pub(super) type Parts = BTreeMap<ArcId, Vec<usize>>;
@@ -125,7 +123,7 @@ impl Coordinator {
             writes.iter().map(|written| (written.old_bytes, written.new_bytes)).collect();
         if sizes.iter().map(|(old, new)| old.max(new)).sum::<usize>() > TRANSACTION_BYTES_MAX {
             finish(&self.store, &self.parts, id, began, false).await;
-            return Ok(Reply::Invalid(TOO_LARGE.to_owned()));
+            return Ok(Reply::Invalid(TRANSACTION_TOO_LARGE.to_owned()));
         }
         if mutation::is_active(Mutation::AnswerBeforeDecision) {
             let (early, answer) = (self.clone(), writes.clone());

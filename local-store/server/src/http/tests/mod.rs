@@ -4,6 +4,7 @@
 //! harms nobody. Method: bytes are written to a socket as they are, and the answer is read back.
 
 mod access;
+mod clock;
 mod connections;
 mod owners;
 mod partitions;

@@ -187,7 +187,7 @@ impl Group {
 }
 
 /// What an entry takes in memory, about.
-pub(super) fn bytes_of(entry: &Entry) -> usize {
+pub(in crate::node) fn bytes_of(entry: &Entry) -> usize {
     let body = match &entry.payload {
         EntryPayload::Normal(payload) => payload.bytes().len(),
         EntryPayload::Blank | EntryPayload::Membership(_) => 64,

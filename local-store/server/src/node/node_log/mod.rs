@@ -26,7 +26,9 @@ use openraft::storage::IOFlushed;
 use partition::mutation::{self, Mutation};
 use tokio::sync::oneshot;
 
+pub(super) use self::group::bytes_of;
 use self::group::{Found, Group};
+pub(super) use self::record::HEAD_BYTES as RECORD_HEAD_BYTES;
 use self::record::Record;
 use super::OnFatal;
 use super::types::{Entry, TypeConfig};
@@ -40,7 +42,7 @@ pub use self::raft_storage::GroupLog;
 /// is shared with the others, as they share the bytes.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of records that may wait for the disk: beyond that, whoever appends waits, too. A healthy disk
-/// has a few entries of at most 20 MB before it. One that stands still does not hold up a leader
+/// has less than three of the largest entries before it. One that stands still does not hold up a leader
 /// whose entries a majority of others has synced: without a bound it would gather them all.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// After a full disk refused an append, time until the next try: nothing was written, so it may be
@@ -64,6 +66,8 @@ enum Completion {
 struct State {
     groups: BTreeMap<ArcId, Group>,
     queue: Vec<Item>,
+    /// What the log takes as one record.
+    record_bytes_max: usize,
     /// The bytes of the records in it, and of those that a job has taken and not yet synced.
     queued_bytes: usize,
     taken_bytes: usize,
@@ -112,6 +116,7 @@ impl NodeLog {
         let state = State {
             groups,
             queue: Vec::new(),
+            record_bytes_max: log.payload_bytes_max(),
             queued_bytes: 0,
             taken_bytes: 0,
             running: false,
@@ -148,16 +153,13 @@ impl NodeLog {
         (state.syncs, state.log_bytes)
     }
 
-    /// Whether it is this group's oldest entry that the files cannot be shortened beyond, while
-    /// there are other groups.
+    /// Whether it is this group's oldest entry that the files cannot be shortened beyond.
     #[must_use]
     pub fn is_held_by(&self, arc: ArcId) -> bool {
         let state = self.shared.lock();
         let oldest = |group: &Group| group.oldest_position();
         let first = state.groups.values().filter_map(oldest).min();
-        state.groups.len() > 1
-            && first.is_some()
-            && state.groups.get(&arc).and_then(oldest) == first
+        first.is_some() && state.groups.get(&arc).and_then(oldest) == first
     }
 
     /// Before a group starts: lets go of the entry at the place of the state's last one, and of those
@@ -277,7 +279,7 @@ fn take_bytes(entries: impl Iterator<Item = Entry>, bytes_max: usize) -> Vec<Ent
     let mut bytes = 0;
     let mut taken = Vec::new();
     for entry in entries {
-        bytes += group::bytes_of(&entry);
+        bytes += bytes_of(&entry);
         if !taken.is_empty() && bytes > bytes_max {
             break;
         }
@@ -296,6 +298,11 @@ impl State {
 
     fn push(&mut self, arc: ArcId, record: Record) -> io::Result<()> {
         let (term, payload) = record::encode(arc, &record).map_err(io::Error::other)?;
+        let (bytes, bytes_max) = (payload.len(), self.record_bytes_max);
+        if bytes > bytes_max {
+            // Queued, it would be the end of the log for everybody.
+            return Err(io::Error::other(format!("a record of {bytes} bytes, beyond {bytes_max}")));
+        }
         let position = self.next_position;
         let group = self.groups.entry(arc).or_default();
         group.take(position, record, true).map_err(io::Error::other)?;
@@ -414,7 +421,7 @@ impl Shared {
                 Found::Here(entry) => entry,
                 Found::At(position) => read(position)?,
             };
-            bytes += group::bytes_of(&entry);
+            bytes += bytes_of(&entry);
             if !entries.is_empty() && bytes > bytes_max {
                 break;
             }

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 
+use futures::{Stream, TryStreamExt, stream};
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use partition::mutation::{self, Mutation};
 
@@ -12,8 +13,10 @@ use super::{Completion, NodeLog, WAITING_BYTES_MAX};
 use crate::node::types::{Entry, LogId, TypeConfig, Vote};
 use crate::ring::ArcId;
 
-/// What replication reads at a time: a few entries of the largest common size.
+/// What replication and applying read at a time: a few entries of the largest common size.
 const READ_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How many entries applying reads at a time at most, as each one has to be looked up first.
+const READ_ENTRIES_MAX: u64 = 1024;
 
 /// The log of one group, and its reader.
 #[derive(Clone)]
@@ -28,21 +31,50 @@ impl GroupLog {
     }
 }
 
+/// The first index of a range, and the first one behind it.
+fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
+    let from = match range.start_bound() {
+        Bound::Included(index) => *index,
+        Bound::Excluded(index) => index.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let to = match range.end_bound() {
+        Bound::Included(index) => index.saturating_add(1),
+        Bound::Excluded(index) => *index,
+        Bound::Unbounded => u64::MAX,
+    };
+    (from, to)
+}
+
 impl RaftLogReader<TypeConfig> for GroupLog {
+    /// A node that starts applies what its state lacks, which may be most of the log: it must not be
+    /// in memory at once.
+    async fn entries_stream<R>(
+        &mut self,
+        range: R,
+    ) -> impl Stream<Item = Result<Entry, io::Error>> + Send
+    where
+        R: RangeBounds<u64> + Clone + Debug + Send,
+    {
+        let (log, arc, (from, to)) = (self.log.clone(), self.arc, bounds(&range));
+        let parts = stream::try_unfold(from, move |from| {
+            let log = log.clone();
+            async move {
+                let end = to.min(from.saturating_add(READ_ENTRIES_MAX));
+                let entries = log.read(arc, from, end, READ_BYTES_MAX).await?;
+                let next = entries.last().map(|last| last.log_id.index + 1);
+                Ok::<_, io::Error>(next.map(|next| (entries, next)))
+            }
+        });
+        let each = |entries: Vec<Entry>| stream::iter(entries.into_iter().map(Ok));
+        parts.map_ok(each).try_flatten()
+    }
+
     async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + Send>(
         &mut self,
         range: R,
     ) -> Result<Vec<Entry>, io::Error> {
-        let from = match range.start_bound() {
-            Bound::Included(index) => *index,
-            Bound::Excluded(index) => index.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let to = match range.end_bound() {
-            Bound::Included(index) => index.saturating_add(1),
-            Bound::Excluded(index) => *index,
-            Bound::Unbounded => u64::MAX,
-        };
+        let (from, to) = bounds(&range);
         self.log.read(self.arc, from, to, usize::MAX).await
     }
 

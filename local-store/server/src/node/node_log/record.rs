@@ -14,7 +14,7 @@ use crate::node::types::{Entry, LogId, Payload, Vote, log_id};
 use crate::ring::ArcId;
 
 /// The bytes before a record's body: kind, arc, index.
-const HEAD_BYTES: usize = 13;
+pub(in crate::node) const HEAD_BYTES: usize = 13;
 
 const BLANK: u8 = 1;
 const COMMANDS: u8 = 2;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::TryStreamExt;
 use openraft::entry::RaftEntry;
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage};
@@ -156,6 +157,57 @@ async fn the_vote_survives_the_shortening_of_the_log() {
     assert_eq!(indexes(&mut log).await, [55, 56, 57, 58, 59, 60]);
     let last: Option<LogId> = state.last_log_id;
     assert_eq!(last, Some(log_id(1, 60)));
+}
+
+/// Goal: who applies what a long log holds does not have all of it in memory: what is taken back while
+/// the first entries are applied was not read.
+#[tokio::test(start_paused = true)]
+async fn entries_to_apply_are_read_in_parts() {
+    for (count, bytes, kept) in [(3_000, 100, 2_000), (12, 1024 * 1024, 8)] {
+        let disk = SimulatedDisk::new();
+        let mut log = open(&disk, 24 * 1024 * 1024).group(ARC);
+        append(&mut log, (0..count).map(|index| entry(index, bytes)).collect()).await;
+        drop(log);
+        let mut log = open(&disk, 24 * 1024 * 1024).group(ARC);
+        let entries: Vec<Entry> = log.entries_stream(1..count).await.try_collect().await.unwrap();
+        let found: Vec<u64> = entries.iter().map(|entry| entry.log_id.index).collect();
+        assert_eq!(found, Vec::from_iter(1..count));
+        assert_eq!(entries.last(), Some(&entry(count - 1, bytes)));
+        let mut reader = log.clone();
+        let mut entries = std::pin::pin!(reader.entries_stream(0..count).await);
+        assert_eq!(entries.try_next().await.unwrap(), Some(entry(0, bytes)));
+        log.truncate_after(Some(log_id(1, kept - 1))).await.unwrap();
+        let rest: Vec<Entry> = entries.try_collect().await.unwrap();
+        assert_eq!(rest.len() as u64, kept - 1);
+        let nothing: Vec<Entry> = log.entries_stream(5..5).await.try_collect().await.unwrap();
+        assert_eq!(nothing, []);
+    }
+}
+
+/// Goal: no record that the log cannot take gets so far that it ends the log for everybody.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_too_large_is_refused_alone() {
+    let node = open(&SimulatedDisk::new(), 64 * 1024);
+    let mut log = node.group(ARC);
+    append(&mut log, vec![entry(0, 100)]).await;
+    assert!(log.append([entry(1, 64 * 1024)], IOFlushed::noop()).await.is_err());
+    append(&mut log, vec![entry(1, 100)]).await;
+    assert_eq!(indexes(&mut log).await, [0, 1]);
+}
+
+/// Goal: a log is shortened when it is long, also when it has one group only.
+#[tokio::test(start_paused = true)]
+async fn the_oldest_entry_holds_the_log() {
+    let node = open(&SimulatedDisk::new(), 64 * 1024);
+    assert!(!node.is_held_by(ARC));
+    append(&mut node.group(ARC), vec![entry(0, 100)]).await;
+    append(&mut node.group(ArcId(7)), vec![entry(0, 100)]).await;
+    assert!(node.is_held_by(ARC) && !node.is_held_by(ArcId(7)));
+    node.group(ARC).purge(log_id(1, 0)).await.unwrap();
+    assert!(!node.is_held_by(ARC) && node.is_held_by(ArcId(7)));
+    let alone = open(&SimulatedDisk::new(), 64 * 1024);
+    append(&mut alone.group(ARC), vec![entry(0, 100)]).await;
+    assert!(alone.is_held_by(ARC));
 }
 
 #[tokio::test(start_paused = true)]

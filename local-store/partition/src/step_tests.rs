@@ -1,0 +1,108 @@
+//! Steps over large items: each one reads a few megabytes, and all of them come to an end.
+
+use model::limits::STREAM_RETENTION_MS;
+use model::{EpochMillis, Item};
+
+use crate::machine_tests::{Replica, START, create, entry, key, schema, write};
+use crate::step::STEP_BYTES_MAX;
+use crate::*;
+
+const TABLE: TableId = TableId(1);
+const ITEMS: u8 = 30;
+const ITEM_BYTES: usize = 300_000;
+/// Each step takes one item more than there is room for.
+const STEPS: usize = (ITEMS as usize).div_ceil(STEP_BYTES_MAX / ITEM_BYTES + 1);
+
+fn put(number: u8, time: &str) -> Command {
+    let item: Item = model::json::item_from_str(time).unwrap();
+    let item = key(number).to_item(&schema()).into_iter().chain(item).collect::<Item>();
+    write(number, WriteAction::put(&item.with("v", "x".repeat(ITEM_BYTES))))
+}
+
+/// A table with a stream and large items, all of which have expired.
+fn replica() -> Replica {
+    let mut replica = Replica::new();
+    replica.apply(1, &entry(0, vec![create()]));
+    let time = format!(r#"{{"ttl":{{"N":"{}"}}}}"#, START / 1000 - 5);
+    replica.apply(2, &entry(0, (0..ITEMS).map(|number| put(number, &time)).collect()));
+    replica
+}
+
+/// How many commands it takes until one says that there is no more to do.
+fn count_steps(replica: &mut Replica, first: u64, at: u64, command: &Command) -> usize {
+    for (count, index) in (1..100).zip(first..) {
+        let replies = replica.apply(index, &entry(at, vec![command.clone()]));
+        if replies == [Reply::Done { more: false }] {
+            return count;
+        }
+        assert_eq!(replies, [Reply::Done { more: true }]);
+    }
+    panic!("it never ends")
+}
+
+fn enable() -> Command {
+    let change = TimeToLiveChange::Enable("ttl".to_owned());
+    Command::UpdateTimeToLive { table: TABLE, change }
+}
+
+#[test]
+fn enabling_time_to_live_reads_a_few_large_items_at_a_time() {
+    let mut replica = replica();
+    replica.apply(3, &entry(0, vec![enable()]));
+    let step = Command::StepTimeToLive { table: TABLE };
+    assert_eq!(count_steps(&mut replica, 4, 0, &step), STEPS);
+    assert_eq!(replica.table().time_to_live.status(), "ENABLED");
+    let expired = find_expired(&replica.storage, replica.table(), EpochMillis(START), 100).unwrap();
+    assert_eq!(expired.len(), usize::from(ITEMS));
+}
+
+/// Goal: items that were there are indexed as those that are written later.
+#[test]
+fn what_was_there_expires_as_what_is_written_later() {
+    let times = [
+        r#"{"ttl":{"N":"1799999000"}}"#,
+        r#"{"ttl":{"N":"1799999000.9"}}"#,
+        r#"{"ttl":{"N":"-1799999000"}}"#,
+        r#"{"ttl":{"N":"1e30"}}"#,
+        r#"{"ttl":{"S":"1799999000"}}"#,
+        r#"{"ttl":{"NS":["1799999000"]}}"#,
+        r#"{"ttl":{"L":[{"N":"1799999000"}]}}"#,
+        r#"{"other":{"N":"1799999000"}}"#,
+    ];
+    let puts = || (0..).zip(times).map(|(number, time)| put(number, time));
+    let mut replicas = [true, false].map(|is_before| {
+        let mut replica = Replica::new();
+        replica.apply(1, &entry(0, vec![create()]));
+        let mut steps = vec![enable(), Command::StepTimeToLive { table: TABLE }];
+        let at = if is_before { 0 } else { steps.len() };
+        steps.splice(at..at, puts());
+        replica.apply(2, &entry(0, steps));
+        replica.storage.0.into_keys().filter(|key| key[0] == 5).collect::<Vec<_>>()
+    });
+    let [before, after] = &mut replicas;
+    assert_eq!(before.len(), 2, "of whole seconds that have a place");
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_deleted_table_goes_in_steps() {
+    let mut replica = replica();
+    replica.apply(3, &entry(0, vec![Command::DeleteTable { table: TABLE }]));
+    let steps = count_steps(&mut replica, 4, 0, &Command::PurgeTable { table: TABLE });
+    // A record of its stream tells of each item.
+    assert!((2 * STEPS - 1..=2 * STEPS).contains(&steps), "{steps}");
+    let of_table = |key: &&Vec<u8>| key.len() > 8 && key[1..9] == 1u64.to_be_bytes();
+    assert_eq!(replica.storage.0.keys().filter(of_table).count(), 0);
+}
+
+#[test]
+fn large_records_of_a_stream_go_in_steps() {
+    let mut replica = replica();
+    let records = |replica: &Replica| replica.records().iter().map(|(_, r)| r.len()).sum::<usize>();
+    assert_eq!(records(&replica), usize::from(ITEMS));
+    let later = STREAM_RETENTION_MS + 2000;
+    let trim = Command::TrimStreams { table: TABLE };
+    assert_eq!(count_steps(&mut replica, 3, later, &trim), STEPS);
+    assert_eq!(records(&replica), 0);
+    assert_eq!(replica.items().len(), usize::from(ITEMS));
+}
