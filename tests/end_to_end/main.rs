@@ -27,6 +27,7 @@ mod purge;
 mod repairs;
 mod streams;
 mod switching;
+mod unsaid;
 mod wire;
 
 // Beside a running system, as its users are.

@@ -26,6 +26,7 @@ inverse:
   - table: orders
     transform: 'if has("cost") then .freight = (.cost | tostring) | del(.cost, .state) else . end'
 segments: 2
+function_seconds: 20
 """,
     "alfki-leaves": """
 migration: alfki-leaves

@@ -194,17 +194,20 @@ def run(url, folder):
             time.sleep(0.5)
         refused = weir("revert", "movies", "--timeout", "20", expect=4)
         assert "more than the 409600 of one item" in refused, refused
+        refused = weir("verify", "movies", expect=3)
+        assert " 1 refused" in refused and "more than the 409600 of one item" in refused, refused
         for key in cut(grown).keys() - cut(film).keys():
             films.client.delete_item(TableName="movie-parts", Key={"pk": {"S": key[0]}, "sk": {"S": key[1]}})
         for item in cut(film).values():
             films.client.put_item(TableName="movie-parts", Item=item)
+        came_back = weir("verify", "movies").split(";")[0]
         back = weir("revert", "movies")
         found = {text_key(film): film for film in films.scan("movies")}
         assembled = same(films.truth, found, "the films after the way back")
         assert kills > 0, "the function was never killed"
         print(f"split: {loaded} films, {films.changes} changes while they were split, {kills} processes killed, "
               f"every batch delivered twice; {parts} parts as cut here")
-        print(f"  {compared.strip()}\n  {switched.strip()}\n  {back.strip()}")
+        print(f"  {compared.strip()}\n  {switched.strip()}\n  {came_back.strip()} on the way back\n  {back.strip()}")
         print(f"  {changed} films changed through their parts, {assembled} assembled again, all equal; "
               f"{time.monotonic() - started:.0f} s")
     except BaseException:

@@ -78,10 +78,13 @@ pub(super) async fn complete(
     context.control.set_active(name, expect, None).await?;
     sweep::after_invocations(context, name, &plan).await?;
     for table in plan.target_tables(Direction::Forward) {
-        if !unmark(context, &plan, &fingerprint, expect, table, arguments.limit()).await? {
+        let way = Direction::Forward;
+        if !unmark(context, (&plan, &fingerprint, way), expect, table, arguments.limit()).await? {
             return Ok(Exit::TimedOut);
         }
     }
+    // Those of an earlier run that was given up were noted only now.
+    sweep::sweep(context, name).await?;
     let now = context.now().await;
     let why = "completed by a person";
     let end = Move { expect, to: Some(Phase::Completed), why, now };
@@ -101,28 +104,34 @@ pub(super) async fn clean(
     let swept = sweep::after_invocations(context, name, plan).await?;
     let expect = Expect::phases(&[Phase::Reverted]);
     for table in plan.source_tables(Direction::Forward) {
-        if !unmark(context, plan, fingerprint, expect, table, limit).await? {
+        let way = Direction::Reverse;
+        if !unmark(context, (plan, fingerprint, way), expect, table, limit).await? {
             return Ok(Exit::TimedOut);
         }
     }
+    // Those of an earlier run were noted only now.
+    let swept = swept + sweep::sweep(context, name).await?;
     let swept_off = |state: &mut super::Entry| state.remove("unswept").is_some();
     context.control.change_state(name, expect, swept_off).await?;
     say(&format!("{swept} tombstones and all marks are removed from the sources"));
     Ok(Exit::Done)
 }
 
-/// Takes the marks off a table; gives whether that was done in time.
+/// Takes the marks of a direction off a table; gives whether that was done in time.
 async fn unmark(
     context: &Context,
-    plan: &Plan,
-    fingerprint: &str,
+    (plan, fingerprint, way): (&Plan, &str, Direction),
     expect: Expect<'_>,
     table: &str,
     limit: Duration,
 ) -> Result<bool, String> {
     let name = plan.migration.as_str();
     let run = begin_run(context, name, expect).await?;
-    let work = Work { run, work: "unmark", repairs: false, direction: "forward" };
+    let direction = match way {
+        Direction::Forward => "forward",
+        Direction::Reverse => "reverse",
+    };
+    let work = Work { run, work: "unmark", repairs: false, direction };
     make_tasks(context, plan, fingerprint, work, table).await?;
     Ok(verify::finished(context, name, run, limit).await?.is_some())
 }

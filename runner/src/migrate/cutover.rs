@@ -334,7 +334,7 @@ async fn go_back(
         return Ok(Some(Exit::Refused));
     }
     let since = number(state, "back_since");
-    let counted = Counted { since, compared: since };
+    let counted = Counted { since, compared: way_back::known_since(state) };
     let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
     if is_first && !caught_up(context, name, &mut drain, limit).await? {
         return Ok(Some(Exit::TimedOut));

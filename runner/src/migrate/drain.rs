@@ -44,6 +44,7 @@ pub(crate) struct Counted {
     /// Those made after this second.
     pub(crate) since: u64,
     /// The second in which the last comparison began: what was refused before it, it has counted.
+    /// A stream that is not older does not tell of all that was written since.
     pub(crate) compared: u64,
 }
 
@@ -55,6 +56,8 @@ pub(crate) struct Drain {
     tables: Vec<String>,
     counted: Counted,
     shards: BTreeMap<(String, String), Shard>,
+    /// Why the streams do not tell of all that was written.
+    gap: Option<String>,
 }
 
 /// What is known about a drain.
@@ -135,6 +138,7 @@ impl Drain {
             tables: tables.iter().map(|table| (*table).to_owned()).collect(),
             counted,
             shards: BTreeMap::new(),
+            gap: None,
         }
     }
 
@@ -143,8 +147,10 @@ impl Drain {
     /// # Errors
     /// When a stream or a target cannot be read.
     pub(crate) async fn look(&mut self) -> Result<Drained, String> {
+        self.gap = None;
         for table in self.tables.clone() {
             let stream = shards::stream_of(&self.endpoint, &table).await?;
+            self.gap = self.gap.take().or_else(|| gap(&stream, self.counted));
             for shard in stream.shards.iter().filter_map(|shard| shard.shard_id.clone()) {
                 let key = (table.clone(), shard);
                 let mut state = self.shards.remove(&key).unwrap_or_else(Shard::new);
@@ -176,11 +182,16 @@ impl Drain {
         } else if drained.hopeless.is_none() {
             drained.hopeless = self.refused().await?;
         }
+        if let Some(gap) = &self.gap {
+            // Whatever else is to be waited for.
+            drained.hopeless = Some(gap.clone());
+        }
         Ok(drained)
     }
 
     /// Says again what records said that wait since `second` or before, as long as the migration is
-    /// what is expected. Gives how many targets had to be written.
+    /// what is expected. On the way back of a restructure, `there` is the way there. Gives how many
+    /// targets had to be written.
     ///
     /// # Errors
     /// When it is not, or a target or the control table cannot be read or written.
@@ -188,6 +199,7 @@ impl Drain {
         &self,
         control: &Control,
         expect: Expect<'_>,
+        there: Option<&Migration>,
         second: i64,
     ) -> Result<u64, String> {
         let old = self.shards.values().flat_map(|shard| &shard.waiting);
@@ -196,7 +208,8 @@ impl Drain {
         let mut written = 0;
         for (target, said) in fold(effects.map(|effect| (0, effect))).registers {
             let said = (&target, &said.value);
-            written += u64::from(lost::say_again(control, expect, &self.migration, said).await?);
+            written +=
+                u64::from(lost::say_again(control, expect, (&self.migration, there), said).await?);
         }
         Ok(written)
     }
@@ -400,15 +413,18 @@ impl Drain {
             Ok(outputs) => outputs.unwrap_or_default(),
             Err(reason) => return told(&format!("cannot be transformed ({reason})")),
         };
-        // What it became before is still there if the record after the refused one did not know it.
+        // What it became before is still there if the record after the refused one did not know it, and
+        // what it is to become is not if that one took it for said.
         let before = record.old.as_ref().map(|item| self.migration.outputs(table, item));
         let before = before.transpose().unwrap_or_default().unwrap_or_default();
-        let standing = self.standing(before.keys()).await?;
-        for target in before.keys() {
+        let standing = self.standing(before.keys().chain(expected.keys())).await?;
+        for target in before.keys().chain(expected.keys()) {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
             let seen = stands.and_then(|item| self.migration.visible(&target.table, item));
             if seen.as_ref() != expected.get(target) {
-                return told("could not be transformed, and what it was before is still there");
+                return told(
+                    "could not be transformed, and what it became since is not what it is to become",
+                );
             }
         }
         Ok(None)
@@ -432,6 +448,26 @@ impl Drain {
         }
         Ok(standing)
     }
+}
+
+/// Why a stream does not tell of all that was written since the last comparison began; none if it
+/// does. Whoever changes its view type disables it and enables another one.
+fn gap(stream: &Stream, counted: Counted) -> Option<String> {
+    let table = &stream.table;
+    if !stream.enabled {
+        return Some(format!("the stream of `{table}` is disabled: enable it, and compare again"));
+    }
+    let seconds = |second: u64| i64::try_from(second).unwrap_or(i64::MAX);
+    let made = stream.made_at?;
+    // Times are whole seconds, so one of the same second may be later.
+    if made <= seconds(counted.since) || made < seconds(counted.compared) {
+        return None;
+    }
+    let made =
+        jiff::Timestamp::from_second(made).map_or_else(|_| made.to_string(), |at| at.to_string());
+    Some(format!(
+        "the stream of `{table}` was made at {made}, and what was written before that is in no stream: compare again"
+    ))
 }
 
 /// Whether a shard that has ended is followed by another one, or need not be.

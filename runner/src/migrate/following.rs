@@ -53,7 +53,7 @@ fn followed(state: &Entry, plan: &Plan) -> Option<(Direction, Counted)> {
             if !plan.inverse.is_empty() && !plan.kind.is_in_place() =>
         {
             let since = number(state, "back_since");
-            Some((Direction::Reverse, Counted { since, compared: since }))
+            Some((Direction::Reverse, Counted { since, compared: way_back::known_since(state) }))
         }
         _ => None,
     }

@@ -15,7 +15,7 @@ use super::control::{Entry, Expect, Move, Progress, number, s, text};
 use super::cutover::{SwitchArguments, drain, drained, is_too_old, settle_time};
 use super::drain::Counted;
 use super::start::{Fence, Work, activate, begin_run, make_tasks};
-use super::{Context, verify};
+use super::{Context, sweep, verify};
 use crate::archive::maintenance;
 use crate::exit::Exit;
 use crate::output::{say, show};
@@ -40,6 +40,11 @@ pub(super) async fn revert(
     let expect = Expect::phases(&[Phase::Reverting]);
     let since =
         activate(context, name, Fence { direction: "reverse", fingerprint, expect }).await?;
+    let switched = |state: &mut Entry| {
+        sweep::switched(state);
+        true
+    };
+    control.change_state(name, expect, switched).await?;
     let epoch = control.route(name, expect, "source", "source").await?;
     let run = begin_run(context, name, expect).await?;
     let work = Work { run, work: "backfill", repairs: false, direction: "reverse" };
@@ -49,8 +54,10 @@ pub(super) async fn revert(
     let Some(done) = verify::finished(context, name, run, limit).await? else {
         return Ok(Exit::TimedOut);
     };
-    // Whoever read the route before has written by then, and that is changed back too.
+    // Whoever read the route before has written by then, and that is changed back too. So is what an
+    // invocation changes that began before the switch and takes its time.
     tokio::time::sleep(Duration::from_secs(plan.gate_seconds.into())).await;
+    sweep::wait(context, name, plan, "what it changes is changed back until then").await?;
     let since = u64::try_from(since).unwrap_or(0);
     let counted = Counted { since, compared: since };
     let mut drain = drain(context, plan, Direction::Reverse, counted).await?;

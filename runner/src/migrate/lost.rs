@@ -5,10 +5,11 @@
 //! still be under way. What a record says is a join, so anyone may say it, late and once more, and
 //! then it is.
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::Put;
 use model::Item;
 use model::json::item_to_string;
-use rules::migration::{MARK, Migration, Registers, Target, note_of};
+use rules::migration::{MARK, Migration, Registers, Target, note_of, said_by_all};
 
 use super::control::{Control, Expect, s};
 use super::tables;
@@ -28,7 +29,7 @@ const ATTEMPTS_MAX: u32 = 20;
 pub(super) async fn say_again(
     control: &Control,
     expect: Expect<'_>,
-    migration: &Migration,
+    (migration, there): (&Migration, Option<&Migration>),
     (target, said): (&Target, &Registers),
 ) -> Result<bool, String> {
     let schema = migration.schema(&target.table);
@@ -36,12 +37,15 @@ pub(super) async fn say_again(
     let key = target.key.to_item(schema);
     for _ in 0..ATTEMPTS_MAX {
         let stands = tables::get(&control.client, &target.table, &key).await?;
-        let known = match stands.as_ref().map(Registers::from_item) {
+        let known = match stands.as_ref().map(|item| (item, Registers::from_item(item))) {
             None => Registers::default(),
-            Some(Ok(known)) => known,
+            Some((_, Ok(known))) => known,
             // On the way back: as it was before all that was said.
-            Some(Err(_)) if target.adopts => Registers::default(),
-            Some(Err(_)) => return Ok(false),
+            Some((item, Err(_))) if target.adopts && !item.contains_key(MARK) => match there {
+                Some(there) => adopted(&control.client, (migration, there), target, item).await?,
+                None => Registers::default(),
+            },
+            Some((_, Err(_))) => return Ok(false),
         };
         let Some(joined) = known.joined(said) else { return Ok(false) };
         if joined.is_tombstone() {
@@ -56,6 +60,25 @@ pub(super) async fn say_again(
         }
     }
     Err(format!("others write an item of `{}` all the time; try again", target.table))
+}
+
+/// What is known of an item without a mark on the way back: what its origins say that stand.
+async fn adopted(
+    client: &Client,
+    (migration, there): (&Migration, &Migration),
+    target: &Target,
+    item: &Item,
+) -> Result<Registers, String> {
+    let mut known = Vec::new();
+    for origin in migration.origins(there, target, item) {
+        let Some(schema) = migration.schema(&origin.table) else { continue };
+        if let Some(stands) =
+            tables::get(client, &origin.table, &origin.key.to_item(schema)).await?
+        {
+            known.push(migration.adopted(target, &origin, &stands));
+        }
+    }
+    Ok(said_by_all(known))
 }
 
 /// Notes a tombstone before it is written, as the function does.

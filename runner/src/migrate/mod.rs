@@ -133,7 +133,7 @@ enum MigrateVerb {
         rate: u64,
     },
     /// Compare sources and targets through the transform, while both are in use; after the cut-over of
-    /// a restructure, what came back
+    /// a restructure or a split, what came back
     Verify(verify::VerifyArguments),
     /// Switch readers and writers to the targets
     Cutover(cutover::CutoverArguments),

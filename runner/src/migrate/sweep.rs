@@ -49,15 +49,26 @@ pub(super) async fn after_invocations(
     name: &str,
     plan: &Plan,
 ) -> Result<u64, String> {
+    wait(context, name, plan, "then tombstones are removed").await?;
+    sweep(context, name).await
+}
+
+/// Waits until no invocation from before the last switch is left.
+pub(super) async fn wait(
+    context: &Context,
+    name: &str,
+    plan: &Plan,
+    then: &str,
+) -> Result<(), String> {
     let state = context.state(name).await?;
     loop {
         let switched_at = number(&state, "switched_at");
         let left = seconds_left(switched_at, plan.function_seconds, real_seconds());
         if left == 0 {
-            return sweep(context, name).await;
+            return Ok(());
         }
         say(&format!(
-            "{left} s until the last invocation from before the switch has ended; then tombstones are removed"
+            "{left} s until the last invocation from before the switch has ended; {then}"
         ));
         tokio::time::sleep(Duration::from_secs(left).min(SAY_EVERY)).await;
     }
@@ -85,8 +96,9 @@ impl Sweep {
     }
 }
 
-/// Removes every tombstone that was noted, unless it lives again; gives how many.
-async fn sweep(context: &Context, name: &str) -> Result<u64, String> {
+/// Removes every tombstone that was noted, unless it lives again; gives how many. No invocation is left
+/// that could write what they keep away.
+pub(super) async fn sweep(context: &Context, name: &str) -> Result<u64, String> {
     let client = &context.control.client;
     let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
     let mut swept = 0;

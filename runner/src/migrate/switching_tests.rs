@@ -163,12 +163,12 @@ async fn what_was_lost_is_said_again_until_somebody_cuts_over() {
         let (target, registers) = stated(to.as_str());
         let compared = Expect::phases(&verify::COMPARED);
         let said = (&target, &registers);
-        let again = lost::say_again(control, compared, &migration, said).await;
+        let again = lost::say_again(control, compared, (&migration, None), said).await;
         assert_eq!(stands(to.as_str()).await, is_said, "{to:?}");
         match is_said {
             true => {
                 assert_eq!(again, Ok(true));
-                let once_more = lost::say_again(control, compared, &migration, said).await;
+                let once_more = lost::say_again(control, compared, (&migration, None), said).await;
                 assert_eq!(once_more, Ok(false));
             }
             false => assert!(again.unwrap_err().contains("somebody else moved"), "{to:?}"),

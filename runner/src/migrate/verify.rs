@@ -105,7 +105,7 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
         return Ok(Exit::Differences);
     }
     let (verb, why) = match plan.kind {
-        Kind::Restructure if way.direction == Direction::Reverse => {
+        _ if way.direction == Direction::Reverse => {
             ("revert", "switch back, all that was written is there")
         }
         Kind::Purge => ("complete", "end with a receipt"),
@@ -128,7 +128,11 @@ async fn repair_lost(context: &Context, name: &str, plan: &Plan, way: Way) -> Re
     let mut drain = drain(context, plan, way.direction, counted).await?;
     drain.look().await?;
     let (expect, now) = (Expect::phases(way.phases), context.now().await);
-    drain.say_again(&context.control, expect, now - LOST_SECONDS).await
+    let there = match way.direction {
+        Direction::Reverse => Some(context.compile(plan, Direction::Forward).await?),
+        Direction::Forward => None,
+    };
+    drain.say_again(&context.control, expect, there.as_ref(), now - LOST_SECONDS).await
 }
 
 pub(crate) fn differences(found: &Progress) -> u64 {

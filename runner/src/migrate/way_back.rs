@@ -22,13 +22,15 @@ pub(super) const BACK_AT: &str = "back_at";
 const NOTED_EVERY_SECONDS: i64 = 600;
 
 /// The last moment up to which it is known, in seconds since 1970.
-fn known_at(state: &Entry) -> i64 {
-    let seconds = number(state, "back_since").max(number(state, BACK_AT));
-    i64::try_from(seconds).unwrap_or(i64::MAX)
+pub(super) fn known_since(state: &Entry) -> u64 {
+    number(state, "back_since").max(number(state, BACK_AT))
 }
 
-/// Whether streams may have forgotten what is not known to have come back. Says so, and what to do;
-/// the parts of a split are not compared, so that alone is no reason not to go back with one.
+fn known_at(state: &Entry) -> i64 {
+    i64::try_from(known_since(state)).unwrap_or(i64::MAX)
+}
+
+/// Whether streams may have forgotten what is not known to have come back. Says so, and what to do.
 pub(super) async fn is_forgotten(
     context: &Context,
     name: &str,
@@ -44,15 +46,10 @@ pub(super) async fn is_forgotten(
         return false;
     }
     let hours = age / 3600;
-    let is_compared = plan.kind == Kind::Restructure;
-    let what = match is_compared {
-        true => format!("`weir migrate verify {name}` compares"),
-        false => "look at what matters before writers go back".to_owned(),
-    };
     say(&format!(
-        "what was written to the targets of `{name}` in the last {hours} hours may not all have come back, as a stream keeps records for 24 and nobody looked meanwhile: {what}"
+        "what was written to the targets of `{name}` in the last {hours} hours may not all have come back, as a stream keeps records for 24 and nobody looked meanwhile: `weir migrate verify {name}` compares"
     ));
-    is_compared
+    true
 }
 
 /// Notes what a look at the streams, begun at `began`, has proved.

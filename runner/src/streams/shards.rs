@@ -24,6 +24,8 @@ pub(crate) struct Stream {
     pub(crate) table: String,
     pub(crate) view: String,
     pub(crate) enabled: bool,
+    /// In seconds since 1970; none if the service does not say it.
+    pub(crate) made_at: Option<i64>,
     pub(crate) shards: Vec<Shard>,
 }
 
@@ -194,6 +196,7 @@ pub(crate) async fn describe(client: Client, arn: &str) -> Result<Stream, String
         table: String::new(),
         view: String::new(),
         enabled: true,
+        made_at: None,
         shards: Vec::new(),
     };
     let mut start = None;
@@ -207,6 +210,7 @@ pub(crate) async fn describe(client: Client, arn: &str) -> Result<Stream, String
         stream.view =
             described.stream_view_type.map(|view| view.as_str().to_owned()).unwrap_or_default();
         stream.enabled = described.stream_status == Some(StreamStatus::Enabled);
+        stream.made_at = described.creation_request_date_time.map(|time| time.secs());
         stream.shards.extend(described.shards.unwrap_or_default());
         start = described.last_evaluated_shard_id;
         if start.is_none() {

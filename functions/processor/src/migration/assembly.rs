@@ -120,7 +120,7 @@ impl Targets {
     }
 
     /// Every item of a partition, strongly consistent, in the order of the sort keys.
-    async fn partition(
+    pub(super) async fn partition(
         &self,
         migration: &Migration,
         document: &Document,
@@ -162,7 +162,7 @@ impl Targets {
         document.source(schema.map_or("", |schema| schema.partition.name.as_str()))
     }
 
-    fn partition_text(&self, migration: &Migration, document: &Document) -> String {
+    pub(super) fn partition_text(&self, migration: &Migration, document: &Document) -> String {
         let schema = migration.schema(&document.parts);
         let name = schema.map_or("", |schema| schema.partition.name.as_str());
         item_to_string(&Item::new().with(name, document.partition.to_attribute_value()))

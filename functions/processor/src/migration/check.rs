@@ -4,24 +4,25 @@
 //! some times with a pause; what still differs then is counted, and repaired if that is wanted. A
 //! repair is stated as of the last stamp that the target knows, and after it: the target was read
 //! first and the source after it, so the source is at least as new, and any later record wins.
-//! (As the reconciler of counters does it.)
+//! (As the reconciler of counters does it.) Documents and the parts that they are made of again are
+//! compared elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::slice;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use model::Item;
 use model::json::item_to_string;
+use model::{Item, KeySchema};
 use rules::Stamp;
 use rules::migration::plan::Direction;
 use rules::migration::{
-    Kind, MARK, Migration, Register, Registers, SourceItem, Target, is_bare_tombstone, key_of,
-    unmarked, visible,
+    Document, Keys, Kind, MARK, Migration, Register, Registers, SourceItem, Target,
+    is_bare_tombstone, key_of, unmarked, visible,
 };
 
 use super::control::{Tally, Task, sdk};
+use super::documents;
 use super::targets::load_items;
 use super::task::Worker;
 use crate::back_off::{Deadline, RetryPolicy};
@@ -36,16 +37,24 @@ const LOOKS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(600);
 
 /// What is wrong with a target.
-struct Difference {
-    kind: &'static str,
-    text: String,
-    /// The target that is wrong, and what its registers have to say; none if nobody can say that.
-    repair: Option<(Target, Registers)>,
+pub(super) struct Difference {
+    pub(super) kind: &'static str,
+    pub(super) text: String,
+    /// None if nobody can repair it.
+    pub(super) repair: Option<Repair>,
+}
+
+/// What makes a target right.
+pub(super) enum Repair {
+    /// The target's registers have this to say.
+    Say(Target, Registers),
+    /// The document is made of its parts again; these keys it had.
+    Assemble(Document, Keys),
 }
 
 impl Difference {
-    /// A source item that cannot be transformed.
-    fn refused(text: String) -> Self {
+    /// Something that cannot be transformed.
+    pub(super) fn refused(text: String) -> Self {
         Self { kind: "refused", text, repair: None }
     }
 }
@@ -59,6 +68,9 @@ pub(super) async fn sources(
     deadline: Deadline,
 ) -> Result<(), Failure> {
     let migration = &worker.migration;
+    if migration.documents_of(&task.table).is_some() {
+        return documents::parts(worker, task, items, tally, deadline).await;
+    }
     let mut suspects: Vec<Item> = Vec::new();
     for item in items {
         match migration.outputs(&task.table, item) {
@@ -76,37 +88,36 @@ pub(super) async fn sources(
         }
     }
     let look = |items: Vec<Item>| async move { differences(worker, task, &items).await }.boxed();
-    let found = look_again(worker, &task.table, suspects, deadline, look).await?;
-    let found = found.into_iter().map(|(_, difference)| difference).collect();
+    let found = differences(worker, task, &suspects).await?;
+    let found = look_again(found, deadline, look).await?;
     report(worker, task, found, tally).await
 }
 
-/// Looks at items, and again at those that differ, which may be on their way: gives what differs at
-/// the last look. A look is a future in a box: how deep futures of types may lie in one another is
-/// limited.
-pub(super) async fn look_again<'l, D>(
-    worker: &Worker<'_>,
-    table: &str,
-    mut suspects: Vec<Item>,
+/// Looks again at what differed, which may be on its way: gives what differs at the last look. A look
+/// reads what it compares. It is a future in a box: how deep futures of types may lie in one another
+/// is limited.
+pub(super) async fn look_again<'l, S, D>(
+    mut found: Vec<(S, D)>,
     deadline: Deadline,
-    look: impl Fn(Vec<Item>) -> BoxFuture<'l, Result<Vec<(Item, D)>, Failure>>,
-) -> Result<Vec<(Item, D)>, Failure> {
-    let mut looks = 0;
-    loop {
-        let found = look(suspects).await?;
-        looks += 1;
-        if found.is_empty() || looks >= LOOKS || deadline.is_over() {
-            return Ok(found);
+    look: impl Fn(Vec<S>) -> BoxFuture<'l, Result<Vec<(S, D)>, Failure>>,
+) -> Result<Vec<(S, D)>, Failure> {
+    for _ in 1..LOOKS {
+        if found.is_empty() || deadline.is_over() {
+            break;
         }
         tokio::time::sleep(PAUSE).await;
-        suspects = found.into_iter().map(|(item, _)| item).collect();
-        suspects = reread(worker, table, &suspects).await?;
+        found = look(found.into_iter().map(|(suspect, _)| suspect).collect()).await?;
     }
+    Ok(found)
 }
 
-/// Reads source items again; those that are gone have no targets to compare, the check of the
-/// targets finds what is left of them.
-async fn reread(worker: &Worker<'_>, table: &str, items: &[Item]) -> Result<Vec<Item>, Failure> {
+/// Reads items again; those that are gone have no targets to compare, the check of the targets finds
+/// what is left of them.
+pub(super) async fn reread(
+    worker: &Worker<'_>,
+    table: &str,
+    items: &[Item],
+) -> Result<Vec<Item>, Failure> {
     let schema = worker.migration.schema(table).ok_or_else(|| unknown(table))?;
     let keys = items.iter().map(|item| key_of(item, schema));
     let client = &worker.control.client;
@@ -159,7 +170,7 @@ async fn differences(
             };
             let text = format!("{} {key}, from {source}", target.table);
             let register = Register { stamp: stamp.reconciled(task.run), item: Some(expected) };
-            let repair = Some((target, Registers::of(source.clone(), register)));
+            let repair = Some(Repair::Say(target, Registers::of(source.clone(), register)));
             found.push((item.clone(), Difference { kind, text, repair }));
         }
     }
@@ -224,9 +235,15 @@ pub(super) async fn targets(
             }
         }
     }
-    let look = |items: Vec<Item>| async move { extras(worker, task, &items).await }.boxed();
-    let found = look_again(worker, &task.table, suspects, deadline, look).await?;
-    let found = found.into_iter().map(|(_, difference)| difference).collect();
+    if let Some(parts) = worker.migration.parts_of(&task.table) {
+        return documents::left_behind(worker, task, parts, &suspects, tally, deadline).await;
+    }
+    let look = |items: Vec<Item>| {
+        async move { extras(worker, task, &reread(worker, &task.table, &items).await?).await }
+            .boxed()
+    };
+    let found = extras(worker, task, &suspects).await?;
+    let found = look_again(found, deadline, look).await?;
     report(worker, task, found, tally).await
 }
 
@@ -237,7 +254,7 @@ async fn extras(
 ) -> Result<Vec<(Item, Difference)>, Failure> {
     let migration = &worker.migration;
     let schema = migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
-    let claims = claims(migration, items);
+    let (claims, unsaid) = claims(migration, items);
     let mut sources: BTreeMap<String, Item> = BTreeMap::new();
     let mut keys: BTreeMap<String, BTreeMap<String, Item>> = BTreeMap::new();
     for (_, source, _) in &claims {
@@ -277,41 +294,34 @@ async fn extras(
         let repair = Registers::of(text.clone(), repair);
         let key = item_to_string(&key_of(item, schema));
         let text = format!("{} {key}, from {text}", task.table);
-        let repair = Some((target, repair));
+        let repair = Some(Repair::Say(target, repair));
         found.push((item.clone(), Difference { kind: "extra", text, repair }));
     }
     if task.direction == Direction::Reverse
         && let Some(forward) = worker.inverse()
     {
-        found.extend(left_behind(worker, task, forward, items).await?);
+        found.extend(left_behind(worker, task, forward, &unsaid).await?);
     }
     Ok(found)
 }
 
-/// On the way back: items that nothing was said of since the cut-over, and of which nothing that they
-/// became is there any more. Whoever deleted that was not followed.
+/// On the way back: items that nothing was said of since the cut-over, and that nothing of what they
+/// became makes any more. Whoever deleted or changed that was not followed.
 async fn left_behind(
     worker: &Worker<'_>,
     task: &Task,
     forward: &Migration,
-    items: &[Item],
+    unsaid: &[&Item],
 ) -> Result<Vec<(Item, Difference)>, Failure> {
     let schema = forward.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
-    let is_unsaid = |item: &&Item| claims(&worker.migration, slice::from_ref(*item)).is_empty();
     // What could not be transformed became nothing.
     let became =
         |item| Some((item, forward.outputs(&task.table, item).ok()?.into_keys().collect()));
-    let unsaid: Vec<(&Item, Vec<Target>)> =
-        items.iter().filter(is_unsaid).filter_map(became).collect();
-    let there = readable(worker, forward, unsaid.iter().flat_map(|(_, targets)| targets)).await?;
+    let became: Vec<(&Item, Vec<Target>)> = unsaid.iter().copied().filter_map(became).collect();
+    let there = readable(worker, forward, became.iter().flat_map(|(_, targets)| targets)).await?;
     let mut found = Vec::new();
-    for (item, targets) in &unsaid {
+    for (item, targets) in &became {
         let Some(first) = targets.first() else { continue };
-        if targets.iter().any(|target| there.contains(target)) {
-            continue;
-        }
-        let origin = forward.schema(&first.table).ok_or_else(|| unknown(&first.table))?;
-        let origin = SourceItem { table: first.table.clone(), key: first.key.to_item(origin) };
         let key = schema.key_of_item(item).map_err(|error| Failure::Fatal(error.to_string()))?;
         let target = Target {
             migration: forward.name().to_owned(),
@@ -319,8 +329,21 @@ async fn left_behind(
             key,
             adopts: true,
         };
+        // What cannot be transformed is counted where it stands.
+        let makes = |origin: &Target| {
+            let back = |item| worker.migration.outputs(&origin.table, item);
+            there
+                .get(origin)
+                .map(back)
+                .is_some_and(|back| back.map_or(true, |back| back.contains_key(&target)))
+        };
+        if targets.iter().any(makes) {
+            continue;
+        }
+        let origin = forward.schema(&first.table).ok_or_else(|| unknown(&first.table))?;
+        let origin = SourceItem { table: first.table.clone(), key: first.key.to_item(origin) };
         let register = Register { stamp: Stamp::lowest().reconciled(task.run), item: None };
-        let repair = Some((target, Registers::of(origin.to_string(), register)));
+        let repair = Some(Repair::Say(target, Registers::of(origin.to_string(), register)));
         let key = item_to_string(&key_of(item, schema));
         let text = format!("{} {key}, from {origin}", task.table);
         found.push(((*item).clone(), Difference { kind: "extra", text, repair }));
@@ -328,36 +351,40 @@ async fn left_behind(
     Ok(found)
 }
 
-/// Which of some targets a reader sees.
+/// Those of some targets that a reader sees.
 async fn readable<'t>(
     worker: &Worker<'_>,
     migration: &Migration,
     targets: impl Iterator<Item = &'t Target>,
-) -> Result<BTreeSet<&'t Target>, Failure> {
+) -> Result<BTreeMap<&'t Target, Item>, Failure> {
     let mut wanted: BTreeMap<&str, Vec<&Target>> = BTreeMap::new();
     for target in targets {
         wanted.entry(&target.table).or_default().push(target);
     }
-    let mut seen = BTreeSet::new();
+    let mut seen = BTreeMap::new();
     for (table, targets) in wanted {
         let schema = migration.schema(table).ok_or_else(|| unknown(table))?;
         let keys = targets.iter().map(|target| target.key.to_item(schema));
         let client = &worker.control.client;
         let items = load_items(client, table, schema, keys, RetryPolicy::CONTENDED).await?;
-        seen.extend(targets.into_iter().filter(|target| {
-            let item = items.get(&item_to_string(&target.key.to_item(schema)));
-            item.is_some_and(|item| visible(item, schema).is_some())
+        seen.extend(targets.into_iter().filter_map(|target| {
+            let item = items.get(&item_to_string(&target.key.to_item(schema)))?;
+            Some((target, visible(item, schema)?))
         }));
     }
     Ok(seen)
 }
 
-/// Each source item that a target's mark says to have it. Marks of other plans' tables are not
-/// this migration's business.
-fn claims<'i>(migration: &Migration, items: &'i [Item]) -> Vec<(&'i Item, SourceItem, Register)> {
-    let mut claims = Vec::new();
+/// Each source item that a target's mark says to have it, and the targets of which no mark says so.
+/// Marks of other plans' tables are not this migration's business.
+fn claims<'i>(
+    migration: &Migration,
+    items: &'i [Item],
+) -> (Vec<(&'i Item, SourceItem, Register)>, Vec<&'i Item>) {
+    let (mut claims, mut unsaid) = (Vec::new(), Vec::new());
     for item in items {
-        let Ok(registers) = Registers::from_item(item) else { continue };
+        let known = claims.len();
+        let registers = Registers::from_item(item).unwrap_or_default();
         for (source, register) in registers.iter().filter(|(_, said)| said.item.is_some()) {
             if let Ok(source) = source.parse::<SourceItem>()
                 && migration.reads(&source.table)
@@ -365,23 +392,30 @@ fn claims<'i>(migration: &Migration, items: &'i [Item]) -> Vec<(&'i Item, Source
                 claims.push((item, source, register.clone()));
             }
         }
+        if claims.len() == known {
+            unsaid.push(item);
+        }
     }
-    claims
+    (claims, unsaid)
 }
 
-async fn report(
+/// Counts what was found, and repairs it if the task is to.
+pub(super) async fn report<S>(
     worker: &Worker<'_>,
     task: &Task,
-    found: Vec<Difference>,
+    found: Vec<(S, Difference)>,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
-    for Difference { kind, text, repair } in found {
+    for (_, Difference { kind, text, repair }) in found {
         tally.sample(kind, &text);
-        if let Some((target, repair)) = repair.filter(|_| task.repairs)
-            && worker.targets.join(&target, &repair).await?
-        {
-            tally.count("repaired", 1);
-        }
+        let written = match repair.filter(|_| task.repairs) {
+            Some(Repair::Say(target, said)) => worker.targets.join(&target, &said).await?,
+            Some(Repair::Assemble(document, keys)) => {
+                worker.targets.assemble(&document, &keys).await?
+            }
+            None => false,
+        };
+        tally.count("repaired", usize::from(written));
     }
     Ok(())
 }
@@ -416,7 +450,9 @@ fn is_invertible(
     if made.is_empty() { Err(format!("{source} has no way back")) } else { Ok(()) }
 }
 
-/// Takes the marks off items that one source has.
+/// Takes off the marks that this migration made; those of others that write to the same table stay. A
+/// tombstone of sources that it reads is noted for those who remove them: it is of an earlier run that
+/// was given up, as its own are removed before.
 pub(super) async fn unmark(
     worker: &Worker<'_>,
     task: &Task,
@@ -424,41 +460,86 @@ pub(super) async fn unmark(
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
-    let marked = items.iter().filter_map(|item| {
-        let registers = Registers::from_item(item).ok()?;
-        // What an update made of a tombstone is an item.
-        (!registers.is_tombstone() || !is_bare_tombstone(item, schema)).then_some(item)
-    });
-    let requests = marked.map(|item| async move {
-        let mark = item.get(MARK).map(sdk);
-        let request = worker
-            .control
-            .client
-            .update_item()
-            .table_name(&task.table)
-            .set_key(Some(to_sdk_item(&key_of(&unmarked(item), schema))))
-            .update_expression("REMOVE #mark")
-            .condition_expression("#mark = :mark")
-            .expression_attribute_names("#mark", MARK)
-            .set_expression_attribute_values(mark.map(|mark| [(":mark".to_owned(), mark)].into()));
-        match request.send().await {
-            Ok(_) => Ok(true),
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(|error| error.is_conditional_check_failed_exception()) =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(request_failure("UpdateItem", &task.table, CONTROL_TABLE, &error)),
+    let mut marked = Vec::new();
+    for item in items {
+        let Ok(registers) = Registers::from_item(item) else { continue };
+        if !is_own(&worker.migration, &registers) {
+            continue;
         }
-    });
+        // What an update made of a tombstone is an item.
+        if registers.is_tombstone() && is_bare_tombstone(item, schema) {
+            note_left_over(worker, task, schema, item, &registers).await?;
+        } else {
+            marked.push(item);
+        }
+    }
+    let requests = marked.into_iter().map(|item| take_mark_off(worker, task, schema, item));
     for done in futures::future::join_all(requests).await {
         if done? {
             tally.count("unmarked", 1);
         }
     }
     Ok(())
+}
+
+/// Whether the sources that have an item, or had it before it was deleted, are this migration's.
+fn is_own(migration: &Migration, registers: &Registers) -> bool {
+    let is_tombstone = registers.is_tombstone();
+    let mut speakers = registers.iter().filter(|(_, said)| is_tombstone || said.item.is_some());
+    speakers.all(|(source, _)| {
+        source.parse::<SourceItem>().is_ok_and(|source| migration.reads(&source.table))
+    })
+}
+
+async fn note_left_over(
+    worker: &Worker<'_>,
+    task: &Task,
+    schema: &KeySchema,
+    item: &Item,
+    registers: &Registers,
+) -> Result<(), Failure> {
+    let Some(stamp) = registers.iter().map(|(_, register)| &register.stamp).max() else {
+        return Ok(());
+    };
+    let key = schema.key_of_item(item).map_err(|error| Failure::Fatal(error.to_string()))?;
+    let target = Target {
+        migration: worker.migration.name().to_owned(),
+        table: task.table.clone(),
+        key,
+        adopts: false,
+    };
+    worker.targets.note_tombstone(&target, &key_of(item, schema), stamp).await
+}
+
+/// Answers whether the mark was still the one that was read.
+async fn take_mark_off(
+    worker: &Worker<'_>,
+    task: &Task,
+    schema: &KeySchema,
+    item: &Item,
+) -> Result<bool, Failure> {
+    let mark = item.get(MARK).map(sdk);
+    let request = worker
+        .control
+        .client
+        .update_item()
+        .table_name(&task.table)
+        .set_key(Some(to_sdk_item(&key_of(&unmarked(item), schema))))
+        .update_expression("REMOVE #mark")
+        .condition_expression("#mark = :mark")
+        .expression_attribute_names("#mark", MARK)
+        .set_expression_attribute_values(mark.map(|mark| [(":mark".to_owned(), mark)].into()));
+    match request.send().await {
+        Ok(_) => Ok(true),
+        Err(error)
+            if error
+                .as_service_error()
+                .is_some_and(|error| error.is_conditional_check_failed_exception()) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(request_failure("UpdateItem", &task.table, CONTROL_TABLE, &error)),
+    }
 }
 
 pub(super) fn unknown(table: &str) -> Failure {

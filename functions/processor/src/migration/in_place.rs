@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, ReturnValuesOnConditionCheckFailure as Return,
 };
-use futures::{FutureExt as _, future};
+use futures::FutureExt as _;
 use model::Item;
 use rules::migration::{Migration, Rewrite, Target};
 
@@ -230,11 +230,10 @@ pub(super) async fn check(
         }
     }
     let schema = migration.schema(&task.table).ok_or_else(|| check::unknown(&task.table))?;
-    let look = |mut items: Vec<Item>| {
-        items.retain(|item| migration.rewrite(&task.table, item) != Ok(Rewrite::Keep));
-        future::ready(Ok(items.into_iter().map(|item| (item, ())).collect())).boxed()
-    };
-    let suspects = check::look_again(worker, &task.table, suspects, deadline, look).await?;
+    let look =
+        |suspects: Vec<Item>| async move { still_wrong(worker, task, &suspects).await }.boxed();
+    let suspects = suspects.into_iter().map(|item| (item, ())).collect();
+    let suspects = check::look_again(suspects, deadline, look).await?;
     for (item, ()) in suspects {
         let key = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?;
         tally.sample("different", &key.to_string());
@@ -249,6 +248,17 @@ pub(super) async fn check(
         }
     }
     Ok(())
+}
+
+/// Those of some items that are there and not as the plan wants them.
+async fn still_wrong(
+    worker: &Worker<'_>,
+    task: &Task,
+    suspects: &[Item],
+) -> Result<Vec<(Item, ())>, Failure> {
+    let items = check::reread(worker, &task.table, suspects).await?;
+    let is_wrong = |item: &Item| worker.migration.rewrite(&task.table, item) != Ok(Rewrite::Keep);
+    Ok(items.into_iter().filter(is_wrong).map(|item| (item, ())).collect())
 }
 
 /// Whether the way back and then the way forward ends at this item, which is as the plan wants it.

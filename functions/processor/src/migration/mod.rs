@@ -9,6 +9,7 @@ mod assembly;
 mod check;
 pub(crate) mod control;
 mod describe;
+mod documents;
 mod first_writes;
 mod in_place;
 mod server_date;
@@ -24,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use model::arn::StreamArn;
 use model::stream_record::LambdaRecord;
 use model::{AttributeValue, Item, KeySchema};
-use rules::migration::{Direction, Migration, Phase, Plan};
+use rules::migration::{Direction, Kind, Migration, Phase, Plan};
 use tracing::info;
 
 use crate::back_off::{Deadline, RetryPolicy};
@@ -93,15 +94,23 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 Ok(Begun::Done(response))
             }
             Batch::Sources => {
-                let mut migrations = Vec::new();
+                let (mut migrations, mut ways_there) = (Vec::new(), Vec::new());
                 for active in self.control.active().await? {
-                    migrations.push(self.migration(&active).await?);
+                    let migration = self.migration(&active).await?;
+                    if active.direction == Direction::Reverse
+                        && migration.kind() == Kind::Restructure
+                    {
+                        let there = Active { direction: Direction::Forward, since: None, ..active };
+                        ways_there.push(self.migration(&there).await?);
+                    }
+                    migrations.push(migration);
                 }
                 self.note_lag(&migrations, batch).await?;
                 // What the invocation before this one met with.
                 self.note_throttling().await;
                 Ok(Begun::Frame(Box::new(Frame {
-                    executor: Targets::new(self.control.clone(), &migrations, self.retry),
+                    executor: Targets::new(self.control.clone(), &migrations, self.retry)
+                        .with_ways_there(&ways_there),
                     rule: migrations,
                     quarantine: self.quarantine.clone(),
                 })))
@@ -338,13 +347,11 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             false => Some(self.migration(&active(other)).await?),
         };
         let migrations = [Arc::clone(&migration)];
-        let worker = Worker {
-            control: &self.control,
-            migration,
-            inverse,
-            clears,
-            targets: Targets::new(self.control.clone(), &migrations, self.retry),
-        };
+        let is_way_back = task.direction == Direction::Reverse;
+        let ways_there: Vec<_> = inverse.iter().filter(|_| is_way_back).cloned().collect();
+        let targets = Targets::new(self.control.clone(), &migrations, self.retry)
+            .with_ways_there(&ways_there);
+        let worker = Worker { control: &self.control, migration, inverse, clears, targets };
         let rate = state.get("rate").and_then(AttributeValue::as_number);
         let rate = rate.and_then(|rate| rate.to_u64()).filter(|rate| *rate > 0);
         let share = rate.map(|rate| (rate / u64::try_from(task.segments).unwrap_or(1)).max(1));

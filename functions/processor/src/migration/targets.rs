@@ -18,6 +18,7 @@ use model::limits::BATCH_GET_KEYS_MAX;
 use model::{Item, KeySchema};
 use rules::migration::{
     Document, MARK, MARK_AT, MARK_FROM, MARK_MORE, Migration, Register, Registers, Target, key_of,
+    said_by_all,
 };
 use rules::{Folded, Found, Needs, Stamp};
 
@@ -43,6 +44,8 @@ pub(crate) struct Targets {
     control: Control,
     /// By name.
     migrations: BTreeMap<String, Arc<Migration>>,
+    /// The way there of those that go back, by name.
+    ways_there: BTreeMap<String, Arc<Migration>>,
     schemas: BTreeMap<String, KeySchema>,
     pub(super) retry: RetryPolicy,
 }
@@ -65,7 +68,14 @@ impl Targets {
             .iter()
             .map(|migration| (migration.name().to_owned(), Arc::clone(migration)))
             .collect();
-        Self { client: control.client.clone(), control, migrations, schemas, retry }
+        let ways_there = BTreeMap::new();
+        Self { client: control.client.clone(), control, migrations, ways_there, schemas, retry }
+    }
+
+    /// The same, where some of the migrations go back: these are the ways there.
+    pub(crate) fn with_ways_there(self, ways_there: &[Arc<Migration>]) -> Self {
+        let by_name = |there: &Arc<Migration>| (there.name().to_owned(), Arc::clone(there));
+        Self { ways_there: ways_there.iter().map(by_name).collect(), ..self }
     }
 
     pub(super) fn migration(&self, name: &str) -> Result<&Migration, Failure> {
@@ -133,11 +143,6 @@ impl Targets {
         if register.item.is_none() {
             self.note_tombstone(target, key, &register.stamp).await?;
         }
-        let condition = if target.adopts {
-            format!("{NEWER} OR attribute_not_exists(#mark)")
-        } else {
-            NEWER.to_owned()
-        };
         let names = [
             ("#key", self.partition_attribute(target)),
             ("#mark", MARK),
@@ -149,7 +154,7 @@ impl Targets {
             (":source", SdkValue::S(source.to_owned())),
             (":stamp", SdkValue::S(register.stamp.to_string())),
         ];
-        self.put(target, key, said, &condition, &names, &values).await
+        self.put(target, key, said, NEWER, &names, &values).await
     }
 
     /// Joins to what stands there and writes that, if it still stands there. `None`: it says all of
@@ -165,7 +170,9 @@ impl Targets {
             None => Registers::default(),
             Some(item) => match Registers::from_item(item) {
                 Ok(registers) => registers,
-                Err(_) if target.adopts && !item.contains_key(MARK) => adopted(said, item),
+                Err(_) if target.adopts && !item.contains_key(MARK) => {
+                    self.adopted(target, said, item).await?
+                }
                 Err(error) => {
                     self.note_problem("foreign", target, key, &error.to_string()).await?;
                     return Ok(None);
@@ -186,6 +193,30 @@ impl Targets {
             self.note_tombstone(target, key, stamp).await?;
         }
         self.put_over(target, key, &joined, found).await.map(Some)
+    }
+
+    /// What is known of an item without a mark on the way back: what its origins say that stand and do
+    /// not speak themselves.
+    async fn adopted(
+        &self,
+        target: &Target,
+        said: &Registers,
+        item: &Item,
+    ) -> Result<Registers, Failure> {
+        let migration = self.migration(&target.migration)?;
+        let Some(there) = self.ways_there.get(&target.migration) else {
+            return Ok(Registers::default());
+        };
+        let mut known = Vec::new();
+        for origin in migration.origins(there, target, item) {
+            if migration.origin_text(&origin).is_some_and(|text| said.get(&text).is_some()) {
+                continue;
+            }
+            if let Some(stands) = self.read(&origin, &self.key(&origin)?).await? {
+                known.push(migration.adopted(target, &origin, &stands));
+            }
+        }
+        Ok(said_by_all(known))
     }
 
     /// Puts an item if what was found still stands there.
@@ -341,14 +372,6 @@ fn outcome(
 ) -> TargetOutcome {
     let result = written.map(|written| if written { records.len() } else { 0 });
     TargetOutcome { target: format!("{table} {key:?}"), records, result }
-}
-
-/// On the way back: an item without a mark is what the source said before all else.
-fn adopted(said: &Registers, item: &Item) -> Registers {
-    said.iter().next().map_or_else(Registers::default, |(source, _)| {
-        let register = Register { stamp: Stamp::lowest(), item: Some(item.clone()) };
-        Registers::of(source.to_owned(), register)
-    })
 }
 
 impl Executor for Targets {

@@ -54,6 +54,27 @@ impl Migration {
         self.splits.get(parts).map(|(documents, _)| documents.as_str())
     }
 
+    /// The table of the parts that make the documents of a table; none if this direction assembles
+    /// none.
+    #[must_use]
+    pub fn parts_of(&self, documents: &str) -> Option<&str> {
+        let mut splits = self.splits.iter();
+        splits.find(|(_, (table, _))| table == documents).map(|(parts, _)| parts.as_str())
+    }
+
+    /// Whether an item of a table of parts is the profile of its document.
+    #[must_use]
+    pub fn is_profile(&self, parts: &str, item: &Item) -> bool {
+        self.splits.get(parts).is_some_and(|(_, split)| split.is_profile(item))
+    }
+
+    /// The key of the profile in a partition of a table of parts.
+    #[must_use]
+    pub fn profile_key(&self, parts: &str, partition: &KeyValue) -> Option<Item> {
+        let (_, split) = self.splits.get(parts)?;
+        Some(split.profile_key(partition.to_attribute_value()))
+    }
+
     /// The partition of a table of parts that a document with a key has.
     ///
     /// # Errors

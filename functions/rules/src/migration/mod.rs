@@ -10,6 +10,7 @@
 //! Nothing is read or written here, and when the migration moves on is not known.
 
 mod active;
+mod adoption;
 mod assembly;
 mod in_place;
 mod key_template;
@@ -21,6 +22,7 @@ mod split;
 mod transform;
 mod view;
 
+pub use adoption::said_by_all;
 pub use assembly::{Assembled, Document, Keys};
 pub use in_place::{Rewrite, Seen};
 pub use key_template::KeyTemplate;
@@ -54,6 +56,9 @@ use crate::stamp::Stamp;
 
 /// Room for the mark of a target item beside the text of its source.
 const MARK_BYTES: usize = 160;
+/// Bytes that the text of a source has at most: a table's name, and a key of 3 KB whose bytes may be
+/// written in six characters each.
+const SOURCE_TEXT_MAX: usize = 24 * 1024;
 
 /// A target item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -317,6 +322,7 @@ impl Migration {
         for output in self.sources.get(table).into_iter().flatten() {
             for made in output.run(&item)? {
                 let (target, made) = self.place(output, made)?;
+                self.check_size(table, &item, &target, &made)?;
                 match targets.entry(target) {
                     Entry::Vacant(place) => {
                         place.insert(made);
@@ -332,6 +338,30 @@ impl Migration {
             }
         }
         Ok(targets)
+    }
+
+    /// Whether a target has room for its mark. It belongs to what an item becomes: an item of which one
+    /// target is too large becomes nothing, so what comes after it says all targets anew.
+    fn check_size(
+        &self,
+        table: &str,
+        item: &Item,
+        target: &Target,
+        made: &Item,
+    ) -> Result<(), String> {
+        let size = made.size() + MARK_BYTES;
+        // Few items are so large that the length of the source's text decides.
+        if size + SOURCE_TEXT_MAX <= ITEM_BYTES_MAX {
+            return Ok(());
+        }
+        let size = size + self.source_item(table, item)?.to_string().len();
+        if size <= ITEM_BYTES_MAX {
+            return Ok(());
+        }
+        Err(format!(
+            "an item for `{}` has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} that DynamoDB takes",
+            target.table
+        ))
     }
 
     /// The key of a target as DynamoDB JSON, for people.
@@ -362,10 +392,10 @@ impl Migration {
         }
         let source = self.source_item(table, item).map_err(Refusal)?.to_string();
         let outputs = self.outputs(table, item).map_err(Refusal)?;
-        outputs
+        let effects = outputs
             .into_iter()
-            .map(|(target, item)| effect(target, &source, &Stamp::lowest(), Some(item)))
-            .collect()
+            .map(|(target, item)| effect(target, &source, &Stamp::lowest(), Some(item)));
+        Ok(effects.collect())
     }
 
     fn place(&self, output: &Output, mut item: Item) -> Result<(Target, Item), String> {
@@ -440,27 +470,16 @@ impl Rule for Migration {
         let changed =
             after.into_iter().filter(|(target, item)| is_touch || before.get(target) != Some(item));
         let live = changed.map(|(target, item)| (target, Some(item)));
-        live.chain(gone.into_iter().map(|target| (target, None)))
-            .map(|(target, item)| effect(target, &source, &stamp, item))
-            .collect()
+        let effects = live
+            .chain(gone.into_iter().map(|target| (target, None)))
+            .map(|(target, item)| effect(target, &source, &stamp, item));
+        Ok(effects.collect())
     }
 }
 
-fn effect(
-    target: Target,
-    source: &str,
-    stamp: &Stamp,
-    item: Option<Item>,
-) -> Result<Effect, Refusal> {
-    let size = item.as_ref().map_or(0, Item::size) + source.len() + MARK_BYTES;
-    if size > ITEM_BYTES_MAX {
-        return Err(Refusal(format!(
-            "an item for `{}` has {size} bytes with its mark, more than the {ITEM_BYTES_MAX} that DynamoDB takes",
-            target.table
-        )));
-    }
+fn effect(target: Target, source: &str, stamp: &Stamp, item: Option<Item>) -> Effect {
     let registers = Registers::of(source.to_owned(), Register { stamp: stamp.clone(), item });
-    Ok(Effect::Registers { target, registers })
+    Effect::Registers { target, registers }
 }
 
 /// Tables that stand in a plan a second time where only one entry could be carried out: an item in

@@ -94,6 +94,13 @@ impl Split {
         item.get(&self.sort).and_then(AttributeValue::as_str) == Some(self.profile.as_str())
     }
 
+    /// The key of the profile in a partition.
+    pub(super) fn profile_key(&self, partition: AttributeValue) -> Item {
+        Item::new()
+            .with(&self.partition.0, partition)
+            .with(&self.sort, AttributeValue::S(self.profile.clone()))
+    }
+
     /// The items of a document, with their keys.
     ///
     /// # Errors

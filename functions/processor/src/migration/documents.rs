@@ -1,0 +1,183 @@
+//! The live diff of a split on the way back: the document that the parts of a partition make, against
+//! the one that stands there.
+//!
+//! A document is looked at where its profile stands, and where it stands without one; parts without a
+//! profile are told of. What differs is assembled again, as after any record of a part. How parts make
+//! a document is the rule's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
+use model::{Item, KeySchema, KeyValue, PrimaryKey};
+use rules::migration::{Document, Keys, MARK, key_of, visible};
+
+use super::check::{Difference, Repair, look_again, report, unknown};
+use super::control::{Tally, Task};
+use super::targets::load_items;
+use super::task::Worker;
+use crate::back_off::{Deadline, RetryPolicy};
+use crate::failure::Failure;
+
+/// Partitions that are read at the same time: some may have megabytes.
+const READ_AT_ONCE: usize = 16;
+
+/// A partition of a table of parts, and the keys of documents that have no profile in it.
+type Suspect = (Document, Keys);
+
+/// Compares what the parts of a page make with the documents that stand.
+pub(super) async fn parts(
+    worker: &Worker<'_>,
+    task: &Task,
+    items: &[Item],
+    tally: &mut Tally,
+    deadline: Deadline,
+) -> Result<(), Failure> {
+    let migration = &worker.migration;
+    let schema = migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
+    let (mut looked_at, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for item in items.iter().filter_map(|item| visible(item, schema)) {
+        let partition = key(schema, &item)?.partition;
+        if migration.is_profile(&task.table, &item) {
+            looked_at.insert(partition);
+        } else {
+            others.insert(partition);
+        }
+    }
+    // Those whose profile is on another page are looked at there.
+    others.retain(|partition| !looked_at.contains(partition));
+    let elsewhere = profiles(worker, &task.table, &others).await?;
+    looked_at.extend(others.into_iter().filter(|partition| !elsewhere.contains_key(partition)));
+    let suspects = looked_at.into_iter().map(|partition| {
+        let (migration, parts) = (migration.name().to_owned(), task.table.clone());
+        (Document { migration, parts, partition }, Keys::default())
+    });
+    compare(worker, task, suspects.collect(), tally, deadline).await
+}
+
+/// Looks for documents that stand though the parts in the table `parts` make none.
+pub(super) async fn left_behind(
+    worker: &Worker<'_>,
+    task: &Task,
+    parts: &str,
+    items: &[Item],
+    tally: &mut Tally,
+    deadline: Deadline,
+) -> Result<(), Failure> {
+    let migration = &worker.migration;
+    let schema = migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
+    let mut by_partition: BTreeMap<KeyValue, Vec<&Item>> = BTreeMap::new();
+    for item in items {
+        let partition = migration.partition_of(parts, &key_of(item, schema));
+        by_partition.entry(partition.map_err(Failure::Fatal)?).or_default().push(item);
+    }
+    let partitions = by_partition.keys().cloned().collect();
+    let profiles = profiles(worker, parts, &partitions).await?;
+    // What could not be split became nothing.
+    let became_something = |item: &Item| {
+        let forward = worker.inverse();
+        item.contains_key(MARK)
+            || forward.is_some_and(|forward| forward.outputs(&task.table, item).is_ok())
+    };
+    let mut suspects: Vec<Suspect> = Vec::new();
+    for (partition, items) in by_partition {
+        let profile = profiles.get(&partition).and_then(|item| schema.key_of_item(item).ok());
+        let mut keys = Keys::default();
+        for item in items {
+            let key = key(schema, item)?;
+            if profile.as_ref() != Some(&key) && became_something(item) {
+                keys.0.insert(key);
+            }
+        }
+        if !keys.0.is_empty() {
+            let (migration, parts) = (migration.name().to_owned(), parts.to_owned());
+            suspects.push((Document { migration, parts, partition }, keys));
+        }
+    }
+    compare(worker, task, suspects, tally, deadline).await
+}
+
+/// The profiles that a reader sees in partitions.
+async fn profiles(
+    worker: &Worker<'_>,
+    parts: &str,
+    partitions: &BTreeSet<KeyValue>,
+) -> Result<BTreeMap<KeyValue, Item>, Failure> {
+    let migration = &worker.migration;
+    let schema = migration.schema(parts).ok_or_else(|| unknown(parts))?;
+    let keys = partitions.iter().filter_map(|partition| migration.profile_key(parts, partition));
+    let client = &worker.control.client;
+    let found = load_items(client, parts, schema, keys, RetryPolicy::CONTENDED).await?;
+    let seen = found.values().filter_map(|item| visible(item, schema));
+    seen.map(|item| Ok((key(schema, &item)?.partition, item))).collect()
+}
+
+fn key(schema: &KeySchema, item: &Item) -> Result<PrimaryKey, Failure> {
+    schema.key_of_item(item).map_err(|error| Failure::Fatal(error.to_string()))
+}
+
+async fn compare(
+    worker: &Worker<'_>,
+    task: &Task,
+    suspects: Vec<Suspect>,
+    tally: &mut Tally,
+    deadline: Deadline,
+) -> Result<(), Failure> {
+    let look = |suspects: Vec<Suspect>| async move { differences(worker, suspects).await }.boxed();
+    let found = look_again(look(suspects).await?, deadline, look).await?;
+    report(worker, task, found, tally).await
+}
+
+/// The first difference of each partition that has one.
+async fn differences(
+    worker: &Worker<'_>,
+    suspects: Vec<Suspect>,
+) -> Result<Vec<(Suspect, Difference)>, Failure> {
+    let looks = suspects.into_iter().map(|(document, keys)| async move {
+        let found = difference(worker, &document, &keys).await?;
+        Ok::<_, Failure>(found.map(|difference| ((document, keys), difference)))
+    });
+    // A page has few hundred partitions.
+    let looks: Vec<_> = looks.collect();
+    let found = stream::iter(looks).buffer_unordered(READ_AT_ONCE);
+    found.try_filter_map(|found| async move { Ok(found) }).try_collect().await
+}
+
+/// What is wrong with the document of a partition, or with those that have `keys` if there are any.
+async fn difference(
+    worker: &Worker<'_>,
+    document: &Document,
+    keys: &Keys,
+) -> Result<Option<Difference>, Failure> {
+    let migration = &worker.migration;
+    let items = worker.targets.partition(migration, document).await?;
+    let assembled = migration.assembled(document, &items, keys).map_err(Failure::Fatal)?;
+    let place =
+        format!("{} {}", document.parts, worker.targets.partition_text(migration, document));
+    if let Some(reason) = assembled.refused.filter(|_| keys.0.is_empty()) {
+        return Ok(Some(Difference::refused(format!("{place}: {reason}"))));
+    }
+    for (target, expected) in assembled.targets {
+        // A document whose profile stands is looked at there.
+        if !keys.0.is_empty() && expected.is_some() {
+            continue;
+        }
+        let schema = migration.schema(&target.table).ok_or_else(|| unknown(&target.table))?;
+        let key = worker.targets.key(&target)?;
+        let stands = worker.targets.read(&target, &key).await?;
+        let seen = stands.and_then(|item| visible(&item, schema));
+        let kind = match (&seen, &expected) {
+            _ if seen == expected => continue,
+            (None, _) => "missing",
+            (_, None) => "extra",
+            _ => "different",
+        };
+        let text = format!(
+            "{} {}, from {place}",
+            target.table,
+            migration.key_text(&target.table, &target.key)
+        );
+        let repair = Some(Repair::Assemble(document.clone(), keys.clone()));
+        return Ok(Some(Difference { kind, text, repair }));
+    }
+    Ok(None)
+}
