@@ -138,6 +138,31 @@ fn turn(editions: &Editions<'_>) {
 }
 
 #[test]
+fn what_was_published_meanwhile_is_not_undone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::start(folder.path());
+    create_table(&store);
+    let editions =
+        Editions { folder: folder.path(), url: format!("http://{}", store.endpoint.address()) };
+    let item = |text: &str| format!("{{\"id\":{{\"N\":\"1\"}},\"is\":{{\"S\":\"{text}\"}}}}\n");
+    fs::write(folder.path().join("items.ndjson"), item("one")).unwrap();
+    editions.ok(&["prepare", "--from-file", "items.ndjson", "--keys", "id"]);
+    editions.ok(&["publish", "1"]);
+    editions.ok(&["prepare", "--through", "sed s/one/two/"]);
+    editions.ok(&["prepare", "--through", "sed s/one/three/"]);
+    editions.ok(&["publish", "2"]);
+    let refused = editions.run(&["publish", "3"]);
+    assert_eq!(refused.status.code(), Some(4));
+    let said = text(&refused.stderr);
+    assert!(said.contains("prepared while edition 1 was current, and now edition 2 is"), "{said}");
+    assert_eq!(editions.ok(&["dump"]), item("two"));
+    // Who does not know whether it was published says it again.
+    editions.ok(&["publish", "2"]);
+    editions.ok(&["rollback", "--to", "3"]);
+    assert_eq!(editions.ok(&["dump"]), item("three"));
+}
+
+#[test]
 fn nothing_is_prepared_from_an_edition_that_is_being_pruned() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::start(folder.path());

@@ -2,22 +2,27 @@
 //!
 //! A ballot and the slots that it changes are written in one transaction that is guarded by what
 //! the ballot was. A recount adds the ballots up and compares them with the slots: what is off
-//! twice by the same amount is drift, everything else is a vote on its way.
+//! twice by the same amount is drift, everything else is a vote on its way. A vote that no slot can
+//! hold is refused before it is written: one of them would make the function refuse the slot, and
+//! with it the votes of all who are counted in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue as SdkValue, Delete, Put, TransactWriteItem, Update as UpdateSlot,
+    AttributeValue as SdkValue, CancellationReason, Delete, Put, TransactWriteItem,
+    Update as UpdateSlot,
 };
 use model::{AttributeValue, Item, Number};
-use rules::counters::ballot::{Ballot, additions, guard_of, slot_of_voter};
-use rules::counters::{Counters, SLOT_COUNT_MAX};
+use rules::counters::ballot::{Ballot, additions, ballot_key, guard_of};
+use rules::counters::{Counters, SLOT_COUNT_MAX, SUMMABLE, is_summable, room_for};
 
 use super::Place;
 use super::contention::{Attempts, is_contended};
 use crate::load::{error_text, from_sdk_item, to_sdk_item, to_sdk_value};
+use crate::output::say;
 
 /// The slot that what is missing is added to. Every counter has it, whatever the number of slots.
 const REPAIRED_SLOT: u32 = 0;
@@ -45,6 +50,8 @@ struct Sums {
     slots: BTreeMap<String, Number>,
     /// What is in slot 0 of those counters that have one.
     repaired_in: BTreeMap<String, Number>,
+    /// Counters of which something cannot be added up, and what: they are not compared.
+    unreadable: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// What was seen of a counter: the sum of its ballots, that of its slots, and slot 0 if it is there.
@@ -56,8 +63,25 @@ struct Seen {
 }
 
 impl Sums {
-    fn add_ballot(&mut self, ballot: Ballot) -> Result<(), String> {
-        add(self.ballots.entry(ballot.counter).or_insert(Number::ZERO), ballot.points)
+    fn add_ballot(&mut self, ballot: &Ballot) {
+        let sum = self.ballots.entry(ballot.counter.clone()).or_insert(Number::ZERO);
+        let added = add(sum, ballot.points);
+        // A counter without a name has no slots that anybody reads.
+        let named = if ballot.counter.is_empty() {
+            Err("its name is empty; withdraw these votes".to_owned())
+        } else {
+            added
+        };
+        if let Err(why) = named {
+            self.leave_out(
+                &ballot.counter,
+                format!("the ballots of counter `{}`: {why}", ballot.counter),
+            );
+        }
+    }
+
+    fn leave_out(&mut self, counter: &str, what: String) {
+        self.unreadable.entry(counter.to_owned()).or_default().insert(what);
     }
 
     /// Whether a counter is compared: it has ballots, or must have had them if it holds anything.
@@ -66,14 +90,21 @@ impl Sums {
         self.ballots.contains_key(counter) || prefix.is_some_and(|p| counter.starts_with(p))
     }
 
-    fn add_slot(&mut self, counter: &str, slot: u32, value: Number) -> Result<(), String> {
-        if slot == REPAIRED_SLOT {
-            self.repaired_in.insert(counter.to_owned(), value);
+    /// Adds a slot, or why it has no value.
+    fn add_slot(&mut self, counter: &str, slot: u32, value: Result<Number, String>) {
+        let added = value.and_then(|value| {
+            if slot == REPAIRED_SLOT {
+                self.repaired_in.insert(counter.to_owned(), value);
+            }
+            add(self.slots.entry(counter.to_owned()).or_insert(Number::ZERO), value)
+        });
+        if let Err(why) = added {
+            let key = Counters::slot_key_text(counter, slot);
+            self.leave_out(counter, format!("slot `{key}`: {why}"));
         }
-        add(self.slots.entry(counter.to_owned()).or_insert(Number::ZERO), value)
     }
 
-    /// Number of counters, and those that differ.
+    /// Number of counters, and those that differ as far as they can be added up.
     fn differing(&self) -> (usize, BTreeMap<String, Seen>) {
         let every: BTreeSet<&String> = self.ballots.keys().chain(self.slots.keys()).collect();
         let count = every.len();
@@ -86,7 +117,10 @@ impl Sums {
             };
             (counter.clone(), seen)
         });
-        (count, seen.filter(|(_, seen)| seen.ballots != seen.slots).collect())
+        let differs = |(counter, seen): &(String, Seen)| {
+            seen.ballots != seen.slots && !self.unreadable.contains_key(counter)
+        };
+        (count, seen.filter(differs).collect())
     }
 }
 
@@ -101,6 +135,8 @@ pub(super) struct Recount {
     pub(super) ballots: u64,
     pub(super) counters: usize,
     pub(super) drifted: Vec<Drift>,
+    /// What cannot be added up, with its slot or counter, and why; its counter is not compared.
+    pub(super) unreadable: Vec<String>,
 }
 
 impl Ballots<'_> {
@@ -109,20 +145,18 @@ impl Ballots<'_> {
     /// one vote in each poll, whichever counter it is for.
     ///
     /// # Errors
-    /// When the tables cannot be read or written. The vote then counts once or not at all; sending
-    /// it again is safe.
+    /// When the vote cannot be counted, or the tables cannot be read or written. The vote then counts
+    /// once or not at all; sending it again is safe.
     pub(crate) async fn vote(
         &self,
         poll: &str,
         voter: &str,
         vote: Option<(&str, Number)>,
     ) -> Result<bool, String> {
-        let key = format!("{poll}#{voter}");
-        let after = vote.map(|(counter, points)| Ballot {
-            counter: counter.to_owned(),
-            slot: slot_of_voter(voter, self.place.rule.slot_count),
-            points,
-        });
+        let key = ballot_key(poll, voter).map_err(|refusal| refusal.to_string())?;
+        let after =
+            vote.map(|(counter, points)| Ballot::cast(&self.place.rule, voter, counter, points));
+        let after = after.transpose().map_err(|refusal| refusal.to_string())?;
         let mut attempts = Attempts::first();
         loop {
             let before = self.ballot(&key).await?;
@@ -167,22 +201,44 @@ impl Ballots<'_> {
         request = request.transact_items(self.change_of_ballot(key, before, after)?);
         let additions = additions(before, after, self.place.rule.slot_count);
         let additions = additions.map_err(|error| error.to_string())?;
+        let slots: Vec<String> = additions.keys().cloned().collect();
         for (slot, points) in additions {
-            let update = UpdateSlot::builder()
-                .table_name(&self.place.slots_table)
-                .key(&self.place.rule.slot_key, SdkValue::S(slot))
-                .update_expression("ADD #value :points")
-                .expression_attribute_names("#value", &self.place.rule.slot_value)
-                .expression_attribute_values(":points", to_sdk_value(&AttributeValue::N(points)))
-                .build()
-                .map_err(|error| error.to_string())?;
-            request = request.transact_items(TransactWriteItem::builder().update(update).build());
+            request = request.transact_items(self.addition(slot, points)?);
         }
-        match request.send().await {
-            Ok(_) => Ok(true),
-            Err(error) if is_contended(error.code(), &error_text(&error)) => Ok(false),
-            Err(error) => Err(format!("ballot `{key}`: {}", error_text(&error))),
+        let Err(error) = request.send().await else { return Ok(true) };
+        if let Some(slot) = slot_without_room(&error, &slots) {
+            return Err(format!(
+                "ballot `{key}`: nothing was counted, because slot `{slot}` holds what is no number, or would be outside of what totals hold exactly ({SUMMABLE}); look at it, and at what `weir counters recount` says"
+            ));
         }
+        if is_contended(error.code(), &error_text(&error)) {
+            return Ok(false);
+        }
+        Err(format!("ballot `{key}`: {}", error_text(&error)))
+    }
+
+    /// Adds points to a slot, if that leaves it a value that totals can hold.
+    fn addition(&self, slot: String, points: Number) -> Result<TransactWriteItem, String> {
+        let number = |number: Number| to_sdk_value(&AttributeValue::N(number));
+        let update = UpdateSlot::builder()
+            .table_name(&self.place.slots_table)
+            .key(&self.place.rule.slot_key, SdkValue::S(slot))
+            .update_expression("ADD #value :points")
+            .expression_attribute_names("#value", &self.place.rule.slot_value)
+            .expression_attribute_values(":points", number(points));
+        let update = match room_for(points) {
+            Some((low, high)) => update
+                .condition_expression(
+                    "attribute_not_exists(#value) OR #value BETWEEN :low AND :high",
+                )
+                .expression_attribute_values(":low", number(low))
+                .expression_attribute_values(":high", number(high)),
+            // A ballot of an earlier build, which let such votes pass: its slot is unreadable until
+            // they are taken back.
+            None => update,
+        };
+        let update = update.build().map_err(|error| error.to_string())?;
+        Ok(TransactWriteItem::builder().update(update).build())
     }
 
     fn change_of_ballot(
@@ -252,7 +308,8 @@ impl Ballots<'_> {
             return Ok(recount);
         }
         tokio::time::sleep(grace).await;
-        let (_, second) = self.look(prefix).await?;
+        let (again, second) = self.look(prefix).await?;
+        recount.unreadable = again.unreadable;
         for (counter, seen) in second {
             if first.get(&counter) != Some(&seen) {
                 // It is being voted in: what was seen may be a vote between two reads.
@@ -273,14 +330,16 @@ impl Ballots<'_> {
         let mut sums = Sums::default();
         let mut failed = None;
         self.scan(&self.table, |item| {
-            let added = match Ballot::from_item(&item) {
-                Some(ballot) => sums.add_ballot(ballot),
-                None => Err(format!("table `{}` holds what is no ballot", self.table)),
-            };
+            match Ballot::from_item(&item) {
+                Some(ballot) => sums.add_ballot(&ballot),
+                None => failed = Some(format!("table `{}` holds what is no ballot", self.table)),
+            }
             recount.ballots += 1;
-            failed = failed.take().or(added.err());
         })
         .await?;
+        if let Some(reason) = failed {
+            return Err(reason);
+        }
         let rule = Counters { slot_count: SLOT_COUNT_MAX, ..self.place.rule.clone() };
         self.scan(&self.place.slots_table, |item| {
             let key = item.get(&rule.slot_key).and_then(AttributeValue::as_str);
@@ -290,15 +349,12 @@ impl Ballots<'_> {
                 return;
             };
             let value = rule.value_of_slot(&item).map_err(|refusal| refusal.to_string());
-            let added = value.and_then(|value| sums.add_slot(counter, slot, value));
-            failed = failed.take().or(added.err());
+            sums.add_slot(counter, slot, value);
         })
         .await?;
-        if let Some(reason) = failed {
-            return Err(reason);
-        }
         let (counters, differing) = sums.differing();
         recount.counters = counters;
+        recount.unreadable = sums.unreadable.into_values().flatten().collect();
         Ok((recount, differing))
     }
 
@@ -317,14 +373,22 @@ impl Ballots<'_> {
     async fn repair(&self, counter: &str, seen: Seen) -> Result<bool, String> {
         let place = self.place;
         let failed = |reason: String| format!("cannot repair counter `{counter}`: {reason}");
+        let slot = Counters::slot_key_text(counter, REPAIRED_SLOT);
         let missing = seen.ballots.checked_sub(seen.slots);
         let sum = missing.and_then(|n| seen.repaired_in.unwrap_or(Number::ZERO).checked_add(n));
-        let sum = AttributeValue::N(sum.map_err(|error| failed(error.to_string()))?);
+        let Some(sum) = sum.ok().filter(is_summable) else {
+            // The function would refuse the slot from then on.
+            say(&format!(
+                "counter `{counter}` is not repaired: slot `{slot}` would be outside of what totals hold exactly ({SUMMABLE}); withdraw the votes that are"
+            ));
+            return Ok(false);
+        };
+        let sum = AttributeValue::N(sum);
         let request = place
             .client
             .update_item()
             .table_name(&place.slots_table)
-            .key(&place.rule.slot_key, SdkValue::S(Counters::slot_key_text(counter, REPAIRED_SLOT)))
+            .key(&place.rule.slot_key, SdkValue::S(slot))
             .update_expression("SET #value = :sum")
             .expression_attribute_names("#value", &place.rule.slot_value)
             .expression_attribute_values(":sum", to_sdk_value(&sum));
@@ -345,6 +409,23 @@ impl Ballots<'_> {
     }
 }
 
+/// The slot that cannot be added to, if that is why a transaction was cancelled: its first part is of
+/// the ballot, which may have been changed by somebody else, and each other one of one of the slots.
+fn slot_without_room<'s>(
+    error: &SdkError<TransactWriteItemsError>,
+    slots: &'s [String],
+) -> Option<&'s String> {
+    let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
+        error.as_service_error()
+    else {
+        return None;
+    };
+    let is_failed = |reason: &CancellationReason| reason.code() == Some("ConditionalCheckFailed");
+    let (ballot, others) = cancelled.cancellation_reasons().split_first()?;
+    let failed = others.iter().position(is_failed).filter(|_| !is_failed(ballot))?;
+    slots.get(failed)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
@@ -352,6 +433,70 @@ mod tests {
 
     use super::super::testing::{place, serve};
     use super::*;
+    use crate::test_store::TestStore;
+    use rules::counters::ballot::slot_of_voter;
+
+    async fn place_in(store: &TestStore) -> Place {
+        for table in ["votes", "ballots"] {
+            store.table(table).await;
+        }
+        let mut place = place(&store.url);
+        place.rule.slot_key = "p".to_owned();
+        place
+    }
+
+    async fn set_slot(store: &TestStore, slot: &str, value: &str) {
+        let put = store.client.put_item().table_name("votes");
+        let put = put.item("p", SdkValue::S(slot.to_owned()));
+        put.item("votes", SdkValue::N(value.to_owned())).send().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_vote_that_would_make_a_slot_unreadable_is_refused() {
+        let store = TestStore::open().await;
+        let place = place_in(&store).await;
+        let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };
+        let vote = async |poll: &str, counter: &str, points: &str| {
+            ballots.vote(poll, "ada", Some((counter, points.parse().unwrap()))).await
+        };
+        for (poll, counter, points, expected) in [
+            ("2026", "A", "0.0000001", "points=`0.0000001` are outside"),
+            ("2026", "A", "1e30", "are outside of what totals hold exactly"),
+            ("2026", "", "1", "counter=`` has no slots"),
+            ("tv#de", "A", "1", "poll=`tv#de` has a `#`"),
+        ] {
+            let refused = vote(poll, counter, points).await.unwrap_err();
+            assert!(refused.contains(expected), "{refused}");
+        }
+        // The slot is as high as it may be: it goes no further, but it goes down.
+        let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
+        set_slot(&store, &slot, "9999999999999999999999999999.999999").await;
+        let refused = vote("2026", "A", "0.000001").await.unwrap_err();
+        assert!(refused.contains(&format!("because slot `{slot}` holds")), "{refused}");
+        assert_eq!(vote("2026", "A", "-1").await, Ok(true));
+        assert_eq!(vote("2026", "A", "-1").await, Ok(false));
+        assert_eq!(ballots.vote("2026", "ada", None).await, Ok(true));
+    }
+
+    #[tokio::test]
+    async fn a_recount_names_what_it_cannot_read_and_goes_on() {
+        let store = TestStore::open().await;
+        let place = place_in(&store).await;
+        let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };
+        for (voter, counter) in [("ada", "A"), ("bob", "B")] {
+            let vote = Some((counter, Number::from(1_i64)));
+            assert_eq!(ballots.vote("2026", voter, vote).await, Ok(true));
+        }
+        set_slot(&store, "A#3", "1e30").await;
+        set_slot(&store, "B#0", "5").await;
+        let recount = ballots.recount(None, Duration::ZERO, true).await.unwrap();
+        let drifted: Vec<_> = recount.drifted.iter().map(|d| (&*d.counter, d.repaired)).collect();
+        assert_eq!(drifted, [("B", true)]);
+        assert_eq!(recount.unreadable.len(), 1, "{:?}", recount.unreadable);
+        assert!(recount.unreadable[0].starts_with("slot `A#3`: slot value `votes`=`1"));
+        let again = ballots.recount(None, Duration::ZERO, false).await.unwrap();
+        assert!(again.drifted.is_empty() && again.unreadable == recount.unreadable);
+    }
 
     /// Another recount has repaired the counter after this one looked: the slot is not what was
     /// seen, and nothing is added once more.
@@ -388,7 +533,7 @@ mod tests {
             for (counter, points) in [("2026-blue", 2_i64), ("2026-blue", -1), ("2026-gold", 4)] {
                 let ballot =
                     Ballot { counter: counter.to_owned(), slot: 0, points: Number::from(points) };
-                sums.add_ballot(ballot).unwrap();
+                sums.add_ballot(&ballot);
             }
             for (counter, slot, value) in [
                 ("2026-blue", 0, 3_i64),
@@ -397,7 +542,7 @@ mod tests {
                 ("clicks", 0, 7),
             ] {
                 if sums.compares(counter, prefix) {
-                    sums.add_slot(counter, slot, Number::from(value)).unwrap();
+                    sums.add_slot(counter, slot, Ok(Number::from(value)));
                 }
             }
             let (count, differing) = sums.differing();

@@ -35,7 +35,7 @@ const SLOT_COUNT_DEFAULT: u32 = 20;
 /// What to do with counters, and which tables hold them.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 something differs: `fold` left slots, `recount` found drift, totals are not what was voted"
+    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 something differs: `fold` left slots, `recount` found drift or slots that it cannot read, totals are not what was voted"
 )]
 pub struct CountersArguments {
     #[command(subcommand)]
@@ -84,7 +84,7 @@ enum CountersVerb {
     },
     /// Cast, change or withdraw a voter's vote; a vote that is sent twice counts once
     Vote {
-        /// The poll: a voter has one vote in it
+        /// The poll: a voter has one vote in it; a name without `#`
         #[arg(long)]
         poll: String,
         /// The voter
@@ -247,7 +247,11 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
     };
     let rows: Vec<_> = recount.drifted.iter().map(row).collect();
     output::rows(output, &["counter", "ballots", "slots", "repaired"], &rows);
-    if recount.drifted.is_empty() { Exit::Done } else { Exit::Differences }
+    for what in &recount.unreadable {
+        say(&format!("not compared: {what}"));
+    }
+    let is_right = recount.drifted.is_empty() && recount.unreadable.is_empty();
+    if is_right { Exit::Done } else { Exit::Differences }
 }
 
 fn show_generated(generated: &Generated, output: Output) -> Exit {

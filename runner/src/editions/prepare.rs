@@ -46,7 +46,8 @@ const ATTEMPTS_MAX: u32 = 12;
 pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<Edition, String> {
     let head = reading::head(place).await?;
     let keys = keys(place, arguments, head.current).await?;
-    let edition = begin(place, keys).await?;
+    // Read before any item: what is published from now on is not in this edition.
+    let edition = begin(place, keys, head.current).await?;
     let (to_read, items) = mpsc::channel::<Item>(QUEUE_ITEMS);
     let read = read(place, arguments, head.current, to_read);
     let digest = match &arguments.through {
@@ -85,7 +86,7 @@ async fn keys(
 }
 
 /// Takes the next number. Somebody else may take one at the same time, so it is tried again.
-async fn begin(place: &Place, keys: Vec<String>) -> Result<Edition, String> {
+async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, String> {
     for _ in 0..ATTEMPTS_MAX {
         let head = reading::head(place).await?;
         let next = head.with_next();
@@ -96,6 +97,7 @@ async fn begin(place: &Place, keys: Vec<String>) -> Result<Edition, String> {
             digest: 0,
             at_seconds: place.now,
             keys: keys.clone(),
+            base: Some(base),
         };
         let record = Put::builder()
             .table_name(&place.table)

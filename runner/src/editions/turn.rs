@@ -1,7 +1,8 @@
 //! Turning the head: publishing an edition and rolling back, each one conditional write.
 //!
 //! The head is written together with a check that the edition is ready, so an edition that is being
-//! pruned cannot become current, and of two who turn at the same time one is told so.
+//! pruned cannot become current, and of two who turn at the same time one is told so. What an edition
+//! was prepared over never changes, and the head that it is compared with is the one written over.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, ConditionCheck, Put, TransactWriteItem};

@@ -27,7 +27,7 @@ const HISTORIES_SHOWN_MAX: usize = 100;
 /// What to do with versions, and whose.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences or `backfill` left items out, 4 refused: the item changes at this moment"
+    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences or `backfill` left items out, 4 refused: the item changes at this moment, or TTL would delete what is restored"
 )]
 pub struct VersionsArguments {
     #[command(subcommand)]

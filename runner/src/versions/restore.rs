@@ -6,16 +6,19 @@
 //! name that comes in this moment cannot be told by a condition; it stands in the version between.
 //! The marks of a migration are no part of an item: they are neither compared with a version nor put
 //! back.
+//! A version whose time to live is over is not put back with it, because TTL would delete the item at
+//! once.
 
 use std::collections::{BTreeMap, HashMap};
 
-use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
-use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
-use model::{Item, json};
+use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, TimeToLiveStatus};
+use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX, TTL_PAST_SECONDS_MAX};
+use model::{AttributeValue, Item, json};
 use rules::migration::unmarked;
 use rules::versions::Version;
 
 use super::Place;
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::load::{error_text, from_sdk_item, to_sdk_item, to_sdk_value};
 use crate::output::{say, show};
@@ -58,6 +61,12 @@ pub(super) async fn run(
         say("the item is so already");
         return Ok(Exit::Done);
     }
+    if let Some(image) = &wanted
+        && let Some(refusal) = expired(place, image).await?
+    {
+        say(&refusal);
+        return Ok(Exit::Refused);
+    }
     let condition = match is_still(key, item.as_ref(), wanted.as_ref()) {
         Ok(condition) => condition,
         Err(why) => {
@@ -75,6 +84,37 @@ pub(super) async fn run(
     }
     say(&format!("restored version {} of {}", version.number, rules::versions::history_key(key)));
     Ok(Exit::Done)
+}
+
+/// Why an item would be deleted by TTL at once, if it would.
+async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
+    let asked = place.client.describe_time_to_live().table_name(&place.table).send().await;
+    let asked = asked.map_err(|error| {
+        format!("cannot read the TTL of table `{}`: {}", place.table, error_text(&error))
+    })?;
+    let is_on = |status: &TimeToLiveStatus| {
+        matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
+    };
+    let ttl = asked.time_to_live_description();
+    let ttl = ttl.filter(|ttl| ttl.time_to_live_status().is_some_and(is_on));
+    let Some(name) = ttl.and_then(|ttl| ttl.attribute_name()) else { return Ok(None) };
+    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+    Ok(is_over(image.get(name), now).then(|| {
+        format!(
+            "refused: the version's `{name}` is over, so TTL would delete the item at once; restore it with `--without {name}`, and set `{name}` anew if it shall expire"
+        )
+    }))
+}
+
+/// Whether TTL deletes an item with this value. It takes no notice of what is no number, nor of what
+/// is over for more than five years.
+fn is_over(value: Option<&AttributeValue>, now: u64) -> bool {
+    let Some(AttributeValue::N(number)) = value else { return false };
+    // Fractions of a second do not count.
+    let text = number.to_string();
+    let seconds = text.split('.').next().and_then(|whole| whole.parse::<u64>().ok());
+    let oldest = now.saturating_sub(TTL_PAST_SECONDS_MAX);
+    seconds.is_some_and(|seconds| (oldest..now).contains(&seconds))
 }
 
 async fn read(place: &Place, key: &Item) -> Result<Option<Item>, String> {
@@ -176,6 +216,7 @@ async fn delete(place: &Place, key: &Item, condition: Condition) -> Result<bool,
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_dynamodb::types::TimeToLiveSpecification;
     use model::Number;
     use rules::Stamp;
     use rules::migration::TOUCH;
@@ -226,6 +267,59 @@ mod tests {
         let same = run(&place, &key, &versions, &versions[1], &[], false).await;
         assert_eq!(same, Ok(Exit::Done));
         assert_eq!(read(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
+    }
+
+    #[tokio::test]
+    async fn a_version_whose_time_is_over_is_not_put_back_with_it() {
+        let store = TestStore::open().await;
+        store.table("films").await;
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until");
+        let request = store.client.update_time_to_live().table_name("films");
+        request.time_to_live_specification(ttl.build().unwrap()).send().await.unwrap();
+        let place = Place {
+            client: store.client.clone(),
+            endpoint: store.url.clone(),
+            table: "films".to_owned(),
+            history: "films-history".to_owned(),
+        };
+        let key = Item::new().with("p", "Rush");
+        let now = u64::try_from(endpoint::store_seconds(&store.url).await).unwrap();
+        let until = |number: u64, at: u64| Version {
+            number,
+            ..Version::base(key.clone().with("until", Number::from(at)))
+        };
+        let gone = Version { number: 3, image: None, ..until(3, 0) };
+        let versions = [until(1, now - 60), until(2, now + 3600), gone];
+        let restored = async |version: usize, without: &[String]| {
+            let exit = run(&place, &key, &versions, &versions[version], without, false).await;
+            (exit.unwrap(), read(&place, &key).await.unwrap())
+        };
+        assert_eq!(restored(0, &[]).await, (Exit::Refused, None));
+        let whole = versions[1].image.clone();
+        assert_eq!(restored(1, &[]).await, (Exit::Done, whole));
+        delete(&place, &key, is_still(&key, versions[1].image.as_ref(), None).unwrap())
+            .await
+            .unwrap();
+        assert_eq!(restored(0, &["until".to_owned()]).await, (Exit::Done, Some(key.clone())));
+    }
+
+    #[test]
+    fn what_ttl_takes_no_notice_of_is_not_over() {
+        let now = 2_000_000_000;
+        let number = |text: &str| AttributeValue::N(text.parse().unwrap());
+        for (value, expected) in [
+            (Some(number("1999999999")), true),
+            (Some(number("1999999999.9")), true),
+            (Some(number("2000000000")), false),
+            (Some(number("1842320000")), true),
+            (Some(number("1842319999")), false),
+            (Some(number("-5")), false),
+            (Some(number("1e60")), false),
+            (Some(AttributeValue::from("1999999999")), false),
+            (None, false),
+        ] {
+            assert_eq!(is_over(value.as_ref(), now), expected, "{value:?}");
+        }
     }
 
     #[test]

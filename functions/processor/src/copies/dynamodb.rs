@@ -88,18 +88,19 @@ fn key_attributes(schema: &[KeySchemaElement]) -> Vec<String> {
 }
 
 impl DynamoDbCopies {
-    /// Looks whether every table and index is as the rules say.
+    /// Looks whether every table and index is as the rules say, and tells the rules the sort keys of
+    /// their indexes.
     ///
     /// # Errors
     /// What is not, and what to do about it.
-    pub async fn open(client: Client, rule: &FanOut) -> Result<Self, Failure> {
+    pub async fn open(client: Client, rule: &mut FanOut) -> Result<Self, Failure> {
         let mut tables = Self {
             client,
             jobs_table: rule.jobs_table.clone(),
             keys: BTreeMap::new(),
             beside: BTreeMap::new(),
         };
-        for rule in &rule.rules {
+        for rule in &mut rule.rules {
             let fatal = |text: String| {
                 Failure::Fatal(format!("{FAN_OUT_RULES}: rule `{}`: {text}", rule.name))
             };
@@ -109,6 +110,7 @@ impl DynamoDbCopies {
             for advice in check_tables(rule, &shape_of(&origin), &target).map_err(fatal)? {
                 warn!(rule = rule.name, advice, "the tables may be as they are");
             }
+            rule.index_sort = target.sort_key_of(&rule.index).to_vec();
             let beside = target.indexes.get(&rule.index).into_iter().flatten();
             let beside = beside.filter(|name| !target.keys.contains(name)).cloned().collect();
             tables.beside.insert(rule.name.clone(), beside);

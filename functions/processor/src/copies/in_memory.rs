@@ -155,6 +155,34 @@ impl InMemoryCopies {
         CopyPage { keys: page, next, ..CopyPage::default() }
     }
 
+    /// Some copies behind a place of the index, in its order, and where the next ones begin. Copies
+    /// without the sort key are not in it.
+    fn index_page<'s>(
+        rule: &CopyRule,
+        copies: impl Iterator<Item = &'s Item>,
+        after: Option<&Item>,
+    ) -> CopyPage {
+        let place = |copy: &Item| -> Option<Item> {
+            let names = rule.index_sort.iter().map(String::as_str).chain(["line"]);
+            names.map(|name| Some((name.to_owned(), copy.get(name)?.clone()))).collect()
+        };
+        let order = |place: &Item| -> Vec<String> {
+            let names = rule.index_sort.iter().map(String::as_str).chain(["line"]);
+            names.map(|name| text(&place[name])).collect()
+        };
+        let after = after.map(order);
+        let mut places: Vec<Item> = copies.filter_map(place).collect();
+        places.retain(|place| after.as_ref().is_none_or(|after| order(place) > *after));
+        places.sort_by_key(order);
+        let next = places.get(PAGE).and(places.get(PAGE - 1)).cloned();
+        let split = places.into_iter().take(PAGE).map(|mut place| {
+            let line = place.remove("line").unwrap();
+            (Item::new().with("line", line), place)
+        });
+        let (keys, beside) = split.unzip();
+        CopyPage { keys, beside, next }
+    }
+
     fn answer<O>(&self, fate: u64, outcome: O) -> Result<O, Failure> {
         if fate < self.faults.unanswered {
             return Err(Failure::Retry("timed out".to_owned()));
@@ -216,9 +244,9 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         if !is_stale {
             state.indexed = state.tables.get(COPIES).cloned().unwrap_or_default();
         }
-        let copies = state.indexed.iter();
-        let copies = copies.filter(|(_, copy)| copy.get(&rule.index_key) == Some(origin));
-        Ok(InMemoryCopies::page_of(copies.map(|(key, _)| key), after))
+        let copies = state.indexed.values();
+        let copies = copies.filter(|copy| copy.get(&rule.index_key) == Some(origin));
+        Ok(InMemoryCopies::index_page(rule, copies, after))
     }
 
     async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use model::{AttributeValue, Item, KeyValue, Number, Token};
 
-use super::Counters;
+use super::{Counters, SUMMABLE, is_summable};
+use crate::rule::Refusal;
 
 const COUNTER: &str = "counter";
 const SLOT: &str = "counted_in";
@@ -33,7 +34,46 @@ pub fn slot_of_voter(voter: &str, slots: u32) -> u32 {
     u32::try_from(token.0 % u64::from(slots.max(1))).unwrap_or(0)
 }
 
+/// The key of a voter's ballot in a poll.
+///
+/// # Errors
+/// When ballots of another poll would have the same keys.
+pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
+    if poll.contains('#') {
+        return Err(Refusal(format!(
+            "poll=`{poll}` has a `#`, so its ballots could have the keys of another poll's, which are POLL#VOTER; name it without `#`"
+        )));
+    }
+    Ok(format!("{poll}#{voter}"))
+}
+
 impl Ballot {
+    /// A voter's vote as it is to be counted.
+    ///
+    /// # Errors
+    /// When it cannot be: a slot that it is counted in would not be one of a counter, or not have a
+    /// value that totals hold.
+    pub fn cast(
+        rule: &Counters,
+        voter: &str,
+        counter: &str,
+        points: Number,
+    ) -> Result<Self, Refusal> {
+        let slot = slot_of_voter(voter, rule.slot_count);
+        let key = Counters::slot_key_text(counter, slot);
+        if rule.parse_slot_key(&key) != Ok((counter, slot)) {
+            return Err(Refusal(format!(
+                "counter=`{counter}` has no slots: `{key}` is none; name a counter with at least one character"
+            )));
+        }
+        if !is_summable(&points) {
+            return Err(Refusal(format!(
+                "points=`{points}` are outside of what totals hold exactly: {SUMMABLE}"
+            )));
+        }
+        Ok(Self { counter: counter.to_owned(), slot, points })
+    }
+
     /// The attributes of the ballot's item beside its key.
     #[must_use]
     pub fn to_item(&self) -> Item {
@@ -175,6 +215,39 @@ mod tests {
         let ballot = ballot("A#b", 19, -3);
         assert_eq!(Ballot::from_item(&ballot.to_item()), Some(ballot));
         assert_eq!(Ballot::from_item(&Item::new()), None);
+    }
+
+    #[test]
+    fn a_vote_that_no_slot_can_hold_is_refused() {
+        let rule = Counters {
+            slot_count: 20,
+            slot_key: "slot".to_owned(),
+            slot_value: "votes".to_owned(),
+        };
+        let cast = |counter: &str, points: &str| {
+            Ballot::cast(&rule, "ada", counter, points.parse().unwrap()).map_err(|why| why.0)
+        };
+        let counted = cast("2026#blue", "-1.5").unwrap();
+        assert_eq!(
+            (counted.counter.as_str(), counted.slot),
+            ("2026#blue", slot_of_voter("ada", 20))
+        );
+        for (counter, points, expected) in [
+            ("", "1", "counter=`` has no slots"),
+            ("A", "0.0000001", "points=`0.0000001` are outside"),
+            ("A", "1e30", "are outside of what totals hold exactly: magnitude below 10^28"),
+            ("A", "-10000000000000000000000000000", "are outside"),
+        ] {
+            let refusal = cast(counter, points).unwrap_err();
+            assert!(refusal.contains(expected), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn polls_do_not_share_ballots() {
+        assert_eq!(ballot_key("tv", "de#ann"), Ok("tv#de#ann".to_owned()));
+        let refusal = ballot_key("tv#de", "ann").unwrap_err().0;
+        assert!(refusal.contains("poll=`tv#de` has a `#`"), "{refusal}");
     }
 
     #[test]

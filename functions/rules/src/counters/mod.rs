@@ -29,6 +29,10 @@ const VALUE_PLACES: u32 = 6;
 /// Bound of a slot's value times 10^6, exclusive. The sum of [`SLOT_COUNT_MAX`] such values is
 /// below 10^37 and therefore always exact in DynamoDB's 38 digits.
 const VALUE_SCALED_MAX: u128 = 10u128.pow(34);
+/// The greatest value of a slot; its negative is the least one.
+const VALUE_MAX: &str = "9999999999999999999999999999.999999";
+/// Which values slots may have, in words.
+pub const SUMMABLE: &str = "magnitude below 10^28 and at most 6 decimal places";
 
 /// The counters rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +112,7 @@ impl Counters {
             Ok(value)
         } else {
             Err(Refusal(format!(
-                "slot value `{name}`=`{value}` is outside of what totals hold exactly: magnitude below 10^28 and at most {VALUE_PLACES} decimal places"
+                "slot value `{name}`=`{value}` is outside of what totals hold exactly: {SUMMABLE}"
             )))
         }
     }
@@ -126,8 +130,19 @@ impl Counters {
     }
 }
 
-fn is_summable(value: &Number) -> bool {
+/// Whether totals can hold a value of a slot exactly, together with all others: see [`SUMMABLE`].
+#[must_use]
+pub fn is_summable(value: &Number) -> bool {
     value.to_scaled_i128(VALUE_PLACES).is_some_and(|v| v.unsigned_abs() < VALUE_SCALED_MAX)
+}
+
+/// The least and the greatest value that a slot may have before `points` are added to it, so that
+/// its value [`is_summable`] after that too; `None` for points that no slot may have.
+#[must_use]
+pub fn room_for(points: Number) -> Option<(Number, Number)> {
+    let most: Number = VALUE_MAX.parse().ok().filter(|_| is_summable(&points))?;
+    let low = most.negated().checked_sub(points).ok()?;
+    Some((low, most.checked_sub(points).ok()?))
 }
 
 impl Rule for Counters {
@@ -181,5 +196,22 @@ mod tests {
         let totals = [("bad".to_owned(), Total::from_item(&damaged))].into();
         let found = Found { totals, ..Found::default() };
         check_decisions(&rule, &found, include_str!("../../testdata/counters.txt"));
+    }
+
+    #[test]
+    fn there_is_room_up_to_the_greatest_value() {
+        let number = |text: &str| -> Number { text.parse().unwrap() };
+        let step = number("0.000001");
+        for points in ["1", "-1", "0.000001", "0", VALUE_MAX, "-123456789.5"] {
+            let points = number(points);
+            let (low, high) = room_for(points).unwrap();
+            let after = |slot: Number| slot.checked_add(points).unwrap();
+            assert!(is_summable(&after(low)) && is_summable(&after(high)), "{points}");
+            assert!(!is_summable(&after(low).checked_sub(step).unwrap()), "{points}");
+            assert!(!is_summable(&after(high).checked_add(step).unwrap()), "{points}");
+        }
+        for points in ["1e28", "-1e30", "0.0000001", "1e125"] {
+            assert_eq!(room_for(number(points)), None, "{points}");
+        }
     }
 }

@@ -17,6 +17,7 @@
 //! the mark, or did so before the origin was read.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use model::{AttributeValue, Item};
 
@@ -111,7 +112,8 @@ impl CopyRule {
     }
 
     /// Whether a copy that became `new` must be looked at: it is not known that it was written from
-    /// its origin, or what was written from there was changed by somebody else.
+    /// its origin, or what was written from there was changed by somebody else, or it has another
+    /// place in the index: a job that is under way may have been there already.
     ///
     /// Our own writes leave the origin as it is and raise the mark. A mark that went back, or that
     /// came with another origin, is of somebody who wrote an item whole that had been read before.
@@ -125,11 +127,18 @@ impl CopyRule {
             return true;
         }
         let Some(old) = old else { return true };
-        let is_moved = old.get(&self.index_key) != new.get(&self.index_key);
+        let is_moved = self.place_attributes().any(|name| old.get(name) != new.get(name));
         if !is_moved && Mark::is_raised(&origin, text_of(old, &name), mark) {
             return false;
         }
         is_moved || self.attributes.keys().any(|to| old.get(to) != new.get(to))
+    }
+}
+
+impl CopyRule {
+    /// What decides where a copy stands in the index, beside its primary key, which stays.
+    pub(super) fn place_attributes(&self) -> impl Iterator<Item = &String> {
+        iter::once(&self.index_key).chain(&self.index_sort)
     }
 }
 
@@ -395,6 +404,27 @@ mod tests {
             (Some(&elsewhere), &marked, true),
         ] {
             assert_eq!(rule.wants_look(old, new), expected);
+        }
+    }
+
+    /// A job that pages in the order of the sort key has been where the copy stands now.
+    #[test]
+    fn a_copy_at_another_place_of_the_index_wants_a_look() {
+        let place = ["day", "at"].map(str::to_owned).to_vec();
+        let rule = CopyRule { index_sort: place, ..rule("keep") };
+        let marked = |sequence| copy(Some("y"), Some(stamp(sequence))).with("day", "1");
+        let placed = |sequence, at: &str| marked(sequence).with("at", at);
+        for (old, new, expected) in [
+            (placed(5, "7"), placed(5, "3"), true),
+            (placed(5, "7"), placed(5, "7").with("day", "0"), true),
+            // It comes into the index.
+            (marked(5), placed(5, "7"), true),
+            (placed(5, "7"), placed(5, "7").with("other", "o"), false),
+            // A write of a job.
+            (placed(5, "7"), placed(6, "7"), false),
+            (copy(None, None).with("at", "7"), copy(None, Some(stamp(6))).with("at", "7"), false),
+        ] {
+            assert_eq!(rule.wants_look(Some(&old), &new), expected, "{old:?} to {new:?}");
         }
     }
 }

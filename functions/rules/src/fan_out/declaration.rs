@@ -45,6 +45,9 @@ pub struct CopyRule {
     pub index: String,
     /// The attribute of a copy that holds its origin's key: the index's partition key.
     pub index_key: String,
+    /// The index's sort key, of any number of attributes. A declaration does not say it: it is known
+    /// when the table was described. Jobs page through the copies in its order.
+    pub index_sort: Vec<String>,
     /// By attribute of the copy, the attribute of the origin.
     pub attributes: BTreeMap<String, String>,
     /// What happens when the origin is deleted.
@@ -243,6 +246,7 @@ fn rule(node: &Node) -> Result<CopyRule, Failed> {
         target: table(field("to")?)?,
         index: text_of(field("index")?, "`index`")?,
         index_key,
+        index_sort: Vec::new(),
         attributes: attributes(field("attributes")?)?,
         on_delete,
     })
@@ -310,6 +314,7 @@ mod tests {
             target: "order-lines".to_owned(),
             index: "by-product".to_owned(),
             index_key: "productID".to_owned(),
+            index_sort: Vec::new(),
             attributes: [("productName", "name"), ("unit", "quantityPerUnit")]
                 .map(|(to, from)| (to.to_owned(), from.to_owned()))
                 .into(),

@@ -2,8 +2,8 @@
 //!
 //! A record of an origin says what its copies must hold, as of its stamp; the latest such statement
 //! of an origin is its **job**, which is worked through page by page. A record of a copy may ask
-//! for a look at that copy: it is new, it moved to another origin, or somebody else wrote what is
-//! copied. Tables are not read or written here.
+//! for a look at that copy: it is new, it moved to another origin or to another place in the index, or
+//! somebody else wrote what is copied. Tables are not read or written here.
 //!
 //! **Why it ends.** A copy is written only if that changes it, and then its mark changes with it; a
 //! record whose mark changed asks for no look. Rules that feed each other are refused at the start
@@ -198,8 +198,8 @@ impl FanOut {
     }
 }
 
-/// Whether a copy got a later mark of its origin, which is the one it had. Then it wants no look, see
-/// [`CopyRule::wants_look`].
+/// Whether a copy got a later mark of its origin, which is the one it had, and stands where it stood.
+/// Then it wants no look, see [`CopyRule::wants_look`].
 fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool {
     let name = mark_attribute(&rule.name);
     let Some(ValueView::S(mark)) = new.get(&name) else { return false };
@@ -213,7 +213,7 @@ fn is_marked_by(rule: &CopyRule, old: &ItemView<'_>, new: &ItemView<'_>) -> bool
         _ => None,
     };
     mark_of.origin == origin_text
-        && old.get(&rule.index_key) == Some(origin)
+        && rule.place_attributes().all(|name| old.get(name) == new.get(name))
         && Mark::is_raised(&origin_text, before, mark)
 }
 
@@ -276,10 +276,11 @@ mod tests {
 
     #[test]
     fn decisions() {
-        let rules = parse_rules(
+        let mut rules = parse_rules(
             "- name: products\n  from: products\n  to: order-lines\n  index: by-product\n  key: {productID: productID}\n  attributes: {productName: productName}\n  on-delete: clear\n",
         )
         .unwrap();
+        rules[0].index_sort = vec!["at".to_owned()];
         let rule = FanOut { rules, jobs_table: "jobs".to_owned() };
         check_decisions(&rule, &Found::default(), include_str!("../../testdata/fan-out.txt"));
     }

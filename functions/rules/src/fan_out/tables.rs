@@ -19,6 +19,14 @@ pub struct TableShape {
     pub indexes: BTreeMap<String, Vec<String>>,
 }
 
+impl TableShape {
+    /// The sort key of an index, of any number of attributes; nothing if it has none.
+    #[must_use]
+    pub fn sort_key_of(&self, index: &str) -> &[String] {
+        self.indexes.get(index).and_then(|keys| keys.get(1..)).unwrap_or_default()
+    }
+}
+
 /// Looks whether the tables of a rule are as it says; gives what copies must have besides to be found
 /// and written.
 ///
@@ -49,7 +57,8 @@ pub fn check_tables(
             names.join(", ")
         ));
     };
-    let (found, sort) = (found.first().map_or("", String::as_str), found.get(1));
+    let found = found.first().map_or("", String::as_str);
+    let sort = target.sort_key_of(&rule.index);
     if found != rule.index_key {
         return Err(format!(
             "index `{}` has the partition key `{found}`, the rule says `{}`",
@@ -62,7 +71,7 @@ pub fn check_tables(
             rule.target
         ));
     }
-    if let Some(name) = sort.filter(|name| rule.attributes.contains_key(*name)) {
+    if let Some(name) = sort.iter().find(|name| rule.attributes.contains_key(*name)) {
         return Err(format!(
             "`{name}` is the sort key of index `{}`, which finds the copies, and one without it is not found again; name an index with another sort key, or none",
             rule.index
@@ -72,8 +81,8 @@ pub fn check_tables(
 }
 
 /// What copies must have to be found and written.
-fn advice(rule: &CopyRule, target: &TableShape, sort: Option<&String>) -> Vec<String> {
-    let sort = sort.filter(|name| !target.keys.contains(name)).map(|name| {
+fn advice(rule: &CopyRule, target: &TableShape, sort: &[String]) -> Vec<String> {
+    let sort = sort.iter().filter(|name| !target.keys.contains(name)).map(|name| {
         format!(
             "a copy without `{name}`, the sort key of index `{}`, is not found there and does not follow its origin",
             rule.index
@@ -87,7 +96,7 @@ fn advice(rule: &CopyRule, target: &TableShape, sort: Option<&String>) -> Vec<St
             )
         })
     });
-    sort.into_iter().chain(keys).collect()
+    sort.chain(keys).collect()
 }
 
 #[cfg(test)]
@@ -123,6 +132,16 @@ mod tests {
             assert_eq!(advice.len(), usize::from(expected.is_some()), "{advice:?}");
             assert!(advice.iter().all(|a| a.contains(expected.unwrap())), "{advice:?}");
         }
+        let mut several = target.clone();
+        let keys = ["productID", "day", "at", "line"].map(str::to_owned).to_vec();
+        several.indexes.insert("by-product".to_owned(), keys);
+        assert_eq!(several.sort_key_of("by-product"), ["day", "at", "line"]);
+        assert_eq!(check_tables(&rule, &origin, &several).unwrap().len(), 2);
+        several.indexes.get_mut("by-product").unwrap().push("n".to_owned());
+        assert!(
+            check_tables(&rule, &origin, &several).unwrap_err().contains("`n` is the sort key")
+        );
+        assert!(target.sort_key_of("by-product").is_empty());
         let no_stream = TableShape { has_both_images: false, ..target.clone() };
         let no_index = TableShape { indexes: BTreeMap::new(), ..target.clone() };
         let other_key = TableShape {

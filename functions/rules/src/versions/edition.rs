@@ -34,6 +34,7 @@ const ITEMS: &str = "items";
 const DIGEST: &str = "digest";
 const AT: &str = "at";
 const KEYS: &str = "keys";
+const BASE: &str = "base";
 
 /// The state of an edition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,9 @@ pub struct Edition {
     pub at_seconds: u64,
     /// The key attributes of its items.
     pub keys: Vec<String>,
+    /// The edition that was current when this one was begun, which readers would go over from; 0:
+    /// none was. `None`: it was prepared by a program that did not write this down.
+    pub base: Option<u64>,
 }
 
 /// Which edition is current.
@@ -112,6 +116,20 @@ pub enum PublishRefusal {
         "edition {0} was prepared before edition {1} was published; prepare it anew, or roll back to it with `rollback --to {0}`"
     )]
     Overtaken(u64, u64),
+    /// Another one is current than when this one was prepared: its changes are not in this one.
+    #[error(
+        "edition {number} was prepared while {} was current, and now {} is: prepare it anew, or make it current all the same with `rollback --to {number}`",
+        named(*.base),
+        named(*.current)
+    )]
+    OtherBase {
+        /// The edition.
+        number: u64,
+        /// The one that it was prepared over.
+        base: u64,
+        /// The one that is current.
+        current: u64,
+    },
     /// The current one was gone back to already.
     #[error(
         "edition {0} is current since edition {1} was rolled back; name another one with --to, also to go forward again"
@@ -120,6 +138,10 @@ pub enum PublishRefusal {
     /// There is nothing to go back to.
     #[error("no edition was current before this one; name one with --to")]
     NoPrevious,
+}
+
+fn named(number: u64) -> String {
+    if number == 0 { "none".to_owned() } else { format!("edition {number}") }
 }
 
 /// A digest of items that does not depend on their order: the sum of their hashes.
@@ -200,14 +222,22 @@ impl EditionHead {
         Self { latest: self.latest + 1, revision: self.revision + 1, ..self }
     }
 
-    /// The head after an edition was published. One that was prepared before the current one was
-    /// published is refused: it would undo what is current without anybody saying so.
+    /// The head after an edition was published. One that was prepared while another one was current
+    /// is refused: it would undo what is current without anybody saying so. The head is written only
+    /// as of the revision that was read, so this holds until then.
     ///
     /// # Errors
     /// Why it cannot be.
     pub fn published(self, edition: &Edition) -> Result<Self, PublishRefusal> {
-        if edition.number < self.current {
-            return Err(PublishRefusal::Overtaken(edition.number, self.current));
+        let (number, current) = (edition.number, self.current);
+        match edition.base {
+            // Told twice: the one that is current was prepared over another one.
+            _ if number == current => {}
+            Some(base) if base != current => {
+                return Err(PublishRefusal::OtherBase { number, base, current });
+            }
+            None if number < current => return Err(PublishRefusal::Overtaken(number, current)),
+            _ => {}
         }
         self.turned_to(edition)
     }
@@ -265,14 +295,18 @@ impl Edition {
     /// The edition's record.
     #[must_use]
     pub fn to_item(&self, set: &str) -> Item {
-        Item::new()
+        let mut item = Item::new()
             .with(EDITION_PARTITION, records_key(set))
             .with(EDITION_ITEM, version_text(self.number))
             .with(EDITION_STATE, self.state.as_str())
             .with(ITEMS, Number::from(self.items))
             .with(DIGEST, format!("{:016x}", self.digest))
             .with(AT, Number::from(self.at_seconds))
-            .with(KEYS, AttributeValue::L(self.keys.iter().map(|k| k.as_str().into()).collect()))
+            .with(KEYS, AttributeValue::L(self.keys.iter().map(|k| k.as_str().into()).collect()));
+        if let Some(base) = self.base {
+            item.insert(BASE.to_owned(), Number::from(base).into());
+        }
+        item
     }
 
     /// Reads what [`Edition::to_item`] wrote.
@@ -298,6 +332,7 @@ impl Edition {
                 }
                 _ => return Err(damaged(KEYS)),
             },
+            base: item.get(BASE).map(|_| number(item, BASE)).transpose()?,
         })
     }
 }
@@ -344,7 +379,12 @@ mod tests {
             digest: 0,
             at_seconds: number * 100,
             keys: vec!["k".to_owned()],
+            base: None,
         }
+    }
+
+    fn prepared_over(base: u64, number: u64) -> Edition {
+        Edition { base: Some(base), ..edition(number, EditionState::Ready) }
     }
 
     #[test]
@@ -366,6 +406,34 @@ mod tests {
         }
         let begun = EditionHead::default().with_next();
         assert_eq!((begun.current, begun.latest, begun.revision), (0, 1, 1));
+    }
+
+    #[test]
+    fn what_was_published_meanwhile_is_not_undone() {
+        let other =
+            |number, base, current| Err(PublishRefusal::OtherBase { number, base, current });
+        // Both were made of edition 1.
+        let (two, three) = (prepared_over(1, 2), prepared_over(1, 3));
+        let first = EditionHead { current: 1, previous: 0, latest: 3, revision: 4 };
+        let second = first.published(&two).unwrap();
+        assert_eq!(second.published(&three), other(3, 1, 2));
+        assert_eq!(second.published(&two), Err(PublishRefusal::IsCurrent(2)));
+        assert_eq!(second.turned_to(&three).unwrap().current, 3);
+        // One that was made of what was gone back from would undo that.
+        let four = prepared_over(2, 4);
+        let back = second.turned_to(&edition(1, EditionState::Ready)).unwrap();
+        assert_eq!(back.published(&four), other(4, 2, 1));
+        assert_eq!(back.published(&three).unwrap().current, 3);
+        // The first one of a set, and another one that was prepared before it was published.
+        let begun = EditionHead { latest: 2, revision: 2, ..EditionHead::default() };
+        let first = begun.published(&prepared_over(0, 1)).unwrap();
+        let refusal = first.published(&prepared_over(0, 2)).unwrap_err();
+        assert_eq!(
+            refusal.to_string(),
+            "edition 2 was prepared while none was current, and now edition 1 is: prepare it anew, or make it current all the same with `rollback --to 2`"
+        );
+        // What was prepared before bases were written down.
+        assert_eq!(first.published(&edition(2, EditionState::Ready)).unwrap().current, 2);
     }
 
     #[test]
@@ -408,7 +476,10 @@ mod tests {
         assert_eq!(EditionHead::from_item(&head.to_item("s")), Ok(head));
         let mut edition = edition(12, EditionState::Ready);
         edition.digest = u64::MAX;
-        assert_eq!(Edition::from_item(&edition.to_item("s")), Ok(edition));
+        assert_eq!(Edition::from_item(&edition.to_item("s")), Ok(edition.clone()));
+        edition.base = Some(0);
+        assert_eq!(Edition::from_item(&edition.to_item("s")), Ok(edition.clone()));
+        assert!(Edition::from_item(&edition.to_item("s").with(BASE, "x")).is_err());
         let image = Item::new().with("a", "b");
         assert_eq!(image_of(&item_of_edition("s", 1, "k", &image)), Ok(image));
         assert!(image_of(&Item::new()).is_err());
