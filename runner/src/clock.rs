@@ -20,7 +20,7 @@ const ADVANCE_MAX: Duration = Duration::from_secs(366 * DAY_SECONDS);
 /// What to do with the clock.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume\n\nThe clock never goes back: an advance stays, also when `weir up` is started again"
+    after_help = "Examples:\n  weir clock show\n  weir clock advance 26h\n  weir clock freeze && weir clock advance 90m && weir clock resume\n\nThe clock never goes back: an advance stays, also when `weir up` is started again. A freeze does not: time runs on from there then"
 )]
 pub struct ClockArguments {
     /// The change

@@ -2,10 +2,10 @@
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes are in `exit`.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
@@ -55,8 +55,13 @@ struct CommandLine {
     )]
     template: PathBuf,
     /// Values for the template's parameters: NAME=VALUE
-    #[arg(long = "parameter", global = true, value_name = "NAME=VALUE")]
-    parameters: Vec<String>,
+    #[arg(
+        long = "parameter",
+        global = true,
+        value_name = "NAME=VALUE",
+        value_parser = parse_parameter
+    )]
+    parameters: Vec<(String, String)>,
     /// How data is written to standard output
     #[arg(long, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -125,12 +130,23 @@ pub async fn run() -> ExitCode {
         .init();
     let matches = examples_first(CommandLine::command()).get_matches();
     let line = CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Err(error) = check_together(&line) {
+        CommandLine::command().error(ErrorKind::ArgumentConflict, error).exit();
+    }
     match carry_out(line).await {
         Ok(exit) => exit.into(),
         Err(error) => {
             show_error(&error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Flags that are right each for itself, and not beside each other.
+fn check_together(line: &CommandLine) -> Result<(), String> {
+    match &line.verb {
+        Verb::Up(arguments) => arguments.check_ports_differ(),
+        _ => Ok(()),
     }
 }
 
@@ -160,7 +176,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Ok(Exit::Done)
         }
         Verb::Up(arguments) => {
-            let mut context = context(&line.parameters)?;
+            let mut context = context(&line.parameters);
             if let Some(region) = arguments.chosen_region() {
                 context.region = region;
             }
@@ -170,7 +186,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Ok(Exit::Done)
         }
         Verb::Check(arguments) => {
-            let read = parse_template(&line.template, &context(&line.parameters)?)?;
+            let read = parse_template(&line.template, &context(&line.parameters))?;
             Ok(check::run(&arguments, output, &read))
         }
         Verb::Load(arguments) => carry_out_load(arguments).await,
@@ -236,20 +252,22 @@ fn folder_of(template: &Path) -> PathBuf {
 }
 
 /// Reads the template and shows what is to be known about it.
-fn read_stack(template: &Path, parameters: &[String]) -> Result<Stack, String> {
-    parse_template(template, &context(parameters)?)?.map_err(|error| error.to_string())
+fn read_stack(template: &Path, parameters: &[(String, String)]) -> Result<Stack, String> {
+    parse_template(template, &context(parameters))?.map_err(|error| error.to_string())
+}
+
+/// A template's parameter as it is given: its name and its value.
+fn parse_parameter(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE, such as TablePrefix=dev-".to_owned()),
+    }
 }
 
 /// What the command line says of a template beside its text.
-fn context(parameters: &[String]) -> Result<Context, String> {
-    let mut given = BTreeMap::new();
-    for parameter in parameters {
-        let (name, value) = parameter
-            .split_once('=')
-            .ok_or_else(|| format!("--parameter `{parameter}` is not NAME=VALUE"))?;
-        given.insert(name.to_owned(), value.to_owned());
-    }
-    Ok(Context { parameters: given, ..Context::default() })
+fn context(parameters: &[(String, String)]) -> Context {
+    let parameters = parameters.iter().cloned().collect();
+    Context { parameters, ..Context::default() }
 }
 
 /// Reads the template; the outer error is that there is none to read.
@@ -335,7 +353,7 @@ mod tests {
             count += 1;
             if let Err(error) = examples_first(CommandLine::command()).try_get_matches_from(&words)
             {
-                let is_help = error.kind() == clap::error::ErrorKind::DisplayHelp;
+                let is_help = error.kind() == ErrorKind::DisplayHelp;
                 assert!(is_help, "{place}: `{part}`: {error}");
             }
         }

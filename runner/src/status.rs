@@ -32,7 +32,7 @@ const FILE: &str = "status.json";
 /// What to show.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here; when records were given up or lost since `weir up` began. A function that accepts `not-run-here` is passed over"
+    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here; when records were given up or lost since `weir up` began. A function that accepts `not-run-here` is passed over\n\n\"given up\" (`given_up` in JSON) is counted for a mapping: it stands on its first row and is empty (null) on the others, so that a sum is right"
 )]
 pub struct StatusArguments {
     /// End with 3 when a shard has records that wait, or stands still, or records were given up;
@@ -223,6 +223,8 @@ impl Shown {
             total.and_then(Value::as_u64).unwrap_or(0)
         };
         let (given_up, gaps) = (total("given_up"), total("gaps"));
+        // It is counted for the mapping: on each of its rows, a sum over rows would be wrong.
+        let mut untold = Some(given_up);
         for shard in list(mapping, "shards") {
             let of = |name: &str| shard.get(name).cloned().unwrap_or_default();
             let state = of("state");
@@ -238,7 +240,7 @@ impl Shown {
                 of("waiting"),
                 of("lag_ms"),
                 of("failed_attempts"),
-                json!(given_up),
+                json!(untold.take()),
                 of("checkpoint"),
             ]);
         }
@@ -316,8 +318,28 @@ mod tests {
             let is_said = said.is_none_or(|said| shown.remarks.iter().any(|it| it.contains(said)));
             assert!(is_said && said.is_some() != shown.remarks.is_empty(), "{:?}", shown.remarks);
         }
-        let given_up = show(&status("caught up", &json!({"given_up": 2}), &none), Output::Table);
-        assert_eq!(given_up.rows[0][6], json!(2));
+    }
+
+    #[test]
+    fn what_a_mapping_gave_up_is_told_once() {
+        let shard = |state: &str| json!({"id": "s", "state": state, "waiting": 0});
+        let status = json!({"mappings": [
+            {
+                "mapping": "M", "described": true, "totals": {"given_up": 2},
+                "shards": [shard("done"), shard("caught up"), shard("caught up")],
+            },
+            {"mapping": "N", "described": true, "totals": {}, "shards": [shard("caught up")]},
+        ]});
+        let told = |output| {
+            let rows = show(&status, output).rows;
+            rows.into_iter().map(|row| row[6].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            told(Output::Table),
+            [json!(2), Value::Null, json!(0)],
+            "the first that is shown"
+        );
+        assert_eq!(told(Output::Json), [json!(2), Value::Null, Value::Null, json!(0)]);
     }
 
     #[test]

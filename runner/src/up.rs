@@ -53,7 +53,7 @@ pub struct UpArguments {
     #[arg(long, value_enum, default_value_t = Throughput::Count)]
     pub throughput: Throughput,
     /// Have functions run by `cargo lambda watch` at this address, instead of starting them
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = invoke_address)]
     pub invoke_url: Option<String>,
 }
 
@@ -67,6 +67,58 @@ impl UpArguments {
         };
         self.region.clone().or_else(from_environment)
     }
+
+    fn invoke_port(&self) -> u16 {
+        self.invoke_port.unwrap_or(if self.port == 0 { 0 } else { INVOKE_PORT })
+    }
+
+    /// One port for two endpoints would be told as one that another process has.
+    ///
+    /// # Errors
+    /// Which flags name one port, and what to write instead.
+    pub(crate) fn check_ports_differ(&self) -> Result<(), String> {
+        let store = match self.store {
+            StoreChoice::Aws => 0,
+            StoreChoice::Local => self.port,
+        };
+        let ports =
+            [("--port", store), ("--s3-port", self.s3_port), ("--invoke-port", self.invoke_port())];
+        for (at, (flag, port)) in ports.iter().enumerate() {
+            let earlier = ports.iter().take(at).find(|(_, other)| other == port);
+            if let (Some((other, _)), 1..) = (earlier, port) {
+                return Err(format!(
+                    "{other} and {flag} are both {port}: give each a port of its own, or 0 for a free one"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The address of who runs the functions: a host and perhaps a port, without a path, as that is
+/// Lambda's.
+fn invoke_address(text: &str) -> Result<String, String> {
+    let fault =
+        |what: &str| Err(format!("{what}: write http://HOST:PORT, such as http://127.0.0.1:9000"));
+    let Ok(uri) = text.parse::<http::Uri>() else { return fault("this is no address") };
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => return fault("functions are not invoked over https"),
+        _ => return fault("this does not begin with http://"),
+    }
+    let Some(authority) = uri.authority() else { return fault("this has no host") };
+    // The last colon of an address in brackets is not a port's.
+    let behind_host = authority.as_str().rsplit_once(authority.host()).map_or("", |parts| parts.1);
+    if authority.host().is_empty() || authority.as_str().contains('@') {
+        return fault("this has no host");
+    }
+    if !behind_host.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
+        return fault("this has no port behind its colon");
+    }
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        return fault("this has a path, and which one is invoked is Lambda's to say");
+    }
+    Ok(text.to_owned())
 }
 
 /// Which store a template runs on.
@@ -92,11 +144,7 @@ pub async fn run(
         directory: arguments.directory.clone(),
         store_port: arguments.port,
         object_store_port: arguments.s3_port,
-        invoke_port: arguments.invoke_port.unwrap_or(if arguments.port == 0 {
-            0
-        } else {
-            INVOKE_PORT
-        }),
+        invoke_port: arguments.invoke_port(),
         duplicate_deliveries: arguments.duplicate_deliveries,
         chaos: arguments.chaos,
         template_folder: template_folder.to_owned(),
@@ -267,6 +315,35 @@ fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String>
 mod tests {
     use super::*;
     use crate::template::{Context, read};
+
+    #[test]
+    fn functions_are_invoked_at_an_address() {
+        for (text, wrong) in [
+            ("http://127.0.0.1:9000", None),
+            ("http://localhost:9000/", None),
+            ("http://[::1]:9000", None),
+            ("http://lambda.example", None),
+            ("nonsense", Some("does not begin with http://")),
+            ("", Some("no address")),
+            ("127.0.0.1:9000", Some("does not begin with http://")),
+            ("localhost:9000", Some("does not begin with http://")),
+            ("https://127.0.0.1:9000", Some("not invoked over https")),
+            ("ftp://127.0.0.1", Some("does not begin with http://")),
+            ("http://", Some("no address")),
+            ("http://:9000", Some("no host")),
+            ("http://127.0.0.1:", Some("no port")),
+            ("http://127.0.0.1:0", Some("no port")),
+            ("http://127.0.0.1:70000", Some("no")),
+            ("http://127.0.0.1:9000/path", Some("has a path")),
+            ("http://127.0.0.1:9000/?q", Some("has a path")),
+        ] {
+            match (invoke_address(text), wrong) {
+                (Ok(taken), None) => assert_eq!(taken, text),
+                (Err(said), Some(wrong)) => assert!(said.contains(wrong), "{text}: {said}"),
+                (found, wrong) => panic!("{text}: {found:?} for {wrong:?}"),
+            }
+        }
+    }
 
     #[test]
     fn the_tables_that_are_archived_are_those_of_the_function_with_the_bucket() {

@@ -156,6 +156,23 @@ fn a_port_in_use_and_a_folder_in_use_are_named() {
 }
 
 #[test]
+fn flags_that_are_wrong_end_with_2_before_anything_else() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("template.yaml"), UNBUILDABLE).unwrap();
+    for (flags, wanted) in [
+        (&["--parameter", "X", "check"][..], "NAME=VALUE"),
+        (&["up", "--port", "8123", "--s3-port", "8123"], "--port and --s3-port are both 8123"),
+        (&["up", "--port", "9001"], "--port and --invoke-port are both 9001"),
+        (&["up", "--invoke-url", "nonsense"], "write http://HOST:PORT"),
+    ] {
+        let refused = weir(folder.path(), flags);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}: {said}");
+        assert!(said.contains(wanted) && !said.contains("warning"), "{flags:?}: {said}");
+    }
+}
+
+#[test]
 fn a_template_with_an_unknown_intrinsic_shows_the_line() {
     let folder = tempfile::tempdir().unwrap();
     let text = "Transform: AWS::Serverless-2016-10-31\nResources:\n  T:\n    Type: AWS::DynamoDB::Table\n    Properties:\n      TableName: !Frobnicate x\n";

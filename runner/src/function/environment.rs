@@ -79,7 +79,10 @@ pub(super) fn variables(
     set("AWS_LAMBDA_LOG_GROUP_NAME", format!("/aws/lambda/{name}"));
     set("AWS_LAMBDA_LOG_STREAM_NAME", format!("instance-{number}"));
     set("AWS_EXECUTION_ENV", "AWS_Lambda_rust".to_owned());
-    set("_HANDLER", "bootstrap".to_owned());
+    set("_HANDLER", settings.handler.clone());
+    if let Some(folder) = settings.binary.parent().filter(|it| !it.as_os_str().is_empty()) {
+        set("LAMBDA_TASK_ROOT", folder.to_string_lossy().into_owned());
+    }
     set("AWS_REGION", region.clone());
     set("AWS_DEFAULT_REGION", region.clone());
     set("AWS_ACCESS_KEY_ID", credentials.access_key_id.clone());
@@ -95,7 +98,8 @@ mod tests {
     use super::*;
 
     fn settings(variable: &str, value: &str) -> Settings {
-        let mut settings = Settings::new("archive", "archive".into(), "logs".into());
+        let mut settings = Settings::new("archive", "/code/archive".into(), "logs".into());
+        settings.handler = "archive.run".to_owned();
         settings.environment.insert(variable.to_owned(), value.to_owned());
         settings
     }
@@ -119,6 +123,8 @@ mod tests {
             ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "128"),
             ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"),
             ("AWS_LAMBDA_LOG_STREAM_NAME", "instance-7"),
+            ("_HANDLER", "archive.run"),
+            ("LAMBDA_TASK_ROOT", "/code"),
             ("AWS_REGION", "us-east-1"),
             ("AWS_ACCESS_KEY_ID", "local"),
         ];
@@ -126,6 +132,8 @@ mod tests {
             assert_eq!(variables[variable], value, "{variable}");
         }
         assert!(!variables.contains_key("AWS_SESSION_TOKEN"));
+        let outside = settings.outside_environment();
+        assert!(outside.contains_key("BUCKET") && !outside.contains_key("LAMBDA_TASK_ROOT"));
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct Settings {
     pub name: String,
     /// The file that is started.
     pub binary: PathBuf,
+    /// `Handler`, told to the function: a binary of its own runtime is free to look at it.
+    pub handler: String,
     /// Who runs the function instead; then no file is started.
     pub remote: Option<Remote>,
     /// The variables of the template; Lambda's own are added.
@@ -107,6 +109,7 @@ impl Settings {
         Self {
             name: name.to_owned(),
             binary,
+            handler: "bootstrap".to_owned(),
             remote: None,
             environment: BTreeMap::new(),
             memory_mb: 128,
@@ -127,9 +130,10 @@ impl Settings {
     pub fn outside_environment(&self) -> BTreeMap<String, String> {
         let unreachable = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         let mut variables = environment::variables(self, unreachable, 0, None);
-        // Who runs it has a Runtime API of its own, and tells what goes with that.
+        // Who runs it has a Runtime API and the code, and tells what goes with those.
         variables.retain(|name, _| {
-            !name.starts_with("AWS_LAMBDA_") && !matches!(&**name, "_HANDLER" | "AWS_EXECUTION_ENV")
+            let is_own = matches!(&**name, "_HANDLER" | "AWS_EXECUTION_ENV" | "LAMBDA_TASK_ROOT");
+            !name.starts_with("AWS_LAMBDA_") && !is_own
         });
         variables
     }

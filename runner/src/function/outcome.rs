@@ -56,6 +56,13 @@ pub(super) fn reported(kind: Option<&str>, body: Bytes) -> InvokeOutcome {
     }
 }
 
+/// The function failed, and what it said about that did not arrive; `what` is the end of a sentence
+/// about its report.
+pub(super) fn report_lost(kind: Option<&str>, what: &str) -> InvokeOutcome {
+    let message = format!("the function's error report {what}");
+    error(kind.unwrap_or("Runtime.Unknown"), &message)
+}
+
 /// The same outcome with more to read in its message.
 pub(super) fn with_note(outcome: InvokeOutcome, note: &str) -> InvokeOutcome {
     match outcome {

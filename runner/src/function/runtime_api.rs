@@ -247,7 +247,13 @@ async fn reported(request: Request<Incoming>) -> InvokeOutcome {
     let kind = kind.and_then(|kind| kind.to_str().ok()).map(str::to_owned);
     match Limited::new(request.into_body(), RESPONSE_BYTES_MAX).collect().await {
         Ok(body) => outcome::reported(kind.as_deref(), body.to_bytes()),
-        Err(_) => outcome::reported(kind.as_deref(), Bytes::new()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            let what = format!("is larger than {RESPONSE_BYTES_MAX} bytes");
+            outcome::report_lost(kind.as_deref(), &what)
+        }
+        Err(error) => {
+            outcome::report_lost(kind.as_deref(), &format!("broke off before its end: {error}"))
+        }
     }
 }
 
@@ -368,6 +374,7 @@ mod tests {
         let fitting = Bytes::from(vec![b'x'; RESPONSE_BYTES_MAX]);
         let cases = [
             ("error", Bytes::from(error), 202, "MyError"),
+            ("error", large.clone(), 202, "Runtime.Unknown"),
             ("response", large, 413, "Function.ResponseSizeTooLarge"),
             ("response", fitting, 202, ""),
         ];
@@ -391,6 +398,35 @@ mod tests {
         assert!(matches!(fixture.mailbox.init_error(), Some(InvokeOutcome::FunctionError { .. })));
         let (status, _, _) = fixture.send("GET", "restore/next", Bytes::new()).await;
         assert_eq!(status, 404);
+    }
+
+    /// Goal: who looks for the failure's reason learns why it is not there. Method: a report that is
+    /// too large, and one whose connection ends in its middle.
+    #[tokio::test]
+    async fn an_error_report_that_does_not_arrive_is_told_as_one() {
+        let fixture = Fixture::start(0).await;
+        let told = |replied: oneshot::Receiver<InvokeOutcome>| async {
+            match replied.await.unwrap() {
+                InvokeOutcome::FunctionError { message, .. } => message,
+                outcome => panic!("{outcome:?}"),
+            }
+        };
+        let (_taken, replied) = fixture.deliver("id");
+        fixture.send("GET", "invocation/next", Bytes::new()).await;
+        let large = Bytes::from(vec![b'x'; RESPONSE_BYTES_MAX + 1]);
+        fixture.send("POST", "invocation/id/error", large).await;
+        let message = told(replied).await;
+        assert_eq!(message, "the function's error report is larger than 6291556 bytes");
+
+        let (_taken, replied) = fixture.deliver("id");
+        fixture.send("GET", "invocation/next", Bytes::new()).await;
+        let mut broken = tokio::net::TcpStream::connect(fixture.listener.address()).await.unwrap();
+        let head = "POST /2018-06-01/runtime/invocation/id/error HTTP/1.1\r\nhost: x\r\n\
+            content-length: 100\r\n\r\n{\"errorMessage\":";
+        tokio::io::AsyncWriteExt::write_all(&mut broken, head.as_bytes()).await.unwrap();
+        tokio::io::AsyncWriteExt::shutdown(&mut broken).await.unwrap();
+        let message = told(replied).await;
+        assert!(message.contains("error report broke off before its end"), "{message}");
     }
 
     #[tokio::test]

@@ -63,6 +63,23 @@ struct Found {
     record: Record,
 }
 
+/// Why there is a record's journal, and not the record.
+enum NotFound {
+    /// All streams were asked.
+    Gone,
+    /// Not every stream could be asked; why not.
+    NotAsked(String),
+}
+
+impl NotFound {
+    fn text(&self) -> String {
+        match self {
+            Self::Gone => "the record is no longer in a stream".to_owned(),
+            Self::NotAsked(why) => why.clone(),
+        }
+    }
+}
+
 pub(super) async fn run(
     arguments: &ExplainArguments,
     endpoint: Option<&str>,
@@ -92,13 +109,16 @@ pub(super) async fn run(
     let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
     let found = match endpoint {
         Some(endpoint) => find(endpoint, &sequence, table, &history).await,
-        None => None,
+        None => {
+            Err(NotFound::NotAsked("nothing is running, so no stream could be asked".to_owned()))
+        }
     };
-    if found.is_none() && history.record.is_none() {
-        let why = if endpoint.is_none() {
-            " (nothing is running, so no stream could be asked)"
-        } else {
-            ""
+    if let Err(reason) = &found
+        && history.record.is_none()
+    {
+        let why = match reason {
+            NotFound::Gone => String::new(),
+            NotFound::NotAsked(why) => format!(" ({why})"),
         };
         let since = history.since_ms.map(time).unwrap_or_default();
         return Err(format!(
@@ -107,19 +127,20 @@ pub(super) async fn run(
         ));
     }
     let status = status::read(&directory).filter(|_| endpoint.is_some());
-    let verdicts = verdicts(&history, found.as_ref(), status.as_ref(), &sequence);
+    let verdicts = verdicts(&history, found.as_ref().ok(), status.as_ref(), &sequence);
     if output == Output::Table {
         output::show(&text(&sequence, &history, found.as_ref(), &verdicts));
         suggest(&verdicts);
     } else {
         let name = history.record.as_ref().map(|record| record.event_name().to_owned());
+        let found = found.as_ref().ok();
         let document = json!({
             "schema": "weir.explain/v1",
             "sequence_number": sequence,
-            "event_id": event_id(&history, found.as_ref()),
-            "event_name": name.or_else(|| event_name(found.as_ref())),
-            "table": found.as_ref().map(|found| &found.table),
-            "shard": found.as_ref().map(|found| &found.shard).or(history.shard.as_ref()),
+            "event_id": event_id(&history, found),
+            "event_name": name.or_else(|| event_name(found)),
+            "table": found.map(|found| &found.table),
+            "shard": found.map(|found| &found.shard).or(history.shard.as_ref()),
             "in_stream": found.is_some(),
             "mappings": verdicts.iter().map(Verdict::json).collect::<Vec<_>>(),
         });
@@ -268,7 +289,14 @@ fn end(attempt: &Attempt) -> String {
     }
 }
 
-fn text(sequence: &str, history: &History, found: Option<&Found>, verdicts: &[Verdict]) -> String {
+fn text(
+    sequence: &str,
+    history: &History,
+    found: Result<&Found, &NotFound>,
+    verdicts: &[Verdict],
+) -> String {
+    let not_found = found.err();
+    let found = found.ok();
     let name = history.record.as_ref().map(|record| record.event_name().to_owned());
     let name = name.or_else(|| event_name(found)).unwrap_or_default();
     let of_journal = || {
@@ -285,10 +313,8 @@ fn text(sequence: &str, history: &History, found: Option<&Found>, verdicts: &[Ve
         text.push_str(&part);
     }
     text.push('\n');
-    if found.is_none() {
-        text.push_str(
-            " (from the journal alone: the record is no longer in a stream, or nothing runs)\n",
-        );
+    if let Some(reason) = not_found {
+        text.push_str(&format!(" (from the journal alone: {})\n", reason.text()));
     }
     let width = verdicts.iter().map(|verdict| verdict.mapping.len()).max().unwrap_or(0);
     for (index, verdict) in verdicts.iter().enumerate() {
@@ -378,21 +404,26 @@ async fn find(
     sequence: &str,
     table: Option<&str>,
     history: &History,
-) -> Option<Found> {
-    SequenceNumber::parse(sequence).ok()?;
+) -> Result<Found, NotFound> {
+    SequenceNumber::parse(sequence).map_err(|_| NotFound::Gone)?;
     let client = endpoint::streams_client(endpoint);
-    let mut arns = shards::arns(&client, table).await.ok()?;
+    let mut arns = shards::arns(&client, table).await.map_err(NotFound::NotAsked)?;
     let touched = |arn: &String| {
         history.mappings.values().any(|it| it.facts.stream == *arn && !it.attempts.is_empty())
     };
     arns.sort_by_key(|arn| !touched(arn));
+    let mut reason = NotFound::Gone;
     for arn in arns {
-        let Ok(stream) = shards::describe(client.clone(), &arn).await else { continue };
-        if let Some((shard, record)) = stream.find(sequence).await {
-            return Some(Found { table: stream.table, shard, record });
+        match shards::describe(client.clone(), &arn).await {
+            Ok(stream) => {
+                if let Some((shard, record)) = stream.find(sequence).await {
+                    return Ok(Found { table: stream.table, shard, record });
+                }
+            }
+            Err(error) => reason = NotFound::NotAsked(error),
         }
     }
-    None
+    Err(reason)
 }
 
 /// The newest sequence number in the streams, as the store's own endpoint says it.

@@ -99,6 +99,7 @@ fn settings(
     let reserved = described.reserved_concurrency.and_then(|count| usize::try_from(count).ok());
     Settings {
         environment,
+        handler: described.handler.clone(),
         memory_mb: described.memory_mb,
         timeout: described.timeout,
         concurrency: reserved.unwrap_or(usize::MAX).min(instances(stack, described)),

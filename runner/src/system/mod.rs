@@ -312,7 +312,6 @@ struct Ports {
 
 impl Ports {
     async fn take(options: &Options) -> Result<Self, String> {
-        check_ports_differ(options)?;
         let store = match options.aws {
             true => None,
             false => {
@@ -328,25 +327,6 @@ impl Ports {
         let invoke = bind("Lambda Invoke API", "--invoke-port", options.invoke_port).await?;
         Ok(Self { store, objects, invoke })
     }
-}
-
-/// One port for two endpoints would be told as one that another process has.
-fn check_ports_differ(options: &Options) -> Result<(), String> {
-    let store = if options.aws { 0 } else { options.store_port };
-    let ports = [
-        ("--port", store),
-        ("--s3-port", options.object_store_port),
-        ("--invoke-port", options.invoke_port),
-    ];
-    for (at, (flag, port)) in ports.iter().enumerate() {
-        let earlier = ports.iter().take(at).find(|(_, other)| other == port);
-        if let (Some((other, _)), 1..) = (earlier, port) {
-            return Err(format!(
-                "{other} and {flag} are both {port}: give each a port of its own, or 0 for a free one"
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn loopback(port: u16) -> SocketAddr {

@@ -7,7 +7,7 @@ use crate::template::{
     properties::Properties,
     resource::Resource,
     schedule,
-    stack::{Absent, NotRun, Stack},
+    stack::{Absent, Function, NotRun, Stack},
     value::{self, Data},
 };
 
@@ -56,6 +56,7 @@ pub(super) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
                 let link = Link {
                     logical_id,
                     function: resource.id,
+                    qualifier: published_alias(function),
                     source_property: "Stream",
                     at: entry.key_at,
                 };
@@ -93,6 +94,14 @@ pub(super) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
                 findings.error(type_node.at, format!("there is no event type `{kind}`"), help);
             }
         }
+    }
+}
+
+/// The alias that SAM publishes, to which it ties the function's events.
+fn published_alias(function: &Properties<'_, '_>) -> Option<String> {
+    match function.value("AutoPublishAlias")?.data {
+        Data::Text(alias) => Some(alias),
+        _ => None,
     }
 }
 
@@ -153,13 +162,12 @@ pub(super) fn read_mapping_resource(
     }
     let Some(name) = function.text(findings) else { return };
     // A version or an alias behind the name means the one function that there is.
-    let is_meant = |arn: &str, own_name: &str| {
-        [arn, own_name].iter().any(|own| {
-            name.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-        })
+    let qualifier = |function: &Function| {
+        let rests = [&function.arn, &function.name].map(|own| name.strip_prefix(own.as_str()));
+        rests.into_iter().flatten().find(|rest| rest.is_empty() || rest.starts_with(':'))
     };
-    let found = stack.functions.iter().find(|function| is_meant(&function.arn, &function.name));
-    let Some(found) = found else {
+    let found = stack.functions.iter().find_map(|function| Some((function, qualifier(function)?)));
+    let Some((found, qualifier)) = found else {
         // A function that is in the template but does not run here is already listed.
         let in_template = properties.resolver.resources.iter().any(|other| name.contains(other.id));
         if in_template {
@@ -181,6 +189,10 @@ pub(super) fn read_mapping_resource(
     let link = Link {
         logical_id: resource.id.to_owned(),
         function: &found.logical_id,
+        qualifier: qualifier
+            .strip_prefix(':')
+            .filter(|qualifier| *qualifier != "$LATEST")
+            .map(str::to_owned),
         source_property: "EventSourceArn",
         at: resource.at,
     };

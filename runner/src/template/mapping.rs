@@ -25,6 +25,8 @@ pub(super) struct Link<'a> {
     pub(super) logical_id: String,
     /// The logical id of the function.
     pub(super) function: &'a str,
+    /// The version or alias of the function, if one is meant.
+    pub(super) qualifier: Option<String>,
     /// The property with the stream: `Stream` in SAM, `EventSourceArn` in CloudFormation.
     pub(super) source_property: &'static str,
     pub(super) at: crate::template::diagnostic::Span,
@@ -63,6 +65,7 @@ pub(super) fn read(
     let mapping = EventSourceMapping {
         logical_id: link.logical_id,
         function: link.function.to_owned(),
+        qualifier: link.qualifier,
         stream: stream?,
         starting_position: starting_position?,
         batch_size,

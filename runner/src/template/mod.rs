@@ -190,6 +190,7 @@ impl<'a> Reading<'a, '_> {
             event::read_mapping_resource(&self.properties(resource), resource, &mut stack);
         }
         self.check_names(&stack);
+        self.check_mapped_once(&stack);
         self.check_destinations(&stack);
         lint::check_stack(self.resolver, &stack);
         stack
@@ -241,6 +242,34 @@ impl<'a> Reading<'a, '_> {
         named("tables", tables.collect());
         named("buckets", buckets.collect());
         named("functions", functions.collect());
+    }
+
+    /// Lambda has one mapping of a function on a stream (`CreateEventSourceMapping` of the second
+    /// one is 409 `ResourceConflictException`), also of one that is disabled.
+    fn check_mapped_once(&self, stack: &Stack) {
+        for (at, mapping) in stack.mappings.iter().enumerate() {
+            let EventSourceMapping { function, qualifier, stream, .. } = mapping;
+            let link = (function, qualifier, stream);
+            let earlier = stack.mappings.iter().take(at);
+            let first = earlier
+                .map(|other| (other, (&other.function, &other.qualifier, &other.stream)))
+                .find(|(_, other)| *other == link);
+            let Some((first, _)) = first else { continue };
+            let stream = match stream {
+                StreamSource::StreamOf(table) => format!("the stream of `{table}`"),
+                StreamSource::Arn(arn) => format!("`{arn}`"),
+            };
+            self.resolver.findings.error(
+                mapping.at,
+                format!(
+                    "`{function}` reads {stream} already, by the mapping `{}` in line {}: Lambda \
+                     refuses a second one (409 ResourceConflictException)",
+                    first.logical_id, first.at.line
+                ),
+                "write the filters of both in one FilterCriteria, which takes a record that any of \
+                 them matches; or map another function",
+            );
+        }
     }
 
     /// A destination outside of this template does not exist on this machine.

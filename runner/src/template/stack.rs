@@ -319,6 +319,9 @@ pub struct EventSourceMapping {
     pub logical_id: String,
     /// The logical id of the function.
     pub function: String,
+    /// The version or alias of the function that it is made for: another function to Lambda, and
+    /// the same process here.
+    pub qualifier: Option<String>,
     /// Which stream.
     pub stream: StreamSource,
     /// Where reading starts when there is no checkpoint.
