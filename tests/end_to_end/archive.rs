@@ -127,6 +127,7 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
 
     compact(&up, &archived);
     let left = erase(&up, &archived);
+    let left = restore_and_erase(&up, &left);
 
     // From the beginning of the stream again, as when a mapping was deleted and made anew.
     assert!(up.process.interrupt());
@@ -138,13 +139,11 @@ fn the_archive_is_restored_from_compacted_and_erased_and_holds_each_event_once()
     let again = wait_for("the last film", LIMIT, || {
         Some(rows(&up)).filter(|rows| rows.iter().any(|row| row["title"] == "Last"))
     });
-    wait_for("everything to be worked off", LIMIT, || {
-        let status = weir(up.folder.path(), &["status", "--exit-code"]);
-        (status.status.code() == Some(0)).then_some(())
-    });
+    wait_for_the_end(&up);
     assert_eq!(ids(&rows(&up)).len(), left.len() + 1);
     assert!(ids(&again).is_superset(&left));
-    assert_eq!(check(&up)["erased"], 2);
+    let equal = check(&up);
+    assert_eq!((&equal["erased"], &equal["restored"]), (&json!(3), &json!(3)));
 }
 
 /// The folder wins over variables of the environment, DuckDB is given files, and a key is the table's.
@@ -233,12 +232,8 @@ fn restore(up: &Up, archived: &[Value]) {
     let again = archive(up, &[&["restore"], &titles[..]].concat()).remove(0);
     assert_eq!(again["restored"], 0, "{again}");
 
-    let ttl = ["--ttl", "3600"];
-    for title in ["Film 5", "Film 6"] {
-        let key = format!(r#"{{"year":2026,"title":"{title}"}}"#);
-        let done = archive(up, &[&["restore", "--key", &key], &ttl[..]].concat()).remove(0);
-        assert_eq!(done["restored"], 1, "{done}");
-    }
+    restore_for_an_hour(up, "Film 5", &[]);
+    restore_for_an_hour(up, "Film 6", &[]);
     // Changed after it was restored: it is archived like any other item.
     let change = json!({
         "TableName": "movies", "Key": key("Film 6"), "UpdateExpression": "SET n = :n",
@@ -256,6 +251,49 @@ fn restore(up: &Up, archived: &[Value]) {
     let as_of = versions[0]["_deleted_at"].as_str().unwrap();
     let before = archive(up, &["get", "--key", sixth, "--as-of", as_of]);
     assert_eq!(before, versions[..1]);
+}
+
+fn restore_for_an_hour(up: &Up, title: &str, from: &[&str]) {
+    let key = format!(r#"{{"year":2026,"title":"{title}"}}"#);
+    let arguments = ["restore", "--key", &key, "--ttl", "3600"];
+    let done = archive(up, &[&arguments, from].concat()).remove(0);
+    assert_eq!(done["restored"], 1, "{done}");
+}
+
+/// What was restored from the archive is not archived again when it expires as it was, also when the
+/// row that it came from was erased meanwhile; what came from a copy is, as nobody knows of which
+/// archive that is. Gives what is in the archive then.
+fn restore_and_erase(up: &Up, left: &BTreeSet<String>) -> BTreeSet<String> {
+    restore_for_an_hour(up, "Film 5", &[]);
+    restore_for_an_hour(up, "Film 7", &[]);
+    let copy = up.path("s3");
+    restore_for_an_hour(up, "Film 8", &["--folder", copy.to_str().unwrap()]);
+    let archive_in = |title: &str| get(up, title)["_restored"]["M"]["archive"].clone();
+    assert_eq!(archive_in("Film 5"), json!({"S": "archive-bucket/archive/"}));
+    assert_eq!(archive_in("Film 8"), Value::Null);
+    let subject = key("Film 5").to_string();
+    let arguments = ["erase", "--table", "movies", "--equals", &subject, "--yes"];
+    let done = archive(up, &arguments).remove(0)["erased"].clone();
+    let gone: Vec<String> = serde_json::from_value(done["eventIds"].clone()).unwrap();
+    assert!(gone.len() == 1 && left.contains(&gone[0]), "{done}");
+    expire(up, 11);
+    wait_for_rows(up, left.len());
+    wait_for_the_end(up);
+    let rows = rows(up);
+    let count = |title: &str| rows.iter().filter(|row| row["title"] == title).count();
+    assert_eq!(["Film 5", "Film 7", "Film 8"].map(count), [0, 1, 2]);
+    assert_eq!(rows.len(), left.len());
+    let equal = check(up);
+    assert_eq!((&equal["erased"], &equal["restored"]), (&json!(3), &json!(3)));
+    ids(&rows)
+}
+
+/// Until every record that there is was delivered.
+fn wait_for_the_end(up: &Up) {
+    wait_for("everything to be worked off", LIMIT, || {
+        let status = weir(up.folder.path(), &["status", "--exit-code"]);
+        (status.status.code() == Some(0)).then_some(())
+    });
 }
 
 /// The two parts of the first hour become one object with the same rows and their lineage, and the

@@ -143,13 +143,13 @@ pub async fn run_versions() -> ExitCode {
 /// Runs the function `fan-out` until Lambda ends the process.
 pub async fn run_fan_out() -> ExitCode {
     start_log();
-    let settings = match FanOutSettings::read(&environment_variable) {
+    let mut settings = match FanOutSettings::read(&environment_variable) {
         Ok(settings) => settings,
         Err(error) => return refuse_to_start(&error),
     };
     let config = sdk_config().await;
     let dynamodb = aws_sdk_dynamodb::Client::new(&config);
-    let tables = match DynamoDbCopies::open(dynamodb, &settings.rule).await {
+    let tables = match DynamoDbCopies::open(dynamodb, &mut settings.rule).await {
         Ok(tables) => tables,
         Err(error) => return refuse_to_start(&error),
     };

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use model::limits::{TABLE_NAME_LENGTH_MAX, TABLE_NAME_LENGTH_MIN};
-use rules::archive::{Archive, Declaration, Deletes};
+use rules::archive::{Archive, Declaration, Deletes, restored};
 use rules::counters::{Counters, SLOT_COUNT_MAX, TOTAL_ATTRIBUTES};
 use rules::fan_out::{FanOut, parse_and_check};
 use rules::versions::{Retention, VERSION_NUMBER_MAX, Versions};
@@ -150,15 +150,17 @@ impl ArchiveSettings {
             reader.problems.push(format!("ARCHIVE_COLUMNS: {error}"));
             Declaration::default()
         });
+        let archive = reader.place(ARCHIVE_BUCKET, "ARCHIVE_PREFIX", "archive/");
         let settings = Self {
             rule: Archive {
                 columns: declared.columns,
                 discover: declared.discover,
                 ttl_attribute: reader.optional("ARCHIVE_TTL_ATTRIBUTE"),
                 deletes: reader.deletes(),
+                archive: Some(restored::archive_name(&archive.bucket, &archive.prefix)),
                 ..Archive::default()
             },
-            archive: reader.place(ARCHIVE_BUCKET, "ARCHIVE_PREFIX", "archive/"),
+            archive,
             quarantine: reader.quarantine(),
         };
         reader.finish(settings)
@@ -484,7 +486,8 @@ mod tests {
     #[test]
     fn the_least_settings_have_defaults() {
         let archive = read(ARCHIVE, &[], ArchiveSettings::read).unwrap();
-        assert_eq!(archive.rule, Archive::default());
+        let name = Some("weir-archive/archive/".to_owned());
+        assert_eq!(archive.rule, Archive { archive: name, ..Archive::default() });
         assert_eq!(
             (archive.archive.prefix, archive.quarantine.prefix),
             ("archive/".to_owned(), "quarantine/".to_owned())

@@ -17,8 +17,8 @@ pub(super) struct Deletes {
     pub(super) streams: BTreeSet<String>,
     /// Time of each TTL delete in milliseconds since 1970, by event id.
     pub(super) deletes: BTreeMap<String, i64>,
-    /// TTL deletes of items that were restored and not changed since: the archive has their rows
-    /// from before, and no second ones.
+    /// TTL deletes of items that were restored from the archive that is compared, and not changed
+    /// since: it has their rows from before, or they were erased, and no second ones.
     pub(super) restored: usize,
 }
 

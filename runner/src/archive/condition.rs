@@ -1,10 +1,12 @@
 //! `--where`: one comparison of a column with a value, typed by the column.
 //!
-//! No SQL, no functions, no `or`: several conditions hold together. NULL compares with nothing.
+//! No SQL, no functions, no `or`: several conditions hold together. NULL compares with nothing; a
+//! column that is NULL because the value does not fit it is compared with the value in `_item`.
 
 use std::cmp::Ordering;
 
-use model::Number;
+use model::{AttributeValue, Number, json};
+use rules::archive::misfit_of;
 
 use super::cell::{Cell, CellType, Row, parse_time};
 use super::schema::Union;
@@ -41,6 +43,8 @@ enum Literal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     column: String,
+    /// The attribute's path, if it is a column of the table.
+    path: Option<String>,
     comparator: Comparator,
     literal: Literal,
 }
@@ -93,13 +97,17 @@ impl Condition {
                 )));
             }
         };
-        Ok(Self { column: column.to_owned(), comparator, literal })
+        let path = known.path.clone();
+        Ok(Self { column: column.to_owned(), path, comparator, literal })
     }
 
     /// Whether a row meets the condition.
-    pub(super) fn holds(&self, row: &Row) -> bool {
-        let cell = row.get(&self.column);
-        let ordering = match (&self.literal, cell) {
+    ///
+    /// # Errors
+    /// An item that cannot be read and has to be.
+    fn holds(&self, row: &Row) -> Result<bool, String> {
+        let ordering = match (&self.literal, row.get(&self.column)) {
+            (_, Cell::Null) => return self.holds_in_item(row),
             (Literal::Text(literal), Cell::Text(text)) => Some(text.as_str().cmp(literal)),
             (Literal::Boolean(literal), Cell::Boolean(flag)) => Some(flag.cmp(literal)),
             (Literal::Time(literal), Cell::Time(millis)) => Some(millis.cmp(literal)),
@@ -109,14 +117,57 @@ impl Condition {
                 .map(|number| number.cmp(literal)),
             _ => None,
         };
-        ordering.is_some_and(|ordering| match self.comparator {
-            Comparator::Equal => ordering == Ordering::Equal,
-            Comparator::NotEqual => ordering != Ordering::Equal,
-            Comparator::Below => ordering == Ordering::Less,
-            Comparator::AtMost => ordering != Ordering::Greater,
-            Comparator::Above => ordering == Ordering::Greater,
-            Comparator::AtLeast => ordering != Ordering::Less,
+        Ok(ordering.is_some_and(|ordering| self.comparator.takes(ordering)))
+    }
+
+    /// Whether the value that does not fit the column meets the condition. One of another type is
+    /// unequal to what is asked for, and neither below nor above it, as in DynamoDB.
+    fn holds_in_item(&self, row: &Row) -> Result<bool, String> {
+        let (Some(path), Cell::Texts(coercions)) = (&self.path, row.get("_coercions")) else {
+            return Ok(false);
+        };
+        // Most rows have no note, and their items need not be read.
+        if coercions.is_empty() {
+            return Ok(false);
+        }
+        let item = json::item_from_str(row.text("_item"))
+            .map_err(|error| format!("`_item` of event `{}`: {error}", row.text("_event_id")))?;
+        let Some(value) = misfit_of(&item, &self.column, path, coercions) else {
+            return Ok(false);
+        };
+        Ok(match (&self.literal, value) {
+            (Literal::Number(literal), AttributeValue::N(number)) => {
+                self.comparator.takes(number.cmp(literal))
+            }
+            _ => self.comparator == Comparator::NotEqual,
         })
+    }
+}
+
+/// Whether a row meets all conditions.
+///
+/// # Errors
+/// An item that cannot be read and has to be.
+pub(super) fn are_met_by(conditions: &[Condition], row: &Row) -> Result<bool, String> {
+    for condition in conditions {
+        if !condition.holds(row)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Comparator {
+    /// Whether it takes a value that compares so with the literal.
+    fn takes(self, ordering: Ordering) -> bool {
+        match self {
+            Self::Equal => ordering == Ordering::Equal,
+            Self::NotEqual => ordering != Ordering::Equal,
+            Self::Below => ordering == Ordering::Less,
+            Self::AtMost => ordering != Ordering::Greater,
+            Self::Above => ordering == Ordering::Greater,
+            Self::AtLeast => ordering != Ordering::Less,
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use aws_sdk_dynamodbstreams::Client;
+use model::Item;
 use model::stream_record::lambda_record_from_str;
 use rules::archive::restored;
 
@@ -22,11 +23,31 @@ const EMPTY_PAGES_MAX: usize = 5;
 /// meanwhile, which takes a leap of the clock.
 const READINGS_MAX: usize = 3;
 
+/// Which items the archive does not get again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'k> {
+    /// The table.
+    pub(super) table: &'k str,
+    /// The names of the archives that are compared, as marks have them; more than one if their
+    /// prefixes have a beginning in common.
+    pub(super) archives: &'k BTreeSet<String>,
+}
+
+impl Known<'_> {
+    /// As the function `archive` decides it: an item from any other archive, or of one that its mark
+    /// does not name, has to have a row.
+    fn has(self, item: &Item) -> bool {
+        let mut archives = self.archives.iter();
+        archives.any(|archive| restored::is_in_archive(item, archive, self.table))
+    }
+}
+
 /// Reads all streams of a table that are still readable.
 ///
 /// # Errors
 /// A call that failed, or a table that has no stream.
-pub(super) async fn read(client: &Client, table: &str) -> Result<Deletes, String> {
+pub(super) async fn read(client: &Client, known: Known<'_>) -> Result<Deletes, String> {
+    let table = known.table;
     let mut found = Deletes::default();
     found.streams.extend(shards::arns(client, Some(table)).await?);
     if found.streams.is_empty() {
@@ -36,7 +57,7 @@ pub(super) async fn read(client: &Client, table: &str) -> Result<Deletes, String
     for arn in found.streams.clone() {
         let stream = shards::describe(client.clone(), &arn).await?;
         for shard in stream.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
-            read_shard(&stream, (table, shard), &mut found, &mut restored).await?;
+            read_shard(&stream, (known, shard), &mut found, &mut restored).await?;
         }
     }
     found.restored = restored.len();
@@ -46,7 +67,7 @@ pub(super) async fn read(client: &Client, table: &str) -> Result<Deletes, String
 /// What is trimmed is not missed: it is older than what is compared.
 async fn read_shard(
     stream: &Stream,
-    (table, shard): (&str, &str),
+    (known, shard): (Known<'_>, &str),
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
 ) -> Result<(), String> {
@@ -62,7 +83,7 @@ async fn read_shard(
             };
             empty = if page.is_empty() { empty + 1 } else { 0 };
             for record in page {
-                note(&record, table, found, restored)?;
+                note(&record, known, found, restored)?;
             }
             if found.deletes.len() > DELETES_MAX {
                 return Err(format!("the stream has more than {DELETES_MAX} TTL deletes"));
@@ -77,7 +98,7 @@ async fn read_shard(
 
 fn note(
     record: &Record,
-    table: &str,
+    known: Known<'_>,
     found: &mut Deletes,
     restored: &mut BTreeSet<String>,
 ) -> Result<(), String> {
@@ -89,11 +110,44 @@ fn note(
     if !record.is_time_to_live() {
         return Ok(());
     }
-    if record.old_image.as_ref().is_some_and(|item| restored::is_as_restored(item, table)) {
+    if record.old_image.as_ref().is_some_and(|item| known.has(item)) {
         restored.insert(record.event_id);
     } else if let Some(seconds) = record.approximate_creation_seconds {
         let time = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000);
         found.deletes.insert(record.event_id, time);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::item_from_str;
+    use rules::archive::restored::{Origin, RESTORED, mark};
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_restored_from_the_archive_that_is_compared_needs_no_row() {
+        let archives = BTreeSet::from(["b/archive/".to_owned(), "b/archive2/".to_owned()]);
+        for (archive, from, is_changed, expected) in [
+            (Some("b/archive/"), "films", false, true),
+            (Some("b/archive2/"), "films", false, true),
+            (Some("b/archive/"), "films", true, false),
+            (Some("b/archive/"), "other", false, false),
+            (Some("c/archive/"), "films", false, false),
+            (None, "films", false, false),
+        ] {
+            let mut item = item_from_str(r#"{"id":{"S":"a"}}"#).unwrap();
+            let origin = Origin { archive, table: from, event_id: "e", stamp: "s" };
+            let marked = mark(&item, origin, None);
+            item.insert(RESTORED.to_owned(), marked);
+            if is_changed {
+                item.insert("n".to_owned(), model::AttributeValue::Null);
+            }
+            let known = Known { table: "films", archives: &archives };
+            assert_eq!(known.has(&item), expected, "{archive:?} {from} {is_changed}");
+            // A folder names no archive.
+            assert!(!Known { table: "films", archives: &BTreeSet::new() }.has(&item));
+        }
+    }
 }

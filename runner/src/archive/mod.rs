@@ -32,6 +32,7 @@ use self::cell::{parse_time, rows_of};
 use self::completeness::{Archived, Window};
 use self::condition::Condition;
 use self::ddl::{Engine, Target};
+use self::deletes::Known;
 use self::maintenance::{CompactArguments, EraseArguments};
 use self::output::Output;
 use self::place::{Found, PlaceArguments};
@@ -394,6 +395,13 @@ async fn tables_to_check(
     }
 }
 
+/// The names of the archives that have parts of a table there.
+async fn names(found: &Found, table: &str) -> Result<BTreeSet<String>, String> {
+    let Found::Archive(source) = found else { return Ok(BTreeSet::new()) };
+    let parts = source.parts(Some(table), None).await?;
+    Ok(parts.iter().filter_map(|part| source.archive_of(part)).collect())
+}
+
 async fn check(
     found: Found,
     table: Option<String>,
@@ -408,8 +416,10 @@ async fn check(
     for table in tables {
         let grace_ms = i64::from(grace) * 1000;
         let before = endpoint::store_seconds(&url).await.saturating_mul(1000);
-        // The stream first: what is archived meanwhile is then not missing.
-        let deletes = deletes::read(&client, &table).await?;
+        let archives = names(&found, &table).await?;
+        let known = Known { table: &table, archives: &archives };
+        // The stream before the rows: what is archived meanwhile is then not missing.
+        let deletes = deletes::read(&client, known).await?;
         let after = endpoint::store_seconds(&url).await.saturating_mul(1000);
         let from = after - RETENTION_MS + TRIM_MARGIN_MS;
         let window = Window { from, to: before - grace_ms, end: after + grace_ms + 1 };

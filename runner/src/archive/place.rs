@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::source::Source;
+use super::source::{Home, Source};
 use crate::endpoint;
 use crate::output::say;
 use crate::running::{Look, Running};
@@ -141,7 +141,10 @@ impl PlaceArguments {
         };
         let folder = running.map(|running| running.directory.join("s3").join(&bucket));
         let prefix = self.prefix.clone();
-        Ok(Found::Archive(Source::Bucket { client: Box::new(client), bucket, prefix, folder }))
+        let store = running.map(|running| running.dynamodb.clone());
+        let home = Home { s3: url.to_owned(), store };
+        let client = Box::new(client);
+        Ok(Found::Archive(Source::Bucket { client, bucket, prefix, folder, home }))
     }
 }
 

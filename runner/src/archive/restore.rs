@@ -2,8 +2,8 @@
 //!
 //! Rows can be put in any order and as often as one likes, and the newest one of a key stays:
 //! `newest` decides. Each restored item carries the mark of `rules::archive::restored`, so that it
-//! is not archived again because of this. A row that DynamoDB does not take as an item is named and
-//! skipped, and the others go on.
+//! is not archived again because of this where the archive is that of the table. A row that DynamoDB
+//! does not take as an item is named and skipped, and the others go on.
 
 mod newest;
 mod unchanged;
@@ -24,7 +24,7 @@ use serde_json::json;
 use self::newest::{Attempt, Fate, put_newest};
 use self::unchanged::Unchanged;
 use super::cell::{Row, parse_time, rows_of};
-use super::condition::Condition;
+use super::condition::{Condition, are_met_by};
 use super::reading::Reading;
 use super::source::{Part, Source};
 use super::versions;
@@ -122,6 +122,10 @@ struct Target {
     table: String,
     /// The table in whose archive the rows are.
     archived: String,
+    /// Whether the archive is that of the store.
+    has_archive: bool,
+    /// The ARN of the table's stream.
+    stream: Option<String>,
     partition_key: String,
     ttl_attribute: Option<String>,
     /// The new time to live, in seconds since 1970; `None` for none.
@@ -153,7 +157,7 @@ pub(super) async fn restore(
     let key = arguments.key.as_deref().map(versions::parse_key).transpose()?;
     let as_of = arguments.as_of.as_deref().map(parse_time).transpose()?;
     let begins_with = arguments.begins_with.as_deref().map(parse_begins_with).transpose()?;
-    let target = target(arguments, &first.table).await?;
+    let target = target(source, arguments, &first.table).await?;
     let counts = Counts::default();
     let progress = progress(parts);
     let wanted =
@@ -161,12 +165,14 @@ pub(super) async fn restore(
     let mut reading = Reading::of(source, wanted.cloned());
     while let Some((part, batches)) = reading.next(None).await? {
         let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
+        let archive = source.archive_of(&part);
+        let archive = archive.as_deref();
         for batch in batches {
             let batch = batch.map_err(|error| failed(error.to_string()))?;
             let mut puts = Vec::new();
             for row in rows_of(&batch).map_err(failed)? {
                 if as_of.is_some_and(|as_of| row.deleted_at() > as_of)
-                    || !conditions.iter().all(|condition| condition.holds(&row))
+                    || !are_met_by(conditions, &row).map_err(failed)?
                 {
                     continue;
                 }
@@ -181,7 +187,7 @@ pub(super) async fn restore(
             }
             let puts = puts
                 .into_iter()
-                .map(|(row, item)| put(&target, row, item, arguments.dry_run, &counts));
+                .map(|(row, item)| put(&target, (archive, row), item, arguments.dry_run, &counts));
             stream::iter(puts).buffer_unordered(PUTS_AT_ONCE).try_collect::<Vec<()>>().await?;
         }
         progress.inc(part.bytes);
@@ -210,13 +216,18 @@ fn parse_begins_with(text: &str) -> Result<BeginsWith, String> {
     }
 }
 
-async fn target(arguments: &RestoreArguments, archived: &str) -> Result<Target, String> {
+async fn target(
+    source: &Source,
+    arguments: &RestoreArguments,
+    archived: &str,
+) -> Result<Target, String> {
     let url = endpoint::find(arguments.endpoint.as_deref())?;
     let client = endpoint::client(&url);
     let table = arguments.into.clone().unwrap_or_else(|| archived.to_owned());
     let failed = |reason: String| format!("cannot restore into table `{table}`: {reason}");
     let described = client.describe_table().table_name(&table).send().await;
     let described = described.map_err(|error| failed(error_text(&error)))?.table;
+    let stream = described.as_ref().and_then(|table| table.latest_stream_arn.clone());
     let keys = described.map(|table| table.key_schema.unwrap_or_default()).unwrap_or_default();
     let partition_key = keys
         .first()
@@ -238,12 +249,22 @@ async fn target(arguments: &RestoreArguments, archived: &str) -> Result<Target, 
         }
     };
     let archived = archived.to_owned();
-    Ok(Target { client, table, archived, partition_key, ttl_attribute, expires_at })
+    let has_archive = source.is_of_store(&url);
+    Ok(Target {
+        client,
+        table,
+        archived,
+        has_archive,
+        stream,
+        partition_key,
+        ttl_attribute,
+        expires_at,
+    })
 }
 
 async fn put(
     target: &Target,
-    row: Row,
+    (archive, row): (Option<&str>, Row),
     mut item: Item,
     dry_run: bool,
     counts: &Counts,
@@ -262,7 +283,12 @@ async fn put(
     // Text order is time order, also across streams: labels are times.
     let label = row.text("_stream_arn").rsplit('/').next().unwrap_or_default().to_owned();
     let stamp = format!("{label}#{}", row.text("_sequence_number"));
-    let origin = Origin { table: &target.archived, event_id: row.text("_event_id"), stamp: &stamp };
+    // A row of the table's own stream is in the archive of its function, wherever that is reached.
+    let archive = archive.filter(|_| {
+        target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
+    });
+    let event_id = row.text("_event_id");
+    let origin = Origin { archive, table: &target.archived, event_id, stamp: &stamp };
     let mark = restored::mark(&item, origin, target.ttl_attribute.as_deref());
     item.insert(RESTORED.to_owned(), mark);
     match put_newest(origin, async |live| attempt(target, &item, live).await).await? {

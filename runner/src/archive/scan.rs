@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::cell::rows_of;
-use super::condition::Condition;
+use super::condition::{Condition, are_met_by};
 use super::output::Output;
 use super::reading::Reading;
 use super::schema::Union;
@@ -42,7 +42,7 @@ pub(super) async fn write_rows(
                 if written == limit || output.is_closed() {
                     return Ok(written);
                 }
-                if conditions.iter().all(|condition| condition.holds(&row))
+                if are_met_by(conditions, &row).map_err(failed)?
                     && seen.insert(row.text("_event_id").to_owned())
                 {
                     output.line(&row.json())?;

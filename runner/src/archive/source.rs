@@ -16,6 +16,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::file::reader::ChunkReader;
+use rules::archive::restored::archive_name;
 
 use crate::sdk_error::{error_text, is_not_found};
 
@@ -46,7 +47,33 @@ pub(super) enum Source {
         prefix: String,
         /// The folder in which the objects are files, if it is on this machine.
         folder: Option<PathBuf>,
+        /// Where the bucket and the tables are whose functions archive into it.
+        home: Home,
     },
+}
+
+/// Which tables may have their archive in a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Home {
+    /// The S3 endpoint.
+    pub(super) s3: String,
+    /// The store of the `weir up` that it is of, if one of this folder is running.
+    pub(super) store: Option<String>,
+}
+
+impl Home {
+    /// Whether it certainly is where the functions of a store archive to. Names of buckets are
+    /// unique on AWS alone: each `weir up` has one of the same name.
+    fn is_of_store(&self, url: &str) -> bool {
+        let url = url.trim_end_matches('/');
+        self.store.as_deref().is_some_and(|store| store.trim_end_matches('/') == url)
+            || (is_on_aws(&self.s3) && is_on_aws(url))
+    }
+}
+
+fn is_on_aws(url: &str) -> bool {
+    let host = url.strip_prefix("https://").and_then(|rest| rest.split(['/', ':']).next());
+    host.is_some_and(|host| host.ends_with(".amazonaws.com"))
 }
 
 /// One Parquet object of the archive.
@@ -77,6 +104,13 @@ impl Part {
         self.name.rsplit('/').next().is_some_and(|file| file.starts_with("compact-"))
     }
 
+    /// What the names of all objects of its archive begin with.
+    fn prefix(&self) -> &str {
+        // Table, day and file, as `from_name` has found them.
+        let place = self.name.rmatch_indices('/').nth(2).map_or(0, |(slash, _)| slash + 1);
+        self.name.get(..place).unwrap_or_default()
+    }
+
     fn failed(&self, reason: impl std::fmt::Display) -> String {
         format!("cannot read part `{}`: {reason}", self.name)
     }
@@ -91,6 +125,20 @@ impl Source {
                 format!("s3://{bucket}/{}", prefix.trim_end_matches('/'))
             }
         }
+    }
+
+    /// The name of the archive that a part is of, as the function that writes it knows it. A folder
+    /// may be a copy of any.
+    pub(super) fn archive_of(&self, part: &Part) -> Option<String> {
+        match self {
+            Self::Folder(_) => None,
+            Self::Bucket { bucket, .. } => Some(archive_name(bucket, part.prefix())),
+        }
+    }
+
+    /// Whether it certainly is where the functions of a store archive to.
+    pub(super) fn is_of_store(&self, url: &str) -> bool {
+        matches!(self, Self::Bucket { home, .. } if home.is_of_store(url))
     }
 
     /// Where a reader finds the files that is started on this machine, such as DuckDB: an S3 endpoint
@@ -296,6 +344,7 @@ mod tests {
             bucket: "b".to_owned(),
             prefix: "archive/".to_owned(),
             folder,
+            home: Home::default(),
         };
         let here = bucket(Some(PathBuf::from("/data/s3/b")));
         assert_eq!((&*here.location(), &*here.files()), ("s3://b/archive", "/data/s3/b/archive"));
@@ -314,6 +363,53 @@ mod tests {
             let part = Part::from_name(name, 1);
             let found = part.as_ref().map(|part| (part.table.as_str(), part.date.as_str()));
             assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    /// The prefix that is asked for may be a part of the archive's, or empty.
+    #[test]
+    fn a_part_is_of_the_archive_that_its_function_knows() {
+        let bucket = |prefix: &str| Source::Bucket {
+            client: Box::new(crate::endpoint::s3_client("http://127.0.0.1:1")),
+            bucket: "b".to_owned(),
+            prefix: prefix.to_owned(),
+            folder: None,
+            home: Home::default(),
+        };
+        for (name, expected) in [
+            ("archive/table=m/dt=2026-11-21/a.parquet", "b/archive/"),
+            ("x/archive/table=m/dt=2026-11-21/a.parquet", "b/x/archive/"),
+            ("table=m/dt=2026-11-21/a.parquet", "b/"),
+        ] {
+            let part = Part::from_name(name, 1).unwrap();
+            for prefix in ["archive/", "archive", ""] {
+                assert_eq!(bucket(prefix).archive_of(&part).as_deref(), Some(expected), "{name}");
+            }
+            assert_eq!(Source::Folder("b".into()).archive_of(&part), None);
+        }
+    }
+
+    #[test]
+    fn buckets_of_one_name_are_of_different_archives_outside_of_aws() {
+        let (here, there) = ("http://127.0.0.1:8000", "http://127.0.0.1:8001");
+        let (aws_s3, aws) = (
+            "https://s3.eu-central-1.amazonaws.com",
+            "https://dynamodb.eu-central-1.amazonaws.com/",
+        );
+        for (s3, store, url, expected) in [
+            ("http://127.0.0.1:9000", Some(here), here, true),
+            ("http://127.0.0.1:9000", Some(here), "http://127.0.0.1:8000/", true),
+            ("http://127.0.0.1:9000", Some(here), there, false),
+            ("http://127.0.0.1:9000", Some(here), aws, false),
+            // As a `weir up` over streams of AWS says it.
+            ("http://127.0.0.1:9000", Some(""), aws, false),
+            ("http://127.0.0.1:9000", None, here, false),
+            (aws_s3, None, aws, true),
+            (aws_s3, None, here, false),
+            ("http://s3.amazonaws.com.example.org", None, aws, false),
+        ] {
+            let home = Home { s3: s3.to_owned(), store: store.map(str::to_owned) };
+            assert_eq!(home.is_of_store(url), expected, "{s3} {store:?} {url}");
         }
     }
 }

@@ -27,6 +27,13 @@ struct CommandLine {
 /// Year, title, rating in tenths, second of the delete, number of the event.
 type Film = (&'static str, &'static str, i128, i64, u32);
 
+/// Years that the column cannot hold.
+const MISFITS: [Film; 3] = [
+    ("2013.5", "Half", 10, 50, 5),
+    ("1000000000000000000000000000000", "Far", 10, 60, 6),
+    ("unknown", "Lost", 10, 70, 7),
+];
+
 const FILMS: [Film; 4] = [
     ("2013", "Rush", 81, 10, 1),
     ("1999", "O'Brien", 75, 20, 2),
@@ -48,9 +55,18 @@ fn write_part(folder: &Path, name: &str, films: &[Film], with_text_years: bool) 
     let rating = films.iter().map(|film| Some(film.2)).collect::<Decimal128Array>();
     let times = films.iter().map(|film| Some(film.3 * 1000));
     let mut coercions = ListBuilder::new(StringBuilder::new());
-    films.iter().for_each(|_| coercions.append(true));
-    let item =
-        |film: &Film| format!(r#"{{"title":{{"S":"{}"}},"year":{{"N":"{}"}}}}"#, film.1, film.0);
+    let year_type = |film: &Film| if film.0.parse::<model::Number>().is_ok() { "N" } else { "S" };
+    for film in films {
+        if !with_text_years && film.0.parse::<i64>().is_err() {
+            let note = format!("year: {} does not fit bigint", year_type(film));
+            coercions.values().append_value(note);
+        }
+        coercions.append(true);
+    }
+    let item = |film: &Film| {
+        let (year, title, year_type) = (film.0, film.1, year_type(film));
+        format!(r#"{{"title":{{"S":"{title}"}},"year":{{"{year_type}":"{year}"}}}}"#)
+    };
     let columns: [(&str, ArrayRef); 8] = [
         ("title", texts(&|film| film.1.to_owned())),
         ("year", years),
@@ -131,6 +147,28 @@ fn rows_are_found() {
     ] {
         let found = weir(folder.path(), &arguments).unwrap();
         assert_eq!(events(&found), expected, "{arguments:?}");
+    }
+}
+
+/// The column is NULL where a year does not fit it, and the item has it.
+#[test]
+fn values_that_do_not_fit_their_column_are_compared_as_they_are() {
+    let folder = archive();
+    write_part(folder.path(), "part-3.parquet", &MISFITS, false);
+    for (condition, expected) in [
+        ("year = 2013.5", "e5"),
+        ("year = 1E30", "e6"),
+        ("year > 2013", "e4 e5 e6"),
+        ("year >= 2013.5", "e4 e5 e6"),
+        ("year < 2014", "e1 e2 e3 e5"),
+        ("year <= 2013", "e1 e2 e3"),
+        // A text is no number, so it is another value than any, and neither more nor less.
+        ("year != 2013", "e2 e4 e5 e6 e7"),
+        ("year != 2013.5", "e1 e2 e3 e4 e6 e7"),
+        ("title = Lost", "e7"),
+    ] {
+        let found = weir(folder.path(), &["query", "--where", condition]).unwrap();
+        assert_eq!(events(&found), expected, "{condition}");
     }
 }
 

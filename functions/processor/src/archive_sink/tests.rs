@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use model::json::item_from_str;
 use model::stream_record::LambdaRecord;
-use model::{EventName, StreamRecord, StreamViewType, UserIdentity};
+use model::{EventName, Item, StreamRecord, StreamViewType, UserIdentity};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use proptest::prelude::*;
 use rules::archive::{Archive, Declaration};
@@ -27,13 +27,20 @@ pub(super) fn effect(number: usize) -> Effect {
         number % 3
     ))
     .unwrap();
+    effect_of(number, item, None).unwrap()
+}
+
+/// The same of this item, decided for the archive of this name; `None` if it gets no row.
+pub(super) fn effect_of(number: usize, item: Item, archive: Option<&str>) -> Option<Effect> {
+    let mut keys = item.clone();
+    keys.retain(|name, _| name == "id");
     let record = LambdaRecord {
         record: StreamRecord {
             event_id: format!("{number:032x}"),
             event_name: EventName::Remove,
             user_identity: Some(UserIdentity::time_to_live()),
             approximate_creation_seconds: Some(1_795_228_140 + number as u64 * 7),
-            keys: item_from_str(&format!(r#"{{"id":{{"S":"k{number}"}}}}"#)).unwrap(),
+            keys,
             old_image: Some(item),
             new_image: None,
             sequence_number: number.to_string().parse().unwrap(),
@@ -46,8 +53,9 @@ pub(super) fn effect(number: usize) -> Effect {
     let declared =
         ["n:bigint", "", "*", "n:string"].get(number % 9).copied().unwrap_or("n:bigint,*");
     let Declaration { columns, discover } = Declaration::parse(declared).unwrap();
-    let rule = Archive { columns, discover, ..Archive::default() };
-    rule.decide(&record, &Found::default()).unwrap().remove(0)
+    let archive = archive.map(str::to_owned);
+    let rule = Archive { columns, discover, archive, ..Archive::default() };
+    rule.decide(&record, &Found::default()).unwrap().pop()
 }
 
 pub(super) fn folded(numbers: std::ops::Range<usize>) -> Folded {

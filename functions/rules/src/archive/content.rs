@@ -9,6 +9,7 @@ use model::Number;
 use model::json::{ItemView, ValueView};
 
 use super::column::{Column, ColumnType, Schema};
+use super::misfit;
 use super::plain_json::write_plain_json;
 use super::row::{Content, Kept, Span};
 
@@ -42,8 +43,7 @@ pub(super) fn content_of(
             return Kept::Null;
         };
         writing.keep(column.column_type, value, written).unwrap_or_else(|| {
-            let found = value.attribute_type().descriptor();
-            coercions.push(format!("{}: {found} does not fit {}", column.name, column.column_type));
+            coercions.push(misfit::note(column, value.attribute_type()));
             Kept::Null
         })
     });

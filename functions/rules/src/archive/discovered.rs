@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use model::AttributeType;
 use model::json::ItemView;
+use model::{AttributeType, Number};
 
 use super::column::{Column, ColumnType, Path, Schema, is_reserved};
 
@@ -17,14 +17,17 @@ use super::column::{Column, ColumnType, Path, Schema, is_reserved};
 pub const DISCOVERED_MAX: usize = 200;
 /// Every discovered number: 28 digits before the point and 10 behind it, so that a column never has
 /// to change its type because a later number has a fraction.
-const NUMBER: ColumnType = ColumnType::Decimal { precision: 38, scale: 10 };
+const NUMBER: ColumnType = ColumnType::Decimal { precision: NUMBER_PRECISION, scale: NUMBER_SCALE };
+const NUMBER_PRECISION: u8 = 38;
+const NUMBER_SCALE: u8 = 10;
+const NUMBER_SUFFIX: &str = "_n";
 
 /// What is behind an attribute's name in the name of its column, and the column's type. `None` for
 /// NULL, which is no value.
 fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)> {
     Some(match attribute_type {
         AttributeType::S => ("_s", ColumnType::String),
-        AttributeType::N => ("_n", NUMBER),
+        AttributeType::N => (NUMBER_SUFFIX, NUMBER),
         AttributeType::Bool => ("_bool", ColumnType::Boolean),
         AttributeType::B => ("_b", ColumnType::Binary),
         AttributeType::M => ("_m", ColumnType::Json),
@@ -34,6 +37,18 @@ fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)
         AttributeType::Bs => ("_bs", ColumnType::Json),
         AttributeType::Null => return None,
     })
+}
+
+/// The name of the column that is discovered for the numbers of an attribute.
+pub(super) fn number_column(attribute: &str) -> String {
+    Path::top_level(attribute).column_name() + NUMBER_SUFFIX
+}
+
+/// Whether such a column can hold the number.
+pub(super) fn has_room_for(number: &Number) -> bool {
+    let bound = 10_u128.pow(NUMBER_PRECISION.into());
+    let unscaled = number.to_scaled_i128(NUMBER_SCALE.into());
+    unscaled.is_some_and(|unscaled| unscaled.unsigned_abs() < bound)
 }
 
 /// The columns of `base`, then one for each other attribute of the item, by their names; and what

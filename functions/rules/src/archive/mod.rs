@@ -3,8 +3,9 @@
 //! A REMOVE record that carries TTL's `userIdentity` gives a row. Other deletes give one only when
 //! the rule is told to keep them, and then say so: `inferred` when the item had expired, as where a
 //! global table copies TTL's deletes without saying whose they are, and `user` otherwise. An item
-//! that was restored from the archive and not changed since gives none: the archive has it. Files
-//! and their format are not known here; the place of a row in time is: its [`Bucket`].
+//! that was restored from this archive and not changed since gives none: the archive has it, or it
+//! was erased there and shall not come back. One from any other archive gives a row. Files and their
+//! format are not known here; the place of a row in time is: its [`Bucket`].
 
 mod bucket;
 mod column;
@@ -13,6 +14,7 @@ mod discovered;
 mod hour;
 mod known_schema;
 mod known_stream;
+mod misfit;
 mod plain_json;
 pub mod restored;
 mod row;
@@ -28,8 +30,10 @@ pub use hour::Hour;
 use known_schema::Columns;
 pub use known_schema::KnownSchema;
 pub use known_stream::KnownStream;
+pub use misfit::misfit_of;
 pub use row::{ColumnValue, DeletedBy, Row, Rows, SCHEMA_VERSION};
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use model::EventName;
@@ -39,6 +43,9 @@ use model::stream_record::{LambdaRecord, RecordView};
 
 use crate::effect::Effect;
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule};
+
+/// The seconds since 1970 of the years 1 to 9999: what timestamps of Athena, DuckDB and Python hold.
+const EXPIRY_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// The archive rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +58,9 @@ pub struct Archive {
     pub ttl_attribute: Option<String>,
     /// Whose deletes are kept.
     pub deletes: Deletes,
+    /// The archive that the rows go to, as [`restored::archive_name`] names it. Without it every
+    /// restored item that expires gives a row.
+    pub archive: Option<String>,
     /// The columns of the last records.
     pub schema: KnownSchema,
     /// The stream of the last record.
@@ -86,7 +96,7 @@ impl Rule for Archive {
         let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
-        if is_as_restored(&record) {
+        if self.was_restored_from_here(&record) {
             return Ok(Vec::new());
         }
         let (bucket, row) = self.row_of(&record, deleted_by)?;
@@ -94,16 +104,24 @@ impl Rule for Archive {
     }
 }
 
-/// Whether the archive of the record's table has the item already. Most items have no mark.
-fn is_as_restored(record: &RecordView<'_>) -> bool {
-    let marked = record.old_image.as_ref().filter(|item| item.get(restored::RESTORED).is_some());
-    let Some(item) = marked else { return false };
-    // A record without a stream is refused when its row is made.
-    let Ok(stream) = record.event_source_arn.parse::<StreamArn>() else { return false };
-    restored::is_as_restored(&item.clone().into_item(), &stream.table.table)
+/// The time of expiry in milliseconds since 1970; `None` before the year 1 and after the year 9999,
+/// as of an attribute that somebody wrote in microseconds: engines fail on a column that has it.
+fn expires_at_ms(ttl_raw: i64) -> Option<i64> {
+    EXPIRY_SECONDS.contains(&ttl_raw).then(|| ttl_raw.saturating_mul(1000))
 }
 
 impl Archive {
+    /// Whether the item was restored from the record's table in this archive, and nobody changed it.
+    /// Most items have no mark.
+    fn was_restored_from_here(&self, change: &RecordView<'_>) -> bool {
+        let marked =
+            change.old_image.as_ref().filter(|item| item.get(restored::RESTORED).is_some());
+        let (Some(item), Some(archive)) = (marked, &self.archive) else { return false };
+        // A record without a stream is refused when its row is made.
+        let Ok(stream) = change.event_source_arn.parse::<StreamArn>() else { return false };
+        restored::is_in_archive(&item.clone().into_item(), archive, &stream.table.table)
+    }
+
     /// Who deleted the item; `None` if nothing was deleted, or nothing that is kept.
     fn deleted_by(&self, change: &RecordView<'_>) -> Option<DeletedBy> {
         if change.is_time_to_live() {
@@ -163,7 +181,7 @@ impl Archive {
             event_name: EventName::Remove.as_str(),
             deleted_by,
             deleted_at_ms: minute.millis_of_second(seconds),
-            expires_at_ms: ttl_raw.and_then(|seconds| seconds.checked_mul(1000)),
+            expires_at_ms: ttl_raw.and_then(expires_at_ms),
             ttl_raw,
             table: Arc::clone(&bucket.table),
             stream_arn,
@@ -222,23 +240,80 @@ mod tests {
         ] {
             let ttl_attribute = Some("expires".to_owned());
             let rule = Archive { ttl_attribute, deletes, ..Archive::default() };
-            let mut record = record(ttl, expires);
+            let record = record(ttl, expires);
             let found = rule.decide(&record, &Found::default()).unwrap();
             let kept = found.first().map(|effect| match effect {
                 Effect::Rows { rows, .. } => rows.iter().next().unwrap().deleted_by.as_str(),
                 other => panic!("{other:?}"),
             });
             assert_eq!(kept, expected, "{deletes:?} {ttl} {expires}");
+        }
+    }
 
-            let table = record.event_source_arn.parse::<StreamArn>().unwrap().table.table;
-            for (table, rows) in [(&*table, 0), ("another", usize::from(expected.is_some()))] {
+    /// Nothing is left out that this archive did not have itself.
+    #[test]
+    fn what_was_restored_from_this_archive_gives_no_row_until_it_is_changed() {
+        let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
+        let plain = model::stream_record::lambda_record_from_str(text).unwrap();
+        let table = plain.event_source_arn.parse::<StreamArn>().unwrap().table.table;
+        let (own, other) = (Some("bucket/archive/"), Some("other/archive/"));
+        for (writes_to, archive, from, without, is_changed, rows) in [
+            (own, own, &*table, None, false, 0),
+            (own, own, &*table, Some("table"), false, 0),
+            (own, other, &*table, None, false, 1),
+            (other, own, &*table, None, false, 1),
+            (own, None, &*table, None, false, 1),
+            // As they were before marks named the archive.
+            (own, None, &*table, Some("table"), false, 1),
+            (None, own, &*table, None, false, 1),
+            (None, None, &*table, None, false, 1),
+            (own, own, "another", None, false, 1),
+            (own, own, &*table, None, true, 1),
+            (own, own, &*table, Some("fingerprint"), false, 1),
+        ] {
+            for deletes in [Deletes::TimeToLive, Deletes::All] {
+                let rule = Archive {
+                    archive: writes_to.map(str::to_owned),
+                    deletes,
+                    ..Archive::default()
+                };
+                let mut record = plain.clone();
+                if deletes == Deletes::All {
+                    record.record.user_identity = None;
+                }
                 let image = record.record.old_image.as_mut().unwrap();
-                let origin = restored::Origin { table, event_id: "e", stamp: "s" };
-                let mark = restored::mark(image, origin, Some("expires"));
+                let origin = restored::Origin { archive, table: from, event_id: "e", stamp: "s" };
+                let mut mark = restored::mark(image, origin, Some("expires"));
+                if let (Some(part), model::AttributeValue::M(mark)) = (without, &mut mark) {
+                    mark.remove(part);
+                }
+                if is_changed {
+                    image.insert("new".to_owned(), model::AttributeValue::Null);
+                }
                 image.insert(restored::RESTORED.to_owned(), mark);
-                let found = rule.decide(&record, &Found::default()).unwrap();
-                assert_eq!(found.len(), rows, "{deletes:?} {ttl} {expires} {table}");
+                let decided = rule.decide(&record, &Found::default()).unwrap();
+                let case = format!("{writes_to:?} {archive:?} {from} {without:?} {is_changed}");
+                assert_eq!(decided.len(), rows, "{case} {deletes:?}");
             }
+        }
+    }
+
+    #[test]
+    fn an_expiry_that_no_calendar_has_is_null() {
+        for (seconds, expected) in [
+            (1_795_228_100, Some(1_795_228_100_000)),
+            (0, Some(0)),
+            (-62_135_596_800, Some(-62_135_596_800_000)),
+            (-62_135_596_801, None),
+            (253_402_300_799, Some(253_402_300_799_000)),
+            (253_402_300_800, None),
+            // Milliseconds and microseconds of 2026 that were taken for seconds.
+            (1_795_228_100_000, None),
+            (1_795_228_100_000_000, None),
+            (i64::MAX, None),
+            (i64::MIN, None),
+        ] {
+            assert_eq!(expires_at_ms(seconds), expected, "{seconds}");
         }
     }
 }

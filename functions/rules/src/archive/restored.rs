@@ -1,16 +1,17 @@
-//! The mark on an item that was restored from the archive, and what it means when the item expires
-//! again: nothing new, as long as nobody changed it.
+//! The mark on an item that was restored from an archive, and what it means when the item expires
+//! again: nothing new for that archive, as long as nobody changed it.
 //!
-//! The mark is an attribute of the item. It names the archived row and its table and fingerprints
-//! what was restored, so an item that still is what the archive of its table holds is not archived
-//! twice, and one that was changed, or restored from another table's archive, is. Who restores, and
-//! how, is not known here.
+//! The mark is an attribute of the item. It names the archive, the row and its table, and
+//! fingerprints what was restored, so an item that still is what the archive of its table holds is
+//! not archived there twice. One that was changed, or restored from another archive, another table's,
+//! or one that nobody can name, is. Who restores, and how, is not known here.
 
 use model::{AttributeValue, Item, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// The attribute that holds the mark.
 pub const RESTORED: &str = "_restored";
+const ARCHIVE: &str = "archive";
 const TABLE: &str = "table";
 const STAMP: &str = "stamp";
 const EVENT_ID: &str = "event_id";
@@ -20,12 +21,22 @@ const FINGERPRINT: &str = "fingerprint";
 /// Which archived row an item was restored from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'o> {
+    /// The archive that the row is in, as [`archive_name`] names it. `None` if nobody can tell, as of
+    /// a copy in a folder: then no function takes the archived row for one of its own.
+    pub archive: Option<&'o str>,
     /// The table in whose archive the row is.
     pub table: &'o str,
     /// The row's event id.
     pub event_id: &'o str,
     /// The row's place in time.
     pub stamp: &'o str,
+}
+
+/// The name of the archive whose objects are in this bucket, and whose names begin with this prefix:
+/// empty, or ending in `/`. No two archives of one S3 have the same.
+#[must_use]
+pub fn archive_name(bucket: &str, prefix: &str) -> String {
+    format!("{bucket}/{prefix}")
 }
 
 /// The mark as an attribute: of an item that was restored from a row, and whose time to live is in
@@ -38,8 +49,10 @@ pub fn mark(item: &Item, origin: Origin<'_>, ttl_attribute: Option<&str>) -> Att
         .with(EVENT_ID, text(origin.event_id))
         .with(STAMP, text(origin.stamp))
         .with(FINGERPRINT, text(&fingerprint(item, ttl_attribute)));
-    if let Some(name) = ttl_attribute {
-        mark.insert(TTL_ATTRIBUTE.to_owned(), text(name));
+    for (part, name) in [(ARCHIVE, origin.archive), (TTL_ATTRIBUTE, ttl_attribute)] {
+        if let Some(name) = name {
+            mark.insert(part.to_owned(), text(name));
+        }
     }
     AttributeValue::M(mark.0)
 }
@@ -57,6 +70,13 @@ pub fn is_as_restored(item: &Item, table: &str) -> bool {
     text_of(item, TABLE).is_none_or(|known| known == table)
         && text_of(item, FINGERPRINT)
             .is_some_and(|known| known == fingerprint(item, text_of(item, TTL_ATTRIBUTE)))
+}
+
+/// Whether the item is still what was restored from the rows of `table` in `archive`, as
+/// [`archive_name`] names it. Marks that name no archive, as older ones do, are of none.
+#[must_use]
+pub fn is_in_archive(item: &Item, archive: &str, table: &str) -> bool {
+    text_of(item, ARCHIVE) == Some(archive) && is_as_restored(item, table)
 }
 
 fn text_of<'i>(item: &'i Item, name: &str) -> Option<&'i str> {
@@ -90,7 +110,8 @@ mod tests {
             item(r#"{"id":{"S":"a"},"n":{"N":"1.0"},"s":{"SS":["b","a"]},"ttl":{"N":"5"}}"#);
         let mut restored = archived.clone();
         restored.remove("ttl");
-        let origin = Origin { table: "films", event_id: "e1", stamp: "2026#0001" };
+        let own = Some("bucket/archive/");
+        let origin = Origin { archive: own, table: "films", event_id: "e1", stamp: "2026#0001" };
         let marked = mark(&restored, origin, Some("ttl"));
         restored.insert(RESTORED.to_owned(), marked);
         assert_eq!(stamp_of(&restored), Some("2026#0001"));
@@ -104,8 +125,17 @@ mod tests {
             let mut changed = renewed.clone();
             changed.extend(item(change));
             assert!(!is_as_restored(&changed, "films"), "{change}");
+            assert!(!is_in_archive(&changed, "bucket/archive/", "films"), "{change}");
         }
         assert!(!is_as_restored(&archived, "films"));
+        for (archive, table, is_in) in [
+            ("bucket/archive/", "films", true),
+            ("bucket/archive/", "other", false),
+            ("bucket/", "films", false),
+            ("other/archive/", "films", false),
+        ] {
+            assert_eq!(is_in_archive(&renewed, archive, table), is_in, "{archive} {table}");
+        }
         assert_eq!(stamp_of(&archived), None);
 
         // The archive of another table has no row of it.
@@ -113,5 +143,8 @@ mod tests {
         let Some(AttributeValue::M(mark)) = restored.get_mut(RESTORED) else { panic!("a mark") };
         mark.remove(TABLE);
         assert!(is_as_restored(&restored, "films") && is_as_restored(&restored, "other"));
+        let Some(AttributeValue::M(mark)) = restored.get_mut(RESTORED) else { panic!("a mark") };
+        mark.remove(ARCHIVE);
+        assert!(!is_in_archive(&restored, "bucket/archive/", "films"));
     }
 }

@@ -83,7 +83,11 @@ mod tests {
         let text = |text: String| AttributeValue::S(text);
         let item = Item::new().with("id", text("k".to_owned())).with("n", text(number.to_string()));
         let stamp = format!("{number:04}");
-        let mark = restored::mark(&item, Origin { table, event_id: "e", stamp: &stamp }, None);
+        let mark = restored::mark(
+            &item,
+            Origin { archive: None, table, event_id: "e", stamp: &stamp },
+            None,
+        );
         item.with(RESTORED, mark)
     }
 
@@ -96,7 +100,7 @@ mod tests {
         let waits = RefCell::new(waits.iter().cycle());
         let puts = numbers.iter().map(async |number| {
             let stamp = format!("{number:04}");
-            let origin = Origin { table: "t", event_id: "e", stamp: &stamp };
+            let origin = Origin { archive: None, table: "t", event_id: "e", stamp: &stamp };
             let attempt = async |expected: Option<&Item>| {
                 let turns = *waits.borrow_mut().next().unwrap();
                 for _ in 0..turns {
@@ -149,10 +153,10 @@ mod tests {
             let stands = if fate == Fate::Restored { Some(row(5, "t")) } else { live };
             assert_eq!(cell.into_inner(), stands);
         }
-        let refused =
-            block_on(put_newest(Origin { table: "t", event_id: "e", stamp: "1" }, async |_| {
-                Ok(Attempt::Refused("too large".to_owned()))
-            }));
+        let refused = block_on(put_newest(
+            Origin { archive: None, table: "t", event_id: "e", stamp: "1" },
+            async |_| Ok(Attempt::Refused("too large".to_owned())),
+        ));
         assert_eq!(refused, Ok(Fate::Skipped("too large".to_owned())));
     }
 }

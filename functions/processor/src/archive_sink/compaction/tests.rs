@@ -11,13 +11,14 @@ use proptest::prelude::*;
 use super::super::erasure::{Condition, Eraser, Subject};
 use super::super::part_content::text_of;
 use super::super::rewrite::{COLUMNS, texts};
-use super::super::tests::{block_on, contents, effect, folded, hour, poll, sink};
+use super::super::tests::{block_on, contents, effect, effect_of, folded, hour, poll, sink};
 use super::*;
 use crate::frame::Executor;
 use crate::object_store::ObjectStore as _;
 use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
 use crate::tables::in_memory::AT_ONCE;
-use rules::{Effect, Found};
+use rules::archive::restored::{self, Origin, RESTORED};
+use rules::{Effect, Found, fold};
 
 type Store = Arc<InMemoryObjectStore>;
 
@@ -45,10 +46,15 @@ fn item_of(number: usize) -> String {
     rows.into_rows().next().unwrap().item().to_owned()
 }
 
+/// The objects without the receipts.
+fn parts(store: &Store) -> BTreeMap<String, Bytes> {
+    let objects = store.objects().into_iter();
+    objects.filter(|(name, _)| name.ends_with(".parquet")).collect()
+}
+
 /// Every row once, in whatever object.
 fn check_each_once(store: &Store, expected: impl Iterator<Item = usize>) {
-    let objects = store.objects().into_iter().filter(|(name, _)| name.ends_with(".parquet"));
-    let found = contents(&objects.collect());
+    let found = contents(&parts(store));
     let expected: BTreeMap<String, String> =
         expected.map(|number| (format!("{number:032x}"), item_of(number))).collect();
     for (id, item) in &expected {
@@ -353,6 +359,53 @@ fn what_is_erased_does_not_come_back() {
         let everything =
             eraser(&store).erase("things", &Subject::default(), None, 60, hour()).await;
         assert!(matches!(everything, Err(Failure::Fatal(_))));
+    });
+}
+
+/// An item that was restored from the row of event 5, as it was, expires as event 20. The archive
+/// that has the row, or had it until it was erased, gets no other; any other archive gets one, once.
+#[test]
+fn what_was_restored_is_archived_in_other_archives_alone() {
+    let (own, other) = (restored::archive_name("b", "archive/"), "c/archive/");
+    block_on(async {
+        let mut item = item_from_str(&item_of(5)).unwrap();
+        let id = event_id(5);
+        let origin =
+            Origin { archive: Some(&own), table: "things", event_id: &id, stamp: "2026-11-21#5" };
+        let mark = restored::mark(&item, origin, Some("expires"));
+        item.insert(RESTORED.to_owned(), mark);
+        for (archive, is_erased, ids) in [
+            (&*own, false, &[4, 5, 6][..]),
+            (&*own, true, &[4, 6]),
+            (other, false, &[4, 5, 6, 20]),
+            (other, true, &[4, 6, 20]),
+        ] {
+            let store = Store::default();
+            let deliver = async || {
+                let expired = effect_of(20, item.clone(), Some(archive));
+                let expired = fold(expired.map(|effect| (0, effect)));
+                sink(&store, 5).apply(expired, &Found::default(), hour()).await;
+                sink(&store, 5).apply(folded(4..7), &Found::default(), hour()).await;
+            };
+            sink(&store, 5).apply(folded(4..7), &Found::default(), hour()).await;
+            if is_erased {
+                eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
+            }
+            // All records come again, also after a compaction.
+            for _ in 0..3 {
+                deliver().await;
+                let found = contents(&parts(&store));
+                assert!(found.values().all(|places| places.len() == 1), "{archive}: {found:?}");
+                let expected = ids.iter().map(|number| event_id(*number)).collect::<Vec<_>>();
+                assert_eq!(found.into_keys().collect::<Vec<_>>(), expected, "{archive}");
+                store.pass_seconds(2 * AGE_SECONDS_MIN);
+                compact(&store).await.unwrap();
+            }
+            // An erasure that comes behind it finds the row of another archive.
+            eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
+            deliver().await;
+            check_each_once(&store, [4, 6].into_iter());
+        }
     });
 }
 

@@ -1,0 +1,166 @@
+//! Values that do not fit their column: how a row names them, and where its item has them.
+//!
+//! The column is NULL then, which says nothing; whoever compares wants the value. What is compared,
+//! and with what, is not known here.
+
+use model::{AttributeType, AttributeValue, Item};
+
+use super::column::Column;
+use super::discovered::{has_room_for, number_column};
+
+/// What the notes of a column begin with, up to its type.
+fn note_start(column: &str, found: AttributeType) -> String {
+    format!("{column}: {} does not fit ", found.descriptor())
+}
+
+/// The note that a value of type `found` does not fit the column.
+pub(super) fn note(column: &Column, found: AttributeType) -> String {
+    note_start(&column.name, found) + &column.column_type.to_string()
+}
+
+/// The value in a row's item that its column does not have, as the row's `coercions` say; `None` if
+/// they do not say it, as of an attribute that is not there. `path` is what an object tells of the
+/// column.
+#[must_use]
+pub fn misfit_of<'i>(
+    item: &'i Item,
+    column: &str,
+    path: &str,
+    coercions: &[String],
+) -> Option<&'i AttributeValue> {
+    let is_told = |value: &&AttributeValue| {
+        let start = note_start(column, value.attribute_type());
+        coercions.iter().any(|note| note.starts_with(&start))
+    };
+    if number_column(path) == column {
+        // Several attributes may have the column, and the path that is told may be another row's:
+        // the first one in this item has it.
+        let is_of_column = |name: &str, value: &AttributeValue| {
+            value.as_number().is_some_and(|number| !has_room_for(&number))
+                && number_column(name) == column
+        };
+        let mut found = item.iter().filter(|(name, value)| is_of_column(name, value));
+        return found.next().map(|(_, value)| value).filter(is_told);
+    }
+    // A name may have a dot of its own.
+    nested(item, path).into_iter().chain(item.get(path)).find(is_told)
+}
+
+/// The value at a path of names with dots between them.
+fn nested<'i>(item: &'i Item, path: &str) -> Option<&'i AttributeValue> {
+    let mut names = path.split('.');
+    let first = item.get(names.next()?)?;
+    names.try_fold(first, |value, name| match value {
+        AttributeValue::M(members) => members.get(name),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::json::{ItemView, attribute_value_from_str, item_from_str};
+    use proptest::prelude::*;
+
+    use super::super::column::{Declaration, Schema};
+    use super::super::content::content_of;
+    use super::super::discovered::discover;
+    use super::super::row::ColumnValue;
+    use super::*;
+
+    /// The columns of an item and what is said of them; its keys are `id` and `s.k`.
+    fn written(item: &Item, declared: &str) -> (Schema, Vec<bool>, Vec<String>) {
+        let Declaration { columns, discover: discovers } = Declaration::parse(declared).unwrap();
+        let mut keys = item.clone();
+        keys.retain(|name, _| name == "id" || name == "s.k");
+        let (keys, view) = (ItemView::of(&keys), ItemView::of(item));
+        let base = Schema::of(&keys, &columns);
+        let (schema, mut coercions) =
+            if discovers { discover(&base, &view) } else { (base, Vec::new()) };
+        let content = content_of(("7", "e"), &view, (&schema, &[]), &mut coercions);
+        let nulls = (0..schema.len()).map(|at| content.value(at) == ColumnValue::Null).collect();
+        (schema, nulls, coercions)
+    }
+
+    #[test]
+    fn the_value_is_found_that_the_column_does_not_have() {
+        for (declared, item, column, path, expected) in [
+            ("", r#"{"id":{"N":"1.5"}}"#, "id", "id", Some(r#"{"N":"1.5"}"#)),
+            ("", r#"{"id":{"N":"15"}}"#, "id", "id", None),
+            ("", r#"{"s.k":{"N":"0.5"}}"#, "s_k", "s.k", Some(r#"{"N":"0.5"}"#)),
+            // The nested one fits nothing else, so the note says which of the two it is.
+            (
+                "",
+                r#"{"s.k":{"N":"0.5"},"s":{"M":{"k":{"S":"x"}}}}"#,
+                "s_k",
+                "s.k",
+                Some(r#"{"N":"0.5"}"#),
+            ),
+            (
+                "info.rating:decimal(3,1)",
+                r#"{"info":{"M":{"rating":{"N":"8.25"}}}}"#,
+                "info_rating",
+                "info.rating",
+                Some(r#"{"N":"8.25"}"#),
+            ),
+            (
+                "info.rating:decimal(3,1)",
+                r#"{"info":{"M":{"rating":{"S":"good"}}}}"#,
+                "info_rating",
+                "info.rating",
+                Some(r#"{"S":"good"}"#),
+            ),
+            ("n:bigint", r#"{"n":{"NULL":true}}"#, "n", "n", None),
+            ("n:bigint", r#"{"id":{"S":"1"}}"#, "n", "n", None),
+            ("*", r#"{"n":{"N":"1E100"}}"#, "n_n", "n", Some(r#"{"N":"1E100"}"#)),
+            // Of two attributes with one column the first has it, whichever path is told.
+            (
+                "*",
+                r#"{"Price":{"N":"1E100"},"price":{"N":"2E100"}}"#,
+                "price_n",
+                "price",
+                Some(r#"{"N":"1E100"}"#),
+            ),
+            // A declared attribute has another column, though its name would give this one.
+            (
+                "*,Price:string",
+                r#"{"Price":{"N":"1"},"price":{"N":"2E100"}}"#,
+                "price_n",
+                "price",
+                Some(r#"{"N":"2E100"}"#),
+            ),
+            // What has no column because the name is taken is no value of that column.
+            ("*,n_n:bigint", r#"{"n":{"N":"1E100"}}"#, "n_n", "n_n", None),
+        ] {
+            let item = item_from_str(item).unwrap();
+            let (_, _, coercions) = written(&item, declared);
+            let found = misfit_of(&item, column, path, &coercions);
+            let expected = expected.map(|text| attribute_value_from_str(text).unwrap());
+            assert_eq!(found, expected.as_ref(), "{declared} {item:?}: {coercions:?}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is NULL in a row although its item has a value is found, and nothing else.
+        #[test]
+        fn each_column_that_is_null_has_its_value_or_none(
+            numbers in prop::collection::vec("-?[1-9][0-9]{0,33}|-?[0-9]{1,6}\\.[0-9]{1,12}", 4),
+            texts in prop::collection::vec(any::<bool>(), 4),
+            declared in prop::sample::select(&["", "*", "a:bigint,B:decimal(6,2)", "*,b:bigint"][..]),
+        ) {
+            let value = |(number, is_text): (&String, &bool)| if *is_text {
+                AttributeValue::S(number.clone())
+            } else {
+                AttributeValue::N(number.parse().unwrap())
+            };
+            let values: Vec<AttributeValue> = numbers.iter().zip(&texts).map(value).collect();
+            let item: Item = ["id", "a", "B", "b"].map(str::to_owned).into_iter().zip(values).collect();
+            let (schema, nulls, coercions) = written(&item, declared);
+            for (column, is_null) in schema.columns().zip(nulls) {
+                let path = column.path.to_string();
+                let found = misfit_of(&item, &column.name, &path, &coercions);
+                let expected = item.get(&path).filter(|_| is_null);
+                prop_assert_eq!(found, expected, "{} {:?}", column.name, coercions);
+            }
+        }
+    }
+}
