@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::migrating::{LIMIT, Migrating, SECOND_MS};
-use crate::process::{LocalStore, Process, wait_for};
+use crate::process::{LocalStore, Process, binary, root, wait_for};
 
 const DAY_AND_MORE_MS: u64 = 26 * 60 * 60 * SECOND_MS;
 /// A cat, and an entry by its name.
@@ -15,7 +15,7 @@ from:
   - table: cats
     items:
       - to: pets
-      - {to: pets, transform: '{name, is: \"entry\"}', key: {p: 'NAME#{p}'}}
+      - {to: pets, transform: '{p, name, is: \"entry\"}', key: {p: 'NAME#{p}'}}
 inverse:
   - table: pets
     items: [{to: cats, transform: select(.is == null)}]
@@ -154,7 +154,13 @@ fn what_is_deleted_in_part_is_found_on_the_way_back() {
     // The entry of its name stays, which makes no cat.
     migrating.delete_item("pets", "n1");
     store.endpoint.advance_clock(DAY_AND_MORE_MS);
-    let _worker = migrating.work("work", "move");
+    // One that knows no places in the streams, so that it misses none.
+    let package = root().join("functions/processor").display().to_string();
+    let url = format!("http://{}", store.endpoint.address());
+    let mut work = binary("weir");
+    work.args(["migrate", "--endpoint", &url, "work", "move", "--directory", "another"]);
+    work.args(["--local-workers", "2", "--package", &package]).current_dir(folder.path());
+    let _worker = Process::start(work, folder.path().join("another.log"));
     let (code, said) = migrating.verb(&["verify", "move"]);
     assert!(code == 3 && said.contains("0 missing, 0 different, 1 extra"), "{code}: {said}");
     migrating.ok(&["verify", "move", "--repair"]);

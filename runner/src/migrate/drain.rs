@@ -422,9 +422,10 @@ impl Drain {
             let stands = standing.get(&target.table).and_then(|items| items.get(&target.key));
             let seen = stands.and_then(|item| self.migration.visible(&target.table, item));
             if seen.as_ref() != expected.get(target) {
-                return told(
-                    "could not be transformed, and what it became since is not what it is to become",
-                );
+                return match before.contains_key(target) {
+                    true => told("could not be transformed, and what it was before is still there"),
+                    false => told("could not be transformed, and what it is now is not there"),
+                };
             }
         }
         Ok(None)
