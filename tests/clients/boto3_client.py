@@ -136,7 +136,7 @@ cancelled = fails(
     "TransactionCanceledException", client.execute_transaction,
     TransactStatements=[
         {"Statement": "DELETE FROM orders WHERE customer = 'p' AND placed = 1"},
-        {"Statement": "EXISTS(SELECT * FROM orders WHERE customer = 'p' AND placed = 2)"},
+        {"Statement": "EXISTS(SELECT * FROM orders WHERE customer = 'p' AND placed = 2 AND attribute_exists(status))"},
     ],
 )
 assert [reason["Code"] for reason in cancelled["CancellationReasons"]] == ["None", "ConditionalCheckFailed"]
