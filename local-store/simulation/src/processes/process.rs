@@ -107,7 +107,7 @@ pub fn find_binary(named: Option<PathBuf>) -> Result<PathBuf, String> {
         return Ok(binary);
     }
     Err(format!(
-        "there is no `{}`: build it with `cargo build -p server`, or name it with --binary",
+        "there is no `{}`: build it with `cargo build --bin local-store`, or name it with --binary",
         binary.display()
     ))
 }
