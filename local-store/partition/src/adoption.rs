@@ -1,8 +1,9 @@
 //! How an arc comes to know a table that the first arc has created or changed.
 //!
-//! The table is adopted as the first arc has it, under a version that grows with each change, so a
-//! command that is repeated, late or out of order changes nothing. What is carried out step by step
-//! (TTL, indexes) each arc carries out for its own items.
+//! The table is adopted as the first arc has it, under a version that grows with each change. A
+//! definition of an older version changes nothing, however late it comes; that of the arc's own
+//! version is of use once more while TTL has to give up one attribute before it takes another. What
+//! is carried out step by step (TTL, indexes) each arc carries out for its own items.
 
 use model::EpochMillis;
 
@@ -39,8 +40,18 @@ pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: Epo
     table
 }
 
-/// Brings a table to its definition. It keeps its version when what was decided before is still being
-/// carried out here: then it has to follow again later.
+/// Whether a table of an arc is what a definition says, or newer: then nothing of the definition is
+/// left to be followed there.
+#[must_use]
+pub fn has_followed(own: &Table, definition: &Table) -> bool {
+    let (own_version, version) = (own.placement.version, definition.placement.version);
+    let is_indexed_alike =
+        own.time_to_live.indexed_attribute() == definition.time_to_live.indexed_attribute();
+    own_version > version || (own_version == version && is_indexed_alike)
+}
+
+/// Brings a table to its definition: at once, but for TTL. That may have to give up one attribute
+/// first, and takes another one when the same definition comes again: see [`has_followed`].
 pub(crate) fn follow(
     own: &Table,
     definition: &Table,
@@ -48,18 +59,19 @@ pub(crate) fn follow(
     now: EpochMillis,
 ) -> Table {
     let mut table = own.clone();
-    if own.placement.version >= definition.placement.version {
+    if own.placement.version > definition.placement.version {
         return table;
     }
-    table.billing = definition.billing;
-    table.deletion_protection = definition.deletion_protection;
-    table.options = definition.options.clone();
-    follow_stream(&mut table, definition, sequence, now);
-    follow_indexes(&mut table, definition);
-    table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live);
-    if table.time_to_live.indexed_attribute() == definition.time_to_live.indexed_attribute() {
+    if own.placement.version < definition.placement.version {
+        table.billing = definition.billing;
+        table.deletion_protection = definition.deletion_protection;
+        table.options = definition.options.clone();
+        follow_stream(&mut table, definition, sequence, now);
+        follow_indexes(&mut table, definition);
         table.placement.version = definition.placement.version;
     }
+    // All definitions of one version expire by the same attribute.
+    table.time_to_live = next_time_to_live(&own.time_to_live, &definition.time_to_live);
     table
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::adoption::has_followed;
 use crate::index::{IndexStatus, SecondaryIndex};
 use crate::table::{Table, TableId};
 use crate::time_to_live::TimeToLive;
@@ -70,7 +71,10 @@ impl Catalogue {
             let mut whole = Table::clone(table);
             for part in others.iter().map(|arc| arc.tables.get(id)) {
                 match part {
-                    Some(part) => add_part(&mut whole, part),
+                    Some(part) => {
+                        whole.is_behind |= !has_followed(part, table);
+                        add_part(&mut whole, part);
+                    }
                     None => (whole.is_behind, whole.is_partial) = (true, true),
                 }
             }
@@ -85,7 +89,6 @@ impl Catalogue {
 }
 
 fn add_part(whole: &mut Table, part: &Table) {
-    whole.is_behind |= part.placement.version < whole.placement.version;
     whole.partitions.extend(part.partitions.iter().cloned());
     for stream in &mut whole.streams {
         if let Some(own) = part.stream(&stream.label) {

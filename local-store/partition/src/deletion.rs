@@ -2,8 +2,8 @@
 
 use crate::TableId;
 use crate::keys::{Family, table};
-use crate::step::Allowance;
-use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::step::{Allowance, remove_under};
+use crate::storage::{Overlay, ReadError, View};
 
 /// Entries that one command removes at most; large ones are fewer.
 const PURGE_ENTRIES_MAX: usize = 2000;
@@ -21,20 +21,14 @@ const FAMILIES: [Family; 7] = [
 
 /// Removes the next entries of a deleted table. Gives whether there are more.
 pub(crate) fn purge(overlay: &mut Overlay<'_>, id: TableId) -> Result<bool, ReadError> {
-    let mut keys = Vec::new();
     let mut left = Allowance::of_entries(PURGE_ENTRIES_MAX);
     for family in FAMILIES {
         if left.is_used_up() {
             break;
         }
-        let from = family.of_table(id);
-        overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, value| {
-            keys.push(key.to_vec());
-            left.take(key, value)
-        })?;
+        remove_under(overlay, &family.of_table(id), &mut left)?;
     }
     let more = left.is_used_up();
-    keys.into_iter().for_each(|key| overlay.delete(key));
     if !more {
         table::forget_deleted(overlay, id);
     }

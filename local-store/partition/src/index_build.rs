@@ -14,7 +14,7 @@ use crate::index::{
 use crate::keys::{Family, index_entry, index_statistics, item};
 use crate::outbox;
 use crate::placement::{ArcId, Seat};
-use crate::step::{Allowance, STEP_BYTES_MAX};
+use crate::step::{Allowance, STEP_BYTES_MAX, remove_under};
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
 
@@ -125,7 +125,7 @@ fn add_entries(
     let mut result = Ok(());
     overlay.scan(&from, &end, false, &mut |key, value| {
         let found = EncodedItem::from_stored(value);
-        let entry = item::decode(&table.key_schema, key).and_then(|(_, primary)| {
+        let entry = item::decode(&table.key_schema, key).and_then(|primary| {
             Ok(index.entry_of(table, &primary, &found)?.map(IndexEntry::into_owned))
         });
         match entry {
@@ -160,15 +160,9 @@ fn remove_entries(
     table: &Table,
     index: IndexNumber,
 ) -> Result<bool, ReadError> {
-    let from = index_entry::index_prefix(table.id, index);
-    let mut keys = Vec::new();
     let mut left = Allowance::of_entries(STEP_ENTRIES_MAX);
-    overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, value| {
-        keys.push(key.to_vec());
-        left.take(key, value)
-    })?;
+    remove_under(overlay, &index_entry::index_prefix(table.id, index), &mut left)?;
     let more = left.is_used_up();
-    keys.into_iter().for_each(|key| overlay.delete(key));
     if !more {
         overlay.delete(index_statistics::key(table.id, index));
     }

@@ -7,6 +7,8 @@
 mod adoption;
 mod catalogue;
 mod command;
+#[cfg(test)]
+mod command_tests;
 mod deletion;
 mod image;
 mod index;
@@ -43,6 +45,7 @@ mod transaction_tests;
 mod two_phase_commit;
 mod write;
 
+pub use adoption::has_followed;
 pub use catalogue::Catalogue;
 pub use command::{
     CancellationReason, Command, CreateTable, ENTRY_HEAD_BYTES_MAX, EncodedEntry, Entry,

@@ -263,7 +263,24 @@ impl Machine {
             Command::ForgetTransactions => {
                 two_phase_commit::forget(overlay, now).map(|more| Reply::Done { more })
             }
-            other => Err(ReadError(format!("not a command between arcs: {other:?}"))),
+            // Each by its name: a new one does not compile before it is carried out or stands here.
+            other @ (Command::CreateTable(_)
+            | Command::UpdateTable(_)
+            | Command::DeleteTable { .. }
+            | Command::UpdateTimeToLive { .. }
+            | Command::Write(_)
+            | Command::Expire { .. }
+            | Command::StepTimeToLive { .. }
+            | Command::StepIndexes { .. }
+            | Command::RotateShards { .. }
+            | Command::TrimStreams { .. }
+            | Command::PurgeTable { .. }
+            | Command::Transaction(_)
+            | Command::ForgetTokens
+            | Command::SplitPartition { .. }
+            | Command::StepSplits { .. }) => {
+                Err(ReadError(format!("not a command between arcs: {other:?}")))
+            }
         }
     }
 
@@ -279,7 +296,7 @@ impl Machine {
             Some(own) => adoption::follow(own, definition, sequence, now),
             None => adoption::found(definition, arc, sequence, now),
         };
-        let more = adopted.placement.version < definition.placement.version;
+        let more = !adoption::has_followed(&adopted, definition);
         if own.is_none_or(|own| *own != adopted) {
             self.keep(overlay, adopted)?;
         }

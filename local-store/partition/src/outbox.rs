@@ -83,26 +83,17 @@ pub fn read_parcel(view: &dyn View, from: ArcId, to: ArcId) -> Result<Option<Par
     Ok(Some(Parcel { from, first: acknowledged + 1, deliveries }))
 }
 
-/// The arcs that this one has changes for.
-pub(crate) fn find_recipients(view: &dyn View, arcs: u32) -> Result<Vec<ArcId>, ReadError> {
-    let mut found = Vec::new();
-    for to in (0..arcs.min(ARCS_MAX)).map(ArcId) {
-        let progress = outbox::read_progress(view, to)?;
-        if progress.last > progress.acknowledged {
-            found.push(to);
-        }
-    }
-    Ok(found)
-}
-
 /// For each arc, the number of the last change that is on its way; arcs with none are left out.
 ///
 /// # Errors
 /// When the storage cannot be read.
 pub fn under_way(view: &dyn View, arcs: u32) -> Result<Vec<(ArcId, u64)>, ReadError> {
     let mut found = Vec::new();
-    for to in find_recipients(view, arcs)? {
-        found.push((to, outbox::read_progress(view, to)?.last));
+    for to in (0..arcs.min(ARCS_MAX)).map(ArcId) {
+        let Progress { last, acknowledged } = outbox::read_progress(view, to)?;
+        if last > acknowledged {
+            found.push((to, last));
+        }
     }
     Ok(found)
 }

@@ -29,8 +29,6 @@ pub struct ArcId(pub u32);
 impl ArcId {
     /// The first arc, which decides what the tables are; it holds everything when it is the only one.
     pub const FIRST: Self = Self(0);
-    /// The arc that holds everything while a ring has one.
-    pub const WHOLE: Self = Self::FIRST;
 
     /// The first number that the arc gives a partition or a shard.
     pub(crate) fn first_number(self) -> u32 {

@@ -124,7 +124,7 @@ impl Ring {
         for _ in 0..200 {
             let mut quiet = true;
             for from in (0..ARCS).map(ArcId) {
-                for to in outbox::find_recipients(&self.arc(from).storage, ARCS).unwrap() {
+                for (to, _) in under_way(&self.arc(from).storage, ARCS).unwrap() {
                     quiet = false;
                     self.deliver(from, to, true);
                 }

@@ -181,10 +181,10 @@ fn count_next(
         (WalkEnd::Half(at), _) => Counted::Whole(at),
         (WalkEnd::Limit, _) => Counted::More(split),
         (WalkEnd::Bound, Some(at)) => Counted::Whole(at),
-        (WalkEnd::Bound, None) => match last_token(overlay, table, range)? {
+        (WalkEnd::Bound, None) => match edge_token(overlay, table, range, true)? {
             // Half of the bytes and more have the last token: it becomes the upper part, and what
             // is below it is counted once more.
-            Some(last) if first_token(overlay, table, range)? != Some(last) => {
+            Some(last) if edge_token(overlay, table, range, false)? != Some(last) => {
                 below = Statistics::default();
                 Counted::More(Split { at: Some(last), cursor: None, ..split })
             }
@@ -267,22 +267,7 @@ fn bounds(table: TableId, range: TokenRange) -> (Vec<u8>, Vec<u8>) {
     (item::token_prefix(table, range.first), end)
 }
 
-fn first_token(
-    view: &dyn View,
-    table: &Table,
-    range: TokenRange,
-) -> Result<Option<Token>, ReadError> {
-    edge_token(view, table, range, false)
-}
-
-fn last_token(
-    view: &dyn View,
-    table: &Table,
-    range: TokenRange,
-) -> Result<Option<Token>, ReadError> {
-    edge_token(view, table, range, true)
-}
-
+/// The token of the first item of a range, or of the last one when `reverse`.
 fn edge_token(
     view: &dyn View,
     table: &Table,

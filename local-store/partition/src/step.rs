@@ -3,6 +3,8 @@
 
 use std::ops::ControlFlow;
 
+use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+
 /// Bytes that a step reads at most, and some more for the last thing that it reads: about ten items of
 /// the largest size.
 pub(crate) const STEP_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -31,6 +33,21 @@ impl Allowance {
     pub(crate) fn is_used_up(&self) -> bool {
         self.entries == 0 || self.bytes == 0
     }
+}
+
+/// Removes the next entries whose keys begin with a prefix, as many as there is room for.
+pub(crate) fn remove_under(
+    overlay: &mut Overlay<'_>,
+    prefix: &[u8],
+    left: &mut Allowance,
+) -> Result<(), ReadError> {
+    let mut keys = Vec::new();
+    overlay.scan(prefix, &end_of_prefix(prefix), false, &mut |key, value| {
+        keys.push(key.to_vec());
+        left.take(key, value)
+    })?;
+    keys.into_iter().for_each(|key| overlay.delete(key));
+    Ok(())
 }
 
 #[cfg(test)]

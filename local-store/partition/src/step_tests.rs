@@ -1,7 +1,7 @@
 //! Steps over large items: each one reads a few megabytes, and all of them come to an end.
 
 use model::limits::STREAM_RETENTION_MS;
-use model::{EpochMillis, Item};
+use model::{EpochMillis, Item, KeyValue, Number, PrimaryKey};
 
 use crate::machine_tests::{Replica, START, create, entry, key, schema, write};
 use crate::step::STEP_BYTES_MAX;
@@ -54,6 +54,46 @@ fn enabling_time_to_live_reads_a_few_large_items_at_a_time() {
     assert_eq!(replica.table().time_to_live.status(), "ENABLED");
     let expired = find_expired(&replica.storage, replica.table(), EpochMillis(START), 100).unwrap();
     assert_eq!(expired.len(), usize::from(ITEMS));
+}
+
+/// A table with so many items that expire, each under a key of its own.
+fn expiring(items: u64) -> Replica {
+    let put = |number: u64| {
+        let sort = Some(KeyValue::N(Number::from(number)));
+        let key = PrimaryKey { partition: KeyValue::S("p".to_owned()), sort };
+        let item = key.to_item(&schema()).with("ttl", Number::from(START / 1000 + number));
+        Command::Write(Box::new(Write {
+            table: TABLE,
+            key,
+            action: WriteAction::put(&item),
+            condition: None,
+            return_old: false,
+            return_new: false,
+            return_on_failure: false,
+        }))
+    };
+    let mut replica = Replica::new();
+    let step = Command::StepTimeToLive { table: TABLE };
+    replica.apply(1, &entry(0, vec![create(), enable(), step]));
+    replica.apply(2, &entry(0, (0..items).map(put).collect()));
+    replica
+}
+
+#[test]
+fn disabling_time_to_live_removes_a_thousand_entries_at_a_time() {
+    for (items, steps) in [(0, 1), (999, 1), (1000, 2), (1001, 2), (2001, 3)] {
+        let mut replica = expiring(items);
+        let entries = |replica: &Replica| replica.storage.0.keys().filter(|k| k[0] == 5).count();
+        assert_eq!(entries(&replica) as u64, items);
+        let change = TimeToLiveChange::Disable("ttl".to_owned());
+        let disable = Command::UpdateTimeToLive { table: TABLE, change };
+        replica.apply(3, &entry(0, vec![disable]));
+        let step = Command::StepTimeToLive { table: TABLE };
+        assert_eq!(count_steps(&mut replica, 4, 0, &step), steps, "{items} items");
+        assert_eq!(entries(&replica), 0);
+        assert_eq!(replica.table().time_to_live.status(), "DISABLED");
+        assert_eq!(replica.items().len() as u64, items);
+    }
 }
 
 /// Goal: items that were there are indexed as those that are written later.

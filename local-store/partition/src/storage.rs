@@ -100,7 +100,8 @@ struct Change {
 #[derive(Default)]
 struct Changes {
     in_order: Vec<(Vec<u8>, Change)>,
-    /// The places of keys in `in_order`, with the hashes of the keys.
+    /// The places of keys in `in_order`, with the hashes of the keys. The seed of the hashes is
+    /// random and may be: keys are looked up here, and nothing iterates over it.
     places: HashTable<(u64, usize)>,
     hashing: RandomState,
 }

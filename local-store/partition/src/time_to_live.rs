@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::Command;
 use crate::image::{Image, damaged, item_of};
 use crate::keys::{Family, expiry, item};
-use crate::step::Allowance;
+use crate::step::{Allowance, remove_under};
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
 
@@ -145,18 +145,9 @@ pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool,
             Ok(more)
         }
         TimeToLive::Disabling { .. } => {
-            let from = Family::Expiry.of_table(table.id);
-            let mut keys = Vec::new();
-            overlay.scan(&from, &end_of_prefix(&from), false, &mut |key, _| {
-                keys.push(key.to_vec());
-                if keys.len() < STEP_ENTRIES_MAX {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            })?;
-            let more = keys.len() == STEP_ENTRIES_MAX;
-            keys.into_iter().for_each(|key| overlay.delete(key));
+            let mut left = Allowance::of_entries(STEP_ENTRIES_MAX);
+            remove_under(overlay, &Family::Expiry.of_table(table.id), &mut left)?;
+            let more = left.is_used_up();
             if !more {
                 table.time_to_live = TimeToLive::Disabled;
             }
@@ -212,7 +203,7 @@ fn expiry_entry(
     let Some(time) = stored_expires_at(&EncodedItem::from_stored(value), attribute)? else {
         return Ok(None);
     };
-    let primary = item::decode(&table.key_schema, key)?.1;
+    let primary = item::decode(&table.key_schema, key)?;
     Ok(Some(expiry::encode(table.id, time, &primary)))
 }
 

@@ -62,7 +62,7 @@ impl Clock {
         self.update(|state, wall| {
             let ahead = i128::from(earliest.0) - i128::from(state.now(wall).0);
             if ahead > SKEW_MAX {
-                state.advance(ahead);
+                state.advance(wall, u64::try_from(ahead).unwrap_or(0));
             } else if ahead > 0 && state.frozen_at.is_none() {
                 state.latest = earliest;
             }
@@ -97,9 +97,9 @@ impl Clock {
         self.update(|state, wall| state.frozen_at = Some(state.now(wall)))
     }
 
-    /// Moves the clock forward by `millis`, frozen or not.
+    /// Moves the clock forward by `millis` from what it shows, frozen or not.
     pub fn advance(&self, millis: u64) -> EpochMillis {
-        self.update(|state, _| state.advance(i128::from(millis)))
+        self.update(|state, wall| state.advance(wall, millis))
     }
 
     /// Lets a frozen clock run on from where it stands.
@@ -134,12 +134,12 @@ impl State {
         self.frozen_at.unwrap_or(running).max(self.latest)
     }
 
-    fn advance(&mut self, millis: i128) {
+    /// A clock that stands until the wall clock is there goes on at once, from where it stood.
+    fn advance(&mut self, wall: EpochMillis, millis: u64) {
+        let shown = self.now(wall).plus(millis);
         match self.frozen_at {
-            Some(time) => {
-                self.frozen_at = Some(time.plus(u64::try_from(millis).unwrap_or(0)));
-            }
-            None => self.offset += millis,
+            Some(_) => self.frozen_at = Some(shown),
+            None => self.offset = i128::from(shown.0) - i128::from(wall.0),
         }
     }
 }
@@ -152,6 +152,8 @@ pub(crate) fn wall_clock() -> EpochMillis {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const DAY: u64 = 24 * 60 * 60 * 1000;
@@ -170,14 +172,43 @@ mod tests {
         assert!(clock.now() < start.plus(2 * DAY));
     }
 
+    /// A clock that shows at least `earliest`, and its wall clock.
+    fn with_wall(earliest: u64, wall: u64) -> (Clock, Arc<Mutex<u64>>) {
+        let wall = Arc::new(Mutex::new(wall));
+        let source = Arc::clone(&wall);
+        let source = Box::new(move || EpochMillis(*source.lock().unwrap()));
+        (Clock::with_source(EpochMillis(earliest), source), wall)
+    }
+
+    #[test]
+    fn a_clock_that_stands_moves_by_what_it_is_told() {
+        // What the store had reached before a restart may be a little ahead of the wall clock.
+        for (earliest, is_frozen) in
+            [(1_005_000, false), (1_005_000, true), (1_000_000, false), (1_000_000, true)]
+        {
+            let (clock, wall) = with_wall(earliest, 1_000_000);
+            assert_eq!(clock.now().0, earliest);
+            if is_frozen {
+                clock.freeze();
+            }
+            assert_eq!(clock.advance(5_000).0, earliest + 5_000);
+            *wall.lock().unwrap() += 1_000;
+            assert_eq!(clock.now().0, earliest + if is_frozen { 5_000 } else { 6_000 });
+        }
+    }
+
+    #[test]
+    fn a_clock_that_stands_reaches_what_was_advanced_elsewhere() {
+        let (clock, wall) = with_wall(1_005_000, 1_000_000);
+        clock.reach(EpochMillis(1_005_000 + DAY));
+        assert_eq!(clock.now().0, 1_005_000 + DAY);
+        *wall.lock().unwrap() += 1_000;
+        assert_eq!(clock.now().0, 1_006_000 + DAY);
+    }
+
     #[test]
     fn a_little_skew_is_waited_for_and_does_not_add_up() {
-        let wall = std::sync::Arc::new(Mutex::new(1_000_000));
-        let source = std::sync::Arc::clone(&wall);
-        let clock = Clock::with_source(
-            EpochMillis(0),
-            Box::new(move || EpochMillis(*source.lock().unwrap())),
-        );
+        let (clock, wall) = with_wall(0, 1_000_000);
         let at = |time: u64| {
             *wall.lock().unwrap() = time;
             clock.now().0

@@ -67,14 +67,21 @@ pub async fn tick(store: &Store) -> Result<(), Unavailable> {
 
 /// Does once what is due now in an arc.
 async fn tick_arc(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
-    let replica = store.replica(arc);
+    let outcome = tick_items(store, arc).await;
+    // Last, and whatever came of the rest: an arc that is away is waited for as long as a request
+    // waits, and what this one has to do is not held up by it.
     if arc == ArcId::FIRST
         && store.arc_count() > 1
         && let Err(error) = routes::bring_along(store).await
     {
-        // An arc that is away does not hold up what this one has to do.
         tracing::debug!(%error, "not every arc knows yet what the tables are");
     }
+    outcome
+}
+
+/// Does once what is due now for what lies in an arc.
+async fn tick_items(store: &Store, arc: ArcId) -> Result<(), Unavailable> {
+    let replica = store.replica(arc);
     sweep_arc(store, replica, ENTRIES_PER_TICK).await?;
     let (now, catalogue) = (store.now(), replica.catalogue());
     let tables = || catalogue.tables().map(AsRef::as_ref);

@@ -24,7 +24,7 @@ pub(crate) fn decode(schema: &KeySchema, key: &[u8]) -> Result<(u64, PrimaryKey)
     let suffix = key.get(9..).unwrap_or(&[]);
     take::<8>(suffix)
         .and_then(|(expires_at, rest)| {
-            Some((u64::from_be_bytes(expires_at), item::decode_suffix(schema, rest)?.1))
+            Some((u64::from_be_bytes(expires_at), item::decode_suffix(schema, rest)?))
         })
         .ok_or_else(|| ReadError(format!("damaged expiry key: {key:02x?}")))
 }

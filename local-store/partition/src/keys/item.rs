@@ -53,14 +53,14 @@ pub(crate) fn decode_token(key: &[u8]) -> Result<Token, ReadError> {
         .ok_or_else(|| ReadError(format!("damaged item key: {key:02x?}")))
 }
 
-pub(crate) fn decode(schema: &KeySchema, key: &[u8]) -> Result<(Token, PrimaryKey), ReadError> {
+pub(crate) fn decode(schema: &KeySchema, key: &[u8]) -> Result<PrimaryKey, ReadError> {
     let rest = key.get(9..).unwrap_or(&[]);
     decode_suffix(schema, rest).ok_or_else(|| ReadError(format!("damaged item key: {key:02x?}")))
 }
 
-/// Reads what follows the table id: token, length, partition key, sort key.
-pub(crate) fn decode_suffix(schema: &KeySchema, suffix: &[u8]) -> Option<(Token, PrimaryKey)> {
-    let (token, rest) = take::<8>(suffix)?;
+/// Reads the item's key in what follows the table id: token, length, partition key, sort key.
+pub(crate) fn decode_suffix(schema: &KeySchema, suffix: &[u8]) -> Option<PrimaryKey> {
+    let (_, rest) = take::<8>(suffix)?;
     let (length, rest) = take::<2>(rest)?;
     let (partition, sort) = rest.split_at_checked(usize::from(u16::from_be_bytes(length)))?;
     let partition = KeyValue::decode_ordered(schema.partition.attribute_type, partition)?;
@@ -69,7 +69,7 @@ pub(crate) fn decode_suffix(schema: &KeySchema, suffix: &[u8]) -> Option<(Token,
         None if sort.is_empty() => None,
         None => return None,
     };
-    Some((Token(u64::from_be_bytes(token)), PrimaryKey { partition, sort }))
+    Some(PrimaryKey { partition, sort })
 }
 
 pub(crate) fn decode_value(bytes: &[u8]) -> Result<Item, ReadError> {
@@ -102,10 +102,11 @@ mod tests {
             let a = key(partition.clone(), KeyValue::N(Number::from(a)));
             let b = key(partition.clone(), KeyValue::N(Number::from(b)));
             let (left, right) = (encode(TableId(3), &a), encode(TableId(3), &b));
-            prop_assert_eq!(decode(&schema(KeyAttributeType::N), &left), Ok((a.token(), a.clone())));
+            prop_assert_eq!(decode(&schema(KeyAttributeType::N), &left), Ok(a.clone()));
+            prop_assert_eq!(decode_token(&left), Ok(a.token()));
             prop_assert_eq!(left.cmp(&right), a.sort.cmp(&b.sort));
             let c = key(partition, KeyValue::S(text));
-            prop_assert_eq!(decode(&schema(KeyAttributeType::S), &encode(TableId(3), &c)), Ok((c.token(), c)));
+            prop_assert_eq!(decode(&schema(KeyAttributeType::S), &encode(TableId(3), &c)), Ok(c));
         }
     }
 }

@@ -35,14 +35,14 @@ pub(crate) enum Family {
     Statistics = 6,
     /// Ids of deleted tables whose entries are being removed. See [`table`].
     DeletedTable = 7,
-    /// What the transaction with a client request token did. See [`request_token`].
-    RequestToken = 10,
-    /// Client request tokens by the time at which they are forgotten. See [`request_token`].
-    RequestTokenExpiry = 11,
     /// Entries of secondary indexes by table, index, token and keys. See [`index_entry`].
     IndexEntry = 8,
     /// Entry count and bytes by table and index. See [`index_statistics`].
     IndexStatistics = 9,
+    /// What the transaction with a client request token did. See [`request_token`].
+    RequestToken = 10,
+    /// Client request tokens by the time at which they are forgotten. See [`request_token`].
+    RequestTokenExpiry = 11,
     /// Changes of index entries that wait for their way to another arc. See [`outbox`].
     Outbox = 12,
     /// How far the changes for each other arc have come. See [`outbox`].

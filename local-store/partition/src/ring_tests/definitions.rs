@@ -48,6 +48,93 @@ fn an_arc_that_missed_a_change_of_ttl_follows_to_the_next() {
     }
 }
 
+#[test]
+fn a_definition_is_followed_with_its_version_and_the_attribute_that_expires() {
+    let mut ring = Ring::new();
+    ring.create(Vec::new());
+    let table = |(version, time_to_live): (u64, &TimeToLive)| {
+        let mut table = ring.definition();
+        table.placement.version = version;
+        table.time_to_live = time_to_live.clone();
+        table
+    };
+    let name = |attribute: &str| attribute.to_owned();
+    let enabling = TimeToLive::Enabling { attribute: name("a"), cursor: None };
+    let (enabled, other) = (
+        TimeToLive::Enabled { attribute: name("a") },
+        TimeToLive::Enabled { attribute: name("b") },
+    );
+    let (disabling, disabled) =
+        (TimeToLive::Disabling { attribute: name("a") }, TimeToLive::Disabled);
+    for (own, definition, expected) in [
+        ((3, &disabled), (3, &disabled), true),
+        ((3, &enabling), (3, &enabled), true),
+        ((3, &enabled), (3, &enabling), true),
+        ((3, &disabling), (3, &disabled), true),
+        ((3, &disabled), (3, &disabling), true),
+        ((3, &disabling), (3, &other), false),
+        ((3, &disabled), (3, &other), false),
+        ((3, &enabled), (3, &other), false),
+        ((2, &enabled), (3, &enabled), false),
+        ((4, &disabling), (3, &other), true),
+    ] {
+        let found = has_followed(&table(own), &table(definition));
+        assert_eq!(found, expected, "{own:?} follows {definition:?}");
+    }
+}
+
+/// The first arc goes from one TTL attribute to another while another arc still gives up the first
+/// one, and what was told of it then comes once more when more was changed.
+#[test]
+fn a_late_definition_undoes_nothing_while_ttl_changes() {
+    let change = |change| Command::UpdateTimeToLive { table: TABLE, change };
+    let enable = |attribute: &str| change(TimeToLiveChange::Enable(attribute.to_owned()));
+    let step = Command::StepTimeToLive { table: TABLE };
+    let mut ring = Ring::new();
+    ring.create(Vec::new());
+    ring.apply(ArcId(0), enable("a"));
+    ring.apply(ArcId(0), step.clone());
+    for arc in 1..ARCS {
+        ring.adopt(arc);
+        ring.apply(ArcId(arc), step.clone());
+    }
+    ring.apply(ArcId(0), change(TimeToLiveChange::Disable("a".to_owned())));
+    ring.apply(ArcId(0), step.clone());
+    ring.apply(ArcId(0), enable("b"));
+    let late = ring.definition();
+    assert_eq!(ring.adopt(1), Reply::Done { more: true });
+    let mut update = UpdateTable::of_options(TABLE, Vec::new());
+    update.indexes = vec![IndexChange::Create(by_group())];
+    update.stream = Some(None);
+    ring.apply(ArcId(0), Command::UpdateTable(Box::new(update)));
+    assert_eq!(ring.adopt(1), Reply::Done { more: true });
+    let newer = Table::clone(ring.arc(ArcId(1)).machine.catalogue().get(TABLE).unwrap());
+    let placement = late.placement.clone();
+    ring.apply(ArcId(1), Command::AdoptTable { table: Box::new(late), placement });
+    assert_eq!(**ring.arc(ArcId(1)).machine.catalogue().get(TABLE).unwrap(), newer);
+    ring.settle();
+    for round in 0.. {
+        assert!(round < 5, "arc 1 never follows");
+        for arc in 0..ARCS {
+            ring.apply(ArcId(arc), step.clone());
+        }
+        let is_behind = ring.table().is_behind;
+        let told: Vec<Reply> = (1..ARCS).map(|arc| ring.adopt(arc)).collect();
+        if !is_behind {
+            assert!(told.iter().all(|reply| *reply == Reply::Done { more: false }));
+            break;
+        }
+    }
+    for arc in &ring.arcs {
+        let table = arc.machine.catalogue().get(TABLE).unwrap();
+        assert_eq!(table.indexes.len(), 1);
+        assert_eq!(table.indexes[0].status, IndexStatus::Active);
+        assert!(table.enabled_stream().is_none());
+        assert_eq!(table.time_to_live.indexed_attribute(), Some("b"));
+        assert_eq!(table.placement.version, ring.definition().placement.version);
+    }
+}
+
 /// The first arc has removed its part of an index before another one has heard that it is to go.
 #[test]
 fn an_index_that_is_gone_is_never_shown_as_active_again() {

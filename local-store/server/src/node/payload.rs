@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn an_outcome_is_for_its_place_and_while_the_entry_is_new() {
-        let place = |index| (ArcId::WHOLE, log_id(1, index));
+        let place = |index| (ArcId::FIRST, log_id(1, index));
         let outcome = |index| Outcome {
             place: place(index),
             batch: Arc::default(),
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn an_outcome_that_is_much_larger_than_its_entry_is_not_kept() {
-        let place = (ArcId::WHOLE, log_id(1, 7));
+        let place = (ArcId::FIRST, log_id(1, 7));
         let entry = Entry { now: EpochMillis(7), commands: vec![Command::ForgetTokens] };
         let bytes = Bytes::from(encode_entry(&entry).unwrap());
         let most = OUTCOME_TIMES_MAX * bytes.len() + OUTCOME_BYTES_MORE;

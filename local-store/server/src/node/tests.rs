@@ -130,7 +130,7 @@ impl Cluster {
         let clock = Arc::clone(&self.clocks[&id]);
         let parts = Parts {
             id,
-            arc: ArcId::WHOLE,
+            arc: ArcId::FIRST,
             log: NodeLog::open(log, worker(), Arc::clone(&on_fatal)).unwrap(),
             home: Arc::new(self.homes[&id].clone()),
             worker: worker(),
@@ -332,7 +332,7 @@ async fn what_nobody_waits_for_any_more_is_not_proposed_late() {
     for (asked_at, name) in [(0, "now"), (2_000, "ahead")] {
         let submission = Submission { asked_at: EpochMillis(asked_at), commands: vec![put(name)] };
         let request = Request::Submit(encode_submission(&submission).unwrap());
-        let message = Envelope { from, to: leader.id(), arc: ArcId::WHOLE, request };
+        let message = Envelope { from, to: leader.id(), arc: ArcId::FIRST, request };
         assert!(matches!(leader.handle(message).await, Response::Submitted { .. }), "{name}");
         assert!(has(leader, name));
     }
@@ -342,7 +342,7 @@ async fn what_nobody_waits_for_any_more_is_not_proposed_late() {
     }
     let submission = Submission { asked_at: EpochMillis(1_000), commands: vec![put("late")] };
     let request = Request::Submit(encode_submission(&submission).unwrap());
-    let message = Envelope { from, to: leader.id(), arc: ArcId::WHOLE, request };
+    let message = Envelope { from, to: leader.id(), arc: ArcId::FIRST, request };
     let answer = leader.handle(message).await;
     assert!(matches!(answer, Response::TooOld { now: EpochMillis(361_000) }), "{answer:?}");
     assert!(!has(leader, "late"));
@@ -399,7 +399,7 @@ async fn a_part_of_an_earlier_life_is_of_another_transfer() {
             last: false,
         };
         let request = Request::Snapshot(Box::new(part));
-        cluster.nodes[&to].handle(Envelope { from, to, arc: ArcId::WHOLE, request }).await
+        cluster.nodes[&to].handle(Envelope { from, to, arc: ArcId::FIRST, request }).await
     };
     let is_taken = |response| matches!(response, Response::PartTaken);
     assert!(is_taken(send(5, 0).await) && is_taken(send(5, 1).await));
@@ -466,7 +466,7 @@ async fn a_submission_that_is_too_large_is_refused() {
     let asked_at = EpochMillis(1_000);
     let submission = Submission { asked_at, commands: write(PROPOSAL_BYTES_MAX) };
     let request = Request::Submit(encode_submission(&submission).unwrap());
-    let answer = cluster.nodes[&to].handle(Envelope { from, to, arc: ArcId::WHOLE, request }).await;
+    let answer = cluster.nodes[&to].handle(Envelope { from, to, arc: ArcId::FIRST, request }).await;
     let Response::Submitted { replies, .. } = answer else { panic!("{answer:?}") };
     assert!(matches!(decode_replies(&replies).unwrap()[..], [Reply::Invalid(_)]));
     for node in cluster.nodes.values() {
@@ -478,7 +478,7 @@ async fn a_submission_that_is_too_large_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_message_for_another_node_is_refused() {
     let cluster = Cluster::start(Settings::default()).await;
-    let message = Envelope { from: 1, to: 258, arc: ArcId::WHOLE, request: Request::ReadIndex };
+    let message = Envelope { from: 1, to: 258, arc: ArcId::FIRST, request: Request::ReadIndex };
     let response = cluster.nodes[&2].handle(message).await;
     assert!(matches!(response, Response::Refused(_)), "{response:?}");
 }

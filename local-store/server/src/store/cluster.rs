@@ -13,7 +13,7 @@ use crate::node::transport::{LocalTransport, Transport};
 use crate::node::{
     Node, NodeId, OnFatal, Parts, Settings, incarnation_of, node_id, random_seed, slot_of,
 };
-use crate::ring::{ArcId, Ring};
+use crate::ring::{ArcId, holders};
 
 /// Time for a node that was rebuilt to be filled and take its vote, before it is tried again.
 const HEAL_RETRY: Duration = Duration::from_millis(500);
@@ -80,10 +80,10 @@ pub(super) async fn start(
         nodes.push(start_node(opened, &transport, replicas, clock, on_fatal).await?);
     }
     nodes.sort_by_key(|node| node.first().map(|replica| slot_of(replica.id())));
-    let ids = nodes.iter().filter_map(|node| node.first()).map(Node::id);
-    for (place, arc) in Ring::new(arcs, ids).arcs().enumerate() {
+    let ids: Vec<NodeId> = nodes.iter().filter_map(|node| node.first()).map(Node::id).collect();
+    for (place, arc) in (0..arcs).map(ArcId).enumerate() {
         let of_arc: Vec<&Node> = nodes.iter().filter_map(|node| node.get(place)).collect();
-        lead_arc(&of_arc, arc, begun, is_complete).await?;
+        lead_arc(&of_arc, &holders(arc, &ids), begun, is_complete).await?;
     }
     Ok(nodes)
 }
@@ -91,11 +91,11 @@ pub(super) async fn start(
 /// Begins an arc's group if there is none; otherwise sees to a leader, and to its members.
 async fn lead_arc(
     of_arc: &[&Node],
-    arc: &crate::ring::Arc,
+    replicas: &[NodeId],
     begun: bool,
     is_complete: bool,
 ) -> Result<(), String> {
-    let members: BTreeSet<NodeId> = arc.replicas.iter().copied().collect();
+    let members: BTreeSet<NodeId> = replicas.iter().copied().collect();
     let has_voters = of_arc.iter().any(|node| !node.status().voters.is_empty());
     if begun && (has_voters || !is_complete) {
         // All of them have just started, so none leads; of those with the longest log one can.
@@ -103,10 +103,9 @@ async fn lead_arc(
         if let Some(best) = of_arc.iter().max_by_key(far) {
             best.stand().await;
         }
-        let replicas = of_arc.iter().map(|node| node.downgrade()).collect();
-        tokio::spawn(heal(replicas, members));
-    } else if let Some(first) = of_arc.iter().find(|node| arc.replicas.first() == Some(&node.id()))
-    {
+        let nodes = of_arc.iter().map(|node| node.downgrade()).collect();
+        tokio::spawn(heal(nodes, members));
+    } else if let Some(first) = of_arc.iter().find(|node| replicas.first() == Some(&node.id())) {
         // The first to know the members stands for election first, so the leaders are spread.
         first.initialize(members).await?;
     }

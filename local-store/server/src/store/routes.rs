@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::{join_all, try_join_all};
-use partition::{Catalogue, Command, Destination, Reply, Table, TableId, destination};
+use partition::{
+    Catalogue, Command, Destination, Reply, Table, TableId, destination, has_followed,
+};
 
 use super::{Store, Unavailable, transactions};
 use crate::ring::ArcId;
@@ -128,8 +130,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     for arc in store.arcs().filter(|arc| *arc != ArcId::FIRST) {
         let there = store.replica(arc).catalogue();
         for table in known.tables().filter(|table| table.placement.version > 0) {
-            let version = there.get(table.id).map(|table| table.placement.version);
-            if version.is_none_or(|version| version < table.placement.version) {
+            if there.get(table.id).is_none_or(|own| !has_followed(own, table)) {
                 let placement = table.placement.clone();
                 let table = Box::new(table.definition());
                 let adopt = Command::AdoptTable { table, placement };
@@ -141,9 +142,10 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     }
     if !strange.is_empty() {
         // A table that another arc has was in the first one before: what is missing there now, for
-        // certain, was deleted.
-        store.replica(ArcId::FIRST).read_index().await?;
-        let known = store.replica(ArcId::FIRST).catalogue();
+        // certain, was deleted. The same replica is asked and read: another may be behind it.
+        let first = store.replica(ArcId::FIRST);
+        first.read_index().await?;
+        let known = first.catalogue();
         for (arc, table) in strange {
             if known.get(table).is_none() {
                 commands.entry(arc).or_default().push(Command::DropTable { table });

@@ -424,7 +424,7 @@ pub(super) async fn read_with_locks(
                 }
             }
             Ok(Reply::TransactionCancelled(_)) => outcome = outcome.and(Err(None)),
-            Ok(_) => outcome = Err(Some(Unavailable::NotDone("a table is gone".to_owned()))),
+            Ok(reply) => outcome = Err(Some(why_not_locked(&reply))),
             Err(error) => outcome = Err(Some(error)),
         }
     }
@@ -438,5 +438,31 @@ pub(super) async fn read_with_locks(
         Ok(()) => Ok(Ok(items)),
         Err(None) => Ok(Err(vec![CancellationReason::Conflict; wanted.len()])),
         Err(Some(error)) => Err(error),
+    }
+}
+
+/// Why an arc has not locked what is to be read, unless another transaction has.
+fn why_not_locked(reply: &Reply) -> Unavailable {
+    let why = match reply {
+        Reply::TableNotFound => "a table is gone",
+        Reply::TransactionOver => "it took too long",
+        _ => "a command was not answered as one",
+    };
+    Unavailable::NotDone(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_that_cannot_lock_its_items_says_why() {
+        for (reply, why) in [
+            (Reply::TableNotFound, "a table is gone"),
+            (Reply::TransactionOver, "it took too long"),
+            (Reply::TableExists, "a command was not answered as one"),
+        ] {
+            assert_eq!(why_not_locked(&reply), Unavailable::NotDone(why.to_owned()));
+        }
     }
 }

@@ -97,9 +97,9 @@ impl SingleNode {
     /// As [`recover`].
     pub fn start(machinery: &Arc<Machinery>, on_fatal: OnFatal) -> Result<Arc<Self>, String> {
         let (log, machine) =
-            recover(&machinery.disk(), &machinery.storage(ArcId::WHOLE), &machinery.log_options)?;
+            recover(&machinery.disk(), &machinery.storage(ArcId::FIRST), &machinery.log_options)?;
         let shared = Arc::new(Shared {
-            storage: machinery.storage(ArcId::WHOLE),
+            storage: machinery.storage(ArcId::FIRST),
             catalogue: Mutex::new(Arc::clone(machine.catalogue())),
             applied: AtomicU64::new(machine.applied_index()),
             alive: AtomicBool::new(true),
@@ -157,11 +157,11 @@ impl Committer {
         tokio::time::sleep(self.machinery.sync_time()).await;
         self.log.sync().map_err(|e| e.to_string())?;
         tokio::time::sleep(Duration::from_micros(20)).await;
-        let view = self.machinery.storage(ArcId::WHOLE).view();
+        let view = self.machinery.storage(ArcId::FIRST).view();
         let (batch, replies) =
             self.machine.apply(&*view, index, &entry).map_err(|e| e.to_string())?;
         drop(view);
-        self.machinery.storage(ArcId::WHOLE).apply(&batch).map_err(|e| e.to_string())?;
+        self.machinery.storage(ArcId::FIRST).apply(&batch).map_err(|e| e.to_string())?;
         *self.shared.catalogue() = Arc::clone(self.machine.catalogue());
         self.shared.applied.store(index, Ordering::SeqCst);
         let mut replies = replies.into_iter();
@@ -169,7 +169,7 @@ impl Committer {
             let _ = waiter.send(Ok(replies.by_ref().take(count).collect()));
         }
         if index - self.persisted >= PERSIST_ENTRIES {
-            self.machinery.storage(ArcId::WHOLE).persist().map_err(|e| e.to_string())?;
+            self.machinery.storage(ArcId::FIRST).persist().map_err(|e| e.to_string())?;
             self.persisted = index;
             match self.log.truncate_prefix(index) {
                 Err(error) if error.is_fatal() => return Err(error.to_string()),
