@@ -166,10 +166,25 @@ pub(crate) async fn admin(
     })
 }
 
+/// What the names of AWS's own hosts end with; those of partitions that are closed to the public are
+/// left out. Source: the endpoint rules of the AWS SDKs.
+const AWS_DOMAINS: [&str; 5] = [
+    ".amazonaws.com",
+    ".api.aws",
+    ".amazonaws.com.cn",
+    ".api.amazonwebservices.com.cn",
+    ".amazonaws.eu",
+];
+
 /// The host of an endpoint of AWS; none of any other one.
 fn aws_host(endpoint: &str) -> Option<&str> {
     let host = endpoint.strip_prefix("https://")?.split(['/', ':']).next()?;
-    host.ends_with(".amazonaws.com").then_some(host)
+    AWS_DOMAINS.iter().any(|domain| host.ends_with(domain)).then_some(host)
+}
+
+/// Whether an endpoint is one of AWS.
+pub(crate) fn is_on_aws(endpoint: &str) -> bool {
+    aws_host(endpoint).is_some()
 }
 
 /// The keys to sign with, found as every SDK does: in the environment, a profile, or from the machine.
@@ -203,10 +218,37 @@ impl ProvideCredentials for DefaultKeys {
 /// The endpoint of the Streams API that belongs to an endpoint of DynamoDB: on AWS it has a name of
 /// its own, a local store answers both.
 fn streams_endpoint(endpoint: &str) -> String {
-    match endpoint.strip_prefix("https://dynamodb.") {
-        Some(rest) if rest.contains(".amazonaws.com") => format!("https://streams.dynamodb.{rest}"),
+    let Some(host) = aws_host(endpoint) else { return endpoint.to_owned() };
+    let parted = if host.contains(".api.") { "streams-dynamodb" } else { "streams.dynamodb" };
+    let of_service = |rest: &str| format!("https://{parted}{rest}");
+    match endpoint.strip_prefix("https://dynamodb") {
+        Some(rest) if rest.starts_with(['.', '-']) => of_service(rest),
         _ => endpoint.to_owned(),
     }
+}
+
+/// The key that a function has to sign with whose tables are behind an endpoint: a copy of the one
+/// that this process finds now.
+///
+/// # Errors
+/// When the endpoint is on AWS, and no key is found.
+pub(crate) async fn function_credentials(
+    endpoint: &str,
+) -> Result<crate::function::Credentials, String> {
+    if !is_on_aws(endpoint) {
+        return Ok(crate::function::Credentials::local());
+    }
+    let found = credentials(endpoint).provide_credentials().await.map_err(|error| {
+        let why = crate::sdk_error::innermost(&error);
+        format!(
+            "there are no AWS credentials for `{endpoint}`: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({why})"
+        )
+    })?;
+    Ok(crate::function::Credentials {
+        access_key_id: found.access_key_id().to_owned(),
+        secret_access_key: found.secret_access_key().to_owned(),
+        session_token: found.session_token().map(str::to_owned),
+    })
 }
 
 /// A client for an endpoint.
@@ -233,14 +275,26 @@ pub(crate) fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client 
     aws_sdk_dynamodbstreams::Client::from_conf(config)
 }
 
-/// The region to sign for: that of an endpoint of AWS is in its name.
-fn region(endpoint: &str) -> String {
-    let of_name = aws_host(endpoint).and_then(|host| {
-        let mut parts = host.split('.').skip_while(|part| *part == "streams");
-        parts.next().filter(|service| *service == "dynamodb").and_then(|_| parts.next())
-    });
-    let region = of_name.filter(|region| region.contains('-')).map(str::to_owned);
-    region.or_else(|| std::env::var("AWS_REGION").ok()).unwrap_or_else(|| "us-east-1".to_owned())
+/// The region to sign for: that of an endpoint of AWS is in its name, as in
+/// `streams.dynamodb.eu-west-3.amazonaws.com` or `s3.dualstack.eu-west-3.amazonaws.com`.
+pub(crate) fn region(endpoint: &str) -> String {
+    let of_name = aws_host(endpoint).and_then(|host| host.split('.').find(|part| is_region(part)));
+    let of_environment =
+        || ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().find_map(|name| std::env::var(name).ok());
+    of_name.map(str::to_owned).or_else(of_environment).unwrap_or_else(|| "us-east-1".to_owned())
+}
+
+/// Whether a part of a host's name is that of a region, such as `eu-west-3` or `us-gov-west-1`.
+fn is_region(part: &str) -> bool {
+    let mut words = part.split('-');
+    let area = words.next().unwrap_or_default();
+    let is_area = matches!(area.len(), 2 | 4) && area.bytes().all(|byte| byte.is_ascii_lowercase());
+    let (mut middle, mut number) = (0, "");
+    for word in words {
+        middle += usize::from(!number.is_empty());
+        number = word;
+    }
+    is_area && middle >= 1 && number.len() <= 2 && number.parse::<u8>().is_ok()
 }
 
 /// The time of the store in epoch seconds; this machine's time when the store has no clock of its own.
@@ -273,7 +327,8 @@ pub(crate) async fn read_clock(endpoint: &str) -> Option<ClockReading> {
     Some(ClockReading { now_ms: json.get("now_ms")?.as_i64()?, is_frozen })
 }
 
-/// A client for an S3 endpoint. Its address has no name to put a bucket before, so path style.
+/// A client for an S3 endpoint. The address of a local one has no name to put a bucket before, so path
+/// style, which AWS understands as well.
 pub(crate) fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -281,7 +336,7 @@ pub(crate) fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
         .endpoint_url(endpoint)
         .force_path_style(true)
         .interceptor(NamesEndpoint(endpoint.to_owned()))
-        .credentials_provider(Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None))
+        .credentials_provider(credentials(endpoint))
         .build();
     aws_sdk_s3::Client::from_conf(config)
 }
@@ -292,16 +347,56 @@ mod tests {
 
     #[test]
     fn the_region_of_aws_is_in_the_name_of_its_endpoint() {
-        assert_eq!(region("https://dynamodb.eu-central-1.amazonaws.com"), "eu-central-1");
-        assert_eq!(region("https://streams.dynamodb.eu-west-3.amazonaws.com/"), "eu-west-3");
-        assert!(aws_host("https://dynamodb.eu-west-3.amazonaws.com:443/x").is_some());
+        for (endpoint, expected) in [
+            ("https://dynamodb.eu-central-1.amazonaws.com", "eu-central-1"),
+            ("https://streams.dynamodb.eu-west-3.amazonaws.com/", "eu-west-3"),
+            ("https://dynamodb-fips.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+            ("https://123456789012.ddb.eu-west-1.amazonaws.com", "eu-west-1"),
+            ("https://vpce-1a2b-3c4d.dynamodb.eu-west-1.vpce.amazonaws.com", "eu-west-1"),
+            ("https://dynamodb.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+            ("https://dynamodb.eusc-de-east-1.amazonaws.eu", "eusc-de-east-1"),
+            ("https://dynamodb.ap-southeast-2.api.aws", "ap-southeast-2"),
+            ("https://s3.eu-west-3.amazonaws.com", "eu-west-3"),
+            ("https://s3.dualstack.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+        ] {
+            assert_eq!(region(endpoint), expected, "{endpoint}");
+        }
+        assert!(is_on_aws("https://dynamodb.eu-west-3.amazonaws.com:443/x"));
         for other in [
             "http://127.0.0.1:8000",
             "http://dynamodb.eu-west-3.amazonaws.com",
             "https://dynamodb.eu-west-3.amazonaws.com.example.org",
         ] {
-            assert_eq!(aws_host(other), None, "{other}");
+            assert!(!is_on_aws(other), "{other}");
         }
+    }
+
+    #[test]
+    fn streams_have_an_endpoint_of_their_own_on_aws() {
+        for (endpoint, expected) in [
+            ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+            (
+                "https://dynamodb.eu-west-3.amazonaws.com",
+                "https://streams.dynamodb.eu-west-3.amazonaws.com",
+            ),
+            (
+                "https://dynamodb-fips.us-east-1.amazonaws.com",
+                "https://streams.dynamodb-fips.us-east-1.amazonaws.com",
+            ),
+            (
+                "https://dynamodb.cn-north-1.amazonaws.com.cn",
+                "https://streams.dynamodb.cn-north-1.amazonaws.com.cn",
+            ),
+            ("https://dynamodb.us-east-1.api.aws", "https://streams-dynamodb.us-east-1.api.aws"),
+        ] {
+            assert_eq!(streams_endpoint(endpoint), expected, "{endpoint}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_keys_of_a_person_go_to_a_local_store() {
+        let found = function_credentials("http://127.0.0.1:8000").await.unwrap();
+        assert_eq!(found, crate::function::Credentials::local());
     }
 
     #[test]

@@ -204,6 +204,11 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     let gone = json!({"TableName": "new", "Key": {"pk": {"S": "OLD#item-2"}}});
     store.endpoint.ok("DeleteItem", &gone);
     store.endpoint.advance_clock(DAY_AND_MORE_MS);
+    // The worker finds that it missed something, and there is nothing to abort any more.
+    let mut late = migration.work("work", "leaps", ".weir/migrate");
+    wait_for("the worker to see that it is late", LIMIT, || late.has_ended().then_some(()));
+    let instead = "`weir migrate work leaps --directory ANOTHER`";
+    assert!(late.log().contains(instead), "{}", late.log());
     // Whoever follows them from now on finds nothing of it in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);

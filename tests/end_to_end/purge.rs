@@ -58,12 +58,35 @@ fn prepare(up: &Up) {
     });
 }
 
+/// A condition that is none removes nothing: it is told before anything begins.
+fn slips_are_refused(up: &Up) {
+    for (slip, words) in [
+        (".studio = \"A\"", "the condition gave an object"),
+        ("select(.studio == \"A\")", "the condition gave "),
+    ] {
+        let plan = PLAN.replace(".studio == \"A\"", slip);
+        assert_ne!(plan, PLAN);
+        fs::write(up.folder.path().join("slip.yaml"), plan).unwrap();
+        for (verb, code) in [("plan", 3), ("start", 4)] {
+            let output = weir(up.folder.path(), &["migrate", verb, "slip.yaml"]);
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            assert_eq!(output.status.code(), Some(code), "{slip}: {said}");
+            assert!(said.contains(words), "{slip}: {said}");
+        }
+    }
+    assert_eq!(up.store.scan("movies").len(), FILMS / 2);
+}
+
 #[test]
 fn what_a_tenant_had_is_gone_with_one_receipt() {
     let up = Up::start(&["--duplicate-deliveries"]);
     prepare(&up);
+    slips_are_refused(&up);
     let plan = up.folder.path().join("plan.yaml");
     fs::write(&plan, PLAN).unwrap();
+    let said = run(&up, &["migrate", "plan", "plan.yaml"]);
+    assert!(said.contains("5 of 10 tried would be removed"), "{said}");
     run(&up, &["migrate", "start", "plan.yaml"]);
     run(&up, &["migrate", "wait", "studio-leaves", "--timeout", "240"]);
     run(&up, &["migrate", "verify", "studio-leaves"]);

@@ -15,14 +15,14 @@ use super::completion::clean;
 use super::control::{Entry, Expect, Move, flag, n, number, phase_of, text};
 use super::drain::{Counted, Drain};
 use super::following::FOLLOWED_SECONDS_MAX;
-use super::held::{CUTOVER, Hold, REVERT, or_interrupted};
-use super::report::next_steps;
+use super::held::{CUTOVER, HELD_AT, Hold, REVERT, or_interrupted};
 use super::start::{Fence, activate};
+use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
 use super::{Context, LOOK_EVERY, assembly, in_place, sweep, true_value, way_back};
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::output::{self, say, show};
+use crate::output::{say, show};
 
 /// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours,
 /// so one from before that may have been trimmed unread, and no drain proof would know of it.
@@ -199,32 +199,46 @@ async fn open_targets(
 ) -> Result<Exit, String> {
     let expect = Expect::phases(&[Phase::Turning]);
     let epoch = context.control.route(name, expect, "target", "target").await?;
-    let (why, held) = told(decided.as_ref(), epoch);
-    let now = context.now().await;
+    let own = decided.as_ref().map(|decided| decided.held.elapsed());
+    let why = told(decided.as_ref(), epoch);
+    let (now, mut held_at) = (context.now().await, 0);
     let end = Move { expect, to: Some(Phase::CutOver), why: &why, now };
     context
         .control
         .to_phase(name, end, |state| {
             state.remove("holder");
+            held_at = number(state, HELD_AT);
+            state.remove(HELD_AT);
         })
         .await?;
+    let held = held_up(own, held_at, now);
     show(&format!("{name} is cut over: {why}{held}\n"));
     // It has gone through, whether the plan can be read again or not.
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
-    let next = next_steps(name, Phase::CutOver.as_str(), false, plan.as_ref());
-    let next: Vec<_> = next.iter().map(|(command, why)| (command.as_str(), *why)).collect();
-    output::next(&next);
+    Standing::new(name, Phase::CutOver, plan.as_ref()).show();
     Ok(Exit::Done)
 }
 
-/// What was done, for the journal, and for how long writers were held up.
-fn told(decided: Option<&Decided>, epoch: u64) -> (String, String) {
+/// What was done, for the journal.
+fn told(decided: Option<&Decided>, epoch: u64) -> String {
     match decided {
-        Some(Decided { shards, held }) => (
-            format!("{shards} shards drained, epoch {epoch}"),
-            format!("; writers were held up {:.1} s", held.elapsed().as_secs_f64()),
-        ),
-        None => (format!("what was decided before was ended, epoch {epoch}"), String::new()),
+        Some(Decided { shards, .. }) => format!("{shards} shards drained, epoch {epoch}"),
+        None => format!("what was decided before was ended, epoch {epoch}"),
+    }
+}
+
+/// For how long writers were held up: from when the route was closed, by whoever closed it, until
+/// `now`. What this process has measured itself is more precise, if it has held them up all the time.
+fn held_up(own: Option<Duration>, held_at: u64, now: i64) -> String {
+    let since = i64::try_from(held_at).unwrap_or(i64::MAX);
+    let noted = Duration::from_secs(u64::try_from(now.saturating_sub(since)).unwrap_or(0));
+    match own {
+        // The store's time is told in whole seconds.
+        Some(own) if held_at == 0 || own + Duration::from_secs(1) >= noted => {
+            format!("; writers were held up {:.1} s", own.as_secs_f64())
+        }
+        _ if held_at == 0 => String::new(),
+        _ => format!("; writers were held up {} s", noted.as_secs()),
     }
 }
 
@@ -246,8 +260,12 @@ pub(super) async fn is_too_old(context: &Context, state: &Entry) -> bool {
 }
 
 async fn comparison_age(context: &Context, state: &Entry) -> i64 {
-    let compared = i64::try_from(number(state, "verified_at")).unwrap_or(0);
-    context.now().await.saturating_sub(compared)
+    age_of_comparison(state, context.now().await)
+}
+
+/// Seconds since the last comparison for a cut-over began.
+pub(super) fn age_of_comparison(state: &Entry, now: i64) -> i64 {
+    now.saturating_sub(i64::try_from(number(state, "verified_at")).unwrap_or(0))
 }
 
 /// Whether a comparison is at work, which may repair; says so if it is.
@@ -380,16 +398,20 @@ async fn open_sources(
 ) -> Result<(), String> {
     let expect = Expect::phases(&[Phase::Returning]);
     let epoch = context.control.route(name, expect, "source", "source").await?;
-    let (why, held) = told(decided.as_ref(), epoch);
-    let now = context.now().await;
+    let own = decided.as_ref().map(|decided| decided.held.elapsed());
+    let why = told(decided.as_ref(), epoch);
+    let (now, mut held_at) = (context.now().await, 0);
     let end = Move { expect, to: Some(Phase::Reverted), why: &why, now };
     context
         .control
         .to_phase(name, end, |state| {
             state.remove("holder");
+            held_at = number(state, HELD_AT);
+            state.remove(HELD_AT);
             state.insert("unswept".to_owned(), true_value());
         })
         .await?;
+    let held = held_up(own, held_at, now);
     show(&format!("{name} is reverted: {why}{held}\n"));
     Ok(())
 }
@@ -460,7 +482,7 @@ async fn caught_up(
     limit: Duration,
 ) -> Result<bool, String> {
     let started = Instant::now();
-    let mut said = Instant::now();
+    let (mut said_at, mut said) = (Instant::now(), String::new());
     loop {
         let look = drain.look().await?;
         if let Some(hopeless) = look.hopeless {
@@ -479,6 +501,8 @@ async fn caught_up(
         let Some(missing) = look.missing.filter(|_| is_much) else { return Ok(true) };
         let more = if look.is_partial { "and more" } else { "records" };
         let mut what = format!("{} {more} are not applied yet: {missing}", look.waiting);
+        // How old the oldest is grows all the time; that is no news.
+        let news = what.clone();
         if let Some((age, table)) = late {
             what.push_str(&format!(
                 "; the oldest, of `{table}`, for {age} s: does a function follow its stream? `weir migrate work {name}` does"
@@ -488,9 +512,9 @@ async fn caught_up(
             say(&format!("not caught up after {} s: {what}", limit.as_secs()));
             return Ok(false);
         }
-        if said.elapsed() > Duration::from_secs(2) {
+        if news != said && said_at.elapsed() > Duration::from_secs(2) {
             say(&what);
-            said = Instant::now();
+            (said_at, said) = (Instant::now(), news);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -541,6 +565,24 @@ async fn within(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writers_were_held_up_since_the_route_was_closed() {
+        let own = |millis| Some(Duration::from_millis(millis));
+        for (own, held_at, now, expected) in [
+            (own(7_300), 1_000, 1_008, "; writers were held up 7.3 s"),
+            // Somebody else closed it and died.
+            (own(7_300), 1_000, 1_024, "; writers were held up 24 s"),
+            (None, 1_000, 1_024, "; writers were held up 24 s"),
+            // It was closed by an older version, which noted nothing.
+            (own(500), 0, 1_024, "; writers were held up 0.5 s"),
+            (None, 0, 1_024, ""),
+            // The clock stands, or was set back.
+            (own(500), 1_000, 900, "; writers were held up 0.5 s"),
+        ] {
+            assert_eq!(held_up(own, held_at, now), expected, "{own:?} {held_at} {now}");
+        }
+    }
 
     #[tokio::test]
     async fn a_look_that_does_not_end_holds_nobody_up_for_ever() {

@@ -21,13 +21,18 @@ use rules::{Effect, Folded, Found, Rule, fold};
 
 use super::control::{Control, Expect};
 use super::{assembly, lost, tables};
+use crate::endpoint;
 use crate::mapping::Record;
 use crate::streams::shards::{self, Place, Refusal, Start, Stream};
 
-/// Empty pages in a row after which an open shard counts as read to its end. DynamoDB may answer
-/// with an empty page before there is more; when it counts, writers have stopped, so nothing is
-/// added.
+/// Empty pages in a row, of each look, after which an open shard counts as read to its end: when it
+/// counts, writers have stopped, so nothing is added.
 const EMPTY_PAGES: u32 = 3;
+/// The same on AWS, of all looks together. A page there covers a portion of the shard that may have no
+/// record while a later one has, and nothing says where a shard ends that is open, nor how many
+/// portions there are. So this is evidence and no proof; a look takes one shard a second or two.
+/// Source: DynamoDB Streams API reference, "GetRecords".
+const EMPTY_PAGES_ON_AWS: u32 = 50;
 /// Records of a shard that wait for their proof at most; nothing more is read before some have it.
 const WAITING_MAX: usize = 20_000;
 /// Records that are proved together: some hundred targets, a few requests.
@@ -80,6 +85,8 @@ pub(crate) struct Drained {
 
 struct Shard {
     place: Place,
+    /// Empty pages since its last record.
+    empty: u32,
     records: u64,
     /// Records that say something and are not proved to be applied, in order.
     waiting: VecDeque<Waiting>,
@@ -118,7 +125,7 @@ impl Shard {
     fn new() -> Self {
         let (place, waiting) = (Place::new(Start::TrimHorizon), VecDeque::new());
         let (missing, hopeless, refused) = (None, None, Vec::new());
-        Self { place, records: 0, waiting, is_partial: true, missing, hopeless, refused }
+        Self { place, empty: 0, records: 0, waiting, is_partial: true, missing, hopeless, refused }
     }
 }
 
@@ -233,8 +240,9 @@ impl Drain {
 
     /// Reads on; answers whether that was to the end, and not until too many records wait.
     async fn read(&self, stream: &Stream, id: &str, shard: &mut Shard) -> Result<bool, String> {
+        let on_aws = if endpoint::is_on_aws(&self.endpoint) { EMPTY_PAGES_ON_AWS } else { 0 };
         let mut empty = 0;
-        while empty < EMPTY_PAGES {
+        while empty < EMPTY_PAGES || shard.empty < on_aws {
             if shard.waiting.len() >= WAITING_MAX {
                 return Ok(false);
             }
@@ -250,7 +258,9 @@ impl Drain {
                 Err(Refusal::Trimmed) => return Ok(true),
                 Err(refusal) => return Err(refusal.to_string()),
             };
-            empty = if records.is_empty() { empty + 1 } else { 0 };
+            let is_empty = records.is_empty();
+            empty = if is_empty { empty + 1 } else { 0 };
+            shard.empty = if is_empty { shard.empty.saturating_add(1) } else { 0 };
             for record in records {
                 self.take(shard, &record)?;
             }

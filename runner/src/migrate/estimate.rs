@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use model::json::item_to_string;
-use rules::migration::plan::{Backfill, Direction, Plan};
+use rules::migration::plan::{Backfill, Direction, Kind, Plan};
 use rules::migration::{Migration, Rewrite};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Context;
 use super::plan_file::PlanFile;
 use super::report::at;
 use super::start::{Wrong, check};
 use super::tables::{self, TableFacts};
+use super::{Context, lines};
 use crate::exit::Exit;
 use crate::output::{self, Output, show};
 
@@ -87,6 +87,8 @@ struct Tried {
     kept: u64,
     refused: Vec<String>,
     collisions: Vec<String>,
+    /// Items that the way back does not make again.
+    not_invertible: Vec<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
 }
@@ -102,6 +104,7 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     })?;
     let client = &context.control.client;
     let found = tables::describe(client, &file.plan).await?;
+    let inverse = inverse_of(&file.plan, &found)?;
     let mut all = Tried::default();
     let mut whole = Whole::default();
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
@@ -109,7 +112,7 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
         let sample = tables::sample(client, table, samples).await?;
         let before = (all.sources, all.write_units, all.bytes);
         for item in &sample {
-            try_one(&migration, table, item, &mut all, &mut owners);
+            try_one((&migration, inverse.as_ref()), table, item, &mut all, &mut owners);
         }
         let facts = found.get(table);
         // The count of DescribeTable may be hours old; what was seen is there in any case.
@@ -143,11 +146,20 @@ pub(super) async fn run(context: &Context, file: &Path, samples: u64) -> Result<
     }
     let next = format!("weir migrate start {name} --local-workers 4");
     output::next(&[(&next, "begin it")]);
-    Ok(if all.refused.is_empty() && all.collisions.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Differences
-    })
+    let is_wrong = [&all.refused, &all.collisions, &all.not_invertible];
+    Ok(if is_wrong.iter().all(|found| found.is_empty()) { Exit::Done } else { Exit::Differences })
+}
+
+/// The way back; none if the plan has none.
+fn inverse_of(
+    plan: &Plan,
+    found: &BTreeMap<String, TableFacts>,
+) -> Result<Option<Migration>, String> {
+    if plan.inverse.is_empty() {
+        return Ok(None);
+    }
+    let compiled = Migration::compile(plan, Direction::Reverse, &tables::schemas(found));
+    compiled.map(Some).map_err(|errors| lines(&errors))
 }
 
 /// Why the first of some samples cannot be transformed, if none of them can.
@@ -162,14 +174,14 @@ pub(super) async fn all_refused(
     let (mut all, mut owners) = (Tried::default(), BTreeMap::new());
     for table in plan.source_tables(Direction::Forward) {
         for item in tables::sample(&context.control.client, table, TRIED_AT_START).await? {
-            try_one(migration, table, &item, &mut all, &mut owners);
+            try_one((migration, None), table, &item, &mut all, &mut owners);
         }
     }
     Ok(all.refused.first().filter(|_| all.refused.len() as u64 == all.sources).cloned())
 }
 
 fn try_one(
-    migration: &Migration,
+    (migration, inverse): (&Migration, Option<&Migration>),
     table: &str,
     item: &model::Item,
     all: &mut Tried,
@@ -215,10 +227,30 @@ fn try_one(
         }
         after.push(format!("{}: {}", target.table, item_to_string(&made)));
     }
+    all.not_invertible.extend(inverse.and_then(|inverse| lost(migration, inverse, table, item)));
     let is_new_table =
         !all.shown.iter().any(|(before, _)| before.starts_with(&format!("{table}:")));
     if all.shown.len() < SHOWN || is_new_table {
         all.shown.push((format!("{table}: {}", item_to_string(item)), after));
+    }
+}
+
+/// Why the way back does not make an item again, as a comparison counts it; none if it does. What is
+/// changed in place is compared when it is as the plan wants it.
+fn lost(
+    migration: &Migration,
+    inverse: &Migration,
+    table: &str,
+    item: &model::Item,
+) -> Option<String> {
+    let changed = match migration.kind().is_in_place() {
+        true => migration.rewrite(table, item).ok()?,
+        false => Rewrite::Keep,
+    };
+    match changed {
+        Rewrite::Keep => migration.comes_back(inverse, table, item).err(),
+        Rewrite::Change(made) => migration.comes_back(inverse, table, &made).err(),
+        Rewrite::Delete => None,
     }
 }
 
@@ -270,6 +302,7 @@ fn report(
         "target_bytes": target_bytes.ceil(),
         "tried": all.sources,
         "kept": all.kept,
+        "removed": (file.plan.kind == Kind::Purge).then_some(all.outputs),
         "targets_per_source": ratio(all.outputs, all.sources.max(1)),
         "write_units": writes.ceil(),
         "write_units_note": format!("{indexes} global indexes of the targets add their own"),
@@ -284,7 +317,10 @@ fn report(
         "collisions": all.collisions.iter().take(10).collect::<Vec<_>>(),
         "collisions_count": all.collisions.len(),
         "hot_partitions": hot,
-        "invertible": !file.plan.inverse.is_empty(),
+        "has_way_back": !file.plan.inverse.is_empty(),
+        "invertible": !file.plan.inverse.is_empty() && all.not_invertible.is_empty(),
+        "not_invertible": all.not_invertible.iter().take(10).collect::<Vec<_>>(),
+        "not_invertible_count": all.not_invertible.len(),
         "samples": all.shown.iter().map(|(before, after)| json!({ "before": before, "after": after })).collect::<Vec<_>>(),
     })
 }
@@ -299,14 +335,20 @@ fn as_text(report: &Value) -> String {
             at(report, place).as_u64().or_else(|| at(report, place).as_f64().map(whole_bytes));
         indicatif::BinaryBytes(bytes.unwrap_or(0)).to_string()
     };
+    let tried = at(report, "/tried");
+    let becomes = match at(report, "/removed").as_u64() {
+        Some(removed) => format!("{removed} of {tried} tried would be removed"),
+        None => {
+            let targets = at(report, "/targets_per_source").as_f64().unwrap_or(0.0);
+            format!("{targets:.2} targets each ({tried} tried)")
+        }
+    };
     let mut text = format!(
-        "{}: {} -> {}\n  about {} source items, {:.2} targets each ({} tried)\n  about {} read and {} written\n  about {} write units and {} read units, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
+        "{}: {} -> {}\n  about {} source items, {becomes}\n  about {} read and {} written\n  about {} write units and {} read units, {:.4} dollars on demand or {:.4} provisioned ({}, prices of {}), at least {} s\n",
         at(report, "/migration").as_str().unwrap_or_default(),
         list("sources"),
         list("targets"),
         at(report, "/source_items"),
-        at(report, "/targets_per_source").as_f64().unwrap_or(0.0),
-        at(report, "/tried"),
         bytes_text("/source_bytes"),
         bytes_text("/target_bytes"),
         at(report, "/write_units"),
@@ -320,16 +362,14 @@ fn as_text(report: &Value) -> String {
     for (name, title) in [
         ("refused", "cannot be transformed"),
         ("collisions", "two items for one key"),
+        ("not_invertible", "does not come back"),
         ("hot_partitions", "hot partition"),
     ] {
         let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
         if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
             && all > shown as u64
         {
-            text.push_str(&format!(
-                "  {title}: {all} of {} tried, such as\n",
-                at(report, "/tried")
-            ));
+            text.push_str(&format!("  {title}: {all} of {tried} tried, such as\n"));
         }
         for entry in at(report, &format!("/{name}")).as_array().into_iter().flatten() {
             text.push_str(&format!("  {title}: {}\n", entry.as_str().unwrap_or_default()));
@@ -338,7 +378,7 @@ fn as_text(report: &Value) -> String {
     if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
         text.push_str(&format!("  {} of those tried stay as they are\n", at(report, "/kept")));
     }
-    if at(report, "/invertible") == &json!(false) {
+    if at(report, "/has_way_back") == &json!(false) {
         text.push_str("  no `inverse`: there is no way back\n");
     }
     for sample in at(report, "/samples").as_array().into_iter().flatten() {
@@ -370,7 +410,75 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use model::json::item_from_str;
+    use model::{KeyAttribute, KeyAttributeType, KeySchema};
+
     use super::*;
+
+    /// What is said of a plan that was tried on items of `orders`: as JSON, and to a person.
+    fn said(plan: &str, items: &[&str]) -> (Value, String) {
+        let file = PlanFile::read("plan.yaml", plan).unwrap();
+        let schema = |name: &str| {
+            let attribute_type = KeyAttributeType::S;
+            let partition = KeyAttribute { name: name.to_owned(), attribute_type };
+            KeySchema { partition, sort: None }
+        };
+        let schemas: BTreeMap<String, KeySchema> =
+            [("orders".to_owned(), schema("id")), ("shop".to_owned(), schema("pk"))].into();
+        let compile = |direction| Migration::compile(&file.plan, direction, &schemas).unwrap();
+        let migration = compile(Direction::Forward);
+        let inverse = (!file.plan.inverse.is_empty()).then(|| compile(Direction::Reverse));
+        let (mut all, mut owners) = (Tried::default(), BTreeMap::new());
+        for item in items {
+            let item = item_from_str(item).unwrap();
+            try_one((&migration, inverse.as_ref()), "orders", &item, &mut all, &mut owners);
+        }
+        let prices: Prices = serde_json::from_str(PRICES).unwrap();
+        let report = report(&file, &all, &BTreeMap::new(), &Whole::default(), &prices);
+        let text = as_text(&report);
+        (report, text)
+    }
+
+    #[test]
+    fn a_purge_says_how_many_it_would_remove() {
+        let plan = |condition: &str| {
+            format!(
+                "migration: leaves\nkind: purge\nfrom:\n  - table: orders\n    where: '{condition}'\n"
+            )
+        };
+        let items =
+            [r#"{"id":{"S":"1"},"tenant":{"S":"3"}}"#, r#"{"id":{"S":"2"},"tenant":{"S":"4"}}"#];
+        let (report, text) = said(&plan(".tenant == \"3\""), &items);
+        assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
+        assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
+        // A slip removes nothing, and is told.
+        let (report, text) = said(&plan(".tenant = \"3\""), &items);
+        assert!(text.contains("0 of 2 tried would be removed\n"), "{text}");
+        assert_eq!(report["refused_count"], 2, "{report}");
+        assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
+    }
+
+    #[test]
+    fn a_way_back_that_does_not_work_is_told_before_the_migration_begins() {
+        let order = r#"{"id":{"S":"1"},"total":{"N":"3"}}"#;
+        let there = "migration: shop\nkind: restructure\nfrom:\n  - table: orders\n    items: [{to: shop, key: {pk: 'O#{id}'}}]\n";
+        let back = |transform: &str| {
+            format!(
+                "{there}inverse:\n  - table: shop\n    items: [{{to: orders, transform: '{transform}'}}]\n"
+            )
+        };
+        for (plan, invertible, not_invertible, words) in [
+            (there.to_owned(), false, 0, "no `inverse`: there is no way back"),
+            (back("del(.pk)"), true, 0, "1.00 targets each (1 tried)"),
+            (back("del(.pk, .total)"), false, 1, "does not come back: orders|"),
+            (back("del(.pk, .id)"), false, 1, "does not come back: "),
+        ] {
+            let (report, text) = said(&plan, &[order]);
+            let found = (&report["invertible"], &report["not_invertible_count"]);
+            assert_eq!(found, (&json!(invertible), &json!(not_invertible)), "{plan}");
+            assert!(text.contains(words), "{text}");
+        }
+    }
 
     #[test]
     fn a_million_of_each_costs_what_the_list_says() {

@@ -13,8 +13,12 @@ use std::time::Duration;
 use rules::migration::Phase;
 
 use super::Context;
-use super::control::{Expect, Move, s};
+use super::control::{Expect, Move, n, number, s, text};
 use crate::exit::Exit;
+
+/// Where a state says since when writers are held up, in the store's seconds since 1970. It is there
+/// until the route is open again, whoever opens it.
+pub(super) const HELD_AT: &str = "held_at";
 
 /// Which switch.
 #[derive(Clone, Copy, Debug)]
@@ -125,9 +129,22 @@ impl<'h> Hold<'h> {
         self.context.control.set_active(self.name, self.expect(), Some(active)).await
     }
 
-    /// Holds writers up, until each of them has seen it.
+    /// Holds writers up, until each of them has seen it. Whoever held them up before and died has noted
+    /// since when, and that stays.
     pub(super) async fn close(&self, gate_seconds: u32) -> Result<(), String> {
         let control = &self.context.control;
+        let route = control.get(self.name, "ROUTE").await?.unwrap_or_default();
+        let is_closed = text(&route, "write") == Some("none");
+        let now = u64::try_from(self.context.now().await).unwrap_or(0);
+        control
+            .change_state(self.name, self.expect(), |state| {
+                let is_noted = is_closed && number(state, HELD_AT) > 0;
+                if !is_noted {
+                    state.insert(HELD_AT.to_owned(), n(now));
+                }
+                !is_noted
+            })
+            .await?;
         control.route(self.name, self.expect(), self.switch.side, "none").await?;
         tokio::time::sleep(Duration::from_secs(gate_seconds.into())).await;
         Ok(())
@@ -184,6 +201,7 @@ impl<'h> Hold<'h> {
         control
             .to_phase(self.name, back, |state| {
                 state.remove("holder");
+                state.remove(HELD_AT);
             })
             .await
             .map(drop)

@@ -3,6 +3,7 @@
 //!
 //! Nothing is decided here; stopping and starting again goes on from the checkpoints.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -50,6 +51,26 @@ pub(crate) struct Options<'o> {
     pub(crate) timeout: Duration,
     /// Deliver each batch that succeeded once more.
     pub(crate) duplicate_deliveries: bool,
+}
+
+/// What keeps a table from being followed.
+pub(crate) enum Problem {
+    /// Its mapping has ended; why, for a person.
+    NotFollowed(String),
+    /// Nobody read records for so long that the stream no longer has them.
+    Trimmed { table: String, shard: String },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFollowed(why) => f.write_str(why),
+            Self::Trimmed { table, shard } => write!(
+                f,
+                "records of the shard {shard} of `{table}` are lost: they were older than the 24 hours that a stream keeps"
+            ),
+        }
+    }
 }
 
 /// Local workers that run.
@@ -107,6 +128,8 @@ impl Host {
             concurrency: options.workers + options.tables.len() * 4,
             dynamodb_endpoint: Some(options.endpoint.to_owned()),
             s3_endpoint: Some(objects.url()),
+            credentials: endpoint::function_credentials(options.endpoint).await?,
+            region: endpoint::region(options.endpoint),
             ..function::Settings::new("migration", binary.clone(), options.directory.join("logs"))
         };
         let observer = Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"));
@@ -180,24 +203,26 @@ impl Host {
         self.mappings.push(Following { table, shutdown, status, accept, ended, task });
     }
 
-    /// What keeps a table from being followed, for a person; none while all of them are.
-    pub(crate) fn problem(&self) -> Option<String> {
+    /// What keeps a table from being followed; none while all of them are.
+    pub(crate) fn problem(&self) -> Option<Problem> {
         self.mappings.iter().find_map(|mapping| {
             let Following { table, ended, task, status, .. } = mapping;
             if let Some(why) = ended.get() {
-                return Some(format!("`{table}` is no longer followed: {why}"));
+                return Some(Problem::NotFollowed(format!(
+                    "`{table}` is no longer followed: {why}"
+                )));
             }
             if task.is_finished() {
-                return Some(format!("`{table}` is no longer followed: its mapping failed; report this as a defect"));
+                return Some(Problem::NotFollowed(format!(
+                    "`{table}` is no longer followed: its mapping failed; report this as a defect"
+                )));
             }
             if *table == self.control_table {
                 return None;
             }
             let status = status.borrow();
-            let gap = status.gaps().next().map(|shard| shard.id.to_string())?;
-            Some(format!(
-                "records of the shard {gap} of `{table}` are lost: they were older than the 24 hours that a stream keeps; abort the migration and begin a new one"
-            ))
+            let shard = status.gaps().next().map(|shard| shard.id.to_string())?;
+            Some(Problem::Trimmed { table: table.clone(), shard })
         })
     }
 

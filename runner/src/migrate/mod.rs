@@ -21,6 +21,8 @@ mod plan_file;
 mod report;
 mod server_date;
 mod start;
+mod status_line;
+mod steps;
 mod store_clock;
 mod sweep;
 mod tables;
@@ -28,6 +30,8 @@ mod verbs;
 mod verify;
 mod way_back;
 
+#[cfg(test)]
+mod status_tests;
 #[cfg(test)]
 mod switching_tests;
 
@@ -107,7 +111,7 @@ enum MigrateVerb {
     Wait {
         /// The migration
         name: String,
-        /// The phase: preparing, copying, tailing, ready, cut-over, completed, reverted or aborted
+        /// The phase, as `status` calls it
         #[arg(long = "for", default_value = "tailing")]
         phase: String,
         /// Seconds after which to give up
@@ -463,6 +467,7 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
         let end = Move { expect, to: Some(Phase::Aborted), why, now };
         let also = |state: &mut Entry| {
             state.remove("holder");
+            state.remove(held::HELD_AT);
             state.insert("stopped".to_owned(), true_value());
             if touches {
                 state.insert("unswept".to_owned(), true_value());

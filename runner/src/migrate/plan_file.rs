@@ -253,6 +253,16 @@ impl Reader<'_, '_> {
         };
         match &value.kind {
             NodeKind::List(nodes) if !nodes.is_empty() => Some(nodes),
+            NodeKind::List(_) => {
+                let help = match required {
+                    true => {
+                        "write an entry on its own line below it, which begins with `- `".to_owned()
+                    }
+                    false => format!("write an entry below it, or leave `{key}` out"),
+                };
+                self.findings.error(value.at, format!("`{key}` is empty"), help);
+                None
+            }
             _ => {
                 let message = format!("`{key}` must be a list, here is {}", value.description());
                 self.findings.error(

@@ -2,14 +2,18 @@
 //!
 //! Nothing is moved here but from copying to tailing, when every segment was read.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
-use rules::migration::plan::{Direction, Kind, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan};
+use rules::migration::plan::{Direction, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan};
 use serde_json::{Value, json};
 
 use super::control::{Entry, Progress, flag, number, text};
 use super::following::Watcher;
+use super::held::HELD_AT;
+use super::status_line::line;
+use super::steps::{Standing, is_paused};
 use super::{Context, LOOK_EVERY, server_date, tables, way_back};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
@@ -35,11 +39,6 @@ pub(super) async fn describe(
     let problems = context.control.entries(name, "PROBLEM#").await?;
     let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
     let phase = text(&state, "phase").unwrap_or("none").to_owned();
-    let mut by_kind: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
-    for problem in &problems {
-        let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1));
-        *by_kind.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
-    }
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
     let items = match &plan {
         Some(plan) if phase == "copying" => source_items(context, plan).await?,
@@ -47,18 +46,24 @@ pub(super) async fn describe(
     };
     let copied = percent(&backfill, items.unwrap_or(0));
     let now = context.now().await;
-    let stream = match (watcher, &plan) {
+    let mut stream = match (watcher, &plan) {
         (Some(watcher), Some(plan)) => watcher.look(context, &state, plan, now).await?,
         _ => Value::Null,
     };
     // After a cut-over a look may have noted what it proved.
     let state = if phase == "cut-over" { context.state(name).await? } else { state };
     let seconds = seconds_of_copying(&state, u64::try_from(now).unwrap_or(0));
-    let left = (copied > 0 && copied < 100).then(|| seconds * (100 - copied) / copied);
-    let next: Vec<Value> = next_steps(name, &phase, flag(&state, "paused"), plan.as_ref())
-        .into_iter()
-        .map(|(command, why)| json!({ "command": command, "why": why }))
-        .collect();
+    let is_paused = is_paused(&state);
+    let is_going_on = !is_paused && copied > 0 && copied < 100;
+    let left = is_going_on.then(|| seconds * (100 - copied) / copied);
+    let mut standing = Standing::of(name, &state, plan.as_ref(), now);
+    standing.is_unfollowed = at(&stream, "/unfollowed").is_string();
+    // What the streams have forgotten is not among what they say.
+    if standing.stale_seconds.is_some()
+        && let Some(percent) = stream.pointer_mut("/converged_percent")
+    {
+        *percent = Value::Null;
+    }
     let throttled = match &plan {
         Some(plan) => throttled(context, &state, plan, now).await?,
         None => None,
@@ -67,7 +72,7 @@ pub(super) async fn describe(
         "schema": "weir.migration.status/v1",
         "migration": name,
         "phase": phase,
-        "paused": flag(&state, "paused"),
+        "paused": is_paused,
         "unswept": flag(&state, "unswept"),
         "copied_percent": copied,
         "source_items": items,
@@ -75,8 +80,12 @@ pub(super) async fn describe(
         "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
         "copying_seconds_left": left,
         "throttled": throttled,
-        "problems": by_kind,
+        "problems": by_kind(&problems),
         "verified": verified(&state),
+        "stale": standing.is_stale(),
+        "stale_seconds": standing.stale_seconds,
+        "writers_held_up": text(&route, "write") == Some("none"),
+        "writers_held_up_since": (number(&state, HELD_AT) > 0).then(|| number(&state, HELD_AT)),
         "route": {
             "epoch": number(&route, "revision"),
             "read": text(&route, "read"),
@@ -84,10 +93,25 @@ pub(super) async fn describe(
         },
         "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
         "stream": stream,
-        "way_back": way_back::describe(&state, plan.as_ref()),
+        "way_back": way_back::describe(&state, plan.as_ref(), now),
         "has_way_back": plan.as_ref().map(|plan| !plan.inverse.is_empty()),
-        "next_steps": next,
+        "next_steps": steps(&standing),
     }))
+}
+
+/// How many problems there are, by their kind.
+fn by_kind(problems: &[Entry]) -> BTreeMap<String, u64> {
+    let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
+    for problem in problems {
+        let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1));
+        *by_kind.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
+    }
+    by_kind
+}
+
+fn steps(standing: &Standing<'_>) -> Vec<Value> {
+    let steps = standing.steps().into_iter();
+    steps.map(|(command, why)| json!({ "command": command, "why": why })).collect()
 }
 
 /// Seconds since the backfill began, until it ended.
@@ -106,7 +130,7 @@ async fn throttled(
     plan: &Plan,
     now: i64,
 ) -> Result<Option<String>, String> {
-    if flag(state, "paused") {
+    if is_paused(state) {
         return Ok(Some("paused by a person".to_owned()));
     }
     // Workers note by the clock of the answers that they get, a local store's clock may be another.
@@ -196,41 +220,6 @@ fn percent(progress: &Progress, items: u64) -> u64 {
     of(progress.count("read"), items).max(of(done, tasks)).min(99)
 }
 
-/// What a person may say next in a phase, and why.
-pub(super) fn next_steps(
-    name: &str,
-    phase: &str,
-    paused: bool,
-    plan: Option<&Plan>,
-) -> Vec<(String, &'static str)> {
-    let verb = |verb: &str| format!("weir migrate {verb} {name}");
-    let kind = plan.map(|plan| plan.kind);
-    let has_way_back = plan.is_none_or(|plan| !plan.inverse.is_empty());
-    match phase {
-        _ if paused => vec![(verb("resume"), "it is paused")],
-        "copying" => vec![(verb("wait"), "until every segment is read")],
-        "tailing" => vec![(verb("verify"), "compare sources and targets")],
-        "ready" if kind == Some(Kind::Purge) => vec![(verb("complete"), "end with a receipt")],
-        "ready" if !has_way_back && kind != Some(Kind::InPlace) => {
-            let cutover = verb("cutover --no-way-back");
-            vec![(cutover, "switch readers and writers, for good")]
-        }
-        "ready" => vec![(verb("cutover"), "switch readers and writers")],
-        "preparing" => vec![(format!("weir migrate start {name}.yaml"), "begin it again")],
-        "cutting-over" => {
-            vec![(verb("cutover"), "go on, if nobody else does"), (verb("abort"), "give it up")]
-        }
-        "turning" => vec![(verb("cutover"), "go on, if nobody else does")],
-        "reverting" | "returning" => vec![(verb("revert"), "go on, if nobody else does")],
-        "completing" => vec![(verb("complete"), "go on, if nobody else does")],
-        "cut-over" if has_way_back => {
-            vec![(verb("revert"), "switch back"), (verb("complete"), "close the way back")]
-        }
-        "cut-over" => vec![(verb("complete"), "end it; there is no way back")],
-        _ => Vec::new(),
-    }
-}
-
 /// Shows the status once.
 pub(super) async fn status(
     context: &Context,
@@ -241,14 +230,19 @@ pub(super) async fn status(
     let mut watcher = Watcher::with_limit(Duration::from_secs(look_seconds));
     let status = describe(context, name, Some(&mut watcher)).await?;
     show_status(context.output, &status);
-    if !exit_code {
-        return Ok(Exit::Done);
-    }
-    Ok(match at(&status, "/phase").as_str() {
+    Ok(if exit_code { exit_of(&status) } else { Exit::Done })
+}
+
+/// The exit code that says how far a migration is.
+pub(super) fn exit_of(status: &Value) -> Exit {
+    let is = |flag: &str| at(status, flag) == &json!(true);
+    match at(status, "/phase").as_str() {
+        Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
+        Some("ready") if is("/stale") => Exit::Differences,
         Some("ready" | "cut-over" | "completed" | "reverted") => Exit::Done,
         Some("aborted") => Exit::Failed,
         _ => Exit::Differences,
-    })
+    }
 }
 
 fn show_status(output: Output, status: &Value) {
@@ -267,63 +261,6 @@ fn show_status(output: Output, status: &Value) {
         .filter_map(|step| Some((at(step, "/command").as_str()?, at(step, "/why").as_str()?)))
         .collect();
     output::next(&next);
-}
-
-fn line(status: &Value) -> String {
-    let counts = at(status, "/backfill/counts");
-    let count = |name: &str| at(counts, &format!("/{name}")).as_u64().unwrap_or(0);
-    let of_all = match at(status, "/source_items").as_u64() {
-        Some(items) => format!("{} of about {items}", count("read")),
-        None => count("read").to_string(),
-    };
-    let name = at(status, "/migration").as_str().unwrap_or_default();
-    let mut line = format!(
-        "{name}: {}  copied {} % ({of_all} items read, {} of {} segments, {} written, {} refused)",
-        at(status, "/phase").as_str().unwrap_or_default(),
-        at(status, "/copied_percent"),
-        at(status, "/backfill/done"),
-        at(status, "/backfill/tasks"),
-        count("written"),
-        count("refused"),
-    );
-    if let Some(seconds) = at(status, "/copying_seconds_left").as_u64() {
-        line.push_str(&format!(", about {} left", HumanDuration(Duration::from_secs(seconds))));
-    }
-    if at(status, "/stream").is_object() {
-        let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
-        line.push_str(&format!(
-            "  converged {} % ({} of {} changes wait, {} s behind",
-            of("converged_percent"),
-            of("waiting"),
-            of("records"),
-            of("lag_seconds"),
-        ));
-        // Nothing can be lost of a stream that was followed to its end.
-        if of("waiting") > 0 {
-            let hours = Duration::from_secs(of("horizon_seconds")).as_secs_f64() / 3600.0;
-            line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
-        }
-        line.push(')');
-        if let Some(table) = at(status, "/stream/unfollowed").as_str() {
-            line.push_str(&format!(
-                "  no change of `{table}` has been applied for {} s: does a function follow its stream? `weir migrate work {name}` does",
-                of("lag_seconds")
-            ));
-        }
-    }
-    if let Some(reason) = at(status, "/throttled").as_str() {
-        line.push_str(&format!("  throttled: {reason}"));
-    }
-    for (kind, number) in at(status, "/problems").as_object().into_iter().flatten() {
-        line.push_str(&format!("  {kind}: {number}"));
-    }
-    if let Some(known) = way_back::line(at(status, "/way_back")) {
-        line.push_str(&format!("  way back: {known}"));
-    }
-    if let Some(differences) = at(status, "/verified/differences").as_u64() {
-        line.push_str(&format!("  last verified: {differences} differences"));
-    }
-    line
 }
 
 /// Shows the status whenever it has changed, until nothing more happens by itself.
@@ -400,34 +337,43 @@ pub(super) async fn until(context: &Context, name: &str, phases: &[&str]) -> Res
     }
 }
 
-/// Phases that are no step of the way.
-const ENDS: [&str; 2] = ["reverted", "aborted"];
+/// The phases of the way to the targets, and those of the way back, in their order.
+const THERE: [&str; 9] = [
+    "preparing",
+    "copying",
+    "tailing",
+    "ready",
+    "cutting-over",
+    "turning",
+    "cut-over",
+    "completing",
+    "completed",
+];
+const BACK: [&str; 3] = ["reverting", "returning", "reverted"];
+/// Phases that no other follows.
+const ENDS: [&str; 3] = ["completed", "reverted", "aborted"];
 
-/// Waits for a phase or one behind it; for one of [`ENDS`], for that one.
+/// Whether who waits for a phase has waited enough: in that phase, or one behind it on the same way.
+fn is_reached(wanted: &str, now: &str) -> bool {
+    let is_behind = |way: &[&str]| {
+        let place = |phase: &str| way.iter().position(|known| *known == phase);
+        place(wanted).is_some_and(|wanted| place(now) >= Some(wanted))
+    };
+    now == wanted || is_behind(&THERE) || is_behind(&BACK)
+}
+
+/// Waits for a phase or one behind it.
 pub(super) async fn wait(
     context: &Context,
     name: &str,
     phase: &str,
     timeout: u64,
 ) -> Result<Exit, String> {
-    const ORDER: [&str; 9] = [
-        "preparing",
-        "copying",
-        "tailing",
-        "ready",
-        "cutting-over",
-        "turning",
-        "cut-over",
-        "completing",
-        "completed",
-    ];
-    let place = |phase: &str| ORDER.iter().position(|known| *known == phase);
-    let wanted = place(phase);
-    if wanted.is_none() && !ENDS.contains(&phase) {
+    if !THERE.contains(&phase) && !BACK.contains(&phase) && phase != "aborted" {
         return Err(format!(
-            "there is no phase `{phase}` to wait for; phases are {}, {}",
-            ORDER.join(", "),
-            ENDS.join(", ")
+            "there is no phase `{phase}` to wait for; phases are {}, {}, aborted",
+            THERE.join(", "),
+            BACK.join(", ")
         ));
     }
     let (started, mut teller) = (Instant::now(), Teller::new());
@@ -435,11 +381,11 @@ pub(super) async fn wait(
     loop {
         let (state, _) = context.advance(name).await?;
         let now = text(&state, "phase").unwrap_or_default();
-        if now == phase || wanted.is_some_and(|wanted| place(now) >= Some(wanted)) {
+        if is_reached(phase, now) {
             say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
             return Ok(Exit::Done);
         }
-        if ENDS.contains(&now) || now == "completed" {
+        if ENDS.contains(&now) {
             return Err(format!("`{name}` is {now}"));
         }
         if started.elapsed() > Duration::from_secs(timeout) {
@@ -464,7 +410,7 @@ pub(super) async fn list(context: &Context) -> Result<Exit, String> {
             vec![
                 json!(text(state, "migration")),
                 json!(text(state, "phase")),
-                json!(flag(state, "paused")),
+                json!(is_paused(state)),
                 json!(number(state, "since")),
             ]
         })
@@ -523,6 +469,29 @@ mod tests {
         ] {
             let found = percent(&progress(done, tasks, read), items);
             assert_eq!(found, percents, "{done} of {tasks}, {read} of {items}");
+        }
+    }
+
+    #[test]
+    fn every_phase_can_be_waited_for_and_is_reached_by_those_behind_it() {
+        use rules::migration::Phase;
+
+        for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::None) {
+            let phase = phase.as_str();
+            let is_known = [&THERE[..], &BACK, &ENDS].iter().any(|known| known.contains(&phase));
+            assert!(is_known && is_reached(phase, phase), "{phase}");
+        }
+        for (wanted, now, expected) in [
+            ("tailing", "copying", false),
+            ("tailing", "cut-over", true),
+            ("turning", "cut-over", true),
+            ("reverting", "cut-over", false),
+            ("reverting", "returning", true),
+            ("reverting", "reverted", true),
+            ("cut-over", "reverting", false),
+            ("aborted", "reverted", false),
+        ] {
+            assert_eq!(is_reached(wanted, now), expected, "{wanted} {now}");
         }
     }
 }

@@ -10,17 +10,18 @@ use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use clap::Args;
-use rules::migration::plan::{Backfill, Direction, Plan};
+use rules::migration::plan::{Backfill, Direction, Kind, Plan};
 use rules::migration::{Migration, Phase, PlanError};
 
 use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
 use super::held::new_holder;
-use super::host::{Host, Options};
+use super::host::{Host, Options, Problem};
 use super::plan_file::PlanFile;
 use super::verbs::{Answer, Verb, answer};
 use super::{Context, LOOK_EVERY, estimate, report, tables};
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::function::binaries::Wanted;
 use crate::output::{self, say};
 use crate::running::Look;
 
@@ -41,6 +42,9 @@ const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
 pub(crate) struct StartArguments {
     /// The plan file
     file: PathBuf,
+    /// Work on it from here, with so many workers, until it has ended or Ctrl-C
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    local_workers: usize,
     #[command(flatten)]
     workers: Workers,
     /// Items per second that the backfill reads of each table; 0 for no limit
@@ -56,15 +60,15 @@ pub(crate) struct StartArguments {
 pub(crate) struct WorkArguments {
     /// The migration
     name: String,
+    /// Workers, until it has ended or Ctrl-C
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    local_workers: usize,
     #[command(flatten)]
     workers: Workers,
 }
 
 #[derive(Clone, Debug, Args)]
 struct Workers {
-    /// Work on it from here, with so many workers, until it has ended or Ctrl-C
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    local_workers: usize,
     /// Where local workers keep checkpoints, logs and refused records
     #[arg(long, default_value = ".weir/migrate", value_name = "FOLDER")]
     directory: PathBuf,
@@ -91,12 +95,7 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
         if is_hopeless(context, &file, &migration).await? {
             return Ok(Exit::Refused);
         }
-        say(&format!(
-            "`{}` would follow {} and copy into {}; nothing was written",
-            plan.migration,
-            plan.source_tables(Direction::Forward).join(", "),
-            plan.target_tables(Direction::Forward).join(", ")
-        ));
+        say(&format!("`{}` would {}; nothing was written", plan.migration, purpose(plan)));
         return Ok(Exit::Done);
     }
     context.control.ensure().await?;
@@ -112,16 +111,29 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
     if is_begun {
         say(&format!("`{}` was begun before; going on", plan.migration));
     }
-    if arguments.workers.local_workers == 0 {
+    if arguments.local_workers == 0 {
         warn_of_unfollowed(context, plan);
     }
     // Local workers are there before the first change is to be followed.
-    let host = local(context, plan, &arguments.workers).await?;
+    let host = local(context, plan, arguments.local_workers, &arguments.workers).await?;
     if !is_begun {
         begin(context, plan, arguments.rate).await?;
         say(&format!("`{}` has begun", plan.migration));
     }
     attend(context, &plan.migration, host).await
+}
+
+/// What a plan does to its tables, for a person.
+fn purpose(plan: &Plan) -> String {
+    let sources = plan.source_tables(Direction::Forward).join(", ");
+    match plan.kind {
+        Kind::Purge => format!("follow {sources} and remove what meets the condition there"),
+        Kind::InPlace => format!("follow {sources} and change the items where they stand"),
+        Kind::Restructure | Kind::Split => {
+            let targets = plan.target_tables(Direction::Forward).join(", ");
+            format!("follow {sources} and copy into {targets}")
+        }
+    }
 }
 
 /// Whether a plan can do nothing with any item that is tried; says so.
@@ -161,25 +173,30 @@ fn warn_of_unfollowed(context: &Context, plan: &Plan) {
 /// Works on a migration that was begun.
 pub(super) async fn work(context: &Context, arguments: &WorkArguments) -> Result<Exit, String> {
     let (plan, _) = context.plan(&arguments.name).await?;
-    let workers = Workers {
-        local_workers: arguments.workers.local_workers.max(1),
-        ..arguments.workers.clone()
-    };
-    let host = local(context, &plan, &workers).await?;
+    let host = local(context, &plan, arguments.local_workers.max(1), &arguments.workers).await?;
     attend(context, &arguments.name, host).await
 }
 
-async fn local(context: &Context, plan: &Plan, workers: &Workers) -> Result<Option<Host>, String> {
-    if workers.local_workers == 0 {
+async fn local(
+    context: &Context,
+    plan: &Plan,
+    count: usize,
+    workers: &Workers,
+) -> Result<Option<Host>, String> {
+    if count == 0 {
         return Ok(None);
     }
-    say("building the function `migration`, for some minutes if it was not built before");
+    let binary = "migration".to_owned();
+    // Without its source, the binary beside `weir` is taken.
+    if (Wanted { package_folder: workers.package.clone(), binary }).has_source() {
+        say("building the function `migration`, for some minutes if it was not built before");
+    }
     let directory: &Path = &workers.directory;
     let options = Options {
         endpoint: &context.endpoint,
         control_table: &context.control.table,
         tables: followed(plan),
-        workers: workers.local_workers,
+        workers: count,
         directory,
         package_folder: workers.package.clone(),
         timeout: Duration::from_secs(plan.function_seconds.into()),
@@ -236,7 +253,9 @@ async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exi
             host.stop().await;
             return Err(problem);
         }
-        () = server::command_line::interrupted() => say("interrupted; `weir migrate work` goes on from here"),
+        () = server::command_line::interrupted() => {
+            say(&format!("interrupted; `weir migrate work {name}` goes on from here"));
+        }
     }
     host.stop().await;
     Ok(Exit::Done)
@@ -248,7 +267,12 @@ async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exi
 async fn failed(context: &Context, name: &str, host: &Host) -> String {
     loop {
         if let Some(problem) = host.problem() {
-            return problem;
+            if let Problem::NotFollowed(why) = problem {
+                return why;
+            }
+            let state = context.control.get(name, "STATE").await.ok().flatten();
+            let phase = phase_of(&state.unwrap_or_default());
+            return format!("{problem}; {}", after_loss(name, phase));
         }
         if let Some(shard) = host.trimmed_tasks() {
             if let Err(problem) = super::wake_tasks(context, name).await {
@@ -257,6 +281,32 @@ async fn failed(context: &Context, name: &str, host: &Host) -> String {
             host.go_on_after_trim(&shard);
         }
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What to do when a stream has forgotten records that were not applied. Before the cut-over nothing
+/// rests on the targets yet. After it there is nothing to give up: new workers begin with what the
+/// stream still has, and a comparison finds what it has not.
+fn after_loss(name: &str, phase: Phase) -> String {
+    match phase {
+        Phase::Turning
+        | Phase::CutOver
+        | Phase::Reverting
+        | Phase::Returning
+        | Phase::Completing => format!(
+            "`weir migrate work {name} --directory ANOTHER` goes on with the oldest that there is, and then `weir migrate verify {name} --repair` brings the rest back"
+        ),
+        Phase::None
+        | Phase::Preparing
+        | Phase::Copying
+        | Phase::Tailing
+        | Phase::Ready
+        | Phase::CuttingOver
+        | Phase::Reverted
+        | Phase::Completed
+        | Phase::Aborted => {
+            format!("`weir migrate abort {name}`, and begin a new one under another name")
+        }
     }
 }
 
@@ -279,16 +329,35 @@ pub(crate) async fn check(context: &Context, plan: &Plan) -> Result<Migration, W
         Ok(migration) => migration,
         Err(errors) => return Err(Wrong::Plan(with_tables(context, errors).await)),
     };
+    let unwritten = plan.unwritten();
+    if !unwritten.is_empty() {
+        return Err(Wrong::Plan(unwritten));
+    }
     for table in followed(plan) {
         let view = found.get(&table).and_then(|facts| facts.stream.as_deref());
         if view != Some("NEW_AND_OLD_IMAGES") {
-            return Err(Wrong::Other(format!(
-                "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, it has {}; enable it with `aws dynamodb update-table --stream-specification`",
-                view.unwrap_or("none")
-            )));
+            return Err(Wrong::Other(without_stream(&context.endpoint, &table, view)));
         }
     }
     Ok(migration)
+}
+
+/// That a table has not the stream that a migration needs, and the commands that give it one. A stream
+/// of another view type has to be disabled first.
+fn without_stream(endpoint: &str, table: &str, view: Option<&str>) -> String {
+    let command = |specification: &str| {
+        format!(
+            "`aws dynamodb update-table --endpoint-url {endpoint} --table-name {table} --stream-specification {specification}`"
+        )
+    };
+    let first =
+        view.map(|_| format!("disable that one with {}, then ", command("StreamEnabled=false")));
+    format!(
+        "table `{table}` must have a stream with NEW_AND_OLD_IMAGES, it has {}; {}enable it with {}",
+        view.unwrap_or("none"),
+        first.unwrap_or_default(),
+        command("StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES")
+    )
 }
 
 /// Errors of a plan, with the tables that there are beside those that there are not.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::StreamSpecification;
 use http::Method;
 use model::json::item_from_str;
 use rules::Effect;
@@ -10,8 +11,8 @@ use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, Source};
 use serde_json::{Value, json};
 
-use super::control::{Expect, Move, number, phase_of, s, text};
-use super::held::{CUTOVER, Hold};
+use super::control::{Expect, Move, n, number, phase_of, s, text};
+use super::held::{CUTOVER, HELD_AT, Hold};
 use super::start::{Wrong, begin, check};
 use super::{Context, estimate, lost, tables, verify};
 use crate::endpoint;
@@ -19,11 +20,11 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::test_store::TestStore;
 
-const NAME: &str = "move";
+pub(super) const NAME: &str = "move";
 
 /// A store with the tables of the plan.
-struct Served {
-    context: Context,
+pub(super) struct Served {
+    pub(super) context: Context,
     _store: TestStore,
 }
 
@@ -49,7 +50,7 @@ impl Served {
     }
 }
 
-async fn serve() -> Served {
+pub(super) async fn serve() -> Served {
     let store = TestStore::open().await;
     for table in ["cats", "pets"] {
         store.table(table).await;
@@ -59,7 +60,7 @@ async fn serve() -> Served {
     Served { context, _store: store }
 }
 
-fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     let output = Made { to: "pets".into(), transform: ".".into(), key: [].into() };
     Plan {
         migration: NAME.into(),
@@ -115,6 +116,7 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     let held = Move { expect, to: Some(Phase::CuttingOver), why: "", now: 1 };
     let dead = |state: &mut super::Entry| {
         state.insert("holder".to_owned(), s("dead"));
+        state.insert(HELD_AT.to_owned(), n(5));
     };
     control.to_phase(NAME, held, dead).await.unwrap();
     let expect = Expect::phases(&[Phase::CuttingOver]);
@@ -125,6 +127,9 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     let ended = hold.decide(async {
         let active = control.active(NAME).await?;
         assert_eq!(active, Some(("forward".to_owned(), "f".to_owned(), 7)));
+        // Writers are held up since the dead one closed the route.
+        hold.close(0).await?;
+        assert_eq!(number(&context.state(NAME).await?, HELD_AT), 5);
         Ok::<Result<(), Exit>, String>(Err(Exit::Refused))
     });
     assert!(matches!(ended.await, Ok(Err(Exit::Refused))));
@@ -132,6 +137,11 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     assert_eq!((text(&route, "read"), text(&route, "write")), (Some("source"), Some("source")));
     let state = context.state(NAME).await.unwrap();
     assert_eq!((phase_of(&state), text(&state, "holder")), (Phase::Ready, None));
+    assert_eq!(number(&state, HELD_AT), 0);
+    // The next one closes an open route, now.
+    let hold = Hold::take(context, NAME, CUTOVER, "f", 7).await.unwrap();
+    hold.close(0).await.unwrap();
+    assert!(number(&context.state(NAME).await.unwrap(), HELD_AT) > 5);
 }
 
 #[tokio::test]
@@ -197,6 +207,40 @@ async fn a_plan_that_can_do_nothing_with_any_item_is_known_before_it_begins() {
     assert_eq!(refused(".").await, None);
     put("l", "7").await;
     assert_eq!(refused(fails).await, None, "one of two can be transformed");
+}
+
+#[tokio::test]
+async fn a_way_back_that_reads_what_nobody_writes_is_told_at_its_place() {
+    let served = serve().await;
+    let mut plan = plan();
+    let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
+    let source = Source {
+        table: "weir-migrations".into(),
+        items: vec![output],
+        split: None,
+        archive: false,
+    };
+    plan.inverse = vec![source];
+    let Err(Wrong::Plan(errors)) = check(&served.context, &plan).await else {
+        panic!("a way back from a table that nothing is written to was taken")
+    };
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].place, "inverse[0].table");
+    assert!(errors[0].reason.ends_with("the way back reads pets"), "{errors:?}");
+}
+
+#[tokio::test]
+async fn a_table_without_a_stream_is_told_with_the_command_that_makes_one() {
+    let served = serve().await;
+    let off = StreamSpecification::builder().stream_enabled(false).build().unwrap();
+    let update = served.context.control.client.update_table().table_name("cats");
+    update.stream_specification(off).send().await.unwrap();
+    let Err(Wrong::Other(why)) = check(&served.context, &plan()).await else {
+        panic!("a table without a stream was taken")
+    };
+    let command = "--table-name cats --stream-specification StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES`";
+    assert!(why.contains("it has none; enable it with `aws dynamodb update-table"), "{why}");
+    assert!(why.ends_with(command), "{why}");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rules::migration::Phase;
-use rules::migration::plan::{Direction, Kind, Plan};
+use rules::migration::plan::{Direction, Plan};
 use serde_json::json;
 
 use super::control::{Entry, Expect, Move, Progress, n, number, phase_of};
@@ -13,6 +13,7 @@ use super::cutover::drain;
 use super::drain::Counted;
 use super::lost::LOST_SECONDS;
 use super::start::{Work, begin_run, make_tasks};
+use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
 use super::way_back::BACK_AT;
 use super::{Context, LOOK_EVERY};
@@ -104,16 +105,11 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
         )]);
         return Ok(Exit::Differences);
     }
-    let (verb, why) = match plan.kind {
-        _ if way.direction == Direction::Reverse => {
-            ("revert", "switch back, all that was written is there")
-        }
-        Kind::Purge => ("complete", "end with a receipt"),
-        Kind::Restructure | Kind::InPlace | Kind::Split => {
-            ("cutover", "switch readers and writers")
-        }
+    let phase = match way.direction {
+        Direction::Forward => Phase::Ready,
+        Direction::Reverse => Phase::CutOver,
     };
-    output::next(&[(&format!("weir migrate {verb} {}", arguments.name), why)]);
+    Standing::new(&arguments.name, phase, Some(&plan)).show();
     Ok(Exit::Done)
 }
 

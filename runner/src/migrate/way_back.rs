@@ -30,6 +30,16 @@ fn known_at(state: &Entry) -> i64 {
     i64::try_from(known_since(state)).unwrap_or(i64::MAX)
 }
 
+/// Seconds since the last moment up to which it is known.
+pub(super) fn age(state: &Entry, now: i64) -> i64 {
+    now.saturating_sub(known_at(state))
+}
+
+/// Whether a plan has a way back on which that matters.
+pub(super) fn has_one(plan: &Plan) -> bool {
+    matches!(plan.kind, Kind::Restructure | Kind::Split) && !plan.inverse.is_empty()
+}
+
 /// Whether streams may have forgotten what is not known to have come back. Says so, and what to do.
 pub(super) async fn is_forgotten(
     context: &Context,
@@ -41,7 +51,7 @@ pub(super) async fn is_forgotten(
     {
         return false;
     }
-    let age = context.now().await.saturating_sub(known_at(state));
+    let age = age(state, context.now().await);
     if age <= COMPARISON_SECONDS {
         return false;
     }
@@ -88,15 +98,16 @@ fn proves(known: i64, looked: &Drained, until: i64, began: i64) -> bool {
 }
 
 /// What a status says of it; null unless there is something to go back from.
-pub(super) fn describe(state: &Entry, plan: Option<&Plan>) -> Value {
-    let has_one = plan.is_some_and(|plan| {
-        matches!(plan.kind, Kind::Restructure | Kind::Split) && !plan.inverse.is_empty()
-    });
-    if !has_one || phase_of(state) != Phase::CutOver {
+pub(super) fn describe(state: &Entry, plan: Option<&Plan>, now: i64) -> Value {
+    if !plan.is_some_and(has_one) || phase_of(state) != Phase::CutOver {
         return Value::Null;
     }
     let known = known_at(state);
-    json!({ "known_at": known, "look_again_by": known.saturating_add(COMPARISON_SECONDS) })
+    json!({
+        "known_at": known,
+        "look_again_by": known.saturating_add(COMPARISON_SECONDS),
+        "is_forgotten": age(state, now) > COMPARISON_SECONDS,
+    })
 }
 
 /// The same for people.
@@ -106,6 +117,12 @@ pub(super) fn line(way_back: &Value) -> Option<String> {
         Timestamp::from_second(seconds).ok()
     };
     let (known, until) = (time("known_at")?, time("look_again_by")?);
+    // A time that is over would only mislead: looks prove nothing any more.
+    if way_back.get("is_forgotten").and_then(Value::as_bool) == Some(true) {
+        return Some(format!(
+            "all that was written until {known} has come back; of what came later, streams may have forgotten some"
+        ));
+    }
     Some(format!("all that was written until {known} has come back, look again by {until}"))
 }
 
@@ -143,5 +160,8 @@ mod tests {
         let told = line(&json!({ "known_at": 0, "look_again_by": 82_800 })).unwrap();
         assert!(told.contains("until 1970-01-01T00:00:00Z") && told.contains("T23:00:00Z"));
         assert_eq!(line(&Value::Null), None);
+        let forgotten = json!({ "known_at": 0, "look_again_by": 82_800, "is_forgotten": true });
+        let told = line(&forgotten).unwrap();
+        assert!(told.contains("may have forgotten") && !told.contains("look again"), "{told}");
     }
 }

@@ -21,7 +21,7 @@ mod receipt;
 use std::sync::Arc;
 
 use model::{AttributeValue, Item, json};
-use rules::migration::Transform;
+use rules::migration;
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use self::pass::Progress;
@@ -34,9 +34,9 @@ use crate::object_store::ObjectMaintenance;
 /// that add rows of the key meanwhile.
 const PASSES_MAX: usize = 5;
 
-/// A condition as purges have it: a jq program that gives `true` or something like it.
+/// A condition, the same as that of a purge: what it means for a live item it means for a row.
 #[derive(Clone, Debug)]
-pub struct Condition(Arc<Transform>);
+pub struct Condition(Arc<migration::Condition>);
 
 impl Condition {
     /// Checks and compiles it.
@@ -44,10 +44,8 @@ impl Condition {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(program: &str) -> Result<Self, String> {
-        // By itself first: what closes no bracket of its own must not close ours.
-        Transform::compile(program).map_err(|error| error.reason)?;
-        let select = Transform::compile(&format!("select({program})"));
-        Ok(Self(Arc::new(select.map_err(|error| error.reason)?)))
+        let compiled = migration::Condition::compile(program).map_err(|error| error.reason)?;
+        Ok(Self(Arc::new(compiled)))
     }
 }
 
@@ -74,14 +72,14 @@ impl Subject {
     /// Whether an item is meant.
     ///
     /// # Errors
-    /// When the condition cannot be carried out for this item.
+    /// When the condition cannot be carried out for this item, or is neither true nor false.
     pub fn is_met_by(&self, item: &Item) -> Result<bool, String> {
         let is_equal = self.equals.iter().all(|(name, value)| item.get(name) == Some(value))
             && self.begins_with.iter().all(|(name, prefix)| {
                 matches!(item.get(name), Some(AttributeValue::S(text)) if text.starts_with(prefix))
             });
         match &self.condition {
-            Some(Condition(select)) if is_equal => Ok(!select.run(item)?.is_empty()),
+            Some(Condition(condition)) if is_equal => condition.is_met_by(item),
             _ => Ok(is_equal),
         }
     }
@@ -96,7 +94,7 @@ impl Subject {
 
     /// Says which subject an erasure that goes on is of, without telling a key to its readers.
     fn fingerprint(&self) -> String {
-        let program = self.condition.as_ref().map(|Condition(select)| select.program());
+        let program = self.condition.as_ref().map(|Condition(condition)| condition.program());
         let text =
             format!("{:?}", (json::item_to_string(&self.equals), &self.begins_with, program));
         format!("{:032x}", xxh3_128(text.as_bytes()))
@@ -232,5 +230,32 @@ impl<O: ObjectMaintenance> Eraser<O> {
             }
         }
         Err(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
+        let row = json::item_from_str(r#"{"tenant":{"S":"3"},"tags":{"L":[{"S":"x1"}]}}"#).unwrap();
+        for (program, expected) in [
+            (".tenant == \"3\"", Ok(true)),
+            (".tenant == \"4\"", Ok(false)),
+            (".missing", Ok(false)),
+            (".tenant = \"3\"", Err("the condition gave an object; ")),
+            (".tenant = \"4\"", Err("the condition gave an object; ")),
+            ("select(.tenant == \"4\")", Err("the condition gave nothing; ")),
+            (".tags[], .tenant", Err("the condition gave more than one value; ")),
+        ] {
+            let condition = Some(Condition::parse(program).unwrap());
+            let found = Subject { condition, ..Subject::default() }.is_met_by(&row);
+            match expected {
+                Ok(is_met) => assert_eq!(found, Ok(is_met), "{program}"),
+                Err(why) => assert!(found.unwrap_err().starts_with(why), "{program}"),
+            }
+        }
+        assert!(Condition::parse("true) | (true").is_err());
     }
 }

@@ -7,7 +7,7 @@
 //! (As the reconciler of counters does it.) Documents and the parts that they are made of again are
 //! compared elsewhere.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -17,8 +17,8 @@ use model::{Item, KeySchema};
 use rules::Stamp;
 use rules::migration::plan::Direction;
 use rules::migration::{
-    Document, Keys, Kind, MARK, Migration, Register, Registers, SourceItem, Target,
-    is_bare_tombstone, key_of, unmarked, visible,
+    Document, Keys, MARK, Migration, Register, Registers, SourceItem, Target, is_bare_tombstone,
+    key_of, unmarked, visible,
 };
 
 use super::control::{Tally, Task, sdk};
@@ -82,7 +82,7 @@ pub(super) async fn sources(
         }
         if task.direction == Direction::Forward
             && let Some(inverse) = worker.inverse()
-            && let Err(reason) = is_invertible(migration, inverse, &task.table, item)
+            && let Err(reason) = migration.comes_back(inverse, &task.table, item)
         {
             tally.sample("not_invertible", &reason);
         }
@@ -418,36 +418,6 @@ pub(super) async fn report<S>(
         tally.count("repaired", usize::from(written));
     }
     Ok(())
-}
-
-/// Whether the way back makes exactly this item of what it becomes.
-fn is_invertible(
-    migration: &Migration,
-    inverse: &Migration,
-    table: &str,
-    item: &Item,
-) -> Result<(), String> {
-    let Some(item) = migration.visible(table, item) else { return Ok(()) };
-    let source = migration.source_item(table, &item)?;
-    if migration.kind() == Kind::Split {
-        let back = migration.there_and_back(table, &item)?;
-        return if back.as_ref() == Some(&item) {
-            Ok(())
-        } else {
-            Err(format!("{source} is not the document that its parts make"))
-        };
-    }
-    let mut made: BTreeSet<String> = BTreeSet::new();
-    for (target, output) in migration.outputs(table, &item).unwrap_or_default() {
-        for (origin, original) in inverse.outputs(&target.table, &output)? {
-            let back = inverse.source_item(&origin.table, &original)?;
-            if back != source || original != item {
-                return Err(format!("{source} becomes something that goes back to {back}"));
-            }
-            made.insert(back.to_string());
-        }
-    }
-    if made.is_empty() { Err(format!("{source} has no way back")) } else { Ok(()) }
 }
 
 /// Takes off the marks that this migration made; those of others that write to the same table stay. A

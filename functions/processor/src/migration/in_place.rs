@@ -14,7 +14,7 @@ use aws_sdk_dynamodb::types::{
 };
 use futures::FutureExt as _;
 use model::Item;
-use rules::migration::{Migration, Rewrite, Target};
+use rules::migration::{Rewrite, Target};
 
 use super::check;
 use super::control::{Tally, Task};
@@ -224,7 +224,7 @@ pub(super) async fn check(
             }
         }
         if let Some(inverse) = worker.inverse()
-            && let Err(reason) = is_invertible(migration, inverse, &task.table, item)
+            && let Err(reason) = migration.comes_back(inverse, &task.table, item)
         {
             tally.sample("not_invertible", &reason);
         }
@@ -259,30 +259,6 @@ async fn still_wrong(
     let items = check::reread(worker, &task.table, suspects).await?;
     let is_wrong = |item: &Item| worker.migration.rewrite(&task.table, item) != Ok(Rewrite::Keep);
     Ok(items.into_iter().filter(is_wrong).map(|item| (item, ())).collect())
-}
-
-/// Whether the way back and then the way forward ends at this item, which is as the plan wants it.
-fn is_invertible(
-    migration: &Migration,
-    inverse: &Migration,
-    table: &str,
-    item: &Item,
-) -> Result<(), String> {
-    if migration.rewrite(table, item)? != Rewrite::Keep {
-        return Ok(());
-    }
-    let wrong = |what: &str| {
-        let key = migration.source_item(table, item);
-        format!("{}: {what}", key.map_or_else(|error| error, |key| key.to_string()))
-    };
-    let Rewrite::Change(back) = inverse.rewrite(table, item).map_err(|reason| wrong(&reason))?
-    else {
-        return Ok(());
-    };
-    match migration.rewrite(table, &back) {
-        Ok(Rewrite::Change(again)) if again == *item => Ok(()),
-        _ => Err(wrong("back and forth it is another item")),
-    }
 }
 
 #[cfg(test)]

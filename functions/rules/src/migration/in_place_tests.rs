@@ -61,6 +61,19 @@ fn rewrites() {
         (Kind::Purge, ".tenant == \"x\"", r#"{"id":{"S":"a"},"tenant":{"S":"x"}}"#, "delete"),
         (Kind::Purge, ".tenant == \"x\"", r#"{"id":{"S":"a"},"tenant":{"S":"y"}}"#, "keep"),
         (Kind::Purge, ".tenant == \"x\"", r#"{"id":{"S":"a"}}"#, "keep"),
+        (Kind::Purge, ".old", r#"{"id":{"S":"a"}}"#, "keep"),
+        (
+            Kind::Purge,
+            ".tenant = \"x\"",
+            r#"{"id":{"S":"a"},"tenant":{"S":"y"}}"#,
+            "the condition gave an object; write a comparison such as `.tenant == \"7\"`",
+        ),
+        (
+            Kind::Purge,
+            "select(.tenant == \"x\")",
+            r#"{"id":{"S":"a"},"tenant":{"S":"y"}}"#,
+            "the condition gave nothing; write a comparison such as `.tenant == \"7\"`, of a list write `any(.tags[]?; . == \"x1\")`",
+        ),
         (
             Kind::InPlace,
             ".n += 1",
@@ -94,6 +107,26 @@ fn rewrites() {
             Err(reason) => reason,
         };
         assert_eq!(found, expected, "{program} {item}");
+    }
+}
+
+/// Whatever reads an item refuses it: the backfill, a record, and a comparison, which asks for the
+/// rewrite.
+#[test]
+fn an_item_for_which_a_condition_is_neither_true_nor_false_is_refused_by_all() {
+    let migration = migration(Kind::Purge, ".tags[] == \"x1\"");
+    let mut world = World::default();
+    for tags in ["[]", r#"[{"S":"x1"},{"S":"x2"}]"#] {
+        let item = format!(r#"{{"id":{{"S":"i1"}},"tags":{{"L":{tags}}}}}"#);
+        let item = item_from_str(&item).unwrap();
+        world.write(1, Some(item.clone()));
+        let record = world.records.last().unwrap();
+        let refused = [
+            migration.rewrite("t", &item).unwrap_err(),
+            migration.backfill("t", &item).unwrap_err().0,
+            migration.decide(record, &Found::default()).unwrap_err().0,
+        ];
+        assert!(refused.iter().all(|why| why.contains("any(.tags[]?;")), "{tags}: {refused:?}");
     }
 }
 

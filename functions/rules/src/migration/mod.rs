@@ -12,6 +12,7 @@
 mod active;
 mod adoption;
 mod assembly;
+mod condition;
 mod in_place;
 mod key_template;
 mod notes;
@@ -21,9 +22,11 @@ mod registers;
 mod split;
 mod transform;
 mod view;
+mod way_back;
 
 pub use adoption::said_by_all;
 pub use assembly::{Assembled, Document, Keys};
+pub use condition::Condition;
 pub use in_place::{Rewrite, Seen};
 pub use key_template::KeyTemplate;
 pub use notes::{NOTE_BUCKETS, NOTE_PREFIX, note_of, note_partition};
@@ -128,6 +131,8 @@ struct Output {
 #[derive(Debug)]
 enum Makes {
     Transform(Transform),
+    /// Nothing of what meets it; the item as it is of the others.
+    Purge(Condition),
     Split(Arc<Split>),
 }
 
@@ -135,13 +140,16 @@ impl Output {
     fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
         match &self.makes {
             Makes::Transform(transform) => transform.run(item),
+            Makes::Purge(condition) => {
+                Ok(if condition.is_met_by(item)? { Vec::new() } else { vec![item.clone()] })
+            }
             Makes::Split(split) => split.cut(item),
         }
     }
 
     fn split(&self) -> Option<&Split> {
         match &self.makes {
-            Makes::Transform(_) => None,
+            Makes::Transform(_) | Makes::Purge(_) => None,
             Makes::Split(split) => Some(split),
         }
     }
@@ -564,16 +572,13 @@ fn compile_output(
         }
     }
     let compiled = match kind {
-        // A condition is checked by itself first, so that its errors have their own places.
-        Kind::Purge => Transform::compile(&output.transform).and_then(|condition| {
-            Transform::compile(&format!("select(({}) | not)", condition.program()))
-        }),
-        Kind::Restructure | Kind::InPlace | Kind::Split => Transform::compile(&output.transform),
+        Kind::Purge => Condition::compile(&output.transform).map(Makes::Purge),
+        Kind::Restructure | Kind::InPlace | Kind::Split => {
+            Transform::compile(&output.transform).map(Makes::Transform)
+        }
     };
     match compiled {
-        Ok(transform) => {
-            Some(Output { table: output.to.clone(), makes: Makes::Transform(transform), key })
-        }
+        Ok(makes) => Some(Output { table: output.to.clone(), makes, key }),
         Err(error) => {
             wrong(format!("{place}.transform"), error.reason, Some(error.at));
             None

@@ -178,7 +178,7 @@ pub struct Output {
     /// The table that they go to.
     pub to: String,
     /// The jq program that makes them. In a [`Kind::Purge`]: the condition of the items that are
-    /// removed.
+    /// removed, which gives one `true` or `false` for each.
     pub transform: String,
     /// Templates of key attributes, by name; a key attribute without one is left as the transform
     /// gives it.

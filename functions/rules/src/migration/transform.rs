@@ -107,16 +107,26 @@ impl Transform {
     /// When the program fails for this item, gives more than [`OUTPUTS_MAX`] items, or something
     /// that is no item.
     pub fn run(&self, item: &Item) -> Result<Vec<Item>, String> {
-        let context = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
-        let mut items = Vec::new();
-        for output in self.filter.id.run((context, view::of_item(item))).map(unwrap_valr) {
-            if items.len() == OUTPUTS_MAX {
-                return Err(format!("the transform gives more than {OUTPUTS_MAX} items"));
-            }
-            let output = output.map_err(|error| format!("the transform failed: {error}"))?;
-            items.push(view::to_item(&output)?);
+        let outputs = self.values(item, OUTPUTS_MAX + 1);
+        let outputs = outputs.map_err(|error| format!("the transform failed: {error}"))?;
+        if outputs.len() > OUTPUTS_MAX {
+            return Err(format!("the transform gives more than {OUTPUTS_MAX} items"));
         }
-        Ok(items)
+        outputs.iter().map(view::to_item).collect()
+    }
+
+    /// The first values that the program gives for an item, `most` of them at most.
+    ///
+    /// # Errors
+    /// Why the program fails for this item.
+    pub(super) fn values(&self, item: &Item, most: usize) -> Result<Vec<Val>, String> {
+        let context = Ctx::<Data>::new(&self.filter.lut, Vars::new([]));
+        let mut values = Vec::new();
+        let outputs = self.filter.id.run((context, view::of_item(item))).map(unwrap_valr);
+        for output in outputs.take(most) {
+            values.push(output.map_err(|error| error.to_string())?);
+        }
+        Ok(values)
     }
 }
 

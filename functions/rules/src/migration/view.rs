@@ -201,7 +201,8 @@ fn string_of(value: &Val) -> Option<String> {
     }
 }
 
-fn kind(value: &Val) -> &'static str {
+/// What a value is, for people.
+pub(super) fn kind(value: &Val) -> &'static str {
     match value {
         Val::Null => "null",
         Val::Bool(_) => "a boolean",

@@ -125,7 +125,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
             };
             receipt.objects_read += 1;
             let found = without(object, subject);
-            let found = found.map_err(|error| not_of_the_archive(&entry.name, &error))?;
+            let found = found.map_err(|obstacle| obstacle.in_object(&entry.name))?;
             let Some((object, erased)) = found else { continue };
             is_clean = false;
             receipt.event_ids.extend(erased);
@@ -165,9 +165,35 @@ impl<O: ObjectMaintenance> Eraser<O> {
     }
 }
 
+/// Why an object cannot be looked through.
+#[derive(Debug)]
+enum Obstacle {
+    /// It is none of the archive.
+    Object(ParquetError),
+    /// The subject's condition cannot be carried out for a row; the object is as it should be.
+    Condition { event_id: String, reason: String },
+}
+
+impl From<ParquetError> for Obstacle {
+    fn from(error: ParquetError) -> Self {
+        Self::Object(error)
+    }
+}
+
+impl Obstacle {
+    fn in_object(&self, name: &str) -> Failure {
+        match self {
+            Self::Object(error) => not_of_the_archive(name, error),
+            Self::Condition { event_id, reason } => Failure::Fatal(format!(
+                "`where` fails for event `{event_id}` in `{name}`: {reason}; nothing of this object was erased; write a condition that can be carried out for every row, such as `any(.Amt | numbers; . > 3)`"
+            )),
+        }
+    }
+}
+
 /// The object without the subject's rows, and their event ids; `None` if it holds none. Most
 /// objects hold none, and their other columns are not looked at.
-fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, ParquetError> {
+fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, Obstacle> {
     let (is_meant, erased) = meant(object.clone(), subject)?;
     if erased.is_empty() {
         return Ok(None);
@@ -188,7 +214,7 @@ fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String
 }
 
 /// Which rows are of the subject, and the event ids of those.
-fn meant(object: Bytes, subject: &Subject) -> Result<(Vec<bool>, Vec<String>), ParquetError> {
+fn meant(object: Bytes, subject: &Subject) -> Result<(Vec<bool>, Vec<String>), Obstacle> {
     let mut reader = ObjectReader::open_columns(object, &[EVENT_ID, ITEM])?;
     let (mut is_meant, mut erased) = (Vec::new(), Vec::new());
     for batch in reader.batches() {
@@ -197,7 +223,8 @@ fn meant(object: Bytes, subject: &Subject) -> Result<(Vec<bool>, Vec<String>), P
             let item = json::item_from_str(item.unwrap_or_default())
                 .map_err(|error| ParquetError::General(format!("`{ITEM}`: {error}")))?;
             let is_met = subject.is_met_by(&item).map_err(|reason| {
-                ParquetError::General(format!("the condition, for a row: {reason}"))
+                let event_id = id.unwrap_or_default().to_owned();
+                Obstacle::Condition { event_id, reason }
             })?;
             is_meant.push(is_met);
             erased.extend(id.filter(|_| is_met).map(str::to_owned));

@@ -1,0 +1,259 @@
+//! What a person may say next: commands that work where the migration stands now, as they are.
+//!
+//! Nothing is read or written here. Which verbs are taken in a phase, `verbs` knows; what else is in
+//! their way is known from the state: a comparison that is too old, tombstones that still stand, a
+//! stream that nobody follows.
+
+use rules::migration::Phase;
+use rules::migration::plan::{Kind, Plan};
+
+use super::control::{Entry, flag, number, phase_of};
+use super::cutover::{COMPARISON_SECONDS, age_of_comparison};
+use super::way_back;
+use crate::output;
+
+/// Where a migration stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing<'s> {
+    pub(super) name: &'s str,
+    pub(super) phase: Phase,
+    pub(super) plan: Option<&'s Plan>,
+    /// Its backfill is paused.
+    pub(super) is_paused: bool,
+    /// Tombstones or marks are left to remove.
+    pub(super) is_unswept: bool,
+    /// The last comparison found so many differences.
+    pub(super) differences: u64,
+    /// For so many seconds nothing has proved what the next switch rests on, which is too long: streams
+    /// may have forgotten what came before.
+    pub(super) stale_seconds: Option<i64>,
+    /// A change waits that perhaps nobody applies.
+    pub(super) is_unfollowed: bool,
+}
+
+impl<'s> Standing<'s> {
+    /// A migration that has just come to a phase, with nothing in its way.
+    pub(super) fn new(name: &'s str, phase: Phase, plan: Option<&'s Plan>) -> Self {
+        Self {
+            name,
+            phase,
+            plan,
+            is_paused: false,
+            is_unswept: false,
+            differences: 0,
+            stale_seconds: None,
+            is_unfollowed: false,
+        }
+    }
+
+    /// As a state says it, in the store's time.
+    pub(super) fn of(name: &'s str, state: &Entry, plan: Option<&'s Plan>, now: i64) -> Self {
+        let phase = phase_of(state);
+        Self {
+            is_paused: is_paused(state),
+            is_unswept: flag(state, "unswept"),
+            differences: number(state, "verified_differences"),
+            stale_seconds: stale_seconds(state, plan, now),
+            ..Self::new(name, phase, plan)
+        }
+    }
+
+    /// Whether a switch or an end that is meant for this phase would be refused.
+    pub(super) fn is_stale(&self) -> bool {
+        // The end of a purge compares once more in any case.
+        self.stale_seconds.is_some() && self.kind() != Some(Kind::Purge)
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        self.plan.map(|plan| plan.kind)
+    }
+
+    /// The commands, and why.
+    pub(super) fn steps(&self) -> Vec<(String, &'static str)> {
+        let mut steps = self.of_phase();
+        if self.is_unfollowed {
+            steps.insert(0, (self.verb("work"), "apply what waits in the streams"));
+        }
+        steps
+    }
+
+    /// Says them.
+    pub(super) fn show(&self) {
+        let steps = self.steps();
+        let steps: Vec<_> = steps.iter().map(|(command, why)| (command.as_str(), *why)).collect();
+        output::next(&steps);
+    }
+
+    fn verb(&self, verb: &str) -> String {
+        format!("weir migrate {verb} {}", self.name)
+    }
+
+    fn of_phase(&self) -> Vec<(String, &'static str)> {
+        let step = |verb: &str, why| (self.verb(verb), why);
+        match self.phase {
+            Phase::Preparing | Phase::Copying if self.is_paused => {
+                vec![step("resume", "it is paused")]
+            }
+            // The plan's file is wherever whoever began it has it.
+            Phase::Preparing => {
+                vec![("weir migrate start PLAN".to_owned(), "begin it again, PLAN is its file")]
+            }
+            Phase::Copying => vec![step("wait", "until every segment is read")],
+            Phase::Tailing if self.differences > 0 => vec![
+                step("verify --repair", "repair what differs, and compare again"),
+                step("abort", "give it up, and correct the plan"),
+            ],
+            Phase::Tailing => vec![step("verify", "compare sources and targets")],
+            Phase::Ready if self.is_stale() => {
+                vec![step("verify", "the last comparison is too old, compare again")]
+            }
+            Phase::Ready => vec![self.end_of_ready()],
+            Phase::CuttingOver => {
+                vec![step("cutover", "go on, if nobody else does"), step("abort", "give it up")]
+            }
+            Phase::Turning => vec![step("cutover", "go on, if nobody else does")],
+            Phase::CutOver => self.of_cut_over(),
+            Phase::Reverting | Phase::Returning => {
+                vec![step("revert", "go on, if nobody else does")]
+            }
+            Phase::Reverted if self.is_unswept => vec![step(
+                "revert",
+                "take tombstones and marks off the sources, if nobody else does",
+            )],
+            Phase::Aborted if self.is_unswept => {
+                vec![step("work", "take the last marks off the sources, if nobody else does")]
+            }
+            Phase::Completing => vec![step("complete", "go on, if nobody else does")],
+            Phase::None | Phase::Reverted | Phase::Completed | Phase::Aborted => Vec::new(),
+        }
+    }
+
+    fn end_of_ready(&self) -> (String, &'static str) {
+        match self.kind() {
+            Some(Kind::Purge) => (self.verb("complete"), "end with a receipt"),
+            Some(Kind::Restructure | Kind::Split) if !self.has_way_back() => {
+                (self.verb("cutover --no-way-back"), "switch readers and writers, for good")
+            }
+            _ => (self.verb("cutover"), "switch readers and writers"),
+        }
+    }
+
+    fn of_cut_over(&self) -> Vec<(String, &'static str)> {
+        if !self.has_way_back() {
+            return vec![(self.verb("complete"), "end it; there is no way back")];
+        }
+        let back = match self.is_stale() {
+            true => (self.verb("verify"), "compare what came back, before a way back"),
+            false => (self.verb("revert"), "switch back"),
+        };
+        vec![back, (self.verb("complete"), "close the way back")]
+    }
+
+    fn has_way_back(&self) -> bool {
+        self.plan.is_none_or(|plan| !plan.inverse.is_empty())
+    }
+}
+
+/// Whether the backfill is paused. A pause is of nothing else, so it says nothing later.
+pub(super) fn is_paused(state: &Entry) -> bool {
+    flag(state, "paused") && matches!(phase_of(state), Phase::Preparing | Phase::Copying)
+}
+
+/// For how long nothing has proved what the next switch rests on, if that is too long.
+fn stale_seconds(state: &Entry, plan: Option<&Plan>, now: i64) -> Option<i64> {
+    let age = match phase_of(state) {
+        Phase::Tailing | Phase::Ready | Phase::CuttingOver if number(state, "verified_run") > 0 => {
+            age_of_comparison(state, now)
+        }
+        Phase::CutOver if plan.is_some_and(way_back::has_one) => way_back::age(state, now),
+        _ => return None,
+    };
+    (age > COMPARISON_SECONDS).then_some(age)
+}
+
+#[cfg(test)]
+mod tests {
+    use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Source};
+
+    use super::super::verbs::{Answer, Verb, answer};
+    use super::*;
+
+    fn plan(kind: Kind, has_way_back: bool) -> Plan {
+        let source =
+            Source { table: "pets".into(), items: Vec::new(), split: None, archive: false };
+        Plan {
+            migration: "shop".into(),
+            kind,
+            from: Vec::new(),
+            inverse: has_way_back.then_some(source).into_iter().collect(),
+            backfill: Backfill::Scan,
+            segments: 1,
+            gate_seconds: 0,
+            settle_seconds: 0,
+            function_seconds: FUNCTION_SECONDS,
+        }
+    }
+
+    fn commands(standing: &Standing<'_>) -> Vec<String> {
+        standing.steps().into_iter().map(|(command, _)| command).collect()
+    }
+
+    #[test]
+    fn whoever_may_have_no_worker_is_told_to_work_first() {
+        let ready = Standing::new("shop", Phase::Ready, None);
+        assert_eq!(commands(&ready), ["weir migrate cutover shop"]);
+        let unfollowed = Standing { is_unfollowed: true, ..ready };
+        let expected = ["weir migrate work shop", "weir migrate cutover shop"];
+        assert_eq!(commands(&unfollowed), expected);
+    }
+
+    /// The verb of a command, if it is one that may be refused.
+    fn verb_of(command: &str) -> Option<Verb> {
+        Some(match command.split(' ').nth(2)? {
+            "start" => Verb::Start,
+            "resume" => Verb::Resume,
+            "verify" => Verb::Verify,
+            "cutover" => Verb::Cutover,
+            "revert" => Verb::Revert,
+            "complete" => Verb::Complete,
+            "abort" => Verb::Abort,
+            "wait" | "work" => return None,
+            other => panic!("{other}"),
+        })
+    }
+
+    #[test]
+    fn what_is_offered_is_not_refused_where_it_is_offered() {
+        let plans = [
+            plan(Kind::Restructure, true),
+            plan(Kind::Restructure, false),
+            plan(Kind::Split, true),
+            plan(Kind::InPlace, true),
+            plan(Kind::InPlace, false),
+            plan(Kind::Purge, false),
+        ];
+        for plan in &plans {
+            let kind = plan.kind;
+            // A purge is not switched.
+            let is_there = |phase: &Phase| {
+                kind != Kind::Purge || !(Phase::CuttingOver..=Phase::Reverted).contains(phase)
+            };
+            for phase in Phase::ALL.into_iter().filter(is_there) {
+                let plain = Standing::new("shop", phase, Some(plan));
+                let age = Some(COMPARISON_SECONDS + 1);
+                let may_be_stale = phase != Phase::CutOver || way_back::has_one(plan);
+                let others = [
+                    Standing { is_paused: true, ..plain },
+                    Standing { is_unswept: true, ..plain },
+                    Standing { differences: 2, ..plain },
+                    Standing { stale_seconds: age.filter(|_| may_be_stale), ..plain },
+                ];
+                for command in others.iter().chain([&plain]).flat_map(commands) {
+                    let Some(verb) = verb_of(&command) else { continue };
+                    let answer = answer("shop", kind, verb, phase);
+                    assert!(!matches!(answer, Answer::Refused(_)), "{phase:?}: {command}");
+                }
+            }
+        }
+    }
+}
