@@ -49,7 +49,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveSettings {
     /// `ARCHIVE_COLUMNS` (default: none), `ARCHIVE_TTL_ATTRIBUTE` (default: none) and
-    /// `ARCHIVE_DELETES` (`ttl`, `expired` or `all`; default: `ttl`).
+    /// `ARCHIVE_DELETES` (`ttl`, `expired`, which goes by that attribute, or `all`; default: `ttl`).
     pub rule: Archive,
     /// `ARCHIVE_BUCKET` and `ARCHIVE_PREFIX` (default: `archive/`).
     pub archive: Place,
@@ -163,6 +163,11 @@ impl ArchiveSettings {
             archive,
             quarantine: reader.quarantine(),
         };
+        if settings.rule.deletes == Deletes::Expired && settings.rule.ttl_attribute.is_none() {
+            reader.problems.push(
+                "ARCHIVE_DELETES=`expired` goes by ARCHIVE_TTL_ATTRIBUTE, which is not set; set it to the attribute with the time to live".to_owned(),
+            );
+        }
         reader.finish(settings)
     }
 }
@@ -492,6 +497,9 @@ mod tests {
             (archive.archive.prefix, archive.quarantine.prefix),
             ("archive/".to_owned(), "quarantine/".to_owned())
         );
+        let expired = [("ARCHIVE_DELETES", "expired"), ("ARCHIVE_TTL_ATTRIBUTE", "expires_at")];
+        let expired = read(ARCHIVE, &expired, ArchiveSettings::read).unwrap();
+        assert_eq!(expired.rule.deletes, Deletes::Expired);
         let counters = read(COUNTERS, &[], CountersSettings::read).unwrap();
         assert_eq!((counters.rule.slot_count, counters.total_key.as_str()), (20, "counter"));
     }
@@ -549,6 +557,10 @@ mod tests {
             let message = read(COUNTERS, changes, CountersSettings::read).unwrap_err();
             assert_eq!(message, format!("wrong environment variables: {expected}"));
         }
+    }
+
+    #[test]
+    fn every_problem_of_an_archive_names_its_variable_and_a_remedy() {
         for (changes, expected) in [
             (
                 ("ARCHIVE_BUCKET", "s3://b/x"),
@@ -565,6 +577,10 @@ mod tests {
             (
                 ("ARCHIVE_PREFIX", "a/../b/"),
                 "ARCHIVE_PREFIX=`a/../b/` is not a prefix; write names that each end in `/`, such as `archive/`",
+            ),
+            (
+                ("ARCHIVE_DELETES", "expired"),
+                "ARCHIVE_DELETES=`expired` goes by ARCHIVE_TTL_ATTRIBUTE, which is not set; set it to the attribute with the time to live",
             ),
             (
                 ("ARCHIVE_COLUMNS", "info.rating"),

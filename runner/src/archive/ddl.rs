@@ -9,8 +9,11 @@ use std::fmt::Write as _;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::cell::CellType;
 use super::schema::{Union, UnionColumn};
+use super::source::Part;
+
+/// What follows the name of a table in that of its archive.
+const SUFFIX: &str = "_archive";
 
 /// A query engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -56,16 +59,35 @@ pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result
         let _ = writeln!(out, "-- left out, read it from _item: {note}");
     }
     match engine {
-        Engine::Athena => athena(&mut out, target, &agreed),
-        _ => duckdb(&mut out, target, &agreed),
+        Engine::Athena => athena(&mut out, target, &agreed, union),
+        _ => duckdb(&mut out, target, &agreed, union),
     }
     Ok(out)
 }
 
-/// The name of the table in the engine: lower case, with `_` for what must be quoted.
-fn relation(target: &Target<'_>) -> String {
-    let name = target.table.to_lowercase();
-    format!("{}_archive", name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"))
+/// Looks whether the name of a table in the engine is its own among the tables of an archive. The one
+/// that is spelled as in the engine keeps the name, and so does any that meets no other.
+///
+/// # Errors
+/// Another table has the name.
+pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<(), String> {
+    let name = relation(table);
+    if name.strip_suffix(SUFFIX) == Some(table) {
+        return Ok(());
+    }
+    let other = parts.iter().find(|part| part.table != table && relation(&part.table) == name);
+    let Some(Part { table: other, .. }) = other else { return Ok(()) };
+    Err(format!(
+        "the tables `{table}` and `{other}` would both be `{name}` in the engine, which folds case and `-`: copy `table={table}` into a folder of its own, name that with --folder and the archive's address with --location, and create what is written in another database"
+    ))
+}
+
+/// The name of the table in the engine: lower case, with `_` for what must be quoted, as must a digit
+/// at the beginning.
+fn relation(table: &str) -> String {
+    let name = table.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+    let letter = if name.starts_with(|c: char| c.is_ascii_digit()) { "t_" } else { "" };
+    format!("{letter}{name}{SUFFIX}")
 }
 
 fn quoted(name: &str) -> String {
@@ -95,8 +117,8 @@ fn table_location(target: &Target<'_>) -> String {
     format!("{}/table={}/", target.location, target.table)
 }
 
-fn athena(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn]) {
-    let name = relation(target);
+fn athena(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn], union: &Union) {
+    let name = relation(target.table);
     let types = columns.iter().filter_map(|column| {
         let cell_type = column.only_type()?;
         Some(format!("  `{}` {cell_type}", column.name.replace('`', "``")))
@@ -112,35 +134,36 @@ fn athena(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn]) {
         escaped(&table_location(target)),
         properties.join(",\n")
     );
-    views(out, target, columns, &|key| {
+    views(out, target, (columns, union), &|key| {
         let path = serde_json::Value::from(key).to_string().replace('\'', "''");
         format!("json_format(json_extract(_item, '$[{path}]'))")
     });
 }
 
-fn duckdb(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn]) {
+fn duckdb(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn], union: &Union) {
     let files = format!("{}**/*.parquet", table_location(target)).replace('\'', "''");
     let _ = writeln!(
         out,
         "CREATE OR REPLACE VIEW {} AS\nSELECT {}, dt\nFROM read_parquet('{files}', hive_partitioning = true, hive_types = {{'dt': VARCHAR}}, union_by_name = true);\n",
-        relation(target),
+        relation(target.table),
         columns_sql(columns)
     );
-    views(out, target, columns, &|key| {
+    views(out, target, (columns, union), &|key| {
         let path = serde_json::Value::from(key).to_string().replace('\'', "''");
         format!("json_extract(_item, '$.{path}')::VARCHAR")
     });
 }
 
 /// The view in which each event stands once, and the one with the last version of each key. A key
-/// that did not fit its column is NULL there, so its value in `_item` tells such keys apart.
+/// that did not fit its column is NULL there, so its value in `_item` tells such keys apart; so it does
+/// for one whose column is not among the `columns` of the table, because its type differs.
 fn views(
     out: &mut String,
     target: &Target<'_>,
-    columns: &[&UnionColumn],
+    (columns, union): (&[&UnionColumn], &Union),
     item_value: &dyn Fn(&str) -> String,
 ) {
-    let (name, all) = (relation(target), columns_sql(columns));
+    let (name, all) = (relation(target.table), columns_sql(columns));
     let _ = writeln!(
         out,
         "CREATE OR REPLACE VIEW {name}_events AS\nSELECT {all}, dt FROM (\n  SELECT *, row_number() OVER (PARTITION BY _event_id ORDER BY _sequence_number) AS _copy\n  FROM {name}\n) AS copies\nWHERE _copy = 1;\n"
@@ -153,17 +176,13 @@ fn views(
         return;
     }
     let parts = target.key_columns.iter().map(|key| {
-        let column = columns.iter().find(|column| column.name == *key);
-        let path = column.and_then(|column| column.path.as_deref()).unwrap_or(key);
+        let path = union.column(key).and_then(|column| column.path.as_deref()).unwrap_or(key);
         let in_item = item_value(path);
-        match column {
-            Some(column) if column.only_type() == Some(CellType::Text) => quoted(key),
-            Some(_) => {
-                let key = quoted(key);
-                format!("{key}, CASE WHEN {key} IS NULL THEN {in_item} END")
-            }
-            // Left out of the table because its type differs.
-            None => in_item,
+        if columns.iter().any(|column| column.name == *key) {
+            let key = quoted(key);
+            format!("{key}, CASE WHEN {key} IS NULL THEN {in_item} END")
+        } else {
+            in_item
         }
     });
     let parts: Vec<String> = parts.collect();
@@ -187,7 +206,7 @@ fn glue(target: &Target<'_>, columns: &[&UnionColumn]) -> String {
         parameters.insert(key.to_owned(), json!(value));
     }
     let input = json!({
-        "Name": relation(target),
+        "Name": relation(target.table),
         "TableType": "EXTERNAL_TABLE",
         "Parameters": parameters,
         "PartitionKeys": [{"Name": "dt", "Type": "string"}],
@@ -202,4 +221,84 @@ fn glue(target: &Target<'_>, columns: &[&UnionColumn]) -> String {
         },
     });
     format!("{input:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::CellType;
+    use super::*;
+
+    fn column(name: &str, path: &str, types: &[CellType]) -> UnionColumn {
+        let types = types.iter().map(|cell_type| (*cell_type, (1, "part".to_owned())));
+        UnionColumn { name: name.to_owned(), path: Some(path.to_owned()), types: types.collect() }
+    }
+
+    /// Where a key is not in a column, or may not be, it is read where the item has it.
+    #[test]
+    fn versions_are_told_apart_by_the_attributes_of_the_key() {
+        let union = Union {
+            columns: vec![
+                column("movie_year", "movieYear", &[CellType::Text, CellType::Bigint]),
+                column("raw_id", "rawId", &[CellType::Text]),
+            ],
+        };
+        let key_columns = ["movie_year".to_owned(), "raw_id".to_owned()];
+        let target = Target {
+            table: "movies",
+            location: "s3://b/archive",
+            first_date: "2026-11-21",
+            key_columns: &key_columns,
+        };
+        for (engine, expected) in [
+            (
+                Engine::Athena,
+                r#"PARTITION BY json_format(json_extract(_item, '$["movieYear"]')), "raw_id", CASE WHEN "raw_id" IS NULL THEN json_format(json_extract(_item, '$["rawId"]')) END"#,
+            ),
+            (
+                Engine::Duckdb,
+                r#"PARTITION BY json_extract(_item, '$."movieYear"')::VARCHAR, "raw_id", CASE WHEN "raw_id" IS NULL THEN json_extract(_item, '$."rawId"')::VARCHAR END"#,
+            ),
+        ] {
+            let text = text(engine, &target, &union).unwrap();
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_needs_no_quotes_and_is_that_of_one_table() {
+        for (table, expected) in [
+            ("movies", "movies_archive"),
+            ("Orders", "orders_archive"),
+            ("my-orders.v2", "my_orders_v2_archive"),
+            ("2024-orders", "t_2024_orders_archive"),
+            ("t_2024_orders", "t_2024_orders_archive"),
+        ] {
+            assert_eq!(relation(table), expected, "{table}");
+        }
+        let parts = |tables: &[&str]| -> Vec<Part> {
+            let part = |table: &&str| Part {
+                table: (*table).to_owned(),
+                date: "2026-11-21".to_owned(),
+                name: format!("table={table}/dt=2026-11-21/a.parquet"),
+                bytes: 1,
+            };
+            tables.iter().map(part).collect()
+        };
+        for (table, tables, other) in [
+            ("Orders", &["Orders", "movies"][..], None),
+            ("my-orders", &["my-orders"], None),
+            ("orders", &["Orders", "orders"], None),
+            ("Orders", &["Orders", "orders"], Some("`Orders` and `orders` would both be `orders_")),
+            ("my-orders", &["my-orders", "My_orders"], Some("and `My_orders` would both be")),
+            ("2024-a", &["2024-a", "t_2024_a"], Some("and `t_2024_a` would both be")),
+            ("2024a", &["2024a", "t_2024a"], Some("and `t_2024a` would both be")),
+            ("t_2024a", &["2024a", "t_2024a"], None),
+        ] {
+            match (check_name(table, &parts(tables)), other) {
+                (Ok(()), None) => {}
+                (Err(said), Some(part)) => assert!(said.contains(part), "{table}: {said}"),
+                (found, _) => panic!("{table}: {found:?}"),
+            }
+        }
+    }
 }

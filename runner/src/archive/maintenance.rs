@@ -30,7 +30,7 @@ const FUNCTION: &str = "ArchiveMaintenanceFunction";
 /// What to compact.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nOn AWS: aws lambda invoke --function-name … --payload '{\"compact\":{}}' answer.json"
+    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nOn AWS (without these flags the command refuses the payload, or asks a second time after a minute):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
 )]
 pub(super) struct CompactArguments {
     /// Only this table
@@ -342,6 +342,17 @@ mod tests {
             ("Rush", Some("n"), false, true, Some(Exit::Done)),
         ] {
             assert_eq!(erase(title, name, yes, dry_run).ok(), expected, "{title} {name:?} {yes}");
+        }
+    }
+
+    /// Without the first flag version 2 takes the payload for base64; without the second it sends the
+    /// event again when the function has worked for a minute.
+    #[test]
+    fn the_command_for_aws_sends_the_event_as_it_is_and_once() {
+        let command = CompactArguments::augment_args(clap::Command::new("compact"));
+        let help = command.get_after_help().unwrap().to_string();
+        for flag in ["--cli-binary-format raw-in-base64-out", "--cli-read-timeout 0"] {
+            assert!(help.contains(flag), "{help}");
         }
     }
 

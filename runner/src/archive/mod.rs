@@ -48,6 +48,10 @@ use crate::running::Look;
 /// A stream keeps its records for 24 hours. Source: DynamoDB developer guide, "Change data capture
 /// for DynamoDB Streams".
 const RETENTION_MS: i64 = 24 * 3600 * 1000;
+/// Seconds that a delete may take into the archive of the `weir up` on this machine.
+const GRACE: u32 = 30;
+/// On AWS a batch is gathered for up to 300 seconds, and tried again when something is in its way.
+const GRACE_ON_AWS: u32 = 360;
 /// Records near the end of the retention may go while they are read.
 const TRIM_MARGIN_MS: i64 = 5 * 60 * 1000;
 
@@ -125,9 +129,9 @@ enum ArchiveVerb {
         /// The store; without it, the `weir up` in this folder
         #[arg(long, value_name = "URL")]
         endpoint: Option<String>,
-        /// Deletes that are younger than this may still be on their way
-        #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-        grace: u32,
+        /// Deletes that are younger than this may still be on their way [default: 30, on AWS 360]
+        #[arg(long, value_name = "SECONDS")]
+        grace: Option<u32>,
     },
     /// Put archived items back into a table, where nothing newer stands; exit code 3 if some cannot be put
     Restore(Box<RestoreArguments>),
@@ -164,7 +168,10 @@ pub async fn run(
     let mut output = Output::new(writer);
     let place = &arguments.place;
     let code = match arguments.verb {
-        ArchiveVerb::Compact(compact) => maintenance::compact(&compact, &mut output).await?,
+        ArchiveVerb::Compact(compact) => {
+            place.running()?;
+            maintenance::compact(&compact, &mut output).await?
+        }
         ArchiveVerb::Erase(erase) => {
             maintenance::erase(&erase, place.of_running().await?, &mut output).await?
         }
@@ -205,7 +212,7 @@ async fn carry_out(
             let as_of = as_of.as_deref().map(parse_time).transpose()?;
             let parts = one_table(source, table.as_deref()).await?;
             let name = parts.first().map_or("", |part| part.table.as_str());
-            match known_key(name).await {
+            match known_key(source, name).await {
                 Some(known) => versions::check_key(&key, &known)?,
                 None if key.len() == 1 => say(&format!(
                     "no store here knows the key of `{name}`: if it has a second attribute, these are the versions of several items"
@@ -306,12 +313,13 @@ async fn write_ddl(
     let Some(first) = parts.first() else {
         return Err("the table has no parts".to_owned());
     };
+    ddl::check_name(&first.table, &source.parts(None, None).await?)?;
     let union = Union::read(source, parts).await?;
     for conflict in union.columns.iter().filter_map(schema::UnionColumn::conflict) {
         tracing::warn!("left out of the DDL: {conflict}");
     }
     let key_columns = if key_columns.is_empty() {
-        known_key_columns(&first.table, &union).await
+        known_key_columns(source, &first.table, &union).await
     } else {
         key_columns
     };
@@ -340,15 +348,30 @@ fn table_root(source: &Source, part: &Part, location: String) -> String {
     }
 }
 
-/// The key of a table, if a store runs that has it.
-async fn known_key(table: &str) -> Option<Vec<(String, model::KeyAttributeType)>> {
-    let url = endpoint::find(None).ok()?;
+/// The store that an archive is compared with, or put back into. One on this machine has other tables
+/// than those whose archive is on AWS, so it has to be named.
+///
+/// # Errors
+/// When none is known, or it has to be named and is not.
+fn store_for(is_on_aws: bool, flag: Option<&str>) -> Result<String, String> {
+    let url = endpoint::find(flag)?;
+    if is_on_aws && flag.is_none() && !endpoint::is_on_aws(&url) {
+        return Err(format!(
+            "the archive is on AWS, and the store at {url} is not: name the store with --endpoint, such as https://dynamodb.eu-central-1.amazonaws.com"
+        ));
+    }
+    Ok(url)
+}
+
+/// The key of a table, if a store is known that has it and that the archive may be of.
+async fn known_key(source: &Source, table: &str) -> Option<Vec<(String, model::KeyAttributeType)>> {
+    let url = store_for(source.is_on_aws(), None).ok()?;
     crate::load::key_attributes(&endpoint::client(&url), table).await.ok()
 }
 
-/// The columns of the key attributes, if a store runs that has the table; none otherwise.
-async fn known_key_columns(table: &str, union: &Union) -> Vec<String> {
-    let Ok(url) = endpoint::find(None) else {
+/// The columns of the key attributes, if such a store has the table; none otherwise.
+async fn known_key_columns(source: &Source, table: &str, union: &Union) -> Vec<String> {
+    let Ok(url) = store_for(source.is_on_aws(), None) else {
         return Vec::new();
     };
     let answer = endpoint::client(&url).describe_table().table_name(table).send().await;
@@ -406,10 +429,12 @@ async fn check(
     found: Found,
     table: Option<String>,
     store: Option<&str>,
-    grace: u32,
+    grace: Option<u32>,
     output: &mut Output<'_>,
 ) -> Result<Exit, String> {
-    let url = endpoint::find(store)?;
+    let is_on_aws = matches!(&found, Found::Archive(source) if source.is_on_aws());
+    let url = store_for(is_on_aws, store)?;
+    let grace = grace.unwrap_or(if endpoint::is_on_aws(&url) { GRACE_ON_AWS } else { GRACE });
     let client = endpoint::streams_client(&url);
     let tables = tables_to_check(&found, table, &url).await?;
     let mut code = Exit::Done;

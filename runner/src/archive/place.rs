@@ -17,6 +17,7 @@ use crate::sdk_error::error_text;
 const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
 /// Names the bucket, here as for the function `archive`.
 const BUCKET_VARIABLE: &str = "ARCHIVE_BUCKET";
+const ON_AWS: &str = "on AWS invoke `archive-maintenance`, as docs/archive.md shows";
 
 /// Which archive. A flag wins over the environment, so what is read from it is no flag's value: it
 /// would be in conflict with another one.
@@ -25,7 +26,7 @@ pub(super) struct PlaceArguments {
     /// Read the archive from files below a folder
     #[arg(long, global = true, value_name = "FOLDER", conflicts_with_all = ["s3_endpoint", "bucket"])]
     pub folder: Option<PathBuf>,
-    /// The S3 endpoint [default: AWS_ENDPOINT_URL_S3, or that of the `weir up` in this folder]
+    /// The S3 endpoint, on AWS https://s3.REGION.amazonaws.com [default: AWS_ENDPOINT_URL_S3, or that of the `weir up` in this folder]
     #[arg(long, global = true, value_name = "URL")]
     pub s3_endpoint: Option<String>,
     /// The bucket [default: ARCHIVE_BUCKET, or the only one that has an archive]
@@ -69,15 +70,30 @@ impl PlaceArguments {
         self.at(&url, bucket, running.as_ref()).await
     }
 
+    /// The running `weir up`, if nothing names another archive than its own, which its function changes.
+    ///
+    /// # Errors
+    /// When something does, or nothing is running.
+    pub(super) fn running(&self) -> Result<Running, String> {
+        let what = "the archive is changed by a function of the running `weir up`";
+        if self.folder.is_some() || self.s3_endpoint.is_some() {
+            return Err(format!("{what}: leave --folder and --s3-endpoint out; {ON_AWS}"));
+        }
+        let running = Running::read()?;
+        match std::env::var(ENDPOINT_VARIABLE) {
+            Ok(url) if url.trim_end_matches('/') != running.s3 => Err(format!(
+                "{what}, and {ENDPOINT_VARIABLE}={url} names another place: unset it; {ON_AWS}"
+            )),
+            _ => Ok(running),
+        }
+    }
+
     /// The archive of the running `weir up`, which its functions change.
     ///
     /// # Errors
     /// When nothing is running, or a flag names another place.
     pub(super) async fn of_running(&self) -> Result<Found, String> {
-        if self.folder.is_some() || self.s3_endpoint.is_some() {
-            return Err("the archive is changed by a function of the running `weir up`: leave --folder and --s3-endpoint out".to_owned());
-        }
-        let running = Running::read()?;
+        let running = self.running()?;
         self.at(&running.s3, self.bucket.clone(), Some(&running)).await
     }
 
@@ -114,7 +130,7 @@ impl PlaceArguments {
                 ended.directory.join("s3").display()
             )),
             Look::Nothing => Err(
-                "no archive is known: start `weir up` in this folder, or name one with --folder FOLDER or --s3-endpoint URL"
+                "no archive is known: start `weir up` in this folder, or name one with --folder FOLDER or --s3-endpoint URL (on AWS: https://s3.REGION.amazonaws.com)"
                     .to_owned(),
             ),
         }
@@ -126,9 +142,20 @@ impl PlaceArguments {
         bucket: Option<String>,
         running: Option<&Running>,
     ) -> Result<Found, String> {
+        if let Some(of_bucket) = named_for_bucket(url) {
+            return Err(format!(
+                "`{url}` is the address of the bucket `{of_bucket}`: name that of S3 in its region, such as https://s3.eu-central-1.amazonaws.com, and --bucket {of_bucket}"
+            ));
+        }
         let client = endpoint::s3_client(url);
         let bucket = match bucket {
             Some(bucket) => bucket,
+            // An account has buckets of other people and in other regions.
+            None if endpoint::is_on_aws(url) => {
+                return Err(format!(
+                    "which bucket? On AWS they are not searched for an archive: name it with --bucket or {BUCKET_VARIABLE}"
+                ));
+            }
             None => match only_bucket(&client, &self.prefix).await? {
                 Some(bucket) => bucket,
                 None => {
@@ -146,6 +173,14 @@ impl PlaceArguments {
         let client = Box::new(client);
         Ok(Found::Archive(Source::Bucket { client, bucket, prefix, folder, home }))
     }
+}
+
+/// The bucket whose own address on AWS this is, if it is one.
+fn named_for_bucket(url: &str) -> Option<&str> {
+    let host = url.strip_prefix("https://").filter(|_| endpoint::is_on_aws(url))?;
+    let (bucket, _) = host.split_once(".s3.")?;
+    // The address of an endpoint in one's own network begins with its name.
+    (!bucket.starts_with("vpce-") && !bucket.contains(".vpce-")).then_some(bucket)
 }
 
 /// The bucket that has tables under the prefix, if one has.
@@ -169,5 +204,29 @@ async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option
             "several buckets have an archive: {}; name one with --bucket",
             found.join(", ")
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn on_aws_the_bucket_is_named_and_nothing_is_searched() {
+        let url = "https://s3.eu-central-1.amazonaws.com";
+        let of = |bucket: Option<&str>| {
+            let bucket = bucket.map(str::to_owned);
+            async move { PlaceArguments::default().at(url, bucket, None).await }
+        };
+        let Err(said) = of(None).await else { panic!("it was looked for") };
+        assert!(said.contains("name it with --bucket"), "{said}");
+        let of_bucket = PlaceArguments::default()
+            .at("https://b.s3.eu-central-1.amazonaws.com", Some("b".to_owned()), None)
+            .await;
+        let Err(said) = of_bucket else { panic!("it is no address of S3") };
+        assert!(said.contains("--bucket b"), "{said}");
+        let Ok(Found::Archive(source)) = of(Some("b")).await else { panic!("it was named") };
+        assert!(source.is_of_store("https://dynamodb.eu-central-1.amazonaws.com"));
+        assert!(!source.is_of_store("http://127.0.0.1:8000"));
     }
 }

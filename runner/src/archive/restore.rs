@@ -27,7 +27,7 @@ use super::cell::{Row, parse_time, rows_of};
 use super::condition::{Condition, are_met_by};
 use super::reading::Reading;
 use super::source::{Part, Source};
-use super::versions;
+use super::{of_day, versions};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::load::{from_sdk_item, to_sdk_item, to_sdk_value};
@@ -157,12 +157,14 @@ pub(super) async fn restore(
     let key = arguments.key.as_deref().map(versions::parse_key).transpose()?;
     let as_of = arguments.as_of.as_deref().map(parse_time).transpose()?;
     let begins_with = arguments.begins_with.as_deref().map(parse_begins_with).transpose()?;
+    let wanted = match &arguments.dt {
+        Some(day) => of_day(parts.to_vec(), day)?,
+        None => parts.to_vec(),
+    };
     let target = target(source, arguments, &first.table).await?;
     let counts = Counts::default();
-    let progress = progress(parts);
-    let wanted =
-        parts.iter().filter(|part| arguments.dt.as_ref().is_none_or(|dt| part.date == *dt));
-    let mut reading = Reading::of(source, wanted.cloned());
+    let progress = progress(&wanted);
+    let mut reading = Reading::of(source, wanted);
     while let Some((part, batches)) = reading.next(None).await? {
         let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
         let archive = source.archive_of(&part);
@@ -221,7 +223,7 @@ async fn target(
     arguments: &RestoreArguments,
     archived: &str,
 ) -> Result<Target, String> {
-    let url = endpoint::find(arguments.endpoint.as_deref())?;
+    let url = super::store_for(source.is_on_aws(), arguments.endpoint.as_deref())?;
     let client = endpoint::client(&url);
     let table = arguments.into.clone().unwrap_or_else(|| archived.to_owned());
     let failed = |reason: String| format!("cannot restore into table `{table}`: {reason}");
@@ -364,4 +366,30 @@ fn progress(parts: &[Part]) -> ProgressBar {
     )
     .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(parts.iter().map(|part| part.bytes).sum()).with_style(style)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        arguments: RestoreArguments,
+    }
+
+    #[tokio::test]
+    async fn a_day_that_is_none_is_refused_before_anything_is_restored() {
+        let folder = super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let parts = source.parts(None, None).await.unwrap();
+        for day in ["24.11.2026", "2026-11-31", "yesterday"] {
+            let words = ["restore", "--dt", day, "--endpoint", "http://127.0.0.1:1"];
+            let arguments = CommandLine::try_parse_from(words).unwrap().arguments;
+            let refused = restore(&source, &parts, &[], &arguments).await.unwrap_err();
+            assert_eq!(refused, format!("--dt `{day}` is no day: write such as 2026-11-21"));
+        }
+    }
 }

@@ -18,6 +18,7 @@ use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::file::reader::ChunkReader;
 use rules::archive::restored::archive_name;
 
+use crate::endpoint::is_on_aws;
 use crate::sdk_error::{error_text, is_not_found};
 
 /// Rows that are decoded at a time: items have at most 400 KB, so at most some 50 MB.
@@ -69,11 +70,6 @@ impl Home {
         self.store.as_deref().is_some_and(|store| store.trim_end_matches('/') == url)
             || (is_on_aws(&self.s3) && is_on_aws(url))
     }
-}
-
-fn is_on_aws(url: &str) -> bool {
-    let host = url.strip_prefix("https://").and_then(|rest| rest.split(['/', ':']).next());
-    host.is_some_and(|host| host.ends_with(".amazonaws.com"))
 }
 
 /// One Parquet object of the archive.
@@ -136,6 +132,11 @@ impl Source {
         }
     }
 
+    /// Whether it is on AWS.
+    pub(super) fn is_on_aws(&self) -> bool {
+        matches!(self, Self::Bucket { home, .. } if is_on_aws(&home.s3))
+    }
+
     /// Whether it certainly is where the functions of a store archive to.
     pub(super) fn is_of_store(&self, url: &str) -> bool {
         matches!(self, Self::Bucket { home, .. } if home.is_of_store(url))
@@ -168,7 +169,16 @@ impl Source {
                 find_files(folder, DEPTH_MAX, &mut parts)?;
                 parts
             }
-            Self::Bucket { client, bucket, prefix, .. } => list(client, bucket, prefix).await?,
+            Self::Bucket { client, bucket, prefix, home, .. } => {
+                match list(client, bucket, prefix).await? {
+                    Some(parts) => parts,
+                    // An account's other buckets are nobody's business.
+                    None if is_on_aws(&home.s3) => {
+                        return Err(format!("there is no bucket `{bucket}` at {}", home.s3));
+                    }
+                    None => return Err(no_bucket(client, bucket).await),
+                }
+            }
         };
         parts.retain(|part| {
             table.is_none_or(|table| part.table == table)
@@ -237,7 +247,7 @@ impl Source {
                 batches(file, columns).map_err(|error| part.failed(error))
             }
             Self::Bucket { .. } if part.bytes > OBJECT_BYTES_MAX => Err(part.failed(format!(
-                "it has {} bytes, and at most {OBJECT_BYTES_MAX} are read over S3; read the folder with --folder, or with DuckDB",
+                "it has {} bytes, and at most {OBJECT_BYTES_MAX} are read over S3; read the files with --folder (`aws s3 sync` copies them), or with DuckDB",
                 part.bytes
             ))),
             Self::Bucket { .. } => {
@@ -298,18 +308,19 @@ fn find_files(folder: &Path, depth: usize, parts: &mut Vec<Part>) -> Result<(), 
     Ok(())
 }
 
+/// The parts of a bucket; none if there is no such bucket.
 async fn list(
     client: &aws_sdk_s3::Client,
     bucket: &str,
     prefix: &str,
-) -> Result<Vec<Part>, String> {
+) -> Result<Option<Vec<Part>>, String> {
     let request = client.list_objects_v2().bucket(bucket).prefix(prefix);
     let mut pages = request.into_paginator().send();
     let mut parts = Vec::new();
     while let Some(page) = pages.next().await {
         let page = match page {
             Ok(page) => page,
-            Err(error) if is_not_found(&error) => return Err(no_bucket(client, bucket).await),
+            Err(error) if is_not_found(&error) => return Ok(None),
             Err(error) => {
                 return Err(format!("cannot list s3://{bucket}/{prefix}: {}", error_text(&error)));
             }
@@ -319,7 +330,7 @@ async fn list(
             parts.extend(object.key().and_then(|key| Part::from_name(key, bytes)));
         }
     }
-    Ok(parts)
+    Ok(Some(parts))
 }
 
 /// That there is no such bucket, and which there are.

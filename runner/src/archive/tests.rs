@@ -208,6 +208,7 @@ fn mistakes_are_named() {
             vec!["erase", "--table", "movies", "--equals", "{}"],
             "leave --folder and --s3-endpoint out",
         ),
+        (vec!["compact"], "on AWS invoke `archive-maintenance`"),
         (vec!["get", "--key", "2013"], "not a JSON object"),
         (vec!["get", "--key", r#"{"year":true}"#], "one or two attributes"),
         (vec!["get", "--key", "{}"], "one or two attributes"),
@@ -272,7 +273,7 @@ fn ddl_is_made_of_what_the_parts_have() {
         ("athena", "PARTITION BY _event_id"),
         (
             "athena",
-            "PARTITION BY \"year\", CASE WHEN \"year\" IS NULL THEN json_format(json_extract(_item, '$[\"year\"]')) END, \"title\"\n",
+            "PARTITION BY \"year\", CASE WHEN \"year\" IS NULL THEN json_format(json_extract(_item, '$[\"year\"]')) END, \"title\", CASE WHEN \"title\" IS NULL THEN json_format(json_extract(_item, '$[\"title\"]')) END\n",
         ),
         ("duckdb", "read_parquet('s3://b/archive/table=movies/**/*.parquet'"),
         ("duckdb", "CREATE OR REPLACE VIEW movies_archive_latest AS"),

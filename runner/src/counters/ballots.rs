@@ -17,7 +17,7 @@ use aws_sdk_dynamodb::types::{
 };
 use model::{AttributeValue, Item, Number};
 use rules::counters::ballot::{Ballot, additions, ballot_key, guard_of};
-use rules::counters::{Counters, SLOT_COUNT_MAX, SUMMABLE, is_summable, room_for};
+use rules::counters::{Counters, SLOT_COUNT_MAX, SUMMABLE, is_summable, room_for, room_for_change};
 
 use super::Place;
 use super::contention::{Attempts, is_contended};
@@ -202,8 +202,12 @@ impl Ballots<'_> {
         let additions = additions(before, after, self.place.rule.slot_count);
         let additions = additions.map_err(|error| error.to_string())?;
         let slots: Vec<String> = additions.keys().cloned().collect();
+        // An earlier build let votes pass that no slot can hold: their slot is unreadable until they
+        // are taken back, whatever it holds.
+        let is_counted = before.is_none_or(|before| is_summable(&before.points));
         for (slot, points) in additions {
-            request = request.transact_items(self.addition(slot, points)?);
+            let room = if is_counted { room_for_change(points) } else { room_for(points) };
+            request = request.transact_items(self.addition(slot, points, room)?);
         }
         let Err(error) = request.send().await else { return Ok(true) };
         if let Some(slot) = slot_without_room(&error, &slots) {
@@ -217,8 +221,13 @@ impl Ballots<'_> {
         Err(format!("ballot `{key}`: {}", error_text(&error)))
     }
 
-    /// Adds points to a slot, if that leaves it a value that totals can hold.
-    fn addition(&self, slot: String, points: Number) -> Result<TransactWriteItem, String> {
+    /// Adds points to a slot, if it has a value within `room` before that.
+    fn addition(
+        &self,
+        slot: String,
+        points: Number,
+        room: Option<(Number, Number)>,
+    ) -> Result<TransactWriteItem, String> {
         let number = |number: Number| to_sdk_value(&AttributeValue::N(number));
         let update = UpdateSlot::builder()
             .table_name(&self.place.slots_table)
@@ -226,15 +235,13 @@ impl Ballots<'_> {
             .update_expression("ADD #value :points")
             .expression_attribute_names("#value", &self.place.rule.slot_value)
             .expression_attribute_values(":points", number(points));
-        let update = match room_for(points) {
+        let update = match room {
             Some((low, high)) => update
                 .condition_expression(
                     "attribute_not_exists(#value) OR #value BETWEEN :low AND :high",
                 )
                 .expression_attribute_values(":low", number(low))
                 .expression_attribute_values(":high", number(high)),
-            // A ballot of an earlier build, which let such votes pass: its slot is unreadable until
-            // they are taken back.
             None => update,
         };
         let update = update.build().map_err(|error| error.to_string())?;
@@ -476,6 +483,38 @@ mod tests {
         assert_eq!(vote("2026", "A", "-1").await, Ok(true));
         assert_eq!(vote("2026", "A", "-1").await, Ok(false));
         assert_eq!(ballots.vote("2026", "ada", None).await, Ok(true));
+    }
+
+    /// Both votes are allowed, and the difference between them is more than a vote may count.
+    #[tokio::test]
+    async fn a_changed_vote_leaves_its_slot_readable() {
+        let store = TestStore::open().await;
+        let place = place_in(&store).await;
+        let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };
+        let vote = async |points: &str| {
+            ballots.vote("2026", "ada", Some(("A", points.parse().unwrap()))).await
+        };
+        for points in ["9e27", "-9e27", "9e27"] {
+            assert_eq!(vote(points).await, Ok(true), "{points}");
+        }
+        // Others have taken more from the slot than ada's vote gave to it.
+        let slot = Counters::slot_key_text("A", slot_of_voter("ada", 4));
+        set_slot(&store, &slot, "-5e27").await;
+        let refused = vote("-9e27").await.unwrap_err();
+        assert!(refused.contains(&format!("because slot `{slot}` holds")), "{refused}");
+        assert_eq!(vote("9e27").await, Ok(false), "the ballot is what it was");
+
+        // A vote of an earlier build can be taken back from the slot that it made unreadable.
+        let points = Number::from(1_i64).checked_add("1e30".parse().unwrap()).unwrap();
+        let earlier = Ballot { counter: "A".to_owned(), slot: slot_of_voter("ada", 4), points };
+        let earlier = to_sdk_item(&earlier.to_item().with("p", "2026#ada"));
+        let put = store.client.put_item().table_name("ballots").set_item(Some(earlier));
+        put.send().await.unwrap();
+        set_slot(&store, &slot, "1000000000000000000000000000003").await;
+        assert_eq!(vote("-1").await, Ok(true));
+        let value = store.client.get_item().table_name("votes");
+        let value = value.key("p", SdkValue::S(slot)).send().await.unwrap().item.unwrap();
+        assert_eq!(value["votes"], SdkValue::N("1".to_owned()));
     }
 
     #[tokio::test]

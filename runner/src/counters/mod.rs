@@ -184,15 +184,7 @@ pub async fn run(
         }
         CountersVerb::Fold { to } => {
             let report = fold::run(&place, to).await?;
-            let row = vec![json!(report.folded), json!(report.left)];
-            output::rows(output, &["folded", "left"], &[row]);
-            if report.left > 0 {
-                say(
-                    "some slots were left: they have no readable value, or votes arrive faster than they can be moved; let voters use the lower slots only, and fold again",
-                );
-                return Ok(Exit::Differences);
-            }
-            Ok(Exit::Done)
+            Ok(show_folded(&report, output))
         }
         CountersVerb::Vote { poll, voter, counter, points, withdraw, ballots } => {
             let ballots = Ballots { place: &place, table: ballots, key: arguments.ballot_key };
@@ -233,6 +225,21 @@ fn slot_count(stack: Option<&Stack>, slots_table: &str) -> Result<u32, String> {
             "{COUNT}=`{text}` of the template is not a number from 1 to {SLOT_COUNT_MAX}; correct it, or name the slots by --slots"
         )
     })
+}
+
+fn show_folded(report: &fold::Report, output: Output) -> Exit {
+    let row = vec![json!(report.folded), json!(report.left)];
+    output::rows(output, &["folded", "left"], &[row]);
+    for why in &report.left_named {
+        say(&format!("left: {why}"));
+    }
+    if report.left == 0 {
+        return Exit::Done;
+    }
+    say(
+        "some slots were left: they have no readable value, their targets have none or no room, or votes arrive faster than they can be moved; let voters use the lower slots only, and fold again",
+    );
+    Exit::Differences
 }
 
 fn show_recount(recount: &Recount, output: Output) -> Exit {

@@ -45,14 +45,16 @@ pub(super) async fn read(place: &Place, counter: &str, how: How) -> Result<Readi
             })
         }
         How::Exact => {
-            let slots = (0..place.rule.slot_count).collect();
+            let slots = 0..place.rule.slot_count;
+            let slots = slots.filter(|slot| Counters::can_have_slot(counter, *slot)).collect();
             let values = at_one_moment(place, counter, slots).await?;
             Ok(Reading { total: sum(values.values())?, slots: values.len(), as_of: None })
         }
         How::Fresh => {
             // The total first: what the slots say then is at least as new as what the total knows.
             let total = total_of(place, counter).await?;
-            let slots = slots_needed(&total, place.rule.slot_count);
+            let mut slots = slots_needed(&total, place.rule.slot_count);
+            slots.retain(|slot| Counters::can_have_slot(counter, *slot));
             let values = each(place, counter, slots).await?;
             // Only the values are asked for, not since when a slot is gone.
             let cells = decide(&total, &values, &BTreeSet::new(), 0);
@@ -180,6 +182,7 @@ async fn some(
 
 #[cfg(test)]
 mod tests {
+    use model::limits::PARTITION_KEY_BYTES_MAX;
     use tokio::net::TcpListener;
 
     use super::super::testing::{place, serve};
@@ -212,6 +215,22 @@ mod tests {
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), reads);
         assert_eq!(requests.len(), answers.len());
+    }
+
+    /// DynamoDB would refuse the whole read.
+    #[tokio::test]
+    async fn a_slot_whose_key_would_be_too_long_is_not_asked_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut place = place(&format!("http://{}", listener.local_addr().unwrap()));
+        place.rule.slot_count = 12;
+        let counter = "c".repeat(PARTITION_KEY_BYTES_MAX - 2);
+        let answers = [(200, r#"{"Responses":[{"Item":{"votes":{"N":"5"}}}]}"#, false)];
+        let reads = async {
+            let reading = read(&place, &counter, How::Exact).await.unwrap();
+            assert_eq!((reading.total, reading.slots), (Number::from(5_i64), 1));
+        };
+        let (requests, ()) = tokio::join!(serve(listener, &answers), reads);
+        assert_eq!(requests[0].matches(r#""Get""#).count(), 10);
     }
 
     #[test]

@@ -17,7 +17,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use parquet::errors::ParquetError;
 use rules::archive::{Bucket, Hour, PART_NUMBER_MAX};
@@ -123,22 +122,16 @@ impl<O: ObjectMaintenance> Compactor<O> {
     /// Compacts all hours, as far as the time allows.
     ///
     /// # Errors
-    /// When the archive cannot be listed, or an object in it is not of an archive.
+    /// When the archive cannot be listed, has no table that is named, or an object in it is not of an
+    /// archive.
     pub async fn run(
         &self,
         selection: &Selection,
         deadline: Deadline,
     ) -> Result<CompactionReport, Failure> {
         let mut report = CompactionReport { complete: true, ..CompactionReport::default() };
-        for table in self.store.folders(&self.prefix).await? {
-            let Some(name) = table.strip_prefix("table=").and_then(|name| name.strip_suffix('/'))
-            else {
-                continue;
-            };
-            if selection.table.as_ref().is_some_and(|wanted| wanted != name) {
-                continue;
-            }
-            let folder = format!("{}{table}", self.prefix);
+        for table in self.tables(selection).await? {
+            let folder = format!("{}table={table}/", self.prefix);
             for day in self.store.folders(&folder).await? {
                 let day = format!("{folder}{day}");
                 match self.compact_day(&day, selection, deadline, &mut report).await {
@@ -151,6 +144,26 @@ impl<O: ObjectMaintenance> Compactor<O> {
             }
         }
         Ok(report)
+    }
+
+    /// The tables that are meant.
+    async fn tables(&self, selection: &Selection) -> Result<Vec<String>, Failure> {
+        let folders = self.store.folders(&self.prefix).await?;
+        let tables = folders.iter().filter_map(|folder| {
+            folder.strip_prefix("table=").and_then(|name| name.strip_suffix('/'))
+        });
+        let tables: Vec<String> = tables.map(str::to_owned).collect();
+        match &selection.table {
+            None => Ok(tables),
+            Some(wanted) if tables.contains(wanted) => Ok(vec![wanted.clone()]),
+            Some(wanted) if tables.is_empty() => {
+                Err(Failure::Fatal(format!("the archive has no table `{wanted}`, nor any other")))
+            }
+            Some(wanted) => Err(Failure::Fatal(format!(
+                "the archive has no table `{wanted}`; tables are {}",
+                tables.join(", ")
+            ))),
+        }
     }
 
     async fn compact_day(
@@ -350,25 +363,6 @@ impl<O: ObjectMaintenance> Compactor<O> {
         removals.try_for_each(async |_| Ok(())).await
     }
 
-    /// The first of some parts, as many as go into one object, with their contents; `None` if one
-    /// of them is gone.
-    async fn fetch(&self, parts: Vec<Part>) -> Result<Option<Vec<(Part, Bytes)>>, Failure> {
-        let mut bytes = 0;
-        let of_one_object = parts.into_iter().take(CHUNK_PARTS_MAX).take_while(|part| {
-            let is_first = bytes == 0;
-            bytes += part.entry.bytes;
-            is_first || bytes <= CHUNK_BYTES_MAX
-        });
-        let fetches: Vec<_> = of_one_object
-            .map(async |part| {
-                let object = self.store.get(&part.entry.name).await?;
-                Ok::<_, Failure>(object.map(|object| (part, object)))
-            })
-            .collect();
-        let fetched = stream::iter(fetches).buffered(REQUESTS_AT_ONCE);
-        Ok(fetched.try_collect::<Vec<_>>().await?.into_iter().collect())
-    }
-
     async fn compacted(&self, hour: &Hour) -> Result<Compacted, Failure> {
         let mut compacted = Compacted::default();
         for entry in self.store.list(&hour.compacted_prefix(&self.prefix)).await? {
@@ -395,11 +389,18 @@ impl<O: ObjectMaintenance> Compactor<O> {
         parts: Vec<Part>,
         known: &mut Compacted,
     ) -> Result<Option<Chunk>, Failure> {
-        let Some(fetched) = self.fetch(parts).await? else { return Ok(None) };
+        let fetches: Vec<_> = of_one_object(parts)
+            .map(async |part| {
+                let object = self.store.get(&part.entry.name).await?;
+                Ok::<_, Failure>((part, object))
+            })
+            .collect();
+        let mut fetches = stream::iter(fetches).buffered(REQUESTS_AT_ONCE);
         let mut readers: Vec<(ObjectReader, Part)> = Vec::new();
         let mut lineage = Lineage::default();
         let mut columns = UnitedColumns::default();
-        for (part, object) in fetched {
+        while let Some((part, object)) = fetches.try_next().await? {
+            let Some(object) = object else { return Ok(None) };
             let failed = |error: ParquetError| not_of_the_archive(&part.entry.name, &error);
             let reader = ObjectReader::open(object).map_err(failed)?;
             if !columns.add(&reader).map_err(failed)? {
@@ -443,6 +444,16 @@ impl<O: ObjectMaintenance> Compactor<O> {
             tags.get(part.name.as_str()).is_none_or(|tag| *tag == part.entity_tag.as_str())
         }))
     }
+}
+
+/// The first of some parts, as many as go into one object.
+fn of_one_object(parts: Vec<Part>) -> impl Iterator<Item = Part> {
+    let mut bytes = 0;
+    parts.into_iter().take(CHUNK_PARTS_MAX).take_while(move |part| {
+        let is_first = bytes == 0;
+        bytes += part.entry.bytes;
+        is_first || bytes <= CHUNK_BYTES_MAX
+    })
 }
 
 enum ChunkOutcome {

@@ -1,7 +1,7 @@
 //! The columns of archive objects that become one object.
 //!
-//! A column that an object does not have is NULL in its rows. Which objects become one is not
-//! decided here.
+//! A column that an object does not have is NULL in its rows. Attributes whose names differ in case
+//! share a discovered column, as they do in one part. Which objects become one is not decided here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use arrow_schema::{FieldRef, Schema, SchemaRef};
 use parquet::errors::ParquetError;
-use rules::archive::SYSTEM_COLUMNS;
+use rules::archive::{ColumnType, SYSTEM_COLUMNS, is_discovered};
 use serde::{Deserialize, Serialize};
 
 use super::part_content::read_json;
@@ -22,6 +22,21 @@ pub(super) struct ToldColumn {
     pub(super) path: String,
     #[serde(rename = "type")]
     pub(super) column_type: String,
+}
+
+impl ToldColumn {
+    /// Whether two columns of this name hold the same: they are from one attribute, or were both
+    /// discovered, and have one type.
+    fn is_same(&self, name: &str, other: &Self) -> bool {
+        let was_discovered = |told: &Self| {
+            let column_type = ColumnType::from_text(&told.column_type);
+            column_type.is_some_and(|known| is_discovered(name, &told.path, known))
+        };
+        self == other
+            || (self.column_type == other.column_type
+                && was_discovered(self)
+                && was_discovered(other))
+    }
 }
 
 /// Columns of several objects.
@@ -42,8 +57,11 @@ impl UnitedColumns {
             read_json(&object.metadata, COLUMNS)?.unwrap_or_default();
         let is_same = |field: &FieldRef| {
             let name = field.name();
-            self.field(name)
-                .is_none_or(|known| known == field && self.told.get(name) == told.get(name))
+            let is_told_alike = match (self.told.get(name), told.get(name)) {
+                (Some(known), Some(told)) => known.is_same(name, told),
+                (known, told) => known.is_none() && told.is_none(),
+            };
+            self.field(name).is_none_or(|known| known == field && is_told_alike)
         };
         let fields = object.schema.fields();
         let new: Vec<&FieldRef> =
@@ -58,7 +76,13 @@ impl UnitedColumns {
         let is_system = |field: &FieldRef| SYSTEM_COLUMNS.iter().any(|(n, _)| n == field.name());
         let typed = self.fields.iter().position(is_system).unwrap_or(self.fields.len());
         self.fields.splice(typed..typed, new.into_iter().cloned());
-        self.told.extend(told);
+        for (name, column) in told {
+            let known = self.told.entry(name).or_insert_with(|| column.clone());
+            // As a part tells it whose rows have both.
+            if column.path < known.path {
+                *known = column;
+            }
+        }
         Ok(true)
     }
 
@@ -94,4 +118,30 @@ pub(super) fn with_columns(
     };
     let columns = schema.fields().iter().map(column).collect();
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_the_same_if_they_were_discovered_with_one_type() {
+        const NUMBER: &str = "decimal(38,10)";
+        for (name, one, other, expected) in [
+            ("price_n", ("price", NUMBER), ("price", NUMBER), true),
+            ("price_n", ("price", NUMBER), ("Price", NUMBER), true),
+            // A declared one, which is from an attribute of that name.
+            ("price_n", ("price", NUMBER), ("price_n", NUMBER), false),
+            ("price_n", ("price", NUMBER), ("Price", "bigint"), false),
+            ("price", ("price", "bigint"), ("Price", "bigint"), false),
+        ] {
+            let told = |(path, column_type): (&str, &str)| ToldColumn {
+                path: path.to_owned(),
+                column_type: column_type.to_owned(),
+            };
+            let (one, other) = (told(one), told(other));
+            assert_eq!(one.is_same(name, &other), expected, "{name} {one:?} {other:?}");
+            assert_eq!(other.is_same(name, &one), expected, "{name} {other:?} {one:?}");
+        }
+    }
 }

@@ -21,6 +21,18 @@ const NUMBER: ColumnType = ColumnType::Decimal { precision: NUMBER_PRECISION, sc
 const NUMBER_PRECISION: u8 = 38;
 const NUMBER_SCALE: u8 = 10;
 const NUMBER_SUFFIX: &str = "_n";
+/// The types of attributes that may get a column.
+const ATTRIBUTE_TYPES: [AttributeType; 9] = [
+    AttributeType::S,
+    AttributeType::N,
+    AttributeType::Bool,
+    AttributeType::B,
+    AttributeType::M,
+    AttributeType::L,
+    AttributeType::Ss,
+    AttributeType::Ns,
+    AttributeType::Bs,
+];
 
 /// What is behind an attribute's name in the name of its column, and the column's type. `None` for
 /// NULL, which is no value.
@@ -37,6 +49,16 @@ fn column_of(attribute_type: AttributeType) -> Option<(&'static str, ColumnType)
         AttributeType::Bs => ("_bs", ColumnType::Json),
         AttributeType::Null => return None,
     })
+}
+
+/// Whether a column was discovered, by its name, the attribute that it is from and its type. One that
+/// was declared, or is of the key, has the attribute's name alone, or another ending.
+#[must_use]
+pub fn is_discovered(name: &str, attribute: &str, column_type: ColumnType) -> bool {
+    let folded = Path::top_level(attribute).column_name();
+    let mut known = ATTRIBUTE_TYPES.into_iter().filter_map(column_of);
+    name.strip_prefix(folded.as_str())
+        .is_some_and(|suffix| known.any(|known| known == (suffix, column_type)))
 }
 
 /// The name of the column that is discovered for the numbers of an attribute.
@@ -130,6 +152,24 @@ mod tests {
             ),
         ] {
             assert_eq!(discovered(declared, item), expected, "{declared} {item}");
+        }
+    }
+
+    #[test]
+    fn a_name_tells_whether_it_was_discovered() {
+        let bigint = ColumnType::Bigint;
+        for (name, attribute, column_type, expected) in [
+            ("price_n", "price", NUMBER, true),
+            ("price_n", "Price", NUMBER, true),
+            ("a_b_ss", "a.b", ColumnType::Json, true),
+            // Declared.
+            ("price_n", "price_n", NUMBER, false),
+            ("price_n", "price", bigint, false),
+            ("price", "price", ColumnType::String, false),
+            // Of the key.
+            ("info_x_key", "info_x", ColumnType::String, false),
+        ] {
+            assert_eq!(is_discovered(name, attribute, column_type), expected, "{name} {attribute}");
         }
     }
 

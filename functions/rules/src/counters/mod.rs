@@ -13,6 +13,7 @@ pub use total::{Cell, Cells, DamagedTotal, REVISION_ATTRIBUTE, TOTAL_ATTRIBUTES,
 
 use std::collections::BTreeSet;
 
+use model::limits::PARTITION_KEY_BYTES_MAX;
 use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, Number};
 use thiserror::Error;
@@ -88,6 +89,13 @@ impl Counters {
         format!("{counter}#{slot}")
     }
 
+    /// Whether there can be an item of a slot. A counter whose name just lets `<counter>#7` be a key
+    /// has no slot of two digits, and DynamoDB refuses a whole request that asks for one.
+    #[must_use]
+    pub fn can_have_slot(counter: &str, slot: u32) -> bool {
+        Self::slot_key_text(counter, slot).len() <= PARTITION_KEY_BYTES_MAX
+    }
+
     /// Where what is in a slot goes when only `slots` are left; a slot among them stays.
     #[must_use]
     pub fn folded_slot(slot: u32, slots: u32) -> u32 {
@@ -140,7 +148,14 @@ pub fn is_summable(value: &Number) -> bool {
 /// its value [`is_summable`] after that too; `None` for points that no slot may have.
 #[must_use]
 pub fn room_for(points: Number) -> Option<(Number, Number)> {
-    let most: Number = VALUE_MAX.parse().ok().filter(|_| is_summable(&points))?;
+    room_for_change(points).filter(|_| is_summable(&points))
+}
+
+/// The same for any `points`, such as the difference of two votes, of which no slot may have twice
+/// as much as a vote; `None` only where no number has enough digits for the bounds.
+#[must_use]
+pub fn room_for_change(points: Number) -> Option<(Number, Number)> {
+    let most: Number = VALUE_MAX.parse().ok()?;
     let low = most.negated().checked_sub(points).ok()?;
     Some((low, most.checked_sub(points).ok()?))
 }
@@ -212,6 +227,25 @@ mod tests {
         }
         for points in ["1e28", "-1e30", "0.0000001", "1e125"] {
             assert_eq!(room_for(number(points)), None, "{points}");
+        }
+        // From the greatest vote to the least one: only a slot as high as that has room for it.
+        let most = number(VALUE_MAX);
+        let (low, high) = room_for_change(number("-18e27")).unwrap();
+        assert_eq!(high, most.checked_add(number("18e27")).unwrap());
+        assert_eq!(low, most.negated().checked_add(number("18e27")).unwrap());
+        assert_eq!(room_for_change(number("1e125")), None);
+    }
+
+    #[test]
+    fn a_slot_whose_key_would_be_too_long_cannot_be_there() {
+        let counter = "c".repeat(PARTITION_KEY_BYTES_MAX - 2);
+        for (counter, slot, expected) in [
+            ("C", 999, true),
+            (counter.as_str(), 0, true),
+            (counter.as_str(), 9, true),
+            (counter.as_str(), 10, false),
+        ] {
+            assert_eq!(Counters::can_have_slot(counter, slot), expected, "slot {slot}");
         }
     }
 }

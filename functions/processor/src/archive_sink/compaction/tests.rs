@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
 use model::json::item_from_str;
 use proptest::prelude::*;
@@ -126,6 +127,45 @@ fn columns_that_were_discovered_keep_their_values_in_one_object() {
         let object = ObjectReader::open(object).unwrap();
         let told = text_of(&object.metadata, COLUMNS).unwrap();
         assert!(names.iter().all(|name| told.contains(name)), "{told}");
+    });
+}
+
+/// As the rows of one part share the column.
+#[test]
+fn attributes_that_differ_in_case_share_a_column_of_the_object() {
+    block_on(async {
+        let store = Store::default();
+        for (number, name) in [(4, "price"), (5, "Price"), (6, "price")] {
+            let item = format!(r#"{{"id":{{"S":"k{number}"}},"{name}":{{"S":"{number}"}}}}"#);
+            let effect = effect_of(number, item_from_str(&item).unwrap(), None).unwrap();
+            sink(&store, 5).apply(fold([(0, effect)]), &Found::default(), hour()).await;
+        }
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let report = compact(&store).await.unwrap();
+        assert_eq!((report.parts_replaced, report.objects_written), (3, 1));
+        let expected = [4, 5, 6].map(|number| (event_id(number), number.to_string()));
+        assert_eq!(texts_of(&store, "price_s"), expected.into());
+        let (_, object) = store.objects().into_iter().next().unwrap();
+        let object = ObjectReader::open(object).unwrap();
+        let told = text_of(&object.metadata, COLUMNS).unwrap();
+        assert!(told.contains(r#""price_s":{"path":"Price","type":"string"}"#), "{told}");
+    });
+}
+
+#[test]
+fn a_table_that_the_archive_does_not_have_is_named() {
+    block_on(async {
+        let store = Store::default();
+        three_parts(&store).await;
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let of = async |table: &str| {
+            let (table, now_seconds) = (Some(table.to_owned()), store.now_seconds());
+            let selection = Selection { table, now_seconds, age_seconds: AGE_SECONDS_MIN };
+            compactor(&store).run(&selection, hour()).await
+        };
+        let expected = "the archive has no table `nope`; tables are things";
+        assert_eq!(of("nope").await, Err(Failure::Fatal(expected.to_owned())));
+        assert_eq!(of("things").await.unwrap().parts_replaced, 3);
     });
 }
 
@@ -324,8 +364,16 @@ fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
         check_each_once(&store, (0..12).filter(|number| ![5, 7].contains(number)));
         let receipts = store.objects().into_keys().filter(|name| name.starts_with("erasures/"));
         assert_eq!(receipts.count(), 1);
-        // A condition that cannot be carried out erases nothing.
-        assert!(erase(&of(".id | tonumber > 3")).await.is_err());
+        // A condition that cannot be carried out erases nothing, and no object is to blame.
+        let Err(Failure::Fatal(reason)) = erase(&of(".id | tonumber > 3")).await else {
+            panic!("it was carried out")
+        };
+        let name = parts(&store).into_keys().next().unwrap();
+        assert!(reason.starts_with("`where` fails for event `"), "{reason}");
+        assert!(reason.contains(&format!("` in `{name}`: ")), "{reason}");
+        assert!(!reason.contains("move it away"), "{reason}");
+        let passing_over = erase(&of("any(.id | numbers; . > 3)")).await.unwrap();
+        assert_eq!(passing_over.event_ids, second.event_ids);
         check_each_once(&store, (0..12).filter(|number| ![5, 7].contains(number)));
     });
 }
