@@ -1,16 +1,22 @@
 """What must hold in the expansion of template.yaml; prints `N passed, N failed`."""
 
 import json
+import re
+import shlex
 import sys
+import tomllib
 import unittest
 
-from expansion import TEMPLATE, Names, as_list, expand, role_of, statements
+from expansion import ROOT, TEMPLATE, Names, as_list, expand, role_of, statements
 
 STREAM_RETENTION_SECONDS = 86_400
 # The one service whose actions have no resources to name.
 NO_RESOURCES = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
-DEPLOYMENT_ALARMS = ["Errors", "Throttles", "Lag"]
-ALARMS = [*DEPLOYMENT_ALARMS, "Refused", "GivenUp"]
+# So many that an incident of hours gives nothing healthy up: what ends the retries is a record's age. A function puts
+# aside itself what no retry can help.
+RETRIES = 999
+ALARMS = ["Errors", "Throttles", "Lag", "Refused", "GivenUp"]
+GIVEN_UP = ["OnFailureDestinationDeliveredEventCount", "DroppedEventCount"]
 # A function that no stream invokes has no lag and gives nothing up; one that runs alone on purpose is
 # throttled while it runs.
 ALARMS_WITHOUT_MAPPING = ["Errors"]
@@ -34,6 +40,11 @@ class Expansion(unittest.TestCase):
     def has_mapping(self, function):
         mappings = self.of_type("AWS::Lambda::EventSourceMapping").values()
         return any(function in json.dumps(mapping["FunctionName"]) for mapping in mappings)
+
+    def assert_kept(self, name):
+        # What a failed creation made goes with it: a table with a name of its own would be in the next one's way.
+        self.assertEqual(self.resources[name]["DeletionPolicy"], "RetainExceptOnCreate")
+        self.assertEqual(self.resources[name]["UpdateReplacePolicy"], "Retain")
 
     def allowed(self):
         for role in self.of_type("AWS::IAM::Role"):
@@ -92,7 +103,7 @@ class Expansion(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(mapping["FunctionResponseTypes"], ["ReportBatchItemFailures"])
                 self.assertIs(mapping["BisectBatchOnFunctionError"], True)
-                self.assertIn(mapping["MaximumRetryAttempts"], range(1, 1_000))
+                self.assertEqual(mapping["MaximumRetryAttempts"], RETRIES)
                 self.assertIn(mapping["MaximumRecordAgeInSeconds"], range(60, STREAM_RETENTION_SECONDS))
                 self.assertEqual(mapping["StartingPosition"], "TRIM_HORIZON")
                 self.assertEqual(mapping["MetricsConfig"], {"Metrics": ["EventCount"]})
@@ -126,16 +137,38 @@ class Expansion(unittest.TestCase):
                 subjects = {d["Value"]["Ref"] for d in dimensions(alarm)}
                 self.assertTrue(all(s.startswith(function) for s in subjects) and subjects, subjects)
 
-    def test_new_versions_are_tried_first_and_taken_back_on_alarm(self):
+    def test_every_mapping_that_gives_records_up_raises_an_alarm_and_is_shown(self):
+        alarms = self.of_type("AWS::CloudWatch::Alarm")
+        [dashboard] = self.of_type("AWS::CloudWatch::Dashboard").values()
+        for name, mapping in self.of_type("AWS::Lambda::EventSourceMapping").items():
+            [function] = [f for f in self.functions() if f'"{f}Aliaslive"' in json.dumps(mapping["FunctionName"])]
+            watched = [
+                (metric["MetricName"], dimension["Value"])
+                for metric in metrics(alarms[function.removesuffix("Function") + "GivenUpAlarm"])
+                for dimension in metric["Dimensions"]
+            ]
+            for metric in GIVEN_UP:
+                self.assertIn((metric, {"Ref": name}), watched)
+                shown = '"%s", "EventSourceMappingUUID", "${%s}"' % (metric, name)
+                self.assertTrue(shown in dashboard["DashboardBody"]["Fn::Sub"], shown)
+
+    def test_new_versions_are_tried_first_and_taken_back_on_an_alarm_of_their_own(self):
         groups = self.of_type("AWS::CodeDeploy::DeploymentGroup")
         for function in self.functions():
             alias = self.resources[f"{function}Aliaslive"]
             self.assertIn("CodeDeployLambdaAliasUpdate", alias["UpdatePolicy"])
             group = groups[f"{function}DeploymentGroup"]
             alarms = [alarm["Name"]["Ref"] for alarm in group["AlarmConfiguration"]["Alarms"]]
-            stem = function.removesuffix("Function")
-            kinds = DEPLOYMENT_ALARMS if self.has_mapping(function) else ALARMS_WITHOUT_MAPPING
-            self.assertEqual(alarms, [f"{stem}{kind}Alarm" for kind in kinds])
+            self.assertEqual(alarms, [f"{function.removesuffix('Function')}DeploymentErrorsAlarm"])
+            # Of the function as a whole it would count the version that is replaced, and take back what mends it.
+            [metric] = metrics(self.resources[alarms[0]]["Properties"])
+            self.assertEqual(metric["MetricName"], "Errors")
+            subject = {d["Name"]: d["Value"] for d in metric["Dimensions"]}
+            self.assertEqual(subject, {
+                "FunctionName": {"Ref": function},
+                "Resource": {"Fn::Sub": "${%s}:live" % function},
+                "ExecutedVersion": alias["Properties"]["FunctionVersion"],
+            })
             self.assertIs(group["AutoRollbackConfiguration"]["Enabled"], True)
             config = json.dumps(group["DeploymentConfigName"])
             self.assertIn("IsProd", config)
@@ -154,7 +187,7 @@ class Expansion(unittest.TestCase):
             self.assertTrue(all(value is True for value in block.values()), name)
             self.assertIn("ServerSideEncryptionByDefault", json.dumps(bucket["BucketEncryption"]))
             self.assertEqual(bucket["VersioningConfiguration"]["Status"], "Enabled")
-            self.assertEqual(self.resources[name]["DeletionPolicy"], "Retain")
+            self.assert_kept(name)
             [policy] = [policy for policy in policies if policy["Bucket"] == {"Ref": name}]
             [statement] = policy["PolicyDocument"]["Statement"]
             self.assertEqual((statement["Effect"], statement["Principal"], statement["Action"]), ("Deny", "*", "s3:*"))
@@ -166,7 +199,7 @@ class Expansion(unittest.TestCase):
             recovery = table["PointInTimeRecoverySpecification"]
             self.assertIs(recovery["PointInTimeRecoveryEnabled"], True, name)
             self.assertIs(table["SSESpecification"]["SSEEnabled"], True, name)
-            self.assertEqual(self.resources[name]["DeletionPolicy"], "Retain")
+            self.assert_kept(name)
             self.assertEqual(table["DeletionProtectionEnabled"]["Fn::If"][0], "IsProd")
 
     def test_the_dashboard_is_json_and_names_every_function(self):
@@ -182,11 +215,47 @@ class Expansion(unittest.TestCase):
             limits = {"AllowedPattern", "AllowedValues", "MinValue"} & parameter.keys()
             self.assertTrue(limits, name)
 
+    def test_reconciliations_come_as_often_as_their_alarm_looks(self):
+        alarm = self.resources["CountersIncompleteAlarm"]["Properties"]
+        self.assertEqual((alarm["Period"], alarm["EvaluationPeriods"]), (3_600, 3))
+        schedule = self.template["Parameters"]["ReconcileSchedule"]
+        for given, taken in {
+            "rate(1 minute)": True, "rate(2 minutes)": True, "rate(59 minutes)": True, "rate(1 hour)": True,
+            "rate(1 minutes)": False, "rate(0 minutes)": False, "rate(60 minutes)": False, "rate(2 hours)": False,
+            "rate(1 day)": False, "cron(0 * * * ? *)": False, "": False,
+        }.items():
+            self.assertIs(bool(re.fullmatch(schedule["AllowedPattern"], given)), taken, given)
+        self.assertRegex(schedule["Default"], schedule["AllowedPattern"])
+
+    def test_the_outputs_name_what_each_function_is_invoked_by(self):
+        values = [output["Value"] for output in self.template["Outputs"].values()]
+        for function in self.functions():
+            self.assertIn({"Ref": f"{function}Aliaslive"}, values)
+
+    def test_samconfig_builds_all_sources_and_gives_parameters_that_are_taken(self):
+        config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+        environments = [table for table in config.values() if isinstance(table, dict)]
+        self.assertTrue(environments)
+        for environment in environments:
+            # SAM looks for changes below CodeUri alone, and most of a function's sources are elsewhere.
+            self.assertNotIn("cached", environment["build"]["parameters"])
+            for pair in shlex.split(environment["deploy"]["parameters"]["parameter_overrides"]):
+                name, value = pair.split("=", 1)
+                parameter = self.template["Parameters"][name]
+                self.assertRegex(value, f"^(?:{parameter.get('AllowedPattern', '.*')})$")
+                self.assertIn(value, parameter.get("AllowedValues", [value]))
+                if parameter["Type"] == "Number":
+                    self.assertIn(int(value), range(parameter["MinValue"], parameter["MaxValue"] + 1), name)
+
+
+def metrics(alarm):
+    """Every metric of an alarm, with its name and dimensions."""
+    return [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m] or [alarm]
+
 
 def dimensions(alarm):
     """The dimensions of every metric of an alarm."""
-    metrics = [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m]
-    return [dimension for metric in metrics or [alarm] for dimension in metric["Dimensions"]]
+    return [dimension for metric in metrics(alarm) for dimension in metric["Dimensions"]]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 //!
 //! Nothing here reads or writes a file.
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
 /// The version of the format, in each `run` line.
@@ -41,6 +43,33 @@ impl RecordName {
     }
 }
 
+/// A queue or topic for what is given up: its messages are files below `destinations/` of the data
+/// folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Messages {
+    /// A queue of SQS, by name.
+    Queue(String),
+    /// A topic of SNS, by name.
+    Topic(String),
+}
+
+impl Messages {
+    /// The file of the message that has this key, below a data folder.
+    #[must_use]
+    pub fn file(&self, directory: &Path, key: &str) -> PathBuf {
+        let (Self::Queue(name) | Self::Topic(name)) = self;
+        let file = key.rsplit('/').next().unwrap_or(key);
+        directory.join("destinations").join(name).join(format!("{file}.json"))
+    }
+}
+
+/// What a mapping did before journals said whether it reads the function's answer: any answer that
+/// can be read was.
+fn as_before() -> bool {
+    true
+}
+
 /// What happened. `at_ms` is the store's time in milliseconds since 1970; `tick_ms` only serves to
 /// subtract one from another within a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,6 +96,12 @@ pub enum Entry {
         filters: Vec<String>,
         /// The bucket for what is given up.
         bucket: Option<String>,
+        /// The queue or topic for it; older journals do not say it.
+        #[serde(default)]
+        messages: Option<Messages>,
+        /// Whether the function's answer names the records to retry; older journals do not say it.
+        #[serde(default = "as_before")]
+        report_batch_item_failures: bool,
     },
     /// One record did not pass the filter.
     PassedOver {

@@ -2,9 +2,9 @@
 //!
 //! Pure: lines in, a history out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::entry::{Entry, Line, RecordName};
+use super::entry::{Entry, Line, Messages, RecordName};
 use crate::mapping::SequenceNumber;
 
 /// The history of one record.
@@ -36,6 +36,8 @@ pub struct MappingHistory {
     pub attempts: Vec<Attempt>,
     /// It was given up.
     pub given_up: Option<GivenUp>,
+    /// The first and last records of batches that reach over the record and do not have it.
+    others: BTreeSet<(String, String)>,
     /// Reports of the mapping that are missing in the journal.
     pub missed: u64,
 }
@@ -53,6 +55,10 @@ pub struct MappingFacts {
     pub filters: Vec<String>,
     /// The bucket for what is given up.
     pub bucket: Option<String>,
+    /// The queue or topic for it.
+    pub messages: Option<Messages>,
+    /// Whether the function's answer names the records to retry.
+    pub report_batch_item_failures: bool,
 }
 
 /// Why the filter refused.
@@ -60,8 +66,13 @@ pub struct MappingFacts {
 pub enum PassedOver {
     /// One sentence for each pattern.
     Why(Vec<String>),
-    /// It is among these many of one page, which were not named one by one.
-    Among(usize),
+    /// It is among records of one page that were not named one by one.
+    Among {
+        /// The shard that they are in.
+        shard: String,
+        /// How many.
+        count: usize,
+    },
 }
 
 /// One attempt.
@@ -112,6 +123,8 @@ pub struct GivenUp {
     pub key: Option<String>,
     /// How many records with it.
     pub count: usize,
+    /// The shard that they are in.
+    pub shard: String,
 }
 
 impl Attempt {
@@ -148,11 +161,7 @@ impl History {
             Entry::Run { at_ms, .. } => {
                 self.since_ms.get_or_insert(at_ms);
             }
-            Entry::Mapping { mapping, function, table, stream, filters, bucket } => {
-                let own = self.mappings.entry(mapping).or_default();
-                own.run = run;
-                own.facts = MappingFacts { function, table, stream, filters, bucket };
-            }
+            Entry::Mapping { .. } => self.introduced(run, line.entry),
             Entry::PassedOver { mapping, shard, record, why, .. } => {
                 if names(&record, wanted) {
                     let own = self.mappings.entry(mapping).or_default();
@@ -161,10 +170,10 @@ impl History {
                     self.shard = Some(shard);
                 }
             }
-            Entry::PassedOverMore { mapping, first, last, count, .. } => {
-                if is_between(wanted, &first, &last) {
+            Entry::PassedOverMore { mapping, shard, first, last, count, .. } => {
+                if self.may_be_in(&shard) && is_between(self.sequence(wanted), &first, &last) {
                     let own = self.mappings.entry(mapping).or_default();
-                    own.passed_over.get_or_insert(PassedOver::Among(count));
+                    own.passed_over.get_or_insert(PassedOver::Among { shard, count });
                 }
             }
             Entry::Invoked { mapping, shard, at_ms, tick_ms, batch, attempt, records } => {
@@ -176,7 +185,8 @@ impl History {
                 let records = records.into_iter().map(|record| record.0).collect();
                 let end = None;
                 let attempt = Attempt { run, batch, attempt, at_ms, tick_ms, records, place, end };
-                self.mappings.entry(mapping).or_default().attempted(attempt);
+                let sequence = self.sequence(wanted).to_owned();
+                self.mappings.entry(mapping).or_default().attempted(attempt, &sequence);
             }
             Entry::Succeeded { mapping, tick_ms, batch } => {
                 self.ended(&mapping, run, batch, |began| End::Succeeded {
@@ -189,12 +199,12 @@ impl History {
                     End::Failed { took_ms, done, reason }
                 });
             }
-            Entry::GaveUp { mapping, first, last, count, condition, key, .. } => {
-                let sequence = self.record.as_ref().map_or(wanted, |record| record.sequence());
+            Entry::GaveUp { mapping, shard, first, last, count, condition, key, .. } => {
+                let is_here =
+                    self.may_be_in(&shard) && is_between(self.sequence(wanted), &first, &last);
                 let own = self.mappings.entry(mapping).or_default();
-                let is_done = own.attempts.iter().any(Attempt::has_done_it);
-                if is_between(sequence, &first, &last) && !is_done {
-                    own.given_up = Some(GivenUp { condition, key, count });
+                if is_here && own.was_given_up(&first, &last) {
+                    own.given_up = Some(GivenUp { condition, key, count, shard });
                 }
             }
             Entry::Gap { .. } => {}
@@ -202,6 +212,43 @@ impl History {
                 self.mappings.entry(mapping).or_default().missed += count;
             }
         }
+    }
+
+    fn introduced(&mut self, run: u64, entry: Entry) {
+        let Entry::Mapping {
+            mapping,
+            function,
+            table,
+            stream,
+            filters,
+            bucket,
+            messages,
+            report_batch_item_failures,
+        } = entry
+        else {
+            return;
+        };
+        let own = self.mappings.entry(mapping).or_default();
+        own.run = run;
+        own.facts = MappingFacts {
+            function,
+            table,
+            stream,
+            filters,
+            bucket,
+            messages,
+            report_batch_item_failures,
+        };
+    }
+
+    /// The sequence number, as far as a record that is named by its event id was met.
+    fn sequence<'s>(&'s self, wanted: &'s str) -> &'s str {
+        self.record.as_ref().map_or(wanted, |record| record.sequence())
+    }
+
+    /// Whether the record is in a shard, as far as its shard is known.
+    fn may_be_in(&self, shard: &str) -> bool {
+        self.shard.as_deref().is_none_or(|own| own == shard)
     }
 
     fn ended(&mut self, mapping: &str, run: u64, batch: u64, end: impl FnOnce(u64) -> End) {
@@ -215,14 +262,35 @@ impl History {
 
 impl MappingHistory {
     /// Keeps an attempt with the record, and one with a part of the batch that the record was in
-    /// first.
-    fn attempted(&mut self, attempt: Attempt) {
-        let is_part = self.attempts.first().is_some_and(|first| {
-            attempt.records.iter().all(|record| first.records.contains(record))
-        });
+    /// first. The last invocation of a tumbling window has no records, and is no part of a batch.
+    fn attempted(&mut self, attempt: Attempt, sequence: &str) {
+        let is_part = !attempt.records.is_empty()
+            && self.attempts.first().is_some_and(|first| {
+                attempt.records.iter().all(|record| first.records.contains(record))
+            });
+        if attempt.place.is_none()
+            && let (Some(first), Some(last)) = (attempt.records.first(), attempt.records.last())
+            && is_between(sequence, first, last)
+        {
+            self.others.insert((first.clone(), last.clone()));
+        }
         if attempt.place.is_some() || is_part {
             self.attempts.push(attempt);
         }
+    }
+
+    /// Whether the record is among those from `first` to `last` that were given up: what was tried
+    /// with it has both of them. A record that was too old before it was tried is known by its place
+    /// alone, unless the filter refused it or another batch reaches over it.
+    fn was_given_up(&self, first: &str, last: &str) -> bool {
+        let mut own = self.attempts.iter().filter(|attempt| attempt.place.is_some()).peekable();
+        if own.peek().is_none() {
+            let is_other = self.others.contains(&(first.to_owned(), last.to_owned()));
+            return self.passed_over.is_none() && !is_other;
+        }
+        let has = |attempt: &Attempt, wanted: &str| attempt.records.iter().any(|it| it == wanted);
+        !self.attempts.iter().any(Attempt::has_done_it)
+            && own.any(|attempt| has(attempt, first) && has(attempt, last))
     }
 }
 

@@ -13,10 +13,10 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use self::entry::{Entry, FORMAT, Line, RecordName};
+pub use self::entry::{Entry, FORMAT, Line, Messages, RecordName};
 pub use self::history::{
     Attempt, End, History, MappingFacts, MappingHistory, PassedOver, history_of,
 };
-pub use self::reader::{JournalError, Reader, newest_record};
+pub use self::reader::{JournalError, Reader, newest_record, records_between};
 pub use self::watcher::MappingJournal;
 pub use self::writer::{Journal, SEGMENT_BYTES_MAX, SEGMENTS_MAX};

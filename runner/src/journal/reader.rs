@@ -98,6 +98,32 @@ pub fn newest_record(lines: impl Iterator<Item = Line>, table: Option<&str>) -> 
     newest
 }
 
+/// What a mapping was invoked with from one record to another, if these are so many: all of a batch or
+/// a piece of it. Between them a shard has records that the filter refused, or that other lanes took.
+#[must_use]
+pub fn records_between(
+    lines: impl Iterator<Item = Line>,
+    mapping: &str,
+    shard: &str,
+    (first, last): (&str, &str),
+    count: usize,
+) -> Option<Vec<String>> {
+    let mut found = None;
+    for line in lines {
+        let Entry::Invoked { mapping: own, shard: of, records, .. } = line.entry else { continue };
+        if own != mapping || of != shard {
+            continue;
+        }
+        let place = |wanted: &str| records.iter().position(|record| record.sequence() == wanted);
+        let (Some(start), Some(end)) = (place(first), place(last)) else { continue };
+        let piece = records.get(start..=end).unwrap_or_default();
+        if piece.len() == count {
+            found = Some(piece.iter().map(|record| record.sequence().to_owned()).collect());
+        }
+    }
+    found
+}
+
 /// The segments in a folder, oldest first.
 pub(super) fn segments(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut segments = Vec::new();

@@ -3,7 +3,10 @@
 use std::fs;
 
 use super::writer::SEGMENTS_MAX;
-use super::{End, Entry, Journal, PassedOver, Reader, RecordName, history_of, newest_record};
+use super::{
+    End, Entry, Journal, Messages, PassedOver, Reader, RecordName, history_of, newest_record,
+    records_between,
+};
 
 fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "INSERT".to_owned())
@@ -17,6 +20,8 @@ fn mapping() -> Entry {
         stream: "arn".to_owned(),
         filters: Vec::new(),
         bucket: None,
+        messages: Some(Messages::Queue("Failed".to_owned())),
+        report_batch_item_failures: false,
     }
 }
 
@@ -123,4 +128,115 @@ fn a_torn_line_is_passed_over_and_the_next_run_has_the_next_number() {
     let runs: Vec<u64> = history.mappings["m"].attempts.iter().map(|it| it.run).collect();
     assert_eq!(runs, [1, 2]);
     assert!(Reader::open(&folder.path().join("none")).is_err());
+}
+
+fn gave_up(shard: &str, first: &str, last: &str) -> Entry {
+    Entry::GaveUp {
+        mapping: "m".to_owned(),
+        shard: shard.to_owned(),
+        at_ms: 6,
+        first: first.to_owned(),
+        last: last.to_owned(),
+        count: 2,
+        condition: "RecordAgeExceeded".to_owned(),
+        key: None,
+    }
+}
+
+/// Two lanes: 10, 12 and 14 fail to the end, 11 and 15 wait in the other lane, and 13 was refused.
+#[test]
+fn only_what_was_in_a_batch_is_given_up_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::begin(folder.path(), 1).unwrap();
+    journal.introduce(mapping());
+    let more = Entry::PassedOverMore {
+        mapping: "m".to_owned(),
+        shard: "other".to_owned(),
+        at_ms: 5,
+        first: "10".to_owned(),
+        last: "19".to_owned(),
+        count: 7,
+    };
+    let refused = Entry::PassedOver {
+        mapping: "m".to_owned(),
+        shard: "s".to_owned(),
+        at_ms: 5,
+        record: record("13"),
+        why: vec!["because".to_owned()],
+    };
+    journal.write([refused, invoked(1, 1, &["10", "12", "14"]), failed(1, 0)]);
+    journal.write([invoked(2, 1, &["11", "15"]), gave_up("s", "10", "14"), more]);
+    // None of these was tried: they were too old when they were read.
+    journal.write([gave_up("s", "30", "39")]);
+    let cases = [
+        ("10", true),
+        ("11", false),
+        ("id-12", true),
+        ("13", false),
+        ("14", true),
+        ("15", false),
+        ("29", false),
+        ("35", true),
+    ];
+    for (wanted, expected) in cases {
+        let history = history_of(Reader::open(folder.path()).unwrap(), wanted);
+        assert_eq!(history.mappings["m"].given_up.is_some(), expected, "{wanted}");
+    }
+    let of_other_shard = history_of(Reader::open(folder.path()).unwrap(), "11");
+    assert_eq!(of_other_shard.mappings["m"].passed_over, None);
+}
+
+#[test]
+fn the_last_invocation_of_a_window_belongs_to_no_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::begin(folder.path(), 1).unwrap();
+    journal.write([invoked(1, 1, &["10"]), invoked(2, 1, &[]), invoked(3, 1, &[])]);
+    let history = history_of(Reader::open(folder.path()).unwrap(), "10");
+    let batches: Vec<u64> = history.mappings["m"].attempts.iter().map(|it| it.batch).collect();
+    assert_eq!(batches, [1]);
+}
+
+#[test]
+fn the_records_of_a_batch_are_found_between_those_of_other_lanes() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::begin(folder.path(), 1).unwrap();
+    journal.write([invoked(1, 1, &["10", "12", "14", "16"]), invoked(2, 1, &["11", "13"])]);
+    let between = |shard, first, last, count| {
+        let lines = Reader::open(folder.path()).unwrap();
+        records_between(lines, "m", shard, (first, last), count).map(|found| found.join(" "))
+    };
+    let cases = [
+        (("s", "10", "16", 4), Some("10 12 14 16")),
+        (("s", "12", "14", 2), Some("12 14")),
+        (("s", "11", "13", 2), Some("11 13")),
+        (("s", "10", "16", 3), None),
+        (("s", "10", "13", 2), None),
+        (("s", "14", "12", 2), None),
+        (("other", "10", "16", 4), None),
+    ];
+    for ((shard, first, last, count), expected) in cases {
+        let found = between(shard, first, last, count);
+        assert_eq!(found.as_deref(), expected, "{first} to {last}");
+    }
+}
+
+#[test]
+fn a_mapping_of_an_older_journal_reports_failures_and_has_no_queue() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = r#"{"run":1,"kind":"run","format":1,"at_ms":1}"#;
+    let older = r#"{"run":1,"kind":"mapping","mapping":"m","function":"f","table":"t","stream":"arn","filters":[],"bucket":null}"#;
+    fs::write(folder.path().join("00000001.ndjson"), format!("{run}\n{older}\n")).unwrap();
+    let facts = || {
+        let history = history_of(Reader::open(folder.path()).unwrap(), "1");
+        history.mappings["m"].facts.clone()
+    };
+    assert_eq!((facts().messages, facts().report_batch_item_failures), (None, true));
+    Journal::begin(folder.path(), 2).unwrap().introduce(mapping());
+    let queue = Messages::Queue("Failed".to_owned());
+    assert_eq!(
+        (facts().messages, facts().report_batch_item_failures),
+        (Some(queue.clone()), false)
+    );
+    let file = queue.file(std::path::Path::new("up"), "aws/lambda/m/s/2026/11/20/time-id");
+    assert_eq!(file, std::path::Path::new("up/destinations/Failed/time-id.json"));
 }

@@ -3,7 +3,7 @@
 //! The journal says what was tried; the stream, when it can be reached, what the record is. Where
 //! neither reaches back far enough, that is said.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use http::Method;
@@ -13,7 +13,8 @@ use super::shards;
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::journal::{
-    Attempt, End, History, MappingHistory, PassedOver, Reader, history_of, newest_record,
+    Attempt, End, History, MappingFacts, MappingHistory, PassedOver, Reader, history_of,
+    newest_record,
 };
 use crate::logs::data_folder;
 use crate::mapping::{FilterCriteria, Record, SequenceNumber};
@@ -127,7 +128,9 @@ pub(super) async fn run(
         ));
     }
     let status = status::read(&directory).filter(|_| endpoint.is_some());
-    let verdicts = verdicts(&history, found.as_ref().ok(), status.as_ref(), &sequence);
+    let place =
+        Surroundings { found: found.as_ref().ok(), status: status.as_ref(), directory: &directory };
+    let verdicts = verdicts(&history, &place, &sequence);
     if output == Output::Table {
         output::show(&text(&sequence, &history, found.as_ref(), &verdicts));
         suggest(&verdicts);
@@ -178,16 +181,19 @@ impl Verdict {
     }
 }
 
-fn verdicts(
-    history: &History,
-    found: Option<&Found>,
-    status: Option<&Value>,
-    sequence: &str,
-) -> Vec<Verdict> {
+/// What is known beside the journal.
+struct Surroundings<'a> {
+    found: Option<&'a Found>,
+    status: Option<&'a Value>,
+    /// The data folder.
+    directory: &'a Path,
+}
+
+fn verdicts(history: &History, place: &Surroundings<'_>, sequence: &str) -> Vec<Verdict> {
     let touched = |mapping: &MappingHistory| {
         mapping.passed_over.is_some() || mapping.attempts.iter().any(|it| it.place.is_some())
     };
-    let own_table = found.map(|found| found.table.clone()).or_else(|| {
+    let own_table = place.found.map(|found| found.table.clone()).or_else(|| {
         history.mappings.values().find(|it| touched(it)).map(|it| it.facts.table.clone())
     });
     history
@@ -195,44 +201,49 @@ fn verdicts(
         .iter()
         .filter(|(_, mapping)| Some(&mapping.facts.table) == own_table.as_ref())
         .filter(|(_, mapping)| mapping.is_current || touched(mapping))
-        .map(|(name, mapping)| verdict(name, mapping, found, status, sequence))
+        .map(|(name, mapping)| verdict(name, mapping, place, sequence))
         .collect()
 }
 
 fn verdict(
     name: &str,
     mapping: &MappingHistory,
-    found: Option<&Found>,
-    status: Option<&Value>,
+    place: &Surroundings<'_>,
     sequence: &str,
 ) -> Verdict {
+    let Surroundings { found, status, directory } = *place;
     let live = found.zip(FilterCriteria::compile(&mapping.facts.filters).ok());
     let live = live.map(|(found, filter)| {
         let event = found.record.event();
         (filter.verdict(event).matched, filter.explain(event))
     });
-    let why = match (&mapping.passed_over, &live) {
+    // What the journal says of a range of records is of one shard, and the stream knows the record's.
+    let is_here = |shard: &str| found.is_none_or(|found| found.shard == shard);
+    let passed_over = mapping.passed_over.as_ref().filter(|passed_over| match passed_over {
+        PassedOver::Why(_) => true,
+        PassedOver::Among { shard, .. } => is_here(shard),
+    });
+    let given_up = mapping.given_up.as_ref().filter(|given_up| is_here(&given_up.shard));
+    let why = match (passed_over, &live) {
         (Some(PassedOver::Why(why)), _) => why.clone(),
         (_, Some((_, why))) => why.clone(),
-        (Some(PassedOver::Among(count)), None) => vec![format!(
+        (Some(PassedOver::Among { count, .. }), None) => vec![format!(
             "it is among {count} records of one page that did not pass; the clause is shown while `weir up` runs"
         )],
         (None, None) => Vec::new(),
     };
     let is_done = mapping.attempts.iter().any(Attempt::has_done_it);
     let was_tried = mapping.attempts.iter().any(|attempt| attempt.place.is_some());
-    let failure_object = mapping.given_up.as_ref().and_then(|it| it.key.clone());
+    let key = given_up.and_then(|given_up| given_up.key.as_deref());
+    let kept = key.map(|key| Kept::new(&mapping.facts, key, directory));
     let (outcome, detail) = if is_done {
         ("delivered", String::new())
-    } else if let Some(given_up) = &mapping.given_up {
-        let place = match (&given_up.key, &mapping.facts.bucket) {
-            (Some(key), Some(bucket)) => format!("kept in s3://{bucket}/{key}"),
-            _ => "kept nowhere: the mapping has no OnFailure bucket".to_owned(),
-        };
+    } else if let Some(given_up) = given_up {
+        let place = kept.as_ref().map_or(KEPT_NOWHERE, |kept| &kept.place);
         ("given up", format!("{}, {place}", given_up.condition))
     } else if was_tried {
         ("being tried", "no attempt was successful yet".to_owned())
-    } else if mapping.passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
+    } else if passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
         ("filtered out", why.join("; "))
     } else {
         ("not delivered", waiting(name, status, sequence))
@@ -243,9 +254,38 @@ fn verdict(
         outcome,
         detail,
         attempts: mapping.attempts.clone(),
-        failure_object,
+        failure_object: kept.and_then(|kept| kept.object),
         filter: why,
         missed: mapping.missed,
+    }
+}
+
+const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination, or it could not be reached until the records expired";
+
+/// Where what was given up is kept.
+struct Kept {
+    /// In words.
+    place: String,
+    /// What `redrive` takes, if that is known.
+    object: Option<String>,
+}
+
+impl Kept {
+    fn new(facts: &MappingFacts, key: &str, directory: &Path) -> Self {
+        let MappingFacts { bucket, messages, .. } = facts;
+        if let Some(bucket) = bucket {
+            let place = format!("kept in s3://{bucket}/{key}");
+            return Self { place, object: Some(key.to_owned()) };
+        }
+        if let Some(messages) = messages {
+            let file = messages.file(directory, key).display().to_string();
+            return Self { place: format!("kept in {file}"), object: Some(file) };
+        }
+        // The journal of an older version does not name queues and topics.
+        let name = key.rsplit('/').next().unwrap_or(key);
+        let folder = directory.join("destinations");
+        let place = format!("kept below {}, in a file `{name}.json`", folder.display());
+        Self { place, object: None }
     }
 }
 

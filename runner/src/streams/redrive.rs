@@ -3,7 +3,8 @@
 //! The function sees the same records as the first time, so what it had done already stays as it
 //! is. The object is kept: whether it may go is for a person to say.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,8 +15,8 @@ use super::shards::{self, Place, Refusal, Start};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::invoke;
-use crate::journal::{Reader, history_of};
-use crate::mapping::{self, Answer, FilterCriteria, SequenceNumber, read_answer};
+use crate::journal::{MappingFacts, Reader, history_of, records_between};
+use crate::mapping::{self, Answer, FilterCriteria, Record, SequenceNumber, read_answer};
 use crate::output::{self, Output};
 use crate::running::Running;
 
@@ -54,15 +55,17 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
         .ok_or_else(|| {
             format!("`{}` is no failure object: it names no function", arguments.object)
         })?;
+    let mapping = Mapping::of(&running, &document);
     let records = match document.get("payload") {
-        Some(payload) => Some(of_payload(payload)?),
-        None => from_stream(&running, &document).await?,
+        Some(payload) => Ok(of_payload(payload)?),
+        None => from_stream(&running, &document, mapping.as_ref()).await?,
     };
-    let Some(records) = records else {
-        output::say(
-            "refused: not all of its records are in the stream any more (it keeps them for 24 hours), and the object has no payload",
-        );
-        return Ok(Exit::Refused);
+    let records = match records {
+        Ok(records) => records,
+        Err(reason) => {
+            output::say(&format!("refused: {reason}, and the object has no payload"));
+            return Ok(Exit::Refused);
+        }
     };
     let span = |place: Option<&SequenceNumber>| json!(place.map(SequenceNumber::as_str));
     let (first, last) = (span(records.sequences.first()), span(records.sequences.last()));
@@ -81,8 +84,9 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     let (outcome, retry, exit) = if invoked.failed {
         ("failed".to_owned(), first.clone(), Exit::Failed)
     } else {
-        // Without ReportBatchItemFailures the answer is of another kind, which is success too.
-        match read_answer(&invoked.body, true, &places) {
+        // A mapping that the journal does not know is taken for one that reports its failures.
+        let reports = mapping.is_none_or(|mapping| mapping.facts.report_batch_item_failures);
+        match read_answer(&invoked.body, reports, &places) {
             Answer::Complete => ("done".to_owned(), Value::Null, Exit::Done),
             Answer::From(place) => (
                 format!("{place} of {count} done"),
@@ -135,8 +139,15 @@ fn of_payload(payload: &Value) -> Result<Records, String> {
     Ok(Records { event: Bytes::from(event), sequences })
 }
 
-/// Reads the records again by shard and sequence numbers; `None` if not all are there.
-async fn from_stream(running: &Running, document: &Value) -> Result<Option<Records>, String> {
+/// Why records cannot be delivered again that the stream no longer has.
+const GONE: &str = "not all of its records are in the stream any more (it keeps them for 24 hours)";
+
+/// Reads the records again by shard and sequence numbers, or says why that cannot be.
+async fn from_stream(
+    running: &Running,
+    document: &Value,
+    mapping: Option<&Mapping>,
+) -> Result<Result<Records, String>, String> {
     let info = document
         .get("DDBStreamBatchInfo")
         .ok_or("the object has neither payload nor DDBStreamBatchInfo")?;
@@ -144,48 +155,134 @@ async fn from_stream(running: &Running, document: &Value) -> Result<Option<Recor
         let value = info.get(name).and_then(Value::as_str);
         value.ok_or_else(|| format!("DDBStreamBatchInfo has no {name}"))
     };
-    let last = SequenceNumber::parse(text("endSequenceNumber")?).map_err(|e| e.to_string())?;
-    let first = text("startSequenceNumber")?;
+    let (first, last) = (text("startSequenceNumber")?, text("endSequenceNumber")?);
     let count = info.get("batchSize").and_then(Value::as_u64).unwrap_or_default();
-    let filter = filter_of(running, document, text("streamArn")?);
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
     let client = endpoint::streams_client(&running.dynamodb);
     let stream = shards::describe(client, text("streamArn")?).await?;
     let shard = text("shardId")?;
+    let end = SequenceNumber::parse(last).map_err(|error| error.to_string())?;
     let mut place = Place::new(Start::At(first.to_owned()));
     let mut records = Vec::new();
     for _ in 0..PAGES_MAX {
         let page = match stream.next_page(shard, &mut place).await {
             Ok(Some(page)) => page,
             Ok(None) => break,
-            Err(Refusal::Trimmed) => return Ok(None),
+            Err(Refusal::Trimmed) => return Ok(Err(GONE.to_owned())),
             Err(refusal) => return Err(refusal.to_string()),
         };
-        let is_behind = page.last().is_none_or(|record| record.sequence >= last);
-        records.extend(page.into_iter().filter(|record| record.sequence <= last));
+        let is_behind = page.last().is_none_or(|record| record.sequence >= end);
+        records.extend(page.into_iter().filter(|record| record.sequence <= end));
         if is_behind {
             break;
         }
     }
-    records.retain(|record| filter.passes(record));
-    if u64::try_from(records.len()).ok() != Some(count) {
-        return Ok(None);
-    }
-    let sequences = records.iter().map(|record| record.sequence.clone()).collect();
-    let records: Vec<_> = records.into_iter().map(|record| Arc::new(record.into())).collect();
-    Ok(Some(Records { event: Bytes::from(mapping::event(&records, "")), sequences }))
+    let filter = mapping.map(Mapping::filter).unwrap_or_default();
+    let batch = mapping.and_then(|mapping| mapping.batch(running, shard, (first, last), count));
+    Ok(of_batch(records, batch.as_deref(), &filter, count).map(|records| {
+        let sequences = records.iter().map(|record| record.sequence.clone()).collect();
+        let records: Vec<_> = records.into_iter().map(|record| Arc::new(record.into())).collect();
+        Records { event: Bytes::from(mapping::event(&records, "")), sequences }
+    }))
 }
 
-/// The filter of the mapping that gave the records up, as the journal knows it; without it, every
-/// record of the range is taken, and their number says whether that is right.
-fn filter_of(running: &Running, document: &Value, stream: &str) -> FilterCriteria {
-    let arn = document.pointer("/requestContext/functionArn").and_then(Value::as_str);
-    let Ok(reader) = Reader::open(&running.directory.join("journal")) else {
-        return FilterCriteria::default();
-    };
-    let history = history_of(reader, "");
-    let own = history.mappings.values().find(|mapping| {
-        mapping.facts.stream == stream
-            && arn.is_some_and(|arn| arn.ends_with(&format!(":{}", mapping.facts.function)))
-    });
-    own.and_then(|mapping| FilterCriteria::compile(&mapping.facts.filters).ok()).unwrap_or_default()
+/// The records of a batch among all from its first to its last one: those that the journal names, or
+/// as many as there must be that pass the filter.
+fn of_batch(
+    mut records: Vec<Record>,
+    batch: Option<&[String]>,
+    filter: &FilterCriteria,
+    count: usize,
+) -> Result<Vec<Record>, String> {
+    match batch {
+        Some(batch) => {
+            let names: BTreeSet<&str> = batch.iter().map(String::as_str).collect();
+            records.retain(|record| names.contains(record.sequence.as_str()));
+        }
+        None => records.retain(|record| filter.passes(record)),
+    }
+    if records.len() > count {
+        return Err(format!(
+            "the stream has {} records from its first to its last one, of which {count} were in the batch; \
+             the journal no longer says which",
+            records.len()
+        ));
+    }
+    if records.len() < count { Err(GONE.to_owned()) } else { Ok(records) }
+}
+
+/// The mapping that gave the records up, as the journal knows it.
+struct Mapping {
+    name: String,
+    facts: MappingFacts,
+}
+
+impl Mapping {
+    fn of(running: &Running, document: &Value) -> Option<Self> {
+        let arn = document.pointer("/requestContext/functionArn").and_then(Value::as_str)?;
+        let stream = document.pointer("/DDBStreamBatchInfo/streamArn").and_then(Value::as_str)?;
+        let history = history_of(Reader::open(&journal(running)).ok()?, "");
+        let mut mappings = history.mappings.into_iter();
+        let (name, own) = mappings.find(|(_, mapping)| {
+            mapping.facts.stream == stream && arn.ends_with(&format!(":{}", mapping.facts.function))
+        })?;
+        Some(Self { name, facts: own.facts })
+    }
+
+    fn filter(&self) -> FilterCriteria {
+        FilterCriteria::compile(&self.facts.filters).unwrap_or_default()
+    }
+
+    /// The sequence numbers of the batch that begins and ends so.
+    fn batch(
+        &self,
+        running: &Running,
+        shard: &str,
+        ends: (&str, &str),
+        count: usize,
+    ) -> Option<Vec<String>> {
+        let lines = Reader::open(&journal(running)).ok()?;
+        records_between(lines, &self.name, shard, ends, count)
+    }
+}
+
+fn journal(running: &Running) -> PathBuf {
+    running.directory.join("journal")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records 10 to 15 of one shard; what has an even number passes the filter.
+    fn records() -> Vec<Record> {
+        let record = |number: u32| {
+            let sequence = SequenceNumber::parse(&number.to_string()).unwrap();
+            let name = if number.is_multiple_of(2) { "INSERT" } else { "REMOVE" };
+            Record::of_event(sequence, None, &json!({"eventName": name}))
+        };
+        (10..16).map(record).collect()
+    }
+
+    #[test]
+    fn a_batch_is_what_the_journal_names_or_what_passes() {
+        let filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
+        let batch = ["10", "14"].map(str::to_owned);
+        let gone = ["10", "14", "18"].map(str::to_owned);
+        let more = "the stream has 3 records from its first to its last one, of which 2 were in the batch; the journal no longer says which";
+        let cases = [
+            (Some(&batch[..]), 2, Ok("10 14")),
+            (Some(&gone[..]), 3, Err(GONE)),
+            (None, 3, Ok("10 12 14")),
+            (None, 2, Err(more)),
+            (None, 4, Err(GONE)),
+        ];
+        for (batch, count, expected) in cases {
+            let found = of_batch(records(), batch, &filter, count).map(|records| {
+                let names: Vec<&str> = records.iter().map(|it| it.sequence.as_str()).collect();
+                names.join(" ")
+            });
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{batch:?} {count}");
+        }
+    }
 }

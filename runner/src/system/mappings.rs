@@ -3,7 +3,7 @@
 //! What a mapping does is in `mapping`; how it reaches the stream is in `poller`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::backing::Clock;
 use crate::endpoint;
 use crate::function::Function;
-use crate::journal::{Entry, Journal, MappingJournal};
+use crate::journal::{Entry, Journal, MappingJournal, Messages};
 use crate::mapping::{
     Command, Event, FilterCriteria, InvokeOutcome, Settings, ShardId, StartingPosition, Status,
 };
@@ -42,8 +42,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) checkpoint_folder: &'a Path,
     /// Where what happens is written down; none if that cannot be.
     pub(crate) journal: Option<Journal>,
-    /// What is sent to queues and topics, as files.
-    pub(crate) destinations_folder: &'a Path,
+    /// Below it, in `destinations/`, is what is sent to queues and topics, as files.
+    pub(crate) data_folder: &'a Path,
     pub(crate) duplicate_deliveries: bool,
     /// Faults that are made on purpose.
     pub(crate) chaos: Option<&'a Arc<Chaos>>,
@@ -190,9 +190,9 @@ fn run(
             client: endpoint::s3_client(surroundings.s3_url),
             bucket: bucket.clone(),
         }),
-        Some(Destination::Queue(name) | Destination::Topic(name)) => {
-            Arc::new(FileDestination { folder: surroundings.destinations_folder.join(name) })
-        }
+        Some(Destination::Queue(name) | Destination::Topic(name)) => Arc::new(FileDestination {
+            folder: surroundings.data_folder.join("destinations").join(name),
+        }),
         _ => Arc::new(NoDestination),
     };
     let journal = journal(described, &settings, function, surroundings);
@@ -211,7 +211,8 @@ fn run(
     };
     let name = described.logical_id.clone();
     let task_name = name.clone();
-    tokio::spawn(show(name.clone(), observed, journal));
+    let messages = messages(described).map(|to| (to, surroundings.data_folder.to_owned()));
+    tokio::spawn(show(name.clone(), observed, journal, messages));
     let task = tokio::spawn(async move {
         match run_mapping(poller).await {
             Ok(end) => tracing::debug!("mapping {task_name} ended: {end:?}"),
@@ -242,6 +243,15 @@ async fn go_on_after_gaps(
     }
 }
 
+/// The queue or topic for what the mapping gives up.
+fn messages(described: &EventSourceMapping) -> Option<Messages> {
+    match &described.on_failure {
+        Some(Destination::Queue(name)) => Some(Messages::Queue(name.clone())),
+        Some(Destination::Topic(name)) => Some(Messages::Topic(name.clone())),
+        _ => None,
+    }
+}
+
 /// The journal of a mapping, which says first what the mapping is.
 fn journal(
     described: &EventSourceMapping,
@@ -254,6 +264,7 @@ fn journal(
         Some(Destination::Bucket(bucket)) => Some(bucket.clone()),
         _ => None,
     };
+    let messages = messages(described);
     let arn = settings.stream_arn.as_str();
     let table = arn.split_once(":table/").and_then(|(_, rest)| rest.split('/').next());
     journal.introduce(Entry::Mapping {
@@ -263,6 +274,8 @@ fn journal(
         stream: settings.stream_arn.clone(),
         filters: described.filters.iter().map(|filter| filter.text.clone()).collect(),
         bucket,
+        messages,
+        report_batch_item_failures: settings.report_batch_item_failures,
     });
     Some(MappingJournal::new(journal, &described.logical_id, settings.filter.clone()))
 }
@@ -272,6 +285,7 @@ async fn show(
     name: String,
     mut observed: mpsc::Receiver<Observed>,
     journal: Option<MappingJournal>,
+    messages: Option<(Messages, PathBuf)>,
 ) {
     while let Some(seen) = observed.recv().await {
         if let Some(journal) = &journal {
@@ -281,7 +295,8 @@ async fn show(
             Command::Report(
                 event @ (Event::Gap { .. } | Event::GaveUp { .. } | Event::WindowGivenUp { .. }),
             ) => {
-                tracing::error!("mapping {name}: {event}");
+                let file = message_file(&event, messages.as_ref());
+                tracing::error!("mapping {name}: {event}{file}");
             }
             Command::Report(event @ Event::Failed { .. }) => {
                 tracing::info!("mapping {name}: {event}");
@@ -289,6 +304,17 @@ async fn show(
             Command::Report(event) => tracing::debug!("mapping {name}: {event}"),
             _ => {}
         }
+    }
+}
+
+/// The file of a queue's or topic's message about what was given up, as the end of a line; empty for
+/// any other event.
+fn message_file(event: &Event, messages: Option<&(Messages, PathBuf)>) -> String {
+    match (event, messages) {
+        (Event::GaveUp { key: Some(key), .. }, Some((messages, folder))) => {
+            format!(", the file {}", messages.file(folder, key).display())
+        }
+        _ => String::new(),
     }
 }
 
@@ -305,7 +331,25 @@ impl Invoke for Invoker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::{Phase, ShardStatus};
+    use crate::mapping::{Condition, Phase, SequenceNumber, ShardStatus};
+
+    #[test]
+    fn what_a_queue_got_is_named_by_its_file() {
+        let queue = (Messages::Queue("Failed".to_owned()), PathBuf::from("up"));
+        let gave_up = |key: Option<&str>| Event::GaveUp {
+            shard: ShardId::new("shardId-1"),
+            first: SequenceNumber::parse("1").unwrap(),
+            last: SequenceNumber::parse("1").unwrap(),
+            count: 1,
+            condition: Condition::RetryAttemptsExhausted,
+            key: key.map(str::to_owned),
+        };
+        let kept = gave_up(Some("aws/lambda/m/shardId-1/x"));
+        let file = message_file(&kept, Some(&queue));
+        assert_eq!(file, ", the file up/destinations/Failed/x.json");
+        assert_eq!(message_file(&kept, None), "");
+        assert_eq!(message_file(&gave_up(None), Some(&queue)), "");
+    }
 
     #[tokio::test]
     async fn a_shard_with_a_gap_goes_on_and_others_are_left_alone() {

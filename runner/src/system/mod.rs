@@ -5,6 +5,7 @@
 //! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions). Nothing here decides when a function runs.
 
 mod backing;
+mod billing;
 mod functions;
 mod indexes;
 mod mappings;
@@ -13,6 +14,7 @@ mod splits;
 #[cfg(test)]
 mod table_tests;
 mod tables;
+mod time_to_live;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -130,7 +132,7 @@ impl System {
             s3_url: &object_endpoint.url(),
             checkpoint_folder: &options.directory.join("checkpoints"),
             journal: begin_journal(&options.directory.join("journal"), clock()),
-            destinations_folder: &options.directory.join("destinations"),
+            data_folder: &options.directory,
             duplicate_deliveries: options.duplicate_deliveries,
             chaos: chaos.as_ref(),
         };

@@ -2,15 +2,19 @@
 //! added to, and refused.
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveStatus};
 
 use super::tables::carry_out;
 use crate::template::{Context, Table, read};
 use crate::test_store::TestStore;
 
 fn tables(properties: &str) -> Vec<Table> {
+    let billing = match properties.contains("ProvisionedThroughput") {
+        true => "",
+        false => "      BillingMode: PAY_PER_REQUEST\n",
+    };
     let text = format!(
-        "Resources:\n  Films:\n    Type: AWS::DynamoDB::Table\n    Properties:\n      TableName: films\n      BillingMode: PAY_PER_REQUEST\n{properties}"
+        "Resources:\n  Films:\n    Type: AWS::DynamoDB::Table\n    Properties:\n      TableName: films\n{billing}{properties}"
     );
     read("films.yaml", &text, &Context::default()).unwrap_or_else(|found| panic!("{found}")).tables
 }
@@ -121,4 +125,88 @@ async fn what_cannot_be_made_so_is_said() {
     for (properties, expected) in cases {
         assert_eq!(carry_out(&served.client, &tables(&properties)).await.unwrap_err(), expected);
     }
+}
+
+/// The table's TTL, once no change of it is under way.
+async fn time_to_live(client: &Client) -> (TimeToLiveStatus, Option<String>) {
+    loop {
+        let answer = client.describe_time_to_live().table_name("films").send().await.unwrap();
+        let found = answer.time_to_live_description.unwrap();
+        let status = found.time_to_live_status.unwrap();
+        if matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Disabled) {
+            return (status, found.attribute_name);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_ttl_that_the_template_no_longer_has_is_switched_off_and_another_attribute_is_refused() {
+    let served = TestStore::open().await;
+    let with = |specification: &str| {
+        tables(&format!("{PLAIN}      TimeToLiveSpecification: {specification}\n"))
+    };
+    let until = with("{AttributeName: until, Enabled: true}");
+    let off = (TimeToLiveStatus::Disabled, None);
+    for without in [tables(PLAIN), with("{AttributeName: until, Enabled: false}")] {
+        carry_out(&served.client, &until).await.unwrap();
+        let on = (TimeToLiveStatus::Enabled, Some("until".to_owned()));
+        assert_eq!(time_to_live(&served.client).await, on);
+        // One that is there as the template says is left alone.
+        carry_out(&served.client, &until).await.unwrap();
+        let other = carry_out(&served.client, &with("{AttributeName: gone, Enabled: true}")).await;
+        assert_eq!(
+            other.unwrap_err(),
+            "table `films` (Films): its TTL attribute is `until` and the template says `gone`"
+        );
+        carry_out(&served.client, &without).await.unwrap();
+        assert_eq!(time_to_live(&served.client).await, off);
+    }
+}
+
+/// The units of the table and of its first index: read, then write.
+async fn units(client: &Client) -> [(i64, i64); 2] {
+    let answer = client.describe_table().table_name("films").send().await.unwrap();
+    let table = answer.table.unwrap();
+    let index = table.global_secondary_indexes().first().unwrap();
+    [table.provisioned_throughput().unwrap(), index.provisioned_throughput().unwrap()]
+        .map(|found| (found.read_capacity_units.unwrap(), found.write_capacity_units.unwrap()))
+}
+
+#[tokio::test]
+async fn billing_mode_and_throughput_follow_the_template_with_the_indexes() {
+    let served = TestStore::open().await;
+    let table = PLAIN.replace(
+        "AttributeType: S}]",
+        "AttributeType: S}, {AttributeName: director, AttributeType: S}]",
+    );
+    let index = |throughput: &str| {
+        format!(
+            "      GlobalSecondaryIndexes:\n        - {{IndexName: by-director, KeySchema: [{{AttributeName: director, KeyType: HASH}}], Projection: {{ProjectionType: ALL}}{throughput}}}\n"
+        )
+    };
+    let units_of = |read: u32, write: u32| {
+        format!("ProvisionedThroughput: {{ReadCapacityUnits: {read}, WriteCapacityUnits: {write}}}")
+    };
+    let on_demand = format!("{table}{}", index(""));
+    let provisioned = |own: String, of_index: String| {
+        format!("{table}      {own}\n{}", index(&format!(", {of_index}")))
+    };
+    let cases = [
+        (on_demand.clone(), [(0, 0), (0, 0)]),
+        (provisioned(units_of(5, 6), units_of(7, 8)), [(5, 6), (7, 8)]),
+        (provisioned(units_of(9, 6), units_of(7, 8)), [(9, 6), (7, 8)]),
+        (provisioned(units_of(9, 6), units_of(7, 3)), [(9, 6), (7, 3)]),
+        (provisioned(units_of(9, 6), units_of(7, 3)), [(9, 6), (7, 3)]),
+        (on_demand, [(0, 0), (0, 0)]),
+    ];
+    for (properties, expected) in cases {
+        carry_out(&served.client, &tables(&properties)).await.unwrap();
+        assert_eq!(units(&served.client).await, expected, "{properties}");
+    }
+    let without_index = format!("{PLAIN}      {}\n", units_of(5, 5));
+    assert_eq!(
+        carry_out(&served.client, &tables(&without_index)).await.unwrap_err(),
+        "table `films` (Films): the template makes it provisioned and does not say the throughput of its index `by-director`; write the index below GlobalSecondaryIndexes, or delete it first"
+    );
 }

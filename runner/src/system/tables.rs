@@ -1,6 +1,7 @@
 //! Makes the tables of a template be there, as the template says, in whatever store it is given.
 //!
-//! Nothing is ever removed or replaced: a table that is there with another key is an error.
+//! No table or index is ever removed or replaced: a table that is there with another key is an
+//! error. Billing mode, throughput and TTL follow the template, as CloudFormation has them do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +10,10 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::BuildError;
 use aws_sdk_dynamodb::types::{
     BillingMode, KeySchemaElement, StreamSpecification, StreamViewType, TableDescription,
-    TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
+    TableStatus,
 };
 
-use super::indexes;
+use super::{billing, indexes, time_to_live};
 use crate::load::error_text;
 use crate::template::{IndexKind, Table};
 
@@ -79,11 +80,15 @@ async fn carry_out_one(client: &Client, table: &Table) -> Result<Option<String>,
     if describe(client, table).await?.is_none() {
         create(client, table).await?;
     }
-    let description = wait_until_active(client, table).await?;
+    let mut description = wait_until_active(client, table).await?;
     check_key(table, &description)?;
+    // Before the indexes: a new one is paid as its table is.
+    if billing::carry_out(client, table, &description).await? {
+        description = wait_until_active(client, table).await?;
+    }
     indexes::carry_out(client, table, &description).await?;
     let stream = ensure_stream(client, table, &description).await?;
-    ensure_time_to_live(client, table).await?;
+    time_to_live::carry_out(client, table).await?;
     Ok(stream)
 }
 
@@ -205,39 +210,4 @@ async fn ensure_stream(
         .map_err(|error| error_text(&error))?;
     let description = wait_until_active(client, table).await?;
     Ok(description.latest_stream_arn().map(str::to_owned))
-}
-
-async fn ensure_time_to_live(client: &Client, table: &Table) -> Result<(), String> {
-    let Some(attribute) = &table.ttl_attribute else {
-        return Ok(());
-    };
-    let answer = client
-        .describe_time_to_live()
-        .table_name(&table.name)
-        .send()
-        .await
-        .map_err(|error| error_text(&error))?;
-    let found = answer.time_to_live_description();
-    let status = found.and_then(|found| found.time_to_live_status());
-    if matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)) {
-        let name = found.and_then(|found| found.attribute_name()).unwrap_or_default();
-        return if name == attribute {
-            Ok(())
-        } else {
-            Err(format!("its TTL attribute is `{name}` and the template says `{attribute}`"))
-        };
-    }
-    let specification = TimeToLiveSpecification::builder()
-        .enabled(true)
-        .attribute_name(attribute)
-        .build()
-        .map_err(build_text)?;
-    client
-        .update_time_to_live()
-        .table_name(&table.name)
-        .time_to_live_specification(specification)
-        .send()
-        .await
-        .map(drop)
-        .map_err(|error| error_text(&error))
 }

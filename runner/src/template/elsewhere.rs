@@ -18,11 +18,13 @@ const BY_TYPE: &[(&str, &str)] = &[
     ("AWS::Glue::", "there is no catalog; the archive's files are read as they are"),
     ("AWS::IAM::", "permissions are not checked"),
     ("AWS::KMS::", "nothing is encrypted with it"),
+    ("AWS::Lambda::Alias", "there is one version of the function, the one that was built"),
     (
         "AWS::Lambda::Function",
         "it is not run; AWS::Serverless::Function with a CodeUri is built and run",
     ),
     ("AWS::Lambda::Permission", "permissions are not checked"),
+    ("AWS::Lambda::Version", "there is one version of the function, the one that was built"),
     ("AWS::Logs::", "logs are written on this machine"),
     ("AWS::S3::BucketPolicy", "permissions are not checked"),
     ("AWS::SNS::", "failure records for it are files in `destinations/`; nothing else is sent"),

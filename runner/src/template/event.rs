@@ -2,10 +2,13 @@
 //! It does not read their settings; `mapping` and `schedule` do.
 
 use crate::template::{
-    diagnostic::{listed, similar},
+    diagnostic::{Span, listed, similar},
+    document::Node,
+    function,
     mapping::{self, Link},
     properties::Properties,
-    resource::Resource,
+    resolver::Resolver,
+    resource::{Resource, ResourceKind},
     schedule,
     stack::{Absent, Function, NotRun, Stack},
     value::{self, Data},
@@ -37,6 +40,7 @@ const TYPES: &[&str] = &[
 /// Reads the events of a function into the stack.
 pub(super) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack: &mut Stack) {
     let findings = function.resolver.findings;
+    let retries = function::asynchronous_retries(function);
     for entry in function.named("Events") {
         let path = format!("Events.{}", entry.key);
         let Some(Some(node)) = function.resolver.choose(&entry.value) else { continue };
@@ -62,18 +66,10 @@ pub(super) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
                 };
                 stack.mappings.extend(mapping::read(&settings, link, &stack.tables));
             }
-            ("Schedule", Some(settings)) => {
-                let read = schedule::read(&settings, "Schedule", logical_id, entry.key_at);
+            ("Schedule" | "ScheduleV2", Some(settings)) => {
+                let property = if kind == "Schedule" { "Schedule" } else { "ScheduleExpression" };
+                let read = schedule::read(&settings, property, logical_id, retries, entry.key_at);
                 stack.schedules.extend(read);
-            }
-            ("ScheduleV2", Some(settings)) => {
-                let property = "ScheduleExpression";
-                stack.schedules.extend(schedule::read(
-                    &settings,
-                    property,
-                    logical_id,
-                    entry.key_at,
-                ));
             }
             ("DynamoDB" | "Schedule" | "ScheduleV2", None) => {
                 if !event.has("Properties") {
@@ -107,7 +103,8 @@ fn published_alias(function: &Properties<'_, '_>) -> Option<String> {
 
 /// Notes the mappings and schedules of a function that does not run here.
 pub(super) fn note_not_run(properties: &Properties<'_, '_>, function: &NotRun, stack: &mut Stack) {
-    for entry in properties.named("Events") {
+    // What its events are matters only as far as it can be read.
+    for entry in properties.node("Events").map_or(&[][..], Node::entries) {
         let kind = entry.value.get("Type").and_then(|node| node.as_text());
         let what = match kind {
             Some("DynamoDB") => Absent::Mapping,
@@ -120,7 +117,16 @@ pub(super) fn note_not_run(properties: &Properties<'_, '_>, function: &NotRun, s
 }
 
 /// Notes a mapping resource whose function, which `name` names, does not run here.
-fn note_mapping(resource: &Resource<'_>, name: &str, stack: &mut Stack) {
+fn not_run(
+    properties: &Properties<'_, '_>,
+    resource: &Resource<'_>,
+    name: &str,
+    stack: &mut Stack,
+) {
+    properties.not_emulated(
+        "FunctionName",
+        format!("`{name}` is not run here, so the mapping is not either"),
+    );
     // The function is named by its id, or by an ARN that is made of it.
     let names = |id: &str| name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == id);
     let mut absent = stack.not_run.iter().filter(|other| other.what == Absent::Function);
@@ -139,6 +145,51 @@ fn note_mapping(resource: &Resource<'_>, name: &str, stack: &mut Stack) {
     stack.not_run.push(note);
 }
 
+/// The function behind a version or an alias, with which of them it is: `NAME:live`. SAM makes
+/// `Function.Alias`, `Function.Version` and resources whose logical ids begin with the function's;
+/// others are resources of the template.
+fn qualified(resolver: &Resolver<'_>, name: &str, at: Span) -> Option<String> {
+    let text_of = |resource: &Resource<'_>, property: &str| {
+        let value = resolver.resolve(resource.properties.get(property)?)?;
+        if let Data::Text(text) = value.data { Some(text) } else { None }
+    };
+    // `!Ref` and these attributes give the same ARN.
+    let id = [".AliasArn", ".FunctionArn"].into_iter().find_map(|end| name.strip_suffix(end));
+    if let Some(own) = resolver.resource(id.unwrap_or(name)) {
+        let qualifier = match own.type_name {
+            "AWS::Lambda::Alias" => text_of(own, "Name")?,
+            "AWS::Lambda::Version" => own.id.to_owned(),
+            _ => return None,
+        };
+        return Some(format!("{}:{qualifier}", text_of(own, "FunctionName")?));
+    }
+    let mut functions =
+        resolver.resources.iter().filter(|found| found.kind == ResourceKind::Function);
+    functions.find_map(|function| {
+        let rest = name.strip_prefix(function.id)?;
+        let qualifier = match rest.strip_prefix("Alias") {
+            _ if rest == ".Alias" => text_of(function, "AutoPublishAlias")?,
+            _ if rest == ".Version" => "Version".to_owned(),
+            Some(alias) => alias.to_owned(),
+            None if rest.starts_with("Version") => rest.to_owned(),
+            None => return None,
+        };
+        Some(format!("{}:{qualifier}", resolver.name_text(function, at)?))
+    })
+}
+
+/// The function that a name or an ARN means, and the version or alias of it. Each of them means the
+/// one function that there is.
+fn called<'s>(stack: &'s Stack, name: &str) -> Option<(&'s Function, Option<String>)> {
+    stack.functions.iter().find_map(|function| {
+        let rests = [&function.arn, &function.name].map(|own| name.strip_prefix(own.as_str()));
+        let mut rests = rests.into_iter().flatten();
+        let rest = rests.find(|rest| rest.is_empty() || rest.starts_with(':'))?;
+        let qualifier = rest.strip_prefix(':').filter(|qualifier| *qualifier != "$LATEST");
+        Some((function, qualifier.map(str::to_owned)))
+    })
+}
+
 /// Reads an `AWS::Lambda::EventSourceMapping` into the stack.
 pub(super) fn read_mapping_resource(
     properties: &Properties<'_, '_>,
@@ -152,30 +203,25 @@ pub(super) fn read_mapping_resource(
     }
     let Some(function) = properties.value("FunctionName") else { return };
     let at = function.at;
-    if let Data::Elsewhere(name) = &function.data {
-        properties.not_emulated(
-            "FunctionName",
-            format!("`{name}` is not run here, so the mapping is not either"),
-        );
-        note_mapping(resource, &name.to_string(), stack);
-        return;
-    }
-    let Some(name) = function.text(findings) else { return };
-    // A version or an alias behind the name means the one function that there is.
-    let qualifier = |function: &Function| {
-        let rests = [&function.arn, &function.name].map(|own| name.strip_prefix(own.as_str()));
-        rests.into_iter().flatten().find(|rest| rest.is_empty() || rest.starts_with(':'))
+    let name = match &function.data {
+        Data::Elsewhere(name) => {
+            let behind = qualified(properties.resolver, name, at);
+            let Some(known) = behind.filter(|text| called(stack, text).is_some()) else {
+                not_run(properties, resource, name, stack);
+                return;
+            };
+            known
+        }
+        _ => match function.text(findings) {
+            Some(name) => name,
+            None => return,
+        },
     };
-    let found = stack.functions.iter().find_map(|function| Some((function, qualifier(function)?)));
-    let Some((found, qualifier)) = found else {
+    let Some((found, qualifier)) = called(stack, &name) else {
         // A function that is in the template but does not run here is already listed.
         let in_template = properties.resolver.resources.iter().any(|other| name.contains(other.id));
         if in_template {
-            properties.not_emulated(
-                "FunctionName",
-                format!("`{name}` is not run here, so the mapping is not either"),
-            );
-            note_mapping(resource, &name, stack);
+            not_run(properties, resource, &name, stack);
         } else {
             let known = stack.functions.iter().map(|function| function.logical_id.as_str());
             findings.error(
@@ -189,10 +235,7 @@ pub(super) fn read_mapping_resource(
     let link = Link {
         logical_id: resource.id.to_owned(),
         function: &found.logical_id,
-        qualifier: qualifier
-            .strip_prefix(':')
-            .filter(|qualifier| *qualifier != "$LATEST")
-            .map(str::to_owned),
+        qualifier,
         source_property: "EventSourceArn",
         at: resource.at,
     };

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::template::{
     diagnostic::Span,
-    document::Kind,
+    document::{Kind, Node},
+    plain_scalar,
     properties::{Catalogue, Properties},
     resource::{Resource, kebab_case},
     stack::{Function, LogFormat, Logging},
@@ -20,12 +21,11 @@ const NOT_EMULATED: Catalogue = &[
     ("AutoPublishCodeSha256", "there is one version of the function"),
     ("CapacityProviderConfig", "the function runs as a process of this machine"),
     ("CodeSigningConfigArn", "signatures are not checked"),
-    ("DeadLetterQueue", "asynchronous invocations are not made"),
+    ("DeadLetterQueue", "an invocation by a schedule that fails to the end is only logged"),
     ("DeploymentPreference", "the new binary replaces the old one at once"),
     ("Description", "it is shown only on AWS"),
     ("DurableConfig", "there are no durable executions"),
     ("EphemeralStorage", "the size of the temporary folder is not limited"),
-    ("EventInvokeConfig", "asynchronous invocations are not made"),
     ("FileSystemConfigs", "no file system is mounted"),
     ("FunctionScalingConfig", "the runner decides how many processes run"),
     ("FunctionUrlConfig", "the function has no URL"),
@@ -75,6 +75,10 @@ const RESERVED_VARIABLES: &[&str] = &[
 /// Lambda's quota for all environment variables of a function together, in bytes.
 const ENVIRONMENT_BYTES_MAX: usize = 4_096;
 
+/// Lambda's default, and the most that it takes (AWS Lambda guide, "Configuring error handling settings
+/// for asynchronous invocations").
+const ASYNCHRONOUS_RETRIES: u32 = 2;
+
 const LEVELS: &[(&str, &str)] = &[
     ("TRACE", "TRACE"),
     ("DEBUG", "DEBUG"),
@@ -122,7 +126,7 @@ pub(super) fn reason_not_emulated(
 /// Reads one function; `None` when an error was reported.
 pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Function> {
     // What was looked at to see whether the function runs here is accounted for by that.
-    for asked in ["PackageType", "Runtime", "Events"] {
+    for asked in ["PackageType", "Runtime", "Events", "EventInvokeConfig"] {
         let _ = properties.node(asked);
     }
     if !properties.has("Runtime") {
@@ -154,6 +158,20 @@ pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         logging,
         at: resource.at,
     })
+}
+
+/// How often Lambda tries an asynchronous invocation that failed once more, such as one by a
+/// schedule.
+pub(super) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
+    let Some(config) = properties.mapping("EventInvokeConfig") else {
+        return ASYNCHRONOUS_RETRIES;
+    };
+    let retries = config.unsigned("MaximumRetryAttempts", 0..=ASYNCHRONOUS_RETRIES);
+    config.finish(&[
+        ("DestinationConfig", "what becomes of an invocation by a schedule is only logged"),
+        ("MaximumEventAgeInSeconds", "an invocation by a schedule waits for its retries only"),
+    ]);
+    retries.unwrap_or(ASYNCHRONOUS_RETRIES)
 }
 
 fn code_uri(properties: &Properties<'_, '_>) -> Option<String> {
@@ -223,6 +241,7 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
                 "write a letter, then letters, digits or `_`, at least two in all",
             );
         }
+        warn_of_type(properties, &entry.value);
         let Some(value) = properties.resolver.resolve(&entry.value) else { continue };
         if let Data::Elsewhere(elsewhere) = &value.data {
             // The function must get something that is not mistaken for a real name.
@@ -253,6 +272,25 @@ fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
         );
     }
     environment
+}
+
+/// Warns of a scalar without quotes that SAM hands on as something else than what is written.
+fn warn_of_type(properties: &Properties<'_, '_>, node: &Node) {
+    let findings = properties.resolver.findings;
+    let Some(Some(node)) = properties.resolver.choose(node) else { return };
+    let Some(text) = node.as_text() else { return };
+    // A quoted text begins with its quotes, a block with its mark, an alias with its name.
+    let line = findings.source_line(node.at.line);
+    let before = node.at.column.saturating_sub(1);
+    let is_text = line.chars().take(before).collect::<String>().trim_end().ends_with("!!str");
+    let is_plain = line.chars().skip(before).collect::<String>().starts_with(text);
+    if let Some(value) = plain_scalar::differs(text).filter(|_| is_plain && !is_text) {
+        findings.warning(
+            node.at,
+            format!("on AWS the function gets `{value}` for `{text}`, which SAM reads as YAML 1.1"),
+            format!("put it in quotes: \"{text}\""),
+        );
+    }
 }
 
 fn logging(properties: &Properties<'_, '_>) -> Logging {

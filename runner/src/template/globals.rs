@@ -3,7 +3,10 @@
 //!
 //! The rules are those of "Globals section of the AWS SAM template": a value of the resource
 //! replaces the global one, mappings are merged key by key, lists are joined with the global
-//! entries first. An intrinsic function is a value.
+//! entries first. An intrinsic function is a value. `IgnoreGlobals` beside a resource's type leaves
+//! some of them out, or all.
+
+use std::borrow::Cow;
 
 use crate::template::{
     diagnostic::{Findings, listed, similar},
@@ -24,6 +27,21 @@ const SECTIONS: &[&str] = &[
     "SimpleTable",
     "StateMachine",
     "WebSocketApi",
+];
+
+/// Properties of a function that SAM takes at the function alone (`supported_properties` of its
+/// `globals.py`, as of 1.115, lists what it takes in the globals).
+const NOT_GLOBAL: &[&str] = &[
+    "AutoPublishCodeSha256",
+    "Events",
+    "FunctionName",
+    "ImageConfig",
+    "ImageUri",
+    "InlineCode",
+    "PackageType",
+    "Policies",
+    "Role",
+    "VersionDescription",
 ];
 
 /// The globals for a resource type, such as `AWS::Serverless::Function`.
@@ -54,6 +72,16 @@ pub(super) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
             });
         }
     }
+    for entry in globals.get("Function").map_or(&[][..], Node::entries) {
+        let name = entry.key.as_str();
+        if NOT_GLOBAL.contains(&name) {
+            findings.error(
+                entry.key_at,
+                format!("SAM takes no `{name}` in `Globals.Function`"),
+                "write it at each function that it is meant for",
+            );
+        }
+    }
     let size = nodes_in(globals);
     if size > NODES_MAX {
         findings.error(
@@ -63,6 +91,44 @@ pub(super) fn check(globals: Option<&Node>, findings: &Findings<'_>) -> bool {
         );
     }
     size <= NODES_MAX
+}
+
+/// The globals of a resource that ignores some of them: `*` is all, a list names properties.
+pub(super) fn without_ignored<'n>(
+    global: &'n Node,
+    resource: &Node,
+    findings: &Findings<'_>,
+) -> Cow<'n, Node> {
+    let Some(ignored) = resource.get("IgnoreGlobals") else { return Cow::Borrowed(global) };
+    let names = match &ignored.kind {
+        Kind::Text(all) if all == "*" => None,
+        Kind::List(items) => Some(items),
+        _ => {
+            findings.error(
+                ignored.at,
+                "`IgnoreGlobals` is a list of properties, or `*` for all",
+                "write `IgnoreGlobals: '*'`, or `IgnoreGlobals: [Timeout]`",
+            );
+            return Cow::Borrowed(global);
+        }
+    };
+    let known = || global.entries().iter().map(|entry| entry.key.as_str());
+    for item in names.into_iter().flatten() {
+        let name = item.as_text().unwrap_or_default();
+        if !known().any(|known| known == name) {
+            findings.error(
+                item.at,
+                format!(
+                    "`IgnoreGlobals` names `{name}`, which the globals of this kind do not have"
+                ),
+                format!("write {}", listed(known())),
+            );
+        }
+    }
+    let is_ignored =
+        |key: &str| names.is_none_or(|names| names.iter().any(|item| item.as_text() == Some(key)));
+    let kept = global.entries().iter().filter(|entry| !is_ignored(&entry.key)).cloned().collect();
+    Cow::Owned(Node { at: global.at, kind: Kind::Map(kept) })
 }
 
 fn nodes_in(node: &Node) -> usize {

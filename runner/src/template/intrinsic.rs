@@ -1,4 +1,5 @@
-//! The names of CloudFormation's intrinsic functions, and the pieces of a `Fn::Sub` text.
+//! The names of CloudFormation's intrinsic functions, the pieces of a `Fn::Sub` text, and the dynamic
+//! references in any text.
 //! It does not evaluate them.
 
 use crate::template::diagnostic::{listed, similar};
@@ -143,9 +144,40 @@ pub(super) fn pieces(text: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
+/// The services that CloudFormation asks for a value when it deploys.
+const DYNAMIC_REFERENCES: &[&str] =
+    &["{{resolve:secretsmanager:", "{{resolve:ssm:", "{{resolve:ssm-secure:"];
+
+/// The first dynamic reference in a text, such as `{{resolve:ssm:name}}`.
+pub(super) fn dynamic_reference(text: &str) -> Option<&str> {
+    DYNAMIC_REFERENCES.iter().find_map(|prefix| {
+        let rest = text.get(text.find(prefix)?..)?;
+        rest.get(..rest.find("}}")? + 2)
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Piece, pieces};
+    use super::{Piece, dynamic_reference, pieces};
+
+    #[test]
+    fn a_dynamic_reference_is_found_within_a_text() {
+        let cases = [
+            ("{{resolve:ssm:/app/name:1}}", Some("{{resolve:ssm:/app/name:1}}")),
+            ("{{resolve:ssm-secure:name}}", Some("{{resolve:ssm-secure:name}}")),
+            (
+                "postgres://u:{{resolve:secretsmanager:db:SecretString:password}}@host",
+                Some("{{resolve:secretsmanager:db:SecretString:password}}"),
+            ),
+            ("{{resolve:ssm:open", None),
+            ("{{resolve:other:name}}", None),
+            ("{{name}}", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(dynamic_reference(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_sub_text_is_cut_at_its_variables() {

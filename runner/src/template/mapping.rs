@@ -8,6 +8,7 @@ use crate::mapping::{FilterCriteria, InvalidFilter, PATTERNS_MAX};
 use crate::template::{
     lint,
     properties::{At, Catalogue, Properties},
+    resource::Resource,
     stack::{
         Destination, EventSourceMapping, FilterPattern, StartingPosition, StreamSource, Table,
     },
@@ -323,7 +324,19 @@ fn on_failure(properties: &Properties<'_, '_>) -> Option<Destination> {
     let at = value.at;
     if let Data::Elsewhere(elsewhere) = value.data {
         let id = elsewhere.split('.').next().unwrap_or_default();
-        match properties.resolver.resource(id).map(|resource| resource.type_name) {
+        let resource = properties.resolver.resource(id);
+        if let Some(resource) = resource.filter(|found| is_first_in_first_out(properties, found)) {
+            findings.error(
+                at,
+                format!(
+                    "`{}` is first-in-first-out, which Lambda does not take as a destination",
+                    resource.id
+                ),
+                "name a standard queue or topic",
+            );
+            return None;
+        }
+        match resource.map(|resource| resource.type_name) {
             Some("AWS::SQS::Queue") => return Some(Destination::Queue(id.to_owned())),
             Some("AWS::SNS::Topic") => return Some(Destination::Topic(id.to_owned())),
             _ => {}
@@ -359,4 +372,20 @@ fn on_failure(properties: &Properties<'_, '_>) -> Option<Destination> {
         _ => on_failure.not_emulated("Destination", instead),
     }
     Some(Destination::Arn(arn))
+}
+
+/// Whether a queue or topic of the template keeps the order of its messages.
+fn is_first_in_first_out(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> bool {
+    let property = match resource.type_name {
+        "AWS::SQS::Queue" => "FifoQueue",
+        "AWS::SNS::Topic" => "FifoTopic",
+        _ => return false,
+    };
+    let node = resource.properties.get(property);
+    let node = node.and_then(|node| properties.resolver.choose(node).flatten());
+    let value = node.and_then(|node| properties.resolver.resolve(node));
+    value.is_some_and(|value| match value.data {
+        Data::Text(text) => matches!(text.to_ascii_lowercase().as_str(), "true" | "yes" | "on"),
+        _ => false,
+    })
 }

@@ -25,6 +25,7 @@ mod intrinsic;
 mod lint;
 mod mapping;
 mod parameters;
+mod plain_scalar;
 mod properties;
 mod references;
 mod resolver;

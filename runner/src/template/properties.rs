@@ -190,7 +190,15 @@ impl<'r, 't> Properties<'r, 't> {
 
     /// The entries of a mapping whose keys are names that the template's author chose.
     pub(super) fn named(&self, name: &'static str) -> &'r [Entry] {
-        self.node(name).map_or(&[], Node::entries)
+        let Some(node) = self.node(name) else { return &[] };
+        if !matches!(node.kind, Kind::Map(_)) {
+            self.resolver.findings.error(
+                node.at,
+                format!("`{}` must be a mapping, not {}", self.path(name), node.description()),
+                "write one name in a line, each with a colon",
+            );
+        }
+        node.entries()
     }
 
     /// Notes that a property is not carried out.

@@ -117,13 +117,24 @@ fn check_sections(root: &Node, findings: &Findings<'_>) {
 }
 
 fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<'_>) {
-    let has_sam = match root.get("Transform") {
-        Some(Node { kind: Kind::List(items), .. }) => {
-            items.iter().any(|item| item.as_text() == Some(SAM_TRANSFORM))
-        }
-        Some(node) => node.as_text() == Some(SAM_TRANSFORM),
-        None => false,
+    let transforms: Vec<&Node> = match root.get("Transform") {
+        Some(Node { kind: Kind::List(items), .. }) => items.iter().collect(),
+        one => one.into_iter().collect(),
     };
+    let is_sam = |node: &&Node| node.as_text() == Some(SAM_TRANSFORM);
+    let has_sam = transforms.iter().any(is_sam);
+    for other in transforms.into_iter().filter(|node| !is_sam(node)) {
+        // A transform with parameters is a mapping with its name.
+        let name = other.as_text().or_else(|| other.get("Name")?.as_text());
+        let name = name.map_or_else(|| "it".to_owned(), |name| format!("`{name}`"));
+        findings.not_emulated(NotEmulated {
+            resource: "Transform".to_owned(),
+            kind: String::new(),
+            property: String::new(),
+            at: other.at,
+            instead: format!("{name} is not applied; the template is read as it stands"),
+        });
+    }
     let first = resources.iter().find(|found| found.type_name.starts_with("AWS::Serverless::"));
     if let (false, Some(resource)) = (has_sam, first) {
         findings.error(

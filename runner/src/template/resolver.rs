@@ -13,7 +13,7 @@ use crate::template::{
     Context,
     diagnostic::{Findings, Span},
     document::{Kind, Node},
-    intrinsic::{Intrinsic, Piece, pieces},
+    intrinsic::{Intrinsic, Piece, dynamic_reference, pieces},
     parameters::Parameter,
     resource::{Resource, ResourceKind},
     value::{Data, Value},
@@ -87,6 +87,14 @@ impl<'t> Resolver<'t> {
                 return None;
             }
             Kind::Unknown => return None,
+        };
+        // CloudFormation puts in what a service keeps, whatever the text was made of.
+        let data = match data {
+            Data::Text(text) => match dynamic_reference(&text) {
+                Some(reference) => Data::Elsewhere(reference.to_owned()),
+                None => Data::Text(text),
+            },
+            other => other,
         };
         Some(Value { at: node.at, data })
     }

@@ -195,7 +195,9 @@ fn read_one<'t>(
         return None;
     }
     let properties = match globals::section(globals, type_name) {
-        Some(global) => globals::merge(global, local),
+        Some(global) => {
+            globals::merge(&globals::without_ignored(global, &entry.value, findings), local)
+        }
         None => local.clone(),
     };
     Some(Resource {

@@ -20,7 +20,7 @@ const NOT_EMULATED: Catalogue = &[
     ("Name", "the schedule is called by its logical id"),
     ("OmitName", "the schedule is called by its logical id"),
     ("PermissionsBoundary", "permissions are not checked"),
-    ("RetryPolicy", "an invocation that fails is not repeated"),
+    ("RetryPolicy", "the function is always reached; one that fails is tried again as Lambda does"),
     ("RoleArn", "permissions are not checked"),
     ("ScheduleExpressionTimezone", "times are in UTC"),
     ("StartDate", "the schedule runs from the start of the runner"),
@@ -34,6 +34,7 @@ pub(super) fn read(
     properties: &Properties<'_, '_>,
     expression_property: &'static str,
     logical_id: String,
+    retries: u32,
     at: Span,
 ) -> Option<Schedule> {
     let findings = properties.resolver.findings;
@@ -71,6 +72,7 @@ pub(super) fn read(
         function: properties.resource.to_owned(),
         expression,
         input: input.map(|input| input.value),
+        retries,
         enabled: by_state.map(|state| state.value).or(by_flag).unwrap_or(true),
         at,
     })

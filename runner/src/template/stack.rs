@@ -407,6 +407,9 @@ pub struct Schedule {
     pub expression: crate::schedule::Schedule,
     /// The event that the function gets, as JSON text; `None` is EventBridge's own event.
     pub input: Option<String>,
+    /// How often an invocation that fails is tried again: 0 to 2, both inclusive; 2 when
+    /// `EventInvokeConfig` does not say it.
+    pub retries: u32,
     /// Whether it runs.
     pub enabled: bool,
     /// Where the event's name stands.

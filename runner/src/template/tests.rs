@@ -6,7 +6,7 @@ use std::{fmt::Write, fs, path::Path, time::Instant};
 
 use proptest::prelude::*;
 
-use crate::template::{Context, read};
+use crate::template::{Context, Severity, read};
 
 /// What the template gives, as text. Its first line may set parameters: `# parameters: Stage=prod,
 /// Name=value`.
@@ -35,10 +35,17 @@ fn render(name: &str, text: &str) -> String {
         writeln!(out, "{mapping:#?}").unwrap();
     }
     for schedule in &stack.schedules {
-        let crate::template::Schedule { logical_id, function, expression, input, enabled, at } =
-            schedule;
+        let crate::template::Schedule {
+            logical_id,
+            function,
+            expression,
+            input,
+            retries,
+            enabled,
+            at,
+        } = schedule;
         writeln!(out, "Schedule {logical_id} of {function} at {at:?}: {expression}").unwrap();
-        writeln!(out, "    enabled={enabled} input={input:?}").unwrap();
+        writeln!(out, "    enabled={enabled} retries={retries} input={input:?}").unwrap();
     }
     if !stack.not_emulated.is_empty() {
         writeln!(out, "\nnot emulated:").unwrap();
@@ -203,6 +210,127 @@ fn many_errors_are_counted() {
     let diagnostics =
         read("many.yaml", &format!("Resources:\n{resources}"), &Context::default()).unwrap_err();
     assert_eq!((diagnostics.shown.len(), diagnostics.more), (50, 350));
+}
+
+/// A stream, its function, and what else is written below `Resources`.
+fn with_function(properties: &str, resources: &str) -> String {
+    format!(
+        "Transform: AWS::Serverless-2016-10-31
+Resources:
+  Films:
+    Type: AWS::DynamoDB::Table
+    Properties:
+      AttributeDefinitions: [{{AttributeName: id, AttributeType: S}}]
+      KeySchema: [{{AttributeName: id, KeyType: HASH}}]
+      BillingMode: PAY_PER_REQUEST
+      StreamSpecification: {{StreamViewType: NEW_IMAGE}}
+  CopyFunction:
+    Type: AWS::Serverless::Function
+    Properties:
+      Runtime: provided.al2023
+      CodeUri: .
+      AutoPublishAlias: live
+{properties}{resources}"
+    )
+}
+
+#[test]
+fn a_mapping_for_a_version_or_an_alias_is_one_for_its_function() {
+    let cases = [
+        ("!Ref CopyFunction", None),
+        ("!GetAtt CopyFunction.Arn", None),
+        ("!Ref CopyFunction.Alias", Some("live")),
+        ("!Ref CopyFunctionAliaslive", Some("live")),
+        ("!Ref CopyFunction.Version", Some("Version")),
+        ("!Sub \"${CopyFunction}:$LATEST\"", None),
+        ("!Ref Beta", Some("beta")),
+        ("!GetAtt Beta.AliasArn", Some("beta")),
+        ("!Ref Third", Some("Third")),
+    ];
+    for (name, qualifier) in cases {
+        let resources = format!(
+            "  Third: {{Type: AWS::Lambda::Version, Properties: {{FunctionName: !Ref CopyFunction}}}}
+  Beta:
+    Type: AWS::Lambda::Alias
+    Properties: {{Name: beta, FunctionName: !GetAtt CopyFunction.Arn, FunctionVersion: !GetAtt Third.Version}}
+  Link:
+    Type: AWS::Lambda::EventSourceMapping
+    Properties:
+      FunctionName: {name}
+      EventSourceArn: !GetAtt Films.StreamArn
+      StartingPosition: TRIM_HORIZON
+"
+        );
+        let stack = read("versions.yaml", &with_function("", &resources), &Context::default());
+        let stack = stack.unwrap_or_else(|found| panic!("{name}: {found}"));
+        let found: Vec<_> = stack
+            .mappings
+            .iter()
+            .map(|mapping| (mapping.function.as_str(), mapping.qualifier.as_deref()))
+            .collect();
+        assert_eq!(found, [("CopyFunction", qualifier)], "{name}");
+        assert!(stack.not_run.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn what_lambda_would_refuse_or_is_not_known_here_is_refused() {
+    let queued = |kind: &str| {
+        let event = "      Events:
+        Change:
+          Type: DynamoDB
+          Properties:
+            Stream: !GetAtt Films.StreamArn
+            StartingPosition: TRIM_HORIZON
+            DestinationConfig: {OnFailure: {Destination: !GetAtt Failed.Arn}}
+";
+        with_function(event, &format!("  Failed: {{Type: {kind}}}\n"))
+    };
+    let fifo = "`Failed` is first-in-first-out, which Lambda does not take as a destination";
+    let variables = |text: &str| with_function(&format!("      Environment: {text}\n"), "");
+    let cases = [
+        (queued("AWS::SQS::Queue, Properties: {FifoQueue: true}"), fifo),
+        (queued("AWS::SNS::Topic, Properties: {FifoTopic: \"true\"}"), fifo),
+        (
+            variables("{Variables: {\"Fn::Transform\": {Name: AWS::Include}}}"),
+            "`Environment.Variables` must be a mapping, not an intrinsic function",
+        ),
+        (variables("{Variables: [A, B]}"), "`Environment.Variables` must be a mapping, not a list"),
+        (
+            with_function("      FunctionName: \"{{resolve:ssm:name}}\"\n", ""),
+            "`{{resolve:ssm:name}}` is known only on AWS",
+        ),
+        (
+            with_function("      EventInvokeConfig: {MaximumRetryAttempts: 3}\n", ""),
+            "MaximumRetryAttempts 3 is too large",
+        ),
+    ];
+    for (text, expected) in cases {
+        let diagnostics = read("refused.yaml", &text, &Context::default()).unwrap_err();
+        let mut errors = diagnostics.shown.iter().filter(|it| it.severity == Severity::Error);
+        assert_eq!(errors.next().unwrap().message, expected, "{text}");
+    }
+    for kind in ["AWS::SQS::Queue", "AWS::SQS::Queue, Properties: {FifoQueue: false}"] {
+        assert!(read("queue.yaml", &queued(kind), &Context::default()).is_ok(), "{kind}");
+    }
+}
+
+#[test]
+fn a_schedule_has_the_retries_of_its_function() {
+    for (config, expected) in [
+        ("", 2),
+        ("      EventInvokeConfig: {MaximumEventAgeInSeconds: 60}\n", 2),
+        ("      EventInvokeConfig: {MaximumRetryAttempts: 0}\n", 0),
+        ("      EventInvokeConfig: {MaximumRetryAttempts: 1}\n", 1),
+    ] {
+        let event =
+            "      Events: {Hourly: {Type: Schedule, Properties: {Schedule: rate(1 hour)}}}\n";
+        let text = with_function(&format!("{config}{event}"), "");
+        let stack = read("schedule.yaml", &text, &Context::default());
+        let stack = stack.unwrap_or_else(|found| panic!("{found}"));
+        let retries: Vec<u32> = stack.schedules.iter().map(|found| found.retries).collect();
+        assert_eq!(retries, [expected], "{config}");
+    }
 }
 
 fn project_template() -> String {

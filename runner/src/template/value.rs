@@ -24,7 +24,8 @@ pub(super) enum Data {
     List(Vec<Value>),
     /// The stream of the table with this logical id; its ARN is not known before the table exists.
     Stream(String),
-    /// Something of a resource that exists only on AWS: `Resource` or `Resource.Attribute`.
+    /// Something that exists only on AWS: `Resource`, `Resource.Attribute`, or a dynamic reference such
+    /// as `{{resolve:ssm:name}}`.
     Elsewhere(String),
 }
 

@@ -43,6 +43,13 @@ pub(super) struct Leaf {
     pub(super) rules: Vec<Rule>,
 }
 
+impl Leaf {
+    /// Whether nothing stands at its path while a record is filtered.
+    fn is_added_later(&self) -> bool {
+        self.path.first().is_some_and(|name| ADDED_AFTER_FILTERING.contains(&name.as_str()))
+    }
+}
+
 /// A fault and the path at which it stands, outermost name first.
 pub(super) struct Misplaced {
     pub(super) path: Vec<String>,
@@ -114,7 +121,9 @@ impl Pattern {
         leaf.rules.iter().any(|rule| match rule {
             // Absence is asked of the whole record: another element of an array that lacks the
             // attribute does not make it absent.
-            Rule::Exists(false) => !any_scalar_at(record, &leaf.path, &Rule::Exists(true)),
+            Rule::Exists(false) => {
+                leaf.is_added_later() || !any_scalar_at(record, &leaf.path, &Rule::Exists(true))
+            }
             other => value.is_some_and(|value| any_scalar(value, &|scalar| other.accepts(scalar))),
         })
     }
@@ -129,7 +138,7 @@ impl Pattern {
     /// What the record has at a leaf's path, in words.
     pub(super) fn finding(&self, index: usize, record: &Value) -> String {
         let Some(leaf) = self.leaves.get(index) else { return String::new() };
-        if leaf.path.first().is_some_and(|name| ADDED_AFTER_FILTERING.contains(&name.as_str())) {
+        if leaf.is_added_later() {
             return "nothing, because Lambda adds it only after filtering".to_owned();
         }
         let mut found = Vec::new();

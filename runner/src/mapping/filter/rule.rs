@@ -21,7 +21,7 @@ pub(super) enum Rule {
     Numeric(Vec<Bound>),
     /// A comparison of text.
     Text(TextRule),
-    /// `{"anything-but": [values]}`: none of these literals.
+    /// `{"anything-but": [values]}`: none of these literals, all texts or all numbers.
     AnythingBut(Vec<Literal>),
     /// `{"anything-but": {"prefix": […]}}` and its kin: none of these comparisons holds.
     AnythingButText(Vec<TextRule>),
@@ -131,13 +131,21 @@ impl Rule {
                     texts.into_iter().map(|text| TextRule::read(&name, text)).collect();
                 rules.and_then(non_empty).map(Self::AnythingButText)
             }
-            syntax::Kind::Array => {
-                let literals: Result<Vec<_>, _> =
-                    syntax::list(operand)?.into_iter().map(Literal::read).collect();
-                literals.and_then(non_empty).map(Self::AnythingBut)
-            }
-            _ => Literal::read(operand).map(|literal| Self::AnythingBut(vec![literal])),
+            syntax::Kind::Array => Self::anything_but(syntax::list(operand)?),
+            _ => Self::anything_but(vec![operand]),
         }
+    }
+
+    /// EventBridge takes texts or numbers here, and never both in one list.
+    fn anything_but(values: Vec<&RawValue>) -> Result<Self, Fault> {
+        let literals: Vec<Literal> =
+            values.into_iter().map(Literal::read).collect::<Result<_, _>>()?;
+        let are_texts = literals.iter().all(|literal| matches!(literal, Literal::Text(_)));
+        let are_numbers = literals.iter().all(|literal| matches!(literal, Literal::Number(_)));
+        if literals.is_empty() || !(are_texts || are_numbers) {
+            return Err(anything_but_fault());
+        }
+        Ok(Self::AnythingBut(literals))
     }
 
     /// Whether one scalar of the record satisfies the rule.
@@ -158,8 +166,8 @@ impl Rule {
 
 fn anything_but_fault() -> Fault {
     Fault::new(
-        "anything-but takes a value, a list of values, or one of prefix, suffix and \
-         equals-ignore-case",
+        "anything-but takes a text or a number, a list of texts or one of numbers, or one of \
+         prefix, suffix and equals-ignore-case",
         "{\"anything-but\": [\"a\", \"b\"]} or {\"anything-but\": {\"prefix\": [\"a\", \"b\"]}}",
     )
 }

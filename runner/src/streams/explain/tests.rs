@@ -1,7 +1,7 @@
 //! What `explain` says of a record, from journals as mappings write them: one line for each entry.
 
 use super::*;
-use crate::journal::{Entry, Journal, RecordName};
+use crate::journal::{Entry, Journal, Messages, RecordName};
 
 fn record(sequence: &str) -> RecordName {
     RecordName(sequence.to_owned(), format!("id-{sequence}"), "MODIFY".to_owned())
@@ -53,6 +53,16 @@ fn entry(line: &str) -> Entry {
 }
 
 fn explain(lines: &str, sequence: &str) -> String {
+    explain_with(lines, sequence, (Some("failures"), None)).0
+}
+
+/// The text, and what `redrive` is to be called with; the mapping has this bucket, or this queue or
+/// topic.
+fn explain_with(
+    lines: &str,
+    sequence: &str,
+    (bucket, messages): (Option<&str>, Option<Messages>),
+) -> (String, Option<String>) {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::begin(folder.path(), 1).unwrap();
     journal.introduce(Entry::Mapping {
@@ -61,12 +71,16 @@ fn explain(lines: &str, sequence: &str) -> String {
         table: "votes".to_owned(),
         stream: "arn".to_owned(),
         filters: Vec::new(),
-        bucket: Some("failures".to_owned()),
+        bucket: bucket.map(str::to_owned),
+        messages,
+        report_batch_item_failures: true,
     });
     journal.write(lines.lines().map(entry));
     let history = history_of(Reader::open(folder.path()).unwrap(), sequence);
-    let verdicts = verdicts(&history, None, None, sequence);
-    text(sequence, &history, Err(&NotFound::Gone), &verdicts)
+    let place = Surroundings { found: None, status: None, directory: Path::new("up") };
+    let verdicts = verdicts(&history, &place, sequence);
+    let object = verdicts[0].failure_object.clone();
+    (text(sequence, &history, Err(&NotFound::Gone), &verdicts), object)
 }
 
 /// A batch of four whose third record is bad: bisected twice, then retried alone and given up.
@@ -118,4 +132,41 @@ record 42  votes  MODIFY  shardId-1
     let filtered = explain("passed-over 9 `eventName` wants \"REMOVE\", found \"MODIFY\"", "9");
     let line = " └─ votes  filtered out   `eventName` wants \"REMOVE\", found \"MODIFY\"\n";
     assert!(filtered.ends_with(line), "{filtered}");
+}
+
+#[test]
+fn what_is_given_up_is_said_with_its_place() {
+    let queue = Messages::Queue("Failed".to_owned());
+    let topic = Messages::Topic("Alarms".to_owned());
+    let cases = [
+        ((Some("failures"), None), "kept in s3://failures/aws/lambda/x", Some("aws/lambda/x")),
+        (
+            (None, Some(queue)),
+            "kept in up/destinations/Failed/x.json",
+            Some("up/destinations/Failed/x.json"),
+        ),
+        (
+            (None, Some(topic)),
+            "kept in up/destinations/Alarms/x.json",
+            Some("up/destinations/Alarms/x.json"),
+        ),
+        ((None, None), "kept below up/destinations, in a file `x.json`", None),
+    ];
+    for (destination, place, object) in cases {
+        let (text, found) = explain_with(BISECTED, "43", destination);
+        assert!(text.contains(&format!("RetryAttemptsExhausted, {place}\n")), "{text}");
+        assert_eq!(found.as_deref(), object, "{text}");
+    }
+}
+
+#[test]
+fn a_record_between_those_that_were_given_up_was_filtered_out() {
+    let lines = "\
+passed-over 42 because
+invoked 1 1 41 43
+failed 1 0 Unhandled: bad
+gave-up 41 43 aws/lambda/x";
+    let text = explain(lines, "42");
+    assert!(text.ends_with(" └─ votes  filtered out   because\n"), "{text}");
+    assert!(explain(lines, "41").contains("given up"));
 }
