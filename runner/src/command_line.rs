@@ -17,7 +17,6 @@ use crate::counters::{self, CountersArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
 use crate::editions::{self, EditionsArguments};
-use crate::endpoint;
 use crate::exit::Exit;
 use crate::fan_out::{self, FanOutArguments};
 use crate::invoke::{self, InvokeArguments};
@@ -189,13 +188,13 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             let read = parse_template(&line.template, &context(&line.parameters))?;
             Ok(check::run(&arguments, output, &read))
         }
-        Verb::Load(arguments) => carry_out_load(arguments).await,
+        Verb::Load(arguments) => load::run(arguments, output).await,
         Verb::Streams(arguments) => streams::run(&arguments, output).await,
         Verb::Clock(arguments) => clock::run(&arguments, output).await,
         Verb::Ttl(arguments) => clock::run_ttl(&arguments, output).await,
         Verb::Partitions(arguments) => partitions::run(&arguments, output).await,
         Verb::Invoke(arguments) => invoke::run(&arguments).await,
-        Verb::Logs(arguments) => logs::run(&arguments).await,
+        Verb::Logs(arguments) => logs::run(&arguments, output).await,
         Verb::Status(arguments) => status::run(&arguments, output),
         Verb::Archive(arguments) => {
             archive::run(*arguments, output, &mut std::io::BufWriter::new(std::io::stdout())).await
@@ -223,24 +222,6 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Ok(Exit::Done)
         }
     }
-}
-
-async fn carry_out_load(arguments: LoadArguments) -> Result<Exit, String> {
-    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
-    let now = endpoint::store_seconds(&endpoint).await;
-    let table = arguments.table.clone();
-    let aside = arguments.put_aside.clone();
-    let report = load::load(arguments, endpoint::client(&endpoint), now).await?;
-    show(&format!("{} loaded into {table}, {} put aside\n", report.loaded, report.put_aside));
-    if report.put_aside == 0 {
-        return Ok(Exit::Done);
-    }
-    show_error(&format!("lines were put aside, with their reasons, in {}", aside.display()));
-    if report.loaded == 0 {
-        show_error("nothing was loaded: do --format, --types and the columns fit the file?");
-        return Ok(Exit::Failed);
-    }
-    Ok(Exit::Differences)
 }
 
 /// The folder that relative paths of a template start from.

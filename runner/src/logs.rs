@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::output;
+use crate::output::{self, Output};
 use crate::running::{Look, match_function};
 
 /// How often the file is looked at with `--follow`.
@@ -46,21 +47,24 @@ pub(crate) fn data_folder(flag: Option<&Path>) -> PathBuf {
     )
 }
 
-/// Shows the lines.
+/// Shows the lines, for programs with their parts.
 ///
 /// # Errors
-/// When there is no such log.
-pub async fn run(arguments: &LogsArguments) -> Result<Exit, String> {
+/// When there is no such log, or one document would have to have no end.
+pub async fn run(arguments: &LogsArguments, output: Output) -> Result<Exit, String> {
+    if arguments.follow && output == Output::Json {
+        return Err(
+            "--follow has no end, and so is no JSON document: write --output ndjson".to_owned()
+        );
+    }
     let folder = data_folder(arguments.directory.as_deref()).join("logs");
     let names = names(&folder)?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let name = match_function(&arguments.function, &names)?;
     let path = folder.join(format!("{name}.log"));
-    let wanted = arguments.request.as_ref().map(|id| format!(" {id} "));
-    let is_wanted = |line: &str| wanted.as_ref().is_none_or(|id| line.contains(id));
-    let mut shown = false;
+    let mut lines = Lines::new(name, arguments.request.as_deref(), output);
     if let Ok(older) = std::fs::read(path.with_extension("log.1")) {
-        shown |= show_lines(&older, &is_wanted);
+        output::show(&lines.take(&older));
     }
     let mut read = 0;
     loop {
@@ -68,15 +72,18 @@ pub async fn run(arguments: &LogsArguments) -> Result<Exit, String> {
             .map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
         // A line that is not whole yet is shown when it is.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
-        shown |= show_lines(bytes.get(..whole).unwrap_or_default(), &is_wanted);
+        output::show(&lines.take(bytes.get(..whole).unwrap_or_default()));
         read = end + whole as u64;
         if !arguments.follow {
             return match &arguments.request {
-                Some(id) if !shown => Err(format!(
+                Some(id) if lines.found == 0 => Err(format!(
                     "no line of the request `{id}` is in `{}`, nor in the log before it; the id stands behind `RequestId:` in `weir logs {name}`",
                     path.display()
                 )),
-                _ => Ok(Exit::Done),
+                _ => {
+                    output::show(&lines.end());
+                    Ok(Exit::Done)
+                }
             };
         }
         tokio::time::sleep(PERIOD).await;
@@ -93,15 +100,68 @@ fn read_from(path: &Path, from: u64) -> std::io::Result<(Vec<u8>, u64)> {
     Ok((bytes, start))
 }
 
-/// Shows the lines that are wanted; gives whether there was one.
-fn show_lines(bytes: &[u8], is_wanted: &dyn Fn(&str) -> bool) -> bool {
-    let text = String::from_utf8_lossy(bytes);
-    let lines: String =
-        text.lines().filter(|line| is_wanted(line)).map(|line| format!("{line}\n")).collect();
-    if !lines.is_empty() {
-        output::show(&lines);
+/// The lines of a function that are wanted, as they are shown.
+struct Lines<'a> {
+    function: &'a str,
+    /// The id of the only invocation that is wanted, as it stands in its lines.
+    request: Option<String>,
+    output: Output,
+    /// Lines that were wanted.
+    found: u64,
+    /// The members of a document, which is shown as a whole.
+    held: Vec<Value>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(function: &'a str, request: Option<&str>, output: Output) -> Self {
+        let request = request.map(|id| format!(" {id} "));
+        Self { function, request, output, found: 0, held: Vec::new() }
     }
-    !lines.is_empty()
+
+    /// What is shown of these bytes.
+    fn take(&mut self, bytes: &[u8]) -> String {
+        let mut shown = String::new();
+        for line in String::from_utf8_lossy(bytes).lines() {
+            if self.request.as_ref().is_some_and(|id| !line.contains(id)) {
+                continue;
+            }
+            self.found += 1;
+            match self.output {
+                Output::Table => shown.push_str(line),
+                Output::Ndjson => shown.push_str(&parts(self.function, line).to_string()),
+                Output::Json => {
+                    self.held.push(parts(self.function, line));
+                    continue;
+                }
+            }
+            shown.push('\n');
+        }
+        shown
+    }
+
+    /// What is shown when there are no more lines.
+    fn end(self) -> String {
+        match self.output {
+            Output::Json => format!("{}\n", Value::Array(self.held)),
+            Output::Table | Output::Ndjson => String::new(),
+        }
+    }
+}
+
+/// A line's parts: the time and the request stand before what the function wrote, and no request
+/// is `-`.
+fn parts(function: &str, line: &str) -> Value {
+    let known = line.split_once(' ').and_then(|(time, rest)| {
+        let (request, rest) = rest.split_once(' ')?;
+        time.parse::<jiff::Timestamp>().ok()?;
+        Some((time, Some(request).filter(|request| *request != "-"), rest))
+    });
+    match known {
+        Some((time, request, rest)) => {
+            json!({"function": function, "time": time, "request": request, "line": rest})
+        }
+        None => json!({"function": function, "time": null, "request": null, "line": line}),
+    }
 }
 
 fn names(folder: &Path) -> Result<Vec<String>, String> {
@@ -114,4 +174,54 @@ fn names(folder: &Path) -> Result<Vec<String>, String> {
         Some(name.to_owned())
     };
     Ok(entries.flatten().filter_map(|entry| of(entry.path())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str =
+        "2026-11-24T10:00:00.125Z r-1 START\n2026-11-24T10:00:01.000Z - two  words\nas it is\n";
+
+    #[test]
+    fn lines_are_shown_as_they_stand_or_in_parts() {
+        let parts = [
+            json!({"function": "archive", "time": "2026-11-24T10:00:00.125Z", "request": "r-1", "line": "START"}),
+            json!({"function": "archive", "time": "2026-11-24T10:00:01.000Z", "request": null, "line": "two  words"}),
+            json!({"function": "archive", "time": null, "request": null, "line": "as it is"}),
+        ];
+        let rows: String = parts.iter().map(|part| format!("{part}\n")).collect();
+        let document = format!("{}\n", Value::Array(parts.to_vec()));
+        let (first, one) = (format!("{}\n", parts[0]), format!("[{}]\n", parts[0]));
+        let first_line = LOG.lines().next().unwrap().to_owned() + "\n";
+        for (output, request, expected, found) in [
+            (Output::Table, None, LOG, 3),
+            (Output::Table, Some("r-1"), first_line.as_str(), 1),
+            (Output::Table, Some("r-2"), "", 0),
+            (Output::Ndjson, None, rows.as_str(), 3),
+            (Output::Ndjson, Some("r-1"), first.as_str(), 1),
+            (Output::Json, None, document.as_str(), 3),
+            (Output::Json, Some("r-1"), one.as_str(), 1),
+        ] {
+            let mut lines = Lines::new("archive", request, output);
+            // They come in two pieces, such as those of two files.
+            let (before, after) = LOG.as_bytes().split_at(LOG.find('\n').unwrap() + 1);
+            let shown = lines.take(before) + &lines.take(after);
+            assert_eq!(lines.found, found, "{output:?} {request:?}");
+            assert_eq!(shown + &lines.end(), expected, "{output:?} {request:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_no_end_is_no_document() {
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = LogsArguments {
+            function: "archive".to_owned(),
+            follow: true,
+            request: None,
+            directory: Some(folder.path().to_owned()),
+        };
+        let said = run(&arguments, Output::Json).await.unwrap_err();
+        assert!(said.ends_with("write --output ndjson"), "{said}");
+    }
 }

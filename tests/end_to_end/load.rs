@@ -35,6 +35,12 @@ fn bad_lines_are_put_aside_with_their_reasons() {
     let aside: Vec<Value> = aside.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(aside.len(), 2);
     assert!(aside.iter().any(|row| row["line"] == 4 && row["text"] == "b,99,x"), "{aside:?}");
+    let again = weir(folder.path(), &[&arguments[..], &["--output", "json"]].concat());
+    assert_eq!(again.status.code(), Some(3));
+    let report: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(report["schema"], "weir.load/v1", "{report}");
+    assert_eq!(report["loaded"], 2, "{report}");
+    assert_eq!(report["put_aside_file"], ".weir/put-aside.ndjson", "{report}");
     let items = store.endpoint.scan("things");
     assert_eq!(items.len(), 1, "the last line with a key wins");
     assert_eq!(items[0]["zip"]["S"], "5", "a column with a leading zero stays text");

@@ -14,18 +14,19 @@ use std::path::PathBuf;
 
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
-use model::{Item, json};
+use model::{AttributeValue, Item, json};
 use rules::versions::edition::Edition;
 use serde_json::json;
 
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::load::typing::item_from_plain_json;
 use crate::output::{self, Output, say, show};
 
 /// What to do with the editions of a set.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir editions prepare --from-table products\n  weir editions publish 1\n  weir editions prepare --through \"sed 's/Chai/Chai tea/'\"\n  weir editions check 2\n  weir editions publish 2\n  weir editions get '{\"productID\":{\"N\":\"7\"}}'\n  weir editions rollback\n  weir editions prune --keep 1\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, 4 refused"
+    after_help = "Examples:\n  weir editions prepare --from-table products\n  weir editions publish 1\n  weir editions prepare --through \"sed 's/Chai/Chai tea/'\"\n  weir editions check 2\n  weir editions publish 2\n  weir editions get '{\"productID\":7}'\n  weir editions rollback\n  weir editions prune --keep 1\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, 4 refused"
 )]
 pub struct EditionsArguments {
     #[command(subcommand)]
@@ -65,7 +66,7 @@ enum EditionsVerb {
     },
     /// Show an item of the current edition
     Get {
-        /// The item's key in DynamoDB JSON
+        /// The item's key in plain or DynamoDB JSON
         key: String,
         /// Another edition
         #[arg(long)]
@@ -198,8 +199,7 @@ fn show_editions(editions: &[Edition], current: u64, output: Output) {
 }
 
 async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, String> {
-    let key: Item = json::item_from_str(key).map_err(|error| format!("`{key}`: {error}"))?;
-    let key = json::item_to_string(&key);
+    let key = json::item_to_string(&parse_key(key)?);
     let found = match number {
         Some(number) => reading::item(place, number, &key).await?,
         None => reading::current_item(place, &key).await?,
@@ -210,5 +210,71 @@ async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, Stri
             Ok(Exit::Done)
         }
         None => Err(format!("no item has the key {key} in this edition")),
+    }
+}
+
+/// Reads a key: plain JSON (`{"productID":7}`) or DynamoDB JSON (`{"productID":{"N":"7"}}`).
+fn parse_key(text: &str) -> Result<Item, String> {
+    let wrong = |reason: String| {
+        format!(
+            "KEY `{text}`: {reason}; write {{\"productID\":7}} or {{\"productID\":{{\"N\":\"7\"}}}}"
+        )
+    };
+    let plain = item_from_plain_json(text).map_err(wrong)?;
+    if plain.is_empty() {
+        return Err(wrong("it names no attribute".to_owned()));
+    }
+    match plain.values().all(|value| matches!(value, AttributeValue::M(_))) {
+        true => json::item_from_str(text).map_err(|error| wrong(error.to_string())),
+        false => Ok(plain),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_store::TestStore;
+
+    #[test]
+    fn a_key_is_plain_or_dynamodb_json() {
+        for (text, expected) in [
+            (r#"{"productID":7}"#, r#"{"productID":{"N":"7"}}"#),
+            (r#"{"productID":{"N":"7"}}"#, r#"{"productID":{"N":"7"}}"#),
+            (r#"{"b":"x","a":7.0}"#, r#"{"a":{"N":"7"},"b":{"S":"x"}}"#),
+        ] {
+            let key = parse_key(text).unwrap();
+            assert_eq!(json::item_to_string(&key), expected);
+        }
+        for (text, expected) in [
+            ("1", "KEY `1`: not a JSON object; write {\"productID\":7} or "),
+            ("{}", "KEY `{}`: it names no attribute; write "),
+            ("productID", "KEY `productID`: not JSON: "),
+            (r#"{"productID":{"X":"7"}}"#, r#"KEY `{"productID":{"X":"7"}}`: "#),
+        ] {
+            let said = parse_key(text).unwrap_err();
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_table_that_is_not_there_is_named_with_the_keys_that_it_needs() {
+        let store = TestStore::open().await;
+        let place = Place {
+            client: store.client.clone(),
+            table: "editions".to_owned(),
+            set: "main".to_owned(),
+            now: 0,
+        };
+        for said in [
+            list(&place, Output::Table).await.unwrap_err(),
+            get(&place, r#"{"productID":7}"#, Some(1)).await.unwrap_err(),
+            reading::each(&place, 1, |_, _| Ok(())).await.unwrap_err(),
+            turn::publish(&place, 1).await.unwrap_err(),
+        ] {
+            assert_eq!(
+                said,
+                "there is no table `editions`: make it with the partition key `edition` and the sort key `item`, both strings, or name another one with --table"
+            );
+        }
     }
 }

@@ -16,6 +16,7 @@ use rules::versions::version_text;
 
 use super::Place;
 use crate::load::{error_text, from_sdk_item};
+use crate::sdk_error::is_not_found;
 
 /// Editions that may be pruned under one read before it gives up.
 const ATTEMPTS_MAX: u32 = 5;
@@ -26,9 +27,20 @@ async fn get(place: &Place, partition: &str, item: &str) -> Result<Option<Item>,
         .key(EDITION_PARTITION, SdkValue::S(partition.to_owned()))
         .key(EDITION_ITEM, SdkValue::S(item.to_owned()));
     let answer = request.send().await;
-    let answer = answer
-        .map_err(|error| format!("cannot read table `{}`: {}", place.table, error_text(&error)))?;
+    let answer =
+        answer.map_err(|error| unread(place, is_not_found(&error), &error_text(&error)))?;
     answer.item.map(from_sdk_item).transpose()
+}
+
+/// Why the table could not be read; how it is made if it is not there.
+fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
+    let table = &place.table;
+    match is_missing {
+        true => format!(
+            "there is no table `{table}`: make it with the partition key `{EDITION_PARTITION}` and the sort key `{EDITION_ITEM}`, both strings, or name another one with --table"
+        ),
+        false => format!("cannot read table `{table}`: {reason}"),
+    }
 }
 
 /// The head; a set that has none yet has no current edition.
@@ -151,8 +163,9 @@ async fn each_of_partition(
         .items()
         .send();
     while let Some(item) = items.next().await {
-        let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
-        visit(item.map_err(|error| format!("cannot read table `{}`: {error}", place.table))?)?;
+        let item =
+            item.map_err(|error| unread(place, is_not_found(&error), &error_text(&error)))?;
+        visit(from_sdk_item(item).map_err(|error| unread(place, false, &error))?)?;
     }
     Ok(())
 }

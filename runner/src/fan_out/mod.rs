@@ -83,25 +83,21 @@ pub async fn run(
         Some(table) => Ok(table.clone()),
         None => setting("JOBS_TABLE"),
     };
-    let rules = || -> Result<Vec<CopyRule>, String> {
-        let (text, place) = match &arguments.rules {
-            Some(path) => {
-                let place = path.display().to_string();
-                (
-                    std::fs::read_to_string(path)
-                        .map_err(|e| format!("cannot read `{place}`: {e}"))?,
-                    place,
-                )
-            }
-            None => (setting("FAN_OUT_RULES")?, "FAN_OUT_RULES".to_owned()),
+    // Apart from what they say: rules that cannot be read are no finding of a check.
+    let rules_text = || -> Result<(String, String), String> {
+        let Some(path) = &arguments.rules else {
+            return Ok((setting("FAN_OUT_RULES")?, "FAN_OUT_RULES".to_owned()));
         };
-        parse_and_check(&text).map_err(|error| format!("{place}: {error}"))
+        let place = path.display().to_string();
+        let text = std::fs::read_to_string(path);
+        Ok((text.map_err(|error| format!("cannot read `{place}`: {error}"))?, place))
     };
     let client = || endpoint::find(arguments.endpoint.as_deref()).map(|url| endpoint::client(&url));
     match &arguments.verb {
         FanOutVerb::Check { offline } => {
+            let (text, place) = rules_text()?;
             let client = if *offline { None } else { Some(client()?) };
-            rules_check::run(rules(), client.as_ref(), output).await
+            rules_check::run(parse(&text, &place), client.as_ref(), output).await
         }
         FanOutVerb::Jobs { open, rule } => {
             jobs::list(&client()?, &jobs_table()?, *open, rule.as_deref(), output).await
@@ -110,11 +106,18 @@ pub async fn run(
         FanOutVerb::Repair { rule, after, function } => {
             let names = match rule {
                 Some(name) => vec![name.clone()],
-                None => rules()?.into_iter().map(|rule| rule.name).collect(),
+                None => {
+                    let (text, place) = rules_text()?;
+                    parse(&text, &place)?.into_iter().map(|rule| rule.name).collect()
+                }
             };
             repair::run(function, &names, after.as_deref(), output).await
         }
     }
+}
+
+fn parse(text: &str, place: &str) -> Result<Vec<CopyRule>, String> {
+    parse_and_check(text).map_err(|error| format!("{place}: {error}"))
 }
 
 /// An environment variable of the template's function that has one of that name.
@@ -124,4 +127,32 @@ fn setting(stack: &Stack, variable: &str) -> Result<String, String> {
     found.next().cloned().ok_or_else(|| {
         format!("no function of the template has {variable}; name it by a flag instead")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &str = "- name: products\n  from: products\n  to: order-lines\n  index: by-product\n  key: {productID: id}\n  attributes: {productName: name}\n  on-delete: keep\n";
+
+    #[tokio::test]
+    async fn rules_that_cannot_be_read_are_a_failure_and_no_finding() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("right.yaml"), RULES).unwrap();
+        std::fs::write(folder.path().join("wrong.yaml"), "- name: products\n").unwrap();
+        let check = async |file: Option<&str>| {
+            let arguments = FanOutArguments {
+                verb: FanOutVerb::Check { offline: true },
+                rules: file.map(|name| folder.path().join(name)),
+                jobs_table: None,
+                endpoint: None,
+            };
+            run(arguments, Output::Table, || Err("there is no template".to_owned())).await
+        };
+        assert_eq!(check(Some("right.yaml")).await, Ok(Exit::Done));
+        assert_eq!(check(Some("wrong.yaml")).await, Ok(Exit::Differences));
+        assert_eq!(check(None).await, Err("there is no template".to_owned()));
+        let said = check(Some("nope.yaml")).await.unwrap_err();
+        assert!(said.starts_with("cannot read `") && said.contains("nope.yaml`: "), "{said}");
+    }
 }

@@ -19,6 +19,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use model::{AttributeType, KeyAttributeType};
 use serde_json::json;
 
+use crate::endpoint;
+use crate::exit::Exit;
+use crate::output::{Output, say, show};
 pub(crate) use crate::sdk_error::error_text;
 pub(crate) use attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use counting::Counting;
@@ -66,22 +69,22 @@ pub struct LoadArguments {
     #[arg(long, value_name = "SECONDS", requires = "ttl_attribute")]
     pub expires_in: Option<i64>,
     /// The attribute that holds the time to live
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "expires_in")]
     pub ttl_attribute: Option<String>,
     /// Count instead of put: the counter of a line, with {column} in it
-    #[arg(long, value_name = "TEMPLATE", requires = "voter")]
+    #[arg(long, value_name = "TEMPLATE", requires = "voter", conflicts_with = "expires_in")]
     pub count_into: Option<String>,
     /// The column whose hash chooses the slot
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, value_name = "COLUMN", requires = "count_into")]
     pub voter: Option<String>,
     /// The column that holds how much to count [default: 1 for each line]
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, value_name = "COLUMN", requires = "count_into")]
     pub amount: Option<String>,
     /// Slots of each counter
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 20, requires = "count_into", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub slots: u32,
     /// The attribute of a slot that holds its count
-    #[arg(long, value_name = "NAME", default_value = "votes")]
+    #[arg(long, value_name = "NAME", default_value = "votes", requires = "count_into")]
     pub count_attribute: String,
     /// Where lines are put aside that cannot be loaded; those of the time before are kept beside it
     #[arg(long, value_name = "FILE", default_value = ".weir/put-aside.ndjson")]
@@ -104,6 +107,45 @@ pub(crate) struct BadLine {
     pub(crate) line: u64,
     pub(crate) reason: String,
     pub(crate) text: String,
+}
+
+impl LoadReport {
+    fn text(self, arguments: &LoadArguments, output: Output) -> String {
+        let Self { loaded, put_aside } = self;
+        let table = &arguments.table;
+        if output == Output::Table {
+            return format!("{loaded} loaded into {table}, {put_aside} put aside\n");
+        }
+        let path = |path: &Path| path.display().to_string();
+        let reasons = (put_aside > 0).then(|| path(&arguments.put_aside));
+        let report = json!({
+            "schema": "weir.load/v1", "file": path(&arguments.file), "table": table,
+            "loaded": loaded, "put_aside": put_aside, "put_aside_file": reasons,
+        });
+        format!("{report}\n")
+    }
+}
+
+/// Loads a file into the store that the flags name, and says what became of its lines.
+///
+/// # Errors
+/// When nothing can be loaded at all: the store, the file or the table is missing, a flag is wrong.
+pub async fn run(arguments: LoadArguments, output: Output) -> Result<Exit, String> {
+    let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    let now = endpoint::store_seconds(&endpoint).await;
+    let flags = arguments.clone();
+    let report = load(arguments, endpoint::client(&endpoint), now).await?;
+    show(&report.text(&flags, output));
+    if report.put_aside == 0 {
+        return Ok(Exit::Done);
+    }
+    let aside = flags.put_aside.display();
+    say(&format!("error: lines were put aside, with their reasons, in {aside}"));
+    if report.loaded == 0 {
+        say("error: nothing was loaded: do --format, --types and the columns fit the file?");
+        return Ok(Exit::Failed);
+    }
+    Ok(Exit::Differences)
 }
 
 /// Loads a file.
@@ -271,7 +313,33 @@ impl<'a> PutAside<'a> {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches;
+
     use super::*;
+
+    #[test]
+    fn a_program_reads_what_became_of_the_lines() {
+        let command = LoadArguments::augment_args(clap::Command::new("load"));
+        let flags = ["load", "--table", "movies", "--format", "ndjson", "m.json"];
+        let matches = command.try_get_matches_from(flags).unwrap();
+        let arguments = LoadArguments::from_arg_matches(&matches).unwrap();
+        let some = LoadReport { loaded: 2, put_aside: 3 };
+        let text = some.text(&arguments, Output::Table);
+        assert_eq!(text, "2 loaded into movies, 3 put aside\n");
+        let all = LoadReport { loaded: 5, put_aside: 0 };
+        for (report, reasons) in [(some, json!(".weir/put-aside.ndjson")), (all, json!(null))] {
+            let LoadReport { loaded, put_aside } = report;
+            let expected = json!({
+                "schema": "weir.load/v1", "file": "m.json", "table": "movies",
+                "loaded": loaded, "put_aside": put_aside, "put_aside_file": reasons,
+            });
+            for output in [Output::Json, Output::Ndjson] {
+                let text = report.text(&arguments, output);
+                assert!(text.ends_with("}\n") && text.lines().count() == 1, "{text}");
+                assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
+            }
+        }
+    }
 
     #[test]
     fn lines_that_were_put_aside_before_are_kept() {

@@ -12,9 +12,10 @@ use model::{Item, KeyAttributeType};
 use rules::versions::{Head, ITEM_ATTRIBUTE, Version, fits_into_a_version, history_key};
 use serde_json::json;
 
-use super::Place;
+use super::{Place, absent};
 use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
 use crate::output::Output;
+use crate::sdk_error::is_not_found;
 
 /// Transactions that are under way at the same time.
 const WRITERS: usize = 32;
@@ -95,6 +96,13 @@ impl Report {
 /// # Errors
 /// What could not be read or written. What was begun before stays; run it again.
 pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> {
+    // Otherwise every item would be read, and then the first history not be begun.
+    let histories = place.client.describe_table().table_name(&place.history).send().await;
+    if let Err(error) = histories
+        && is_not_found(&error)
+    {
+        return Err(absent::no_table(place, &error_text(&error)).await);
+    }
     let keys = key_attributes(&place.client, &place.table).await?;
     let progress = ProgressBar::new_spinner().with_style(
         ProgressStyle::with_template("{elapsed} {msg}")

@@ -3,6 +3,7 @@
 //!
 //! Works against any DynamoDB endpoint. Which versions there are, `rules::versions` decides.
 
+mod absent;
 mod backfill;
 pub(crate) mod check;
 mod difference;
@@ -124,7 +125,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let table =
         arguments.table.ok_or("--table is missing: name the table whose items are meant")?;
-    let history = arguments.history.unwrap_or_else(|| format!("{table}-history"));
+    let history = arguments.history.unwrap_or_else(|| history_of(&table));
     let place = Place { client: endpoint::client(&endpoint), endpoint, table, history };
     match arguments.verb {
         VersionsVerb::Ls { key: None } => list_histories(&place, output).await?,
@@ -172,17 +173,18 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
     Ok(Exit::Done)
 }
 
+/// The table of the histories of a table, unless a flag names another one.
+fn history_of(table: &str) -> String {
+    format!("{table}-history")
+}
+
 /// The versions of a key that are kept still: TTL may be late to delete the others.
 async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
     let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
     let mut versions = reading::versions_of(place, &history_key(key)).await?;
     versions.retain(|version| version.expires_at.is_none_or(|at| at > now));
     if versions.is_empty() {
-        return Err(format!(
-            "table `{}` has no history of the item {}; `weir versions backfill` begins one",
-            place.history,
-            history_key(key)
-        ));
+        return Err(absent::no_history(place, key).await);
     }
     Ok(versions)
 }

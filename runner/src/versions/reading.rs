@@ -10,8 +10,9 @@ use rules::versions::{
     HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, Version, version_text,
 };
 
-use super::Place;
+use super::{Place, absent};
 use crate::load::{error_text, from_sdk_item};
+use crate::sdk_error::is_not_found;
 
 /// Bytes of images of one history that are held at most.
 const HISTORY_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -44,7 +45,12 @@ pub(crate) async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version
         .send();
     let (mut versions, mut bytes) = (Vec::new(), 0);
     while let Some(item) = pages.next().await {
-        let item = from_sdk_item(item.map_err(|error| failed(place, &error_text(&error)))?)?;
+        let item = match item {
+            Ok(item) => from_sdk_item(item)?,
+            Err(error) => {
+                return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
+            }
+        };
         bytes += item.size();
         if bytes > HISTORY_BYTES_MAX {
             return Err(format!("the history has more than {HISTORY_BYTES_MAX} bytes"));
@@ -70,8 +76,13 @@ pub(crate) async fn each_entry(
     let scan = place.client.scan().table_name(&place.history).consistent_read(true);
     let mut items = scan.into_paginator().items().send();
     while let Some(item) = items.next().await {
-        let entry = entry_of(item.map_err(|error| failed(place, &error_text(&error)))?)
-            .map_err(|error| failed(place, &error))?;
+        let item = match item {
+            Ok(item) => item,
+            Err(error) => {
+                return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
+            }
+        };
+        let entry = entry_of(item).map_err(|error| failed(place, &error))?;
         if let Some(entry) = entry
             && !visit(entry)
         {
@@ -98,7 +109,12 @@ pub(crate) async fn each_head(
         .expression_attribute_values(":head", SdkValue::S(HEAD_VERSION.to_owned()));
     let mut items = scan.into_paginator().items().send();
     while let Some(item) = items.next().await {
-        let item = item.map_err(|error| failed(place, &error_text(&error)))?;
+        let item = match item {
+            Ok(item) => item,
+            Err(error) => {
+                return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
+            }
+        };
         if let Some(Entry::Head(item, head)) = entry_of(item).map_err(|e| failed(place, &e))?
             && !visit(item, head)
         {
@@ -120,6 +136,14 @@ fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
     } else {
         Entry::Version(key, Version::from_item(&item).map_err(|error| error.to_string())?)
     }))
+}
+
+/// Why a read failed; of a table that is not there, which tables have versions.
+async fn unread(place: &Place, is_missing: bool, reason: &str) -> String {
+    match is_missing {
+        true => absent::no_table(place, reason).await,
+        false => failed(place, reason),
+    }
 }
 
 pub(super) fn failed(place: &Place, reason: &str) -> String {
