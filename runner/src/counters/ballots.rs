@@ -3,8 +3,7 @@
 //! A ballot and the slots that it changes are written in one transaction that is guarded by what
 //! the ballot was. A recount adds the ballots up and compares them with the slots: what is off
 //! twice by the same amount is drift, everything else is a vote on its way. A vote that no slot can
-//! hold is refused before it is written: one of them would make the function refuse the slot, and
-//! with it the votes of all who are counted in it.
+//! hold is refused before it is written: it would make the function refuse all votes of its slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -182,7 +181,8 @@ impl Ballots<'_> {
     async fn ballot(&self, key: &str) -> Result<Option<Ballot>, String> {
         let request = self.place.client.get_item().table_name(&self.table).consistent_read(true);
         let answer = request.key(&self.key, SdkValue::S(key.to_owned())).send().await;
-        let answer = answer.map_err(|error| format!("ballot `{key}`: {}", error_text(&error)))?;
+        let unread = |error| format!("ballot `{key}`: {}", self.unread(&self.table, &error));
+        let answer = answer.map_err(unread)?;
         let Some(item) = answer.item else { return Ok(None) };
         let ballot = Ballot::from_item(&from_sdk_item(item)?);
         ballot.map(Some).ok_or_else(|| {
@@ -369,7 +369,7 @@ impl Ballots<'_> {
         let scan = self.place.client.scan().table_name(table).consistent_read(true);
         let mut items = scan.into_paginator().items().send();
         while let Some(item) = items.next().await {
-            let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
+            let item = item.map_err(|error| self.unread(table, &error)).and_then(from_sdk_item);
             visit(item.map_err(|error| format!("cannot read table `{table}`: {error}"))?);
         }
         Ok(())

@@ -3,6 +3,7 @@
 //!
 //! Works against any DynamoDB endpoint. What slots and totals are, `rules::counters` decides.
 
+mod absent;
 mod ballots;
 mod contention;
 mod fold;

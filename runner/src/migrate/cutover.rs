@@ -15,7 +15,7 @@ use super::completion::clean;
 use super::control::{Entry, Expect, Move, flag, n, number, phase_of, text};
 use super::drain::{Counted, Drain};
 use super::following::FOLLOWED_SECONDS_MAX;
-use super::held::{CUTOVER, HELD_AT, Hold, REVERT, or_interrupted};
+use super::held::{CUTOVER, HELD_AT, Hold, REVERT, held_up, is_open, or_interrupted};
 use super::start::{Fence, activate};
 use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
@@ -31,7 +31,7 @@ pub(super) const COMPARISON_SECONDS: i64 = 23 * 3600;
 const FEW_RECORDS: u64 = 1_000;
 /// How long a look at the streams may go on when the time for a switch is over. Whoever takes a
 /// switch over reads them from their beginning, while writers are held up.
-const LAST_LOOK: Duration = Duration::from_secs(10);
+pub(super) const LAST_LOOK: Duration = Duration::from_secs(10);
 
 /// What to switch.
 #[derive(Clone, Debug, Args)]
@@ -198,6 +198,7 @@ async fn open_targets(
     decided: Option<Decided>,
 ) -> Result<Exit, String> {
     let expect = Expect::phases(&[Phase::Turning]);
+    let was_open = is_open(context, name).await?;
     let epoch = context.control.route(name, expect, "target", "target").await?;
     let own = decided.as_ref().map(|decided| decided.held.elapsed());
     let why = told(decided.as_ref(), epoch);
@@ -211,7 +212,8 @@ async fn open_targets(
             state.remove(HELD_AT);
         })
         .await?;
-    let held = held_up(own, held_at, now);
+    // Whoever opened it and died did not say when.
+    let held = if was_open { String::new() } else { held_up(own, held_at, now) };
     show(&format!("{name} is cut over: {why}{held}\n"));
     // It has gone through, whether the plan can be read again or not.
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
@@ -224,21 +226,6 @@ fn told(decided: Option<&Decided>, epoch: u64) -> String {
     match decided {
         Some(Decided { shards, .. }) => format!("{shards} shards drained, epoch {epoch}"),
         None => format!("what was decided before was ended, epoch {epoch}"),
-    }
-}
-
-/// For how long writers were held up: from when the route was closed, by whoever closed it, until
-/// `now`. What this process has measured itself is more precise, if it has held them up all the time.
-fn held_up(own: Option<Duration>, held_at: u64, now: i64) -> String {
-    let since = i64::try_from(held_at).unwrap_or(i64::MAX);
-    let noted = Duration::from_secs(u64::try_from(now.saturating_sub(since)).unwrap_or(0));
-    match own {
-        // The store's time is told in whole seconds.
-        Some(own) if held_at == 0 || own + Duration::from_secs(1) >= noted => {
-            format!("; writers were held up {:.1} s", own.as_secs_f64())
-        }
-        _ if held_at == 0 => String::new(),
-        _ => format!("; writers were held up {} s", noted.as_secs()),
     }
 }
 
@@ -397,6 +384,7 @@ async fn open_sources(
     decided: Option<Decided>,
 ) -> Result<(), String> {
     let expect = Expect::phases(&[Phase::Returning]);
+    let was_open = is_open(context, name).await?;
     let epoch = context.control.route(name, expect, "source", "source").await?;
     let own = decided.as_ref().map(|decided| decided.held.elapsed());
     let why = told(decided.as_ref(), epoch);
@@ -411,7 +399,8 @@ async fn open_sources(
             state.insert("unswept".to_owned(), true_value());
         })
         .await?;
-    let held = held_up(own, held_at, now);
+    // Whoever opened it and died did not say when.
+    let held = if was_open { String::new() } else { held_up(own, held_at, now) };
     show(&format!("{name} is reverted: {why}{held}\n"));
     Ok(())
 }
@@ -484,7 +473,15 @@ async fn caught_up(
     let started = Instant::now();
     let (mut said_at, mut said) = (Instant::now(), String::new());
     loop {
-        let look = drain.look().await?;
+        let most = limit.saturating_sub(started.elapsed()).saturating_add(LAST_LOOK);
+        let Ok(look) = tokio::time::timeout(most, drain.look()).await else {
+            let seconds = started.elapsed().as_secs();
+            say(&format!(
+                "not caught up: the streams could not be read to their end in {seconds} s"
+            ));
+            return Ok(false);
+        };
+        let look = look?;
         if let Some(hopeless) = look.hopeless {
             say(&format!("it would not be drained however long it takes: {hopeless}"));
             return Ok(false);
@@ -548,7 +545,7 @@ pub(super) async fn drained(
 }
 
 /// A drain proof that ends in time, also where one look at the streams takes longer.
-async fn within(
+pub(super) async fn within(
     most: Duration,
     proof: impl Future<Output = Result<Option<usize>, String>>,
 ) -> Result<Option<usize>, String> {
@@ -565,24 +562,6 @@ async fn within(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn writers_were_held_up_since_the_route_was_closed() {
-        let own = |millis| Some(Duration::from_millis(millis));
-        for (own, held_at, now, expected) in [
-            (own(7_300), 1_000, 1_008, "; writers were held up 7.3 s"),
-            // Somebody else closed it and died.
-            (own(7_300), 1_000, 1_024, "; writers were held up 24 s"),
-            (None, 1_000, 1_024, "; writers were held up 24 s"),
-            // It was closed by an older version, which noted nothing.
-            (own(500), 0, 1_024, "; writers were held up 0.5 s"),
-            (None, 0, 1_024, ""),
-            // The clock stands, or was set back.
-            (own(500), 1_000, 900, "; writers were held up 0.5 s"),
-        ] {
-            assert_eq!(held_up(own, held_at, now), expected, "{own:?} {held_at} {now}");
-        }
-    }
 
     #[tokio::test]
     async fn a_look_that_does_not_end_holds_nobody_up_for_ever() {

@@ -20,26 +20,19 @@ use rules::migration::{Migration, Registers, Rewrite, Target};
 use rules::{Effect, Folded, Found, Rule, fold};
 
 use super::control::{Control, Expect};
+use super::shard_end::ShardEnd;
 use super::{assembly, lost, tables};
-use crate::endpoint;
 use crate::mapping::Record;
 use crate::streams::shards::{self, Place, Refusal, Start, Stream};
 
-/// Empty pages in a row, of each look, after which an open shard counts as read to its end: when it
-/// counts, writers have stopped, so nothing is added.
-const EMPTY_PAGES: u32 = 3;
-/// The same on AWS, of all looks together. A page there covers a portion of the shard that may have no
-/// record while a later one has, and nothing says where a shard ends that is open, nor how many
-/// portions there are. So this is evidence and no proof; a look takes one shard a second or two.
-/// Source: DynamoDB Streams API reference, "GetRecords".
-const EMPTY_PAGES_ON_AWS: u32 = 50;
 /// Records of a shard that wait for their proof at most; nothing more is read before some have it.
 const WAITING_MAX: usize = 20_000;
 /// Records that are proved together: some hundred targets, a few requests.
 const PROVED_TOGETHER: usize = 200;
 /// Documents that are looked at at the same time.
 const LOOKS_AT_ONCE: usize = 8;
-
+/// Shards of a table that are read at the same time: writers may wait for the last one.
+const SHARDS_AT_ONCE: usize = 8;
 /// Refused records of a shard that are looked at again at most: with more, the plan is wrong.
 const REFUSED_MAX: usize = 1_000;
 
@@ -155,19 +148,9 @@ impl Drain {
     /// When a stream or a target cannot be read.
     pub(crate) async fn look(&mut self) -> Result<Drained, String> {
         self.gap = None;
+        let end = ShardEnd::of_look(&self.endpoint, &self.client).await;
         for table in self.tables.clone() {
-            let stream = shards::stream_of(&self.endpoint, &table).await?;
-            self.gap = self.gap.take().or_else(|| gap(&stream, self.counted));
-            for shard in stream.shards.iter().filter_map(|shard| shard.shard_id.clone()) {
-                let key = (table.clone(), shard);
-                let mut state = self.shards.remove(&key).unwrap_or_else(Shard::new);
-                let looked = self.look_at(&stream, &key.1, &mut state).await;
-                if state.missing.is_none() && state.place.is_over() && !has_child(&stream, &key.1) {
-                    state.missing = Some("it has ended, what follows it is not listed yet".into());
-                }
-                self.shards.insert(key, state);
-                looked?;
-            }
+            self.look_at_table(&table, end).await?;
         }
         let mut drained = Drained { shards: self.shards.len(), ..Drained::default() };
         for ((table, id), shard) in &self.shards {
@@ -196,6 +179,38 @@ impl Drain {
         Ok(drained)
     }
 
+    async fn look_at_table(&mut self, table: &str, end: ShardEnd) -> Result<(), String> {
+        let of_table = &shards::stream_of(&self.endpoint, table).await?;
+        self.gap = self.gap.take().or_else(|| gap(of_table, self.counted));
+        let ids = of_table.shards.iter().filter_map(|shard| shard.shard_id.clone());
+        let known: Vec<_> = ids
+            .map(|id| {
+                let key = (table.to_owned(), id);
+                let state = self.shards.remove(&key).unwrap_or_else(Shard::new);
+                (key, state)
+            })
+            .collect();
+        let looks = known.into_iter().map(|(key, mut state)| {
+            let drain = &*self;
+            async move {
+                let looked = drain.look_at(of_table, &key.1, &mut state, end).await;
+                (key, state, looked)
+            }
+        });
+        let looks: Vec<_> = looks.collect();
+        let looks: Vec<_> = stream::iter(looks).buffer_unordered(SHARDS_AT_ONCE).collect().await;
+        let mut outcome = Ok(());
+        for (key, mut state, looked) in looks {
+            if state.missing.is_none() && state.place.is_over() && !has_child(of_table, &key.1) {
+                state.missing = Some("it has ended, what follows it is not listed yet".into());
+            }
+            // What is known of the others is kept.
+            self.shards.insert(key, state);
+            outcome = outcome.and(looked);
+        }
+        outcome
+    }
+
     /// Says again what records said that wait since `second` or before, as long as the migration is
     /// what is expected. On the way back of a restructure, `there` is the way there. Gives how many
     /// targets had to be written.
@@ -222,9 +237,15 @@ impl Drain {
     }
 
     /// Reads and proves in turns until the end, or until something has not been applied.
-    async fn look_at(&self, stream: &Stream, id: &str, shard: &mut Shard) -> Result<(), String> {
+    async fn look_at(
+        &self,
+        stream: &Stream,
+        id: &str,
+        shard: &mut Shard,
+        end: ShardEnd,
+    ) -> Result<(), String> {
         loop {
-            let at_end = self.read(stream, id, shard).await?;
+            let at_end = self.read(stream, id, shard, end).await?;
             shard.is_partial = !at_end;
             shard.missing = self.prove(shard).await?;
             if at_end || shard.missing.is_some() {
@@ -239,10 +260,15 @@ impl Drain {
     }
 
     /// Reads on; answers whether that was to the end, and not until too many records wait.
-    async fn read(&self, stream: &Stream, id: &str, shard: &mut Shard) -> Result<bool, String> {
-        let on_aws = if endpoint::is_on_aws(&self.endpoint) { EMPTY_PAGES_ON_AWS } else { 0 };
+    async fn read(
+        &self,
+        stream: &Stream,
+        id: &str,
+        shard: &mut Shard,
+        end: ShardEnd,
+    ) -> Result<bool, String> {
         let mut empty = 0;
-        while empty < EMPTY_PAGES || shard.empty < on_aws {
+        while !end.is_reached(empty, shard.empty) {
             if shard.waiting.len() >= WAITING_MAX {
                 return Ok(false);
             }
@@ -261,8 +287,11 @@ impl Drain {
             let is_empty = records.is_empty();
             empty = if is_empty { empty + 1 } else { 0 };
             shard.empty = if is_empty { shard.empty.saturating_add(1) } else { 0 };
-            for record in records {
-                self.take(shard, &record)?;
+            for record in &records {
+                self.take(shard, record)?;
+            }
+            if end.is_passed_by(records.last().and_then(|record| record.creation_s)) {
+                return Ok(true);
             }
         }
         Ok(true)
@@ -524,71 +553,4 @@ fn of_target(
 }
 
 #[cfg(test)]
-mod tests {
-    use model::json::item_from_str;
-    use model::{KeyAttribute, KeyAttributeType, KeySchema};
-    use rules::migration::plan::{Direction, Kind, Output, Plan, Source};
-
-    use super::*;
-
-    fn migration() -> Migration {
-        let output = Output { to: "pets".into(), transform: ".".into(), key: BTreeMap::new() };
-        let plan = Plan {
-            migration: "m".into(),
-            kind: Kind::Restructure,
-            from: vec![Source {
-                table: "cats".into(),
-                items: vec![output],
-                split: None,
-                archive: false,
-            }],
-            inverse: Vec::new(),
-            backfill: rules::migration::plan::Backfill::Scan,
-            segments: 1,
-            gate_seconds: 1,
-            settle_seconds: 5,
-            function_seconds: 60,
-        };
-        let attribute_type = KeyAttributeType::S;
-        let partition = KeyAttribute { name: "p".into(), attribute_type };
-        let schema = KeySchema { partition, sort: None };
-        let schemas = [("cats".into(), schema.clone()), ("pets".into(), schema)].into();
-        Migration::compile(&plan, Direction::Forward, &schemas).unwrap()
-    }
-
-    fn item(value: &str) -> Item {
-        item_from_str(&format!(r#"{{"p":{{"S":"k"}},"v":{{"S":"{value}"}}}}"#)).unwrap()
-    }
-
-    /// What the backfill says of an item, by another source if that is given.
-    fn said(migration: &Migration, value: &str, source: Option<&str>) -> (Target, Registers) {
-        let effects = migration.backfill("cats", &item(value)).unwrap();
-        let Some(Effect::Registers { target, registers }) = effects.into_iter().next() else {
-            panic!()
-        };
-        let (known, register) = registers.only().unwrap();
-        let source = source.unwrap_or(known).to_owned();
-        (target, Registers::of(source, register.clone()))
-    }
-
-    #[test]
-    fn a_target_shows_what_is_said_of_it_or_never_will() {
-        let migration = migration();
-        let key = item_from_str(r#"{"p":{"S":"k"}}"#).unwrap();
-        let (target, first) = said(&migration, "a", None);
-        let of = |stands: Option<&Item>| of_target(&migration, &target, &first, stands);
-        let is_never = |lack: Option<Lack>| matches!(lack, Some(Lack::Never(_)));
-        assert!(matches!(of(None), Some(Lack::NotYet(_))));
-        assert_eq!(of(Some(&first.to_item(&key))), None);
-        // Somebody else's item is left alone: it is right only as long as it is the same.
-        assert_eq!(of(Some(&item("a"))), None);
-        assert!(is_never(of(Some(&item("b")))));
-        // Of two sources one is hidden, unless both say the same.
-        let with = |value| {
-            let (_, other) = said(&migration, value, Some("another"));
-            first.joined(&other).unwrap().to_item(&key)
-        };
-        assert!(is_never(of(Some(&with("b")))));
-        assert_eq!(of(Some(&with("a"))), None);
-    }
-}
+mod tests;

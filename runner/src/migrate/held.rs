@@ -207,3 +207,47 @@ impl<'h> Hold<'h> {
             .map(drop)
     }
 }
+
+/// For how long writers were held up: from when the route was closed, by whoever closed it, until
+/// `now`. What this process has measured itself is more precise, if it has held them up all the time.
+pub(super) fn held_up(own: Option<Duration>, held_at: u64, now: i64) -> String {
+    let since = i64::try_from(held_at).unwrap_or(i64::MAX);
+    let noted = Duration::from_secs(u64::try_from(now.saturating_sub(since)).unwrap_or(0));
+    match own {
+        // The store's time is told in whole seconds.
+        Some(own) if held_at == 0 || own + Duration::from_secs(1) >= noted => {
+            format!("; writers were held up {:.1} s", own.as_secs_f64())
+        }
+        _ if held_at == 0 => String::new(),
+        _ => format!("; writers were held up {} s", noted.as_secs()),
+    }
+}
+
+/// Whether writers may write.
+pub(super) async fn is_open(context: &Context, name: &str) -> Result<bool, String> {
+    let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
+    Ok(text(&route, "write") != Some("none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_were_held_up_since_the_route_was_closed() {
+        let own = |millis| Some(Duration::from_millis(millis));
+        for (own, held_at, now, expected) in [
+            (own(7_300), 1_000, 1_008, "; writers were held up 7.3 s"),
+            // Somebody else closed it and died.
+            (own(7_300), 1_000, 1_024, "; writers were held up 24 s"),
+            (None, 1_000, 1_024, "; writers were held up 24 s"),
+            // It was closed by an older version, which noted nothing.
+            (own(500), 0, 1_024, "; writers were held up 0.5 s"),
+            (None, 0, 1_024, ""),
+            // The clock stands, or was set back.
+            (own(500), 1_000, 900, "; writers were held up 0.5 s"),
+        ] {
+            assert_eq!(held_up(own, held_at, now), expected, "{own:?} {held_at} {now}");
+        }
+    }
+}

@@ -12,7 +12,7 @@ use rules::migration::plan::{Direction, Kind, Output, Plan};
 use serde_json::{Value, json};
 
 use super::control::{Entry, Expect, Move, Progress, number, s, text};
-use super::cutover::{SwitchArguments, drain, drained, is_too_old, settle_time};
+use super::cutover::{LAST_LOOK, SwitchArguments, drain, drained, is_too_old, settle_time, within};
 use super::drain::Counted;
 use super::start::{Fence, Work, activate, begin_run, make_tasks};
 use super::{Context, sweep, verify};
@@ -62,7 +62,8 @@ pub(super) async fn revert(
     let counted = Counted { since, compared: since };
     let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
     let settle = settle_time(context, plan).await;
-    let Some(shards) = drained(&mut drain, limit, settle).await? else {
+    let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
+    let Some(shards) = within(most, drained(&mut drain, limit, settle)).await? else {
         return Ok(Exit::TimedOut);
     };
     control.set_active(name, expect, None).await?;
@@ -91,7 +92,9 @@ pub(super) async fn complete(
     let counted = Counted { since, compared: number(state, "verified_at") };
     let mut drain = drain(context, plan, Direction::Forward, counted).await?;
     let settle = settle_time(context, plan).await;
-    if drained(&mut drain, arguments.limit(), settle).await?.is_none() {
+    let limit = arguments.limit();
+    let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
+    if within(most, drained(&mut drain, limit, settle)).await?.is_none() {
         say("nothing was changed, it is still followed");
         return Ok(Exit::TimedOut);
     }
@@ -180,7 +183,7 @@ async fn erase(name: &str, table: &str, output: Option<&Output>) -> Result<Value
     say(&format!("erasing from the archive of `{table}`"));
     let answer = maintenance::ask(request.clone()).await.map_err(|problem| {
         format!(
-            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nSay `complete` again where `weir up` runs; on AWS send {request} to the function archive-maintenance, and give its answer: `weir migrate complete {name} --erased answer.json`"
+            "the archive of `{table}` was not erased, so `{name}` is not completed: {problem}\nSay `complete` again where `weir up` runs; on AWS send {request} to the function archive-maintenance, and give its answer: `weir migrate complete {name} --erased answer.json`. If the condition fails for a row, send the event with a `where` that holds for every row, under the same `name`, and give that answer"
         )
     })?;
     receipt_in(&answer)

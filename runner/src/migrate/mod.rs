@@ -4,6 +4,7 @@
 //! on Lambda or by `--local-workers`. Saying a verb twice does nothing the second time.
 
 mod assembly;
+mod behind;
 mod completion;
 mod control;
 mod cutover;
@@ -20,6 +21,7 @@ mod making;
 mod plan_file;
 mod report;
 mod server_date;
+mod shard_end;
 mod start;
 mod status_line;
 mod steps;
@@ -467,7 +469,6 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
         let end = Move { expect, to: Some(Phase::Aborted), why, now };
         let also = |state: &mut Entry| {
             state.remove("holder");
-            state.remove(held::HELD_AT);
             state.insert("stopped".to_owned(), true_value());
             if touches {
                 state.insert("unswept".to_owned(), true_value());
@@ -479,6 +480,8 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
     let expect = Expect::phases(&[Phase::Aborted]);
     context.control.set_active(name, expect, None).await?;
     context.control.route(name, expect, "source", "source").await?;
+    let opened = |state: &mut Entry| state.remove(held::HELD_AT).is_some();
+    context.control.change_state(name, expect, opened).await?;
     if is_already {
         return Ok(Exit::Done);
     }

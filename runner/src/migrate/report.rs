@@ -58,6 +58,7 @@ pub(super) async fn describe(
     let left = is_going_on.then(|| seconds * (100 - copied) / copied);
     let mut standing = Standing::of(name, &state, plan.as_ref(), now);
     standing.is_unfollowed = at(&stream, "/unfollowed").is_string();
+    standing.is_held_up = text(&route, "write") == Some("none");
     // What the streams have forgotten is not among what they say.
     if standing.stale_seconds.is_some()
         && let Some(percent) = stream.pointer_mut("/converged_percent")
@@ -84,8 +85,8 @@ pub(super) async fn describe(
         "verified": verified(&state),
         "stale": standing.is_stale(),
         "stale_seconds": standing.stale_seconds,
-        "writers_held_up": text(&route, "write") == Some("none"),
-        "writers_held_up_since": (number(&state, HELD_AT) > 0).then(|| number(&state, HELD_AT)),
+        "writers_held_up": standing.is_held_up,
+        "writers_held_up_since": held_since(&state, standing.is_held_up),
         "route": {
             "epoch": number(&route, "revision"),
             "read": text(&route, "read"),
@@ -206,6 +207,12 @@ async fn source_items(context: &Context, plan: &Plan) -> Result<Option<u64>, Str
     let found = tables::describe(&context.control.client, plan).await?;
     let sources = plan.source_tables(Direction::Forward).into_iter();
     Ok(sources.map(|table| found.get(table).map(|facts| facts.items)).sum())
+}
+
+/// Since when writers are held up, if they are.
+fn held_since(state: &Entry, is_held_up: bool) -> Option<u64> {
+    let since = number(state, HELD_AT);
+    (is_held_up && since > 0).then_some(since)
 }
 
 /// Whole percents of the items that are read; 100 only when every segment is.

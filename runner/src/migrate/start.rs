@@ -18,7 +18,7 @@ use super::held::new_holder;
 use super::host::{Host, Options, Problem};
 use super::plan_file::PlanFile;
 use super::verbs::{Answer, Verb, answer};
-use super::{Context, LOOK_EVERY, estimate, report, tables};
+use super::{Context, LOOK_EVERY, behind, estimate, report, tables};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::function::binaries::Wanted;
@@ -272,7 +272,8 @@ async fn failed(context: &Context, name: &str, host: &Host) -> String {
             }
             let state = context.control.get(name, "STATE").await.ok().flatten();
             let phase = phase_of(&state.unwrap_or_default());
-            return format!("{problem}; {}", after_loss(name, phase));
+            let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
+            return format!("{problem}; {}", behind::after_loss(name, plan.as_ref(), phase));
         }
         if let Some(shard) = host.trimmed_tasks() {
             if let Err(problem) = super::wake_tasks(context, name).await {
@@ -281,32 +282,6 @@ async fn failed(context: &Context, name: &str, host: &Host) -> String {
             host.go_on_after_trim(&shard);
         }
         tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// What to do when a stream has forgotten records that were not applied. Before the cut-over nothing
-/// rests on the targets yet. After it there is nothing to give up: new workers begin with what the
-/// stream still has, and a comparison finds what it has not.
-fn after_loss(name: &str, phase: Phase) -> String {
-    match phase {
-        Phase::Turning
-        | Phase::CutOver
-        | Phase::Reverting
-        | Phase::Returning
-        | Phase::Completing => format!(
-            "`weir migrate work {name} --directory ANOTHER` goes on with the oldest that there is, and then `weir migrate verify {name} --repair` brings the rest back"
-        ),
-        Phase::None
-        | Phase::Preparing
-        | Phase::Copying
-        | Phase::Tailing
-        | Phase::Ready
-        | Phase::CuttingOver
-        | Phase::Reverted
-        | Phase::Completed
-        | Phase::Aborted => {
-            format!("`weir migrate abort {name}`, and begin a new one under another name")
-        }
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Standing<'s> {
     pub(super) is_paused: bool,
     /// Tombstones or marks are left to remove.
     pub(super) is_unswept: bool,
+    /// Its route is closed for writers.
+    pub(super) is_held_up: bool,
     /// The last comparison found so many differences.
     pub(super) differences: u64,
     /// For so many seconds nothing has proved what the next switch rests on, which is too long: streams
@@ -40,6 +42,7 @@ impl<'s> Standing<'s> {
             plan,
             is_paused: false,
             is_unswept: false,
+            is_held_up: false,
             differences: 0,
             stale_seconds: None,
             is_unfollowed: false,
@@ -108,8 +111,16 @@ impl<'s> Standing<'s> {
                 vec![step("verify", "the last comparison is too old, compare again")]
             }
             Phase::Ready => vec![self.end_of_ready()],
+            // It is refused, and lets writers go on.
+            Phase::CuttingOver if self.is_stale() => vec![
+                step("abort", "give it up, the last comparison is too old"),
+                (self.end_of_ready().0, "let writers go on as before, to compare again"),
+            ],
             Phase::CuttingOver => {
-                vec![step("cutover", "go on, if nobody else does"), step("abort", "give it up")]
+                vec![
+                    (self.end_of_ready().0, "go on, if nobody else does"),
+                    step("abort", "give it up"),
+                ]
             }
             Phase::Turning => vec![step("cutover", "go on, if nobody else does")],
             Phase::CutOver => self.of_cut_over(),
@@ -120,6 +131,9 @@ impl<'s> Standing<'s> {
                 "revert",
                 "take tombstones and marks off the sources, if nobody else does",
             )],
+            Phase::Aborted if self.is_held_up => {
+                vec![step("abort", "let writers go on, whoever gave it up did not come to that")]
+            }
             Phase::Aborted if self.is_unswept => {
                 vec![step("work", "take the last marks off the sources, if nobody else does")]
             }
@@ -205,6 +219,20 @@ mod tests {
         let unfollowed = Standing { is_unfollowed: true, ..ready };
         let expected = ["weir migrate work shop", "weir migrate cutover shop"];
         assert_eq!(commands(&unfollowed), expected);
+    }
+
+    #[test]
+    fn writers_that_are_held_up_are_let_go() {
+        let for_good = plan(Kind::Restructure, false);
+        let cutting_over = Standing::new("shop", Phase::CuttingOver, Some(&for_good));
+        let expected = ["weir migrate cutover --no-way-back shop", "weir migrate abort shop"];
+        assert_eq!(commands(&cutting_over), expected);
+        let old = Standing { stale_seconds: Some(COMPARISON_SECONDS + 1), ..cutting_over };
+        assert_eq!(commands(&old)[0], "weir migrate abort shop");
+        let aborted = Standing::new("shop", Phase::Aborted, Some(&for_good));
+        assert!(commands(&aborted).is_empty());
+        let half_way = Standing { is_held_up: true, is_unswept: true, ..aborted };
+        assert_eq!(commands(&half_way), ["weir migrate abort shop"]);
     }
 
     /// The verb of a command, if it is one that may be refused.

@@ -184,6 +184,7 @@ fn read_one<'t>(
         return None;
     };
     let type_name = value::literal(type_node, "Type", findings)?;
+    check_type(type_name, type_node.at, findings);
     let empty = Node { at: entry.key_at, kind: Kind::Map(Vec::new()) };
     let local = entry.value.get("Properties").unwrap_or(&empty);
     if !matches!(local.kind, Kind::Map(_)) {
@@ -209,6 +210,33 @@ fn read_one<'t>(
         properties,
     })
 }
+
+/// A type that is nearly one that is made here is not made, and CloudFormation would refuse it. It is
+/// no error, as not every type of AWS is known here.
+fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
+    let distance = |known: &&str| strsim::osa_distance(known, type_name);
+    let nearest = MADE_HERE.iter().copied().min_by_key(distance);
+    let meant = nearest.filter(|known| (1..=TYPE_SLIPS_MAX).contains(&distance(known)));
+    if let Some(meant) = meant {
+        findings.warning(
+            at,
+            format!("the type `{type_name}` is not known here: nothing is made of it"),
+            format!("write `{meant}`"),
+        );
+    }
+}
+
+/// Letters in which a type may differ from the one that was meant.
+const TYPE_SLIPS_MAX: usize = 2;
+
+/// The types of which something is made here.
+const MADE_HERE: &[&str] = &[
+    "AWS::DynamoDB::Table",
+    "AWS::Serverless::SimpleTable",
+    "AWS::S3::Bucket",
+    "AWS::Serverless::Function",
+    "AWS::Lambda::EventSourceMapping",
+];
 
 /// The attributes that any resource may have.
 const ATTRIBUTES: &[&str] = &[

@@ -1,0 +1,92 @@
+//! When a look at an open shard has read all that was there when the look began.
+//!
+//! Nothing says where a shard ends that is open. Empty pages speak for it, and so does a record that
+//! was made after the look began; which of them count is known here, nothing is read.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+
+use super::server_date;
+use crate::endpoint;
+
+/// Empty pages in a row, of each look, after which a shard counts as read to its end: when it counts,
+/// writers have stopped, so nothing is added.
+const EMPTY_PAGES: u32 = 3;
+/// The same on AWS, of all looks together. A page there covers a portion of the shard that may have no
+/// record while a later one has, and nothing says how many portions there are. So this is evidence and
+/// no proof; a look takes one shard a second or two.
+/// Source: DynamoDB Streams API reference, "GetRecords".
+const EMPTY_PAGES_ON_AWS: u32 = 50;
+/// Seconds by which the clocks of machines that make records may differ, and the whole second that a
+/// time is told in: as much as a backfill waits for behind its fence.
+const CLOCKS_SECONDS: i64 = 6;
+/// How long the endpoint may take to tell the time; without it, empty pages decide alone.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// What tells the end of the shards of one look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ShardEnd {
+    empty_pages_in_all: u32,
+    /// Who reads a record of this second, since 1970, has read all that was there when the look began.
+    enough: Option<i64>,
+}
+
+impl ShardEnd {
+    /// For a look that begins now. A local store answers with an empty page at the end and nowhere
+    /// else, and writers there cannot write as fast as it is read.
+    pub(super) async fn of_look(endpoint: &str, client: &Client) -> Self {
+        if !endpoint::is_on_aws(endpoint) {
+            return Self::default();
+        }
+        let now = tokio::time::timeout(TIME_LIMIT, server_date::seconds(client)).await;
+        let enough = now.ok().flatten().map(|now| now + CLOCKS_SECONDS);
+        Self { empty_pages_in_all: EMPTY_PAGES_ON_AWS, enough }
+    }
+
+    /// Whether empty pages are enough: in a row in this look, and since the last record in all looks.
+    pub(super) fn is_reached(self, empty: u32, empty_in_all: u32) -> bool {
+        empty >= EMPTY_PAGES && empty_in_all >= self.empty_pages_in_all
+    }
+
+    /// Whether a record was made after the look began: writers go on, and what they write now is for
+    /// the next look.
+    pub(super) fn is_passed_by(self, made: Option<i64>) -> bool {
+        self.enough.zip(made).is_some_and(|(enough, made)| made >= enough)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_ends_behind_enough_empty_pages_or_with_what_is_newer_than_the_look() {
+        let local = ShardEnd::default();
+        let aws = ShardEnd { empty_pages_in_all: EMPTY_PAGES_ON_AWS, enough: Some(1_006) };
+        for (empty, in_all, of_local, of_aws) in [
+            (2, 100, false, false),
+            (3, 3, true, false),
+            (49, 49, true, false),
+            (50, 50, true, true),
+            // The looks before have seen as much.
+            (3, 53, true, true),
+        ] {
+            assert_eq!(local.is_reached(empty, in_all), of_local, "{empty} {in_all}");
+            assert_eq!(aws.is_reached(empty, in_all), of_aws, "{empty} {in_all}");
+        }
+        for (made, expected) in
+            [(None, false), (Some(1_005), false), (Some(1_006), true), (Some(2_000), true)]
+        {
+            assert_eq!(aws.is_passed_by(made), expected, "{made:?}");
+            assert!(!local.is_passed_by(made));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_local_store_is_not_asked_for_the_time() {
+        let url = "http://127.0.0.1:1";
+        let end = ShardEnd::of_look(url, &endpoint::client(url)).await;
+        assert!(end.is_reached(EMPTY_PAGES, EMPTY_PAGES) && end.enough.is_none());
+    }
+}
