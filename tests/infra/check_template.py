@@ -13,7 +13,7 @@ STREAM_RETENTION_SECONDS = 86_400
 # The one service whose actions have no resources to name.
 NO_RESOURCES = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
 # So many that an incident of hours gives nothing healthy up: what ends the retries is a record's age. A function puts
-# aside itself what no retry can help.
+# aside itself most of what no retry can help.
 RETRIES = 999
 ALARMS = ["Errors", "Throttles", "Lag", "Refused", "GivenUp"]
 GIVEN_UP = ["OnFailureDestinationDeliveredEventCount", "DroppedEventCount"]

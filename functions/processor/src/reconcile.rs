@@ -171,6 +171,7 @@ impl<S: Table, T: Table> Reconciler<S, T> {
             Err(Failure::Retry(reason)) => {
                 warn!(reason, "counters are left to the next reconciliation");
                 report.postponed_totals = count;
+                report.complete = false;
             }
             Err(Failure::Fatal(reason)) => {
                 warn!(reason, "counters are refused, and left to the next reconciliation");

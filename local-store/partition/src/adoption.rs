@@ -43,11 +43,20 @@ pub(crate) fn found(definition: &Table, arc: ArcId, sequence: Sequence, now: Epo
 /// Whether a table of an arc is what a definition says, or newer: then nothing of the definition is
 /// left to be followed there.
 #[must_use]
-pub fn has_followed(own: &Table, definition: &Table) -> bool {
+pub(crate) fn has_followed(own: &Table, definition: &Table) -> bool {
     let (own_version, version) = (own.placement.version, definition.placement.version);
     let is_indexed_alike =
         own.time_to_live.indexed_attribute() == definition.time_to_live.indexed_attribute();
     own_version > version || (own_version == version && is_indexed_alike)
+}
+
+/// Whether a definition would change a table of an arc now. One that is still giving up an attribute
+/// that expires has to finish that first.
+#[must_use]
+pub fn can_follow(own: &Table, definition: &Table) -> bool {
+    let is_giving_up = own.placement.version == definition.placement.version
+        && matches!(own.time_to_live, TimeToLive::Disabling { .. });
+    !has_followed(own, definition) && !is_giving_up
 }
 
 /// Brings a table to its definition: at once, but for TTL. That may have to give up one attribute

@@ -45,7 +45,7 @@ mod transaction_tests;
 mod two_phase_commit;
 mod write;
 
-pub use adoption::has_followed;
+pub use adoption::can_follow;
 pub use catalogue::Catalogue;
 pub use command::{
     CancellationReason, Command, CreateTable, ENTRY_HEAD_BYTES_MAX, EncodedEntry, Entry,

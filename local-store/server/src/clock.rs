@@ -12,7 +12,7 @@ use model::EpochMillis;
 /// Time in milliseconds up to which a clock that is behind waits until the others' past is over,
 /// and beyond which it was the store's clock that was advanced: more than clocks differ that are
 /// kept in step at all, and less than anybody advances a clock by.
-const SKEW_MAX: i128 = 10_000;
+const SKEW_MAX: u64 = 10_000;
 
 /// Milliseconds from the wall clock from which on a clock counts as moved: what a header with whole
 /// seconds can show.
@@ -35,6 +35,8 @@ struct State {
     frozen_at: Option<EpochMillis>,
     /// The latest time that was given out.
     latest: EpochMillis,
+    /// The latest time that the clock would have shown by itself, whatever others had shown.
+    own: EpochMillis,
 }
 
 impl Clock {
@@ -48,7 +50,8 @@ impl Clock {
     /// As [`Clock::starting_at`], with another wall clock: that of a simulation.
     #[must_use]
     pub fn with_source(earliest: EpochMillis, wall_clock: TimeSource) -> Self {
-        let state = State { offset: 0, frozen_at: None, latest: EpochMillis(0) };
+        let state =
+            State { offset: 0, frozen_at: None, latest: EpochMillis(0), own: EpochMillis(0) };
         let clock = Self { state: Mutex::new(state), wall_clock };
         clock.reach(earliest);
         clock
@@ -60,10 +63,13 @@ impl Clock {
     /// not add up. If it is far ahead, somebody advanced the clock, and it goes on from there.
     pub fn reach(&self, earliest: EpochMillis) {
         self.update(|state, wall| {
-            let ahead = i128::from(earliest.0) - i128::from(state.now(wall).0);
-            if ahead > SKEW_MAX {
-                state.advance(wall, u64::try_from(ahead).unwrap_or(0));
-            } else if ahead > 0 && state.frozen_at.is_none() {
+            if earliest <= state.now(wall) {
+                return;
+            }
+            // Not from what it shows: small steps would each be a little ahead of the one before.
+            if earliest.0.saturating_sub(state.by_itself(wall).0) > SKEW_MAX {
+                state.go_on_from(wall, earliest);
+            } else if state.frozen_at.is_none() {
                 state.latest = earliest;
             }
         });
@@ -123,23 +129,40 @@ impl Clock {
         let wall = (self.wall_clock)();
         change(&mut state, wall);
         state.latest = state.now(wall);
+        state.own = state.by_itself(wall);
         state.latest
     }
 }
 
 impl State {
     fn now(&self, wall: EpochMillis) -> EpochMillis {
-        let running = i128::from(wall.0) + self.offset;
-        let running = EpochMillis(u64::try_from(running).unwrap_or(0));
-        self.frozen_at.unwrap_or(running).max(self.latest)
+        self.by_itself(wall).max(self.latest)
     }
 
-    /// A clock that stands until the wall clock is there goes on at once, from where it stood.
+    fn by_itself(&self, wall: EpochMillis) -> EpochMillis {
+        let running = i128::from(wall.0) + self.offset;
+        let running = EpochMillis(u64::try_from(running).unwrap_or(0));
+        self.frozen_at.unwrap_or(running).max(self.own)
+    }
+
+    /// Shows a time from now on, and what follows it unless it is frozen.
+    fn go_on_from(&mut self, wall: EpochMillis, time: EpochMillis) {
+        match self.frozen_at {
+            Some(_) => self.frozen_at = Some(time),
+            None => self.offset = i128::from(time.0) - i128::from(wall.0),
+        }
+    }
+
+    /// A clock that stands, as others were ahead of it, stands as long as it would have: that is no
+    /// owner's change, and goes when what was wrong is put right.
     fn advance(&mut self, wall: EpochMillis, millis: u64) {
         let shown = self.now(wall).plus(millis);
         match self.frozen_at {
             Some(_) => self.frozen_at = Some(shown),
-            None => self.offset = i128::from(shown.0) - i128::from(wall.0),
+            None => {
+                self.offset += i128::from(millis);
+                self.latest = shown;
+            }
         }
     }
 }
@@ -193,7 +216,8 @@ mod tests {
             }
             assert_eq!(clock.advance(5_000).0, earliest + 5_000);
             *wall.lock().unwrap() += 1_000;
-            assert_eq!(clock.now().0, earliest + if is_frozen { 5_000 } else { 6_000 });
+            let stands = is_frozen || earliest > 1_000_000;
+            assert_eq!(clock.now().0, earliest + if stands { 5_000 } else { 6_000 });
         }
     }
 
@@ -204,6 +228,26 @@ mod tests {
         assert_eq!(clock.now().0, 1_005_000 + DAY);
         *wall.lock().unwrap() += 1_000;
         assert_eq!(clock.now().0, 1_006_000 + DAY);
+    }
+
+    #[test]
+    fn small_steps_that_are_far_together_are_no_skew() {
+        let (clock, wall) = with_wall(1_008_000, 1_000_000);
+        assert_eq!(clock.now().0, 1_008_000);
+        clock.reach(EpochMillis(1_016_000));
+        *wall.lock().unwrap() += 1_000;
+        assert_eq!(clock.now().0, 1_017_000);
+    }
+
+    #[test]
+    fn a_wrong_wall_clock_is_not_kept_by_an_advance() {
+        let (clock, wall) = with_wall(0, 4_600_000);
+        assert_eq!(clock.now().0, 4_600_000);
+        // It was an hour ahead, and is put right.
+        *wall.lock().unwrap() = 1_000_000;
+        assert_eq!(clock.advance(5_000).0, 4_605_000);
+        *wall.lock().unwrap() = 4_601_000;
+        assert_eq!(clock.now().0, 4_606_000);
     }
 
     #[test]

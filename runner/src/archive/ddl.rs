@@ -83,10 +83,14 @@ pub(super) fn check_name(table: &str, parts: &[Part]) -> Result<(), String> {
 }
 
 /// The name of the table in the engine: lower case, with `_` for what must be quoted, as must a digit
-/// at the beginning.
+/// or `_` at the beginning.
 fn relation(table: &str) -> String {
     let name = table.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-    let letter = if name.starts_with(|c: char| c.is_ascii_digit()) { "t_" } else { "" };
+    let letter = match name.chars().next() {
+        Some('_') => "t",
+        Some(first) if first.is_ascii_digit() => "t_",
+        _ => "",
+    };
     format!("{letter}{name}{SUFFIX}")
 }
 
@@ -272,6 +276,8 @@ mod tests {
             ("my-orders.v2", "my_orders_v2_archive"),
             ("2024-orders", "t_2024_orders_archive"),
             ("t_2024_orders", "t_2024_orders_archive"),
+            ("_raw", "t_raw_archive"),
+            ("-raw", "t_raw_archive"),
         ] {
             assert_eq!(relation(table), expected, "{table}");
         }

@@ -16,7 +16,7 @@ use aws_sdk_dynamodb::types::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{AttributeValue, Number};
+use model::{AttributeValue, Item, Number};
 use rules::counters::{Counters, SUMMABLE, room_for};
 
 use super::Place;
@@ -111,20 +111,34 @@ pub(super) async fn run(place: &Place, to: u32) -> Result<Report, String> {
 async fn move_slot(place: &Place, key: &str, target: &str) -> Result<Move, String> {
     let mut attempts = Attempts::first();
     loop {
-        let request = place.client.get_item().table_name(&place.slots_table).consistent_read(true);
-        let request = request.key(&place.rule.slot_key, SdkValue::S(key.to_owned()));
-        let answer =
-            request.send().await.map_err(|e| format!("slot `{key}`: {}", error_text(&e)))?;
-        let Some(item) = answer.item else { return Ok(Move::Done) };
-        let value = match place.rule.value_of_slot(&from_sdk_item(item)?) {
+        let Some(item) = read_slot(place, key).await? else { return Ok(Move::Done) };
+        let value = match place.rule.value_of_slot(&item) {
             Ok(value) => value,
             Err(refusal) => return Ok(Move::Refused(format!("slot `{key}`: {refusal}"))),
         };
+        // The condition of the transaction sees no decimal places.
+        if !is_sound(place, target).await? {
+            return Ok(without_room(key, target));
+        }
         let moved = try_to_move(place, key, target, value).await?;
         if moved != Move::Disturbed || !attempts.next().await {
             return Ok(moved);
         }
     }
+}
+
+async fn read_slot(place: &Place, key: &str) -> Result<Option<Item>, String> {
+    let request = place.client.get_item().table_name(&place.slots_table).consistent_read(true);
+    let request = request.key(&place.rule.slot_key, SdkValue::S(key.to_owned()));
+    let answer = request.send().await.map_err(|e| format!("slot `{key}`: {}", error_text(&e)))?;
+    answer.item.map(from_sdk_item).transpose()
+}
+
+/// Whether a slot has a value that the function counts, or none yet.
+async fn is_sound(place: &Place, key: &str) -> Result<bool, String> {
+    let Some(item) = read_slot(place, key).await? else { return Ok(true) };
+    let has_value = item.contains_key(place.rule.slot_value.as_str());
+    Ok(!has_value || place.rule.value_of_slot(&item).is_ok())
 }
 
 /// One transaction.
@@ -226,23 +240,26 @@ mod tests {
             ("H#3", number("4")),
             ("H#2", number("5")),
             ("K#2", number("0.0000001")),
+            ("L#0", number("0.0000001")),
+            ("L#2", number("6")),
         ] {
             let put = store.client.put_item().table_name("votes");
             let put = put.item("p", SdkValue::S(slot.to_owned())).item("votes", value);
             put.send().await.unwrap();
         }
         let report = run(&place, 2).await.unwrap();
-        assert_eq!((report.folded, report.left), (2, 3));
+        assert_eq!((report.folded, report.left), (2, 4));
         let mut named = report.left_named;
         named.sort();
         for (reason, expected) in named.iter().zip([
             "slot `F#2` cannot be moved: slot `F#0` holds what is no number, or would be outside",
             "slot `G#2` cannot be moved: slot `G#0` holds what is no number",
             "slot `K#2`: slot value `votes`=",
+            "slot `L#2` cannot be moved: slot `L#0` holds what is no number",
         ]) {
             assert!(reason.starts_with(expected), "{reason}");
         }
-        assert_eq!(named.len(), 3);
+        assert_eq!(named.len(), 4);
         let items = store.client.scan().table_name("votes").send().await.unwrap().items.unwrap();
         let text = |value: &SdkValue| value.as_s().or(value.as_n()).unwrap().clone();
         let slots: BTreeMap<String, String> =
@@ -252,5 +269,6 @@ mod tests {
         assert_eq!((slot("G#0"), slot("G#2")), (Some("many"), Some("3")));
         assert_eq!((slot("H#0"), slot("H#1")), (Some("5"), Some("5")));
         assert_eq!((slot("H#2"), slot("H#3")), (None, None));
+        assert_eq!(slot("L#2"), Some("6"));
     }
 }

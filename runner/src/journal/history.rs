@@ -203,7 +203,7 @@ impl History {
                 let is_here =
                     self.may_be_in(&shard) && is_between(self.sequence(wanted), &first, &last);
                 let own = self.mappings.entry(mapping).or_default();
-                if is_here && own.was_given_up(&first, &last) {
+                if is_here && own.was_given_up(run, &first, &last) {
                     own.given_up = Some(GivenUp { condition, key, count, shard });
                 }
             }
@@ -280,17 +280,20 @@ impl MappingHistory {
     }
 
     /// Whether the record is among those from `first` to `last` that were given up: what was tried
-    /// with it has both of them. A record that was too old before it was tried is known by its place
-    /// alone, unless the filter refused it or another batch reaches over it.
-    fn was_given_up(&self, first: &str, last: &str) -> bool {
-        let mut own = self.attempts.iter().filter(|attempt| attempt.place.is_some()).peekable();
-        if own.peek().is_none() {
-            let is_other = self.others.contains(&(first.to_owned(), last.to_owned()));
-            return self.passed_over.is_none() && !is_other;
+    /// with it has both of them. A record that this run of `weir up` gave up before it had tried it, as
+    /// it was too old, is known by its place alone, unless the filter refused it or another batch reaches
+    /// over it: runs cut other batches.
+    fn was_given_up(&self, run: u64, first: &str, last: &str) -> bool {
+        if self.attempts.iter().any(Attempt::has_done_it) {
+            return false;
         }
+        let own = || self.attempts.iter().filter(|attempt| attempt.place.is_some());
         let has = |attempt: &Attempt, wanted: &str| attempt.records.iter().any(|it| it == wanted);
-        !self.attempts.iter().any(Attempt::has_done_it)
-            && own.any(|attempt| has(attempt, first) && has(attempt, last))
+        if own().any(|attempt| has(attempt, first) && has(attempt, last)) {
+            return true;
+        }
+        let is_other = self.others.contains(&(first.to_owned(), last.to_owned()));
+        self.passed_over.is_none() && !is_other && own().all(|attempt| attempt.run < run)
     }
 }
 

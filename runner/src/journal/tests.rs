@@ -186,6 +186,26 @@ fn only_what_was_in_a_batch_is_given_up_with_it() {
     assert_eq!(of_other_shard.mappings["m"].passed_over, None);
 }
 
+/// A later run of `weir up` cuts other batches: what it gave up before it had tried it is known by its
+/// place.
+#[test]
+fn what_a_later_run_found_too_old_is_given_up_whatever_was_tried_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = Journal::begin(folder.path(), 1).unwrap();
+    before.introduce(mapping());
+    before.write([invoked(1, 1, &["10", "12"]), failed(1, 0)]);
+    let succeeded = Entry::Succeeded { mapping: "m".to_owned(), tick_ms: 9, batch: 2 };
+    before.write([invoked(2, 1, &["14"]), succeeded]);
+    drop(before);
+    let after = Journal::begin(folder.path(), 2).unwrap();
+    after.introduce(mapping());
+    after.write([gave_up("s", "10", "16")]);
+    for (wanted, expected) in [("10", true), ("12", true), ("14", false), ("16", true)] {
+        let history = history_of(Reader::open(folder.path()).unwrap(), wanted);
+        assert_eq!(history.mappings["m"].given_up.is_some(), expected, "{wanted}");
+    }
+}
+
 #[test]
 fn the_last_invocation_of_a_window_belongs_to_no_record() {
     let folder = tempfile::tempdir().unwrap();

@@ -157,7 +157,7 @@ async fn a_ttl_that_the_template_no_longer_has_is_switched_off_and_another_attri
         let other = carry_out(&served.client, &with("{AttributeName: gone, Enabled: true}")).await;
         assert_eq!(
             other.unwrap_err(),
-            "table `films` (Films): its TTL attribute is `until` and the template says `gone`"
+            "table `films` (Films): its TTL attribute is `until` and the template says `gone`; start once without TimeToLiveSpecification, which switches TTL off, and then with the new attribute"
         );
         carry_out(&served.client, &without).await.unwrap();
         assert_eq!(time_to_live(&served.client).await, off);

@@ -38,7 +38,7 @@ pub(super) async fn carry_out(client: &Client, table: &Table) -> Result<(), Stri
             change(client, table, wanted, true).await
         }
         Some(wanted) if *wanted != found.attribute => Err(format!(
-            "its TTL attribute is `{}` and the template says `{wanted}`",
+            "its TTL attribute is `{}` and the template says `{wanted}`; start once without TimeToLiveSpecification, which switches TTL off, and then with the new attribute",
             found.attribute
         )),
         None if found.is_on() => {

@@ -231,7 +231,7 @@ fn read_job(item: &Item) -> Result<Job, Failure> {
 }
 
 fn unknown_rule(name: &str) -> Failure {
-    // A job or a mark of a rule that was removed since: nobody can help it.
+    // A rule that was removed since, or one that is deployed just now: a version that knows it may be next.
     Failure::Retry(format!("there is no rule `{name}`; was it removed while it had work to do?"))
 }
 

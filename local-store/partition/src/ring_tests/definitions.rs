@@ -1,6 +1,7 @@
 //! What an arc makes of tables that it hears of late: after it was away, or when they are gone.
 
 use super::*;
+use crate::adoption::has_followed;
 
 /// An arc that was away has missed that the attribute before was given up.
 #[test]
@@ -80,6 +81,10 @@ fn a_definition_is_followed_with_its_version_and_the_attribute_that_expires() {
     ] {
         let found = has_followed(&table(own), &table(definition));
         assert_eq!(found, expected, "{own:?} follows {definition:?}");
+        // It is of no use to be told again of what has to be given up first.
+        let gives_up = own == (3, &disabling);
+        let can = can_follow(&table(own), &table(definition));
+        assert_eq!(can, !expected && !gives_up, "{own:?} can follow {definition:?}");
     }
 }
 

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::{join_all, try_join_all};
-use partition::{
-    Catalogue, Command, Destination, Reply, Table, TableId, destination, has_followed,
-};
+use partition::{Catalogue, Command, Destination, Reply, Table, TableId, can_follow, destination};
 
 use super::{Store, Unavailable, transactions};
 use crate::ring::ArcId;
@@ -130,7 +128,7 @@ pub(crate) async fn bring_along(store: &Store) -> Result<(), Unavailable> {
     for arc in store.arcs().filter(|arc| *arc != ArcId::FIRST) {
         let there = store.replica(arc).catalogue();
         for table in known.tables().filter(|table| table.placement.version > 0) {
-            if there.get(table.id).is_none_or(|own| !has_followed(own, table)) {
+            if there.get(table.id).is_none_or(|own| can_follow(own, table)) {
                 let placement = table.placement.clone();
                 let table = Box::new(table.definition());
                 let adopt = Command::AdoptTable { table, placement };
