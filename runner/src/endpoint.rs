@@ -244,11 +244,7 @@ pub(crate) async fn function_credentials(
             "there are no AWS credentials for `{endpoint}`: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({why})"
         )
     })?;
-    Ok(crate::function::Credentials {
-        access_key_id: found.access_key_id().to_owned(),
-        secret_access_key: found.secret_access_key().to_owned(),
-        session_token: found.session_token().map(str::to_owned),
-    })
+    Ok((&found).into())
 }
 
 /// A client for an endpoint.
@@ -286,15 +282,10 @@ pub(crate) fn region(endpoint: &str) -> String {
 
 /// Whether a part of a host's name is that of a region, such as `eu-west-3` or `us-gov-west-1`.
 fn is_region(part: &str) -> bool {
-    let mut words = part.split('-');
-    let area = words.next().unwrap_or_default();
+    let words: Vec<&str> = part.split('-').collect();
+    let [area, middle @ .., number] = words.as_slice() else { return false };
     let is_area = matches!(area.len(), 2 | 4) && area.bytes().all(|byte| byte.is_ascii_lowercase());
-    let (mut middle, mut number) = (0, "");
-    for word in words {
-        middle += usize::from(!number.is_empty());
-        number = word;
-    }
-    is_area && middle >= 1 && number.len() <= 2 && number.parse::<u8>().is_ok()
+    is_area && !middle.is_empty() && number.len() <= 2 && number.parse::<u8>().is_ok()
 }
 
 /// The time of the store in epoch seconds; this machine's time when the store has no clock of its own.

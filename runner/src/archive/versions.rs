@@ -47,7 +47,7 @@ pub(crate) fn parse_key(text: &str) -> Result<Item, String> {
 ///
 /// # Errors
 /// What is wrong, and what the key is.
-pub(super) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Result<(), String> {
+pub(crate) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Result<(), String> {
     let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
     let names = names.join(", ");
     for (name, value) in key {

@@ -100,6 +100,16 @@ impl Credentials {
     }
 }
 
+impl From<&aws_credential_types::Credentials> for Credentials {
+    fn from(found: &aws_credential_types::Credentials) -> Self {
+        Self {
+            access_key_id: found.access_key_id().to_owned(),
+            secret_access_key: found.secret_access_key().to_owned(),
+            session_token: found.session_token().map(str::to_owned),
+        }
+    }
+}
+
 impl Settings {
     /// A function with Lambda's defaults (128 MB, 3 seconds), four instances, the local account and
     /// region, and no endpoints. An instance may take a minute to start: debug builds on a busy

@@ -41,30 +41,11 @@ pub(super) fn after_loss(name: &str, plan: Option<&Plan>, phase: Phase) -> Strin
 
 #[cfg(test)]
 mod tests {
-    use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Kind};
+    use rules::migration::plan::Kind;
 
+    use super::super::steps::tests::plan;
     use super::super::verbs::{Answer, Verb, answer};
     use super::*;
-
-    fn plan(kind: Kind, has_way_back: bool) -> Plan {
-        let source = rules::migration::plan::Source {
-            table: "pets".into(),
-            items: Vec::new(),
-            split: None,
-            archive: false,
-        };
-        Plan {
-            migration: "shop".into(),
-            kind,
-            from: Vec::new(),
-            inverse: has_way_back.then_some(source).into_iter().collect(),
-            backfill: Backfill::Scan,
-            segments: 1,
-            gate_seconds: 0,
-            settle_seconds: 0,
-            function_seconds: FUNCTION_SECONDS,
-        }
-    }
 
     #[test]
     fn what_is_advised_is_not_refused() {

@@ -186,13 +186,14 @@ fn stale_seconds(state: &Entry, plan: Option<&Plan>, now: i64) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use rules::migration::plan::{Backfill, FUNCTION_SECONDS, Source};
 
     use super::super::verbs::{Answer, Verb, answer};
     use super::*;
 
-    fn plan(kind: Kind, has_way_back: bool) -> Plan {
+    /// A plan that says what a verb depends on, and no more.
+    pub(in super::super) fn plan(kind: Kind, has_way_back: bool) -> Plan {
         let source =
             Source { table: "pets".into(), items: Vec::new(), split: None, archive: false };
         Plan {

@@ -108,11 +108,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
     Ok(Backing {
         dynamodb: aws_sdk_dynamodb::Client::new(&config),
         streams: aws_sdk_dynamodbstreams::Client::new(&config),
-        credentials: Credentials {
-            access_key_id: found.access_key_id().to_owned(),
-            secret_access_key: found.secret_access_key().to_owned(),
-            session_token: found.session_token().map(str::to_owned),
-        },
+        credentials: (&found).into(),
         clock: Arc::new(wall_clock),
         local: None,
         url: std::env::var("AWS_ENDPOINT_URL_DYNAMODB").ok(),

@@ -28,16 +28,19 @@ pub(super) enum ResourceKind {
     Other,
 }
 
+/// The types of which something is made here.
+const MADE_HERE: &[(&str, ResourceKind)] = &[
+    ("AWS::DynamoDB::Table", ResourceKind::Table),
+    ("AWS::Serverless::SimpleTable", ResourceKind::SimpleTable),
+    ("AWS::S3::Bucket", ResourceKind::Bucket),
+    ("AWS::Serverless::Function", ResourceKind::Function),
+    ("AWS::Lambda::EventSourceMapping", ResourceKind::Mapping),
+];
+
 impl ResourceKind {
     fn of(type_name: &str) -> ResourceKind {
-        match type_name {
-            "AWS::DynamoDB::Table" => ResourceKind::Table,
-            "AWS::Serverless::SimpleTable" => ResourceKind::SimpleTable,
-            "AWS::S3::Bucket" => ResourceKind::Bucket,
-            "AWS::Serverless::Function" => ResourceKind::Function,
-            "AWS::Lambda::EventSourceMapping" => ResourceKind::Mapping,
-            _ => ResourceKind::Other,
-        }
+        let made = MADE_HERE.iter().find(|(name, _)| *name == type_name);
+        made.map_or(ResourceKind::Other, |(_, kind)| *kind)
     }
 
     /// The property with the name that `Ref` gives; `None` when `Ref` gives something known only on
@@ -215,7 +218,7 @@ fn read_one<'t>(
 /// no error, as not every type of AWS is known here.
 fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
     let distance = |known: &&str| strsim::osa_distance(known, type_name);
-    let nearest = MADE_HERE.iter().copied().min_by_key(distance);
+    let nearest = MADE_HERE.iter().map(|(name, _)| *name).min_by_key(distance);
     let meant = nearest.filter(|known| (1..=TYPE_SLIPS_MAX).contains(&distance(known)));
     if let Some(meant) = meant {
         findings.warning(
@@ -228,15 +231,6 @@ fn check_type(type_name: &str, at: Span, findings: &Findings<'_>) {
 
 /// Letters in which a type may differ from the one that was meant.
 const TYPE_SLIPS_MAX: usize = 2;
-
-/// The types of which something is made here.
-const MADE_HERE: &[&str] = &[
-    "AWS::DynamoDB::Table",
-    "AWS::Serverless::SimpleTable",
-    "AWS::S3::Bucket",
-    "AWS::Serverless::Function",
-    "AWS::Lambda::EventSourceMapping",
-];
 
 /// The attributes that any resource may have.
 const ATTRIBUTES: &[&str] = &[

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use model::{Item, KeyAttributeType};
+use model::Item;
 use rules::versions::{ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, history_key};
 
 use super::reading::failed;
 use super::{Place, history_of};
+use crate::archive::versions::check_key;
 use crate::load::key_attributes;
 
 /// Names of tables that are looked at. Source: DynamoDB quotas, tables for each account and region.
@@ -24,7 +25,7 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
     let none = format!("table `{history}` has no history of the item {}", history_key(key));
     // Where there is no table, there is no item that a history could begin with.
     let Ok(known) = key_attributes(&place.client, table).await else { return none };
-    if let Some(misfit) = misfit(key, &known) {
+    if let Err(misfit) = check_key(key, &known) {
         return misfit;
     }
     let flag = match *history == history_of(table) {
@@ -34,27 +35,6 @@ pub(super) async fn no_history(place: &Place, key: &Item) -> String {
     format!(
         "{none}; if the item is there, `weir versions backfill --table {table}{flag}` begins one"
     )
-}
-
-/// What is wrong with a key that its table cannot have.
-fn misfit(key: &Item, known: &[(String, KeyAttributeType)]) -> Option<String> {
-    let names: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
-    let names = names.join(", ");
-    for (name, value) in key {
-        let Some((_, key_type)) = known.iter().find(|(known, _)| known == name) else {
-            return Some(format!("--key: `{name}` is no attribute of the key; the key is {names}"));
-        };
-        if key_type.attribute_type() != value.attribute_type() {
-            let wanted = match key_type {
-                KeyAttributeType::S => "a string",
-                KeyAttributeType::N => "a number",
-                KeyAttributeType::B => "binary",
-            };
-            return Some(format!("--key: `{name}` is {wanted} here; the key is {names}"));
-        }
-    }
-    let (missing, _) = known.iter().find(|(name, _)| !key.contains_key(name))?;
-    Some(format!("--key: `{missing}` is missing; the key is {names}"))
 }
 
 /// Which tables have versions, when the table of the histories is not there; `reason` is what the
@@ -175,23 +155,6 @@ mod tests {
             backfill::run(&place, true).await.unwrap_err(),
         ] {
             assert_eq!(said, nope);
-        }
-    }
-
-    #[test]
-    fn a_key_that_its_table_cannot_have_is_explained() {
-        let known =
-            [("year".to_owned(), KeyAttributeType::N), ("title".to_owned(), KeyAttributeType::S)];
-        for (key, expected) in [
-            (r#"{"year":2013,"title":"Rush"}"#, None),
-            (r#"{"title":{"S":"Rush"},"year":{"N":"2013"}}"#, None),
-            (r#"{"year":2013}"#, Some("--key: `title` is missing; the key is year, title")),
-            (
-                r#"{"year":"2013","title":"Rush"}"#,
-                Some("--key: `year` is a number here; the key is year, title"),
-            ),
-        ] {
-            assert_eq!(misfit(&parse_key(key).unwrap(), &known).as_deref(), expected, "{key}");
         }
     }
 
