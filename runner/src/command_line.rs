@@ -20,6 +20,7 @@ use crate::editions::{self, EditionsArguments};
 use crate::exit::Exit;
 use crate::fan_out::{self, FanOutArguments};
 use crate::invoke::{self, InvokeArguments};
+use crate::keys;
 use crate::load::{self, LoadArguments};
 use crate::logs::{self, LogsArguments};
 use crate::migrate::{self, MigrateArguments};
@@ -141,10 +142,11 @@ pub async fn run() -> ExitCode {
     }
 }
 
-/// Flags that are right each for itself, and not beside each other.
+/// What is asked of more than one flag, and of the environment.
 fn check_together(line: &CommandLine) -> Result<(), String> {
+    keys::check_environment()?;
     match &line.verb {
-        Verb::Up(arguments) => arguments.check_ports_differ(),
+        Verb::Up(arguments) => arguments.check_together(),
         _ => Ok(()),
     }
 }

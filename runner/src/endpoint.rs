@@ -5,9 +5,6 @@
 use std::sync::Once;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_config::default_provider::credentials::DefaultCredentialsChain;
-use aws_credential_types::Credentials;
-use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -15,13 +12,11 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 
+use crate::keys;
 use crate::output;
 use crate::running::Look;
 use crate::sdk_error::{NamesEndpoint, NoAnswer};
 
-/// Any credentials are accepted by a local store; these say so.
-pub(crate) const ACCESS_KEY: &str = "local";
-pub(crate) const SECRET_KEY: &str = "local";
 /// Names the store for every AWS SDK, and for `weir`.
 const VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 /// How long the store may take to tell the time.
@@ -149,17 +144,23 @@ pub(crate) async fn admin(
 ) -> Result<serde_json::Value, String> {
     let url = format!("{}/_weir/{path}", endpoint.trim_end_matches('/'));
     let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    let answer = request(method, &url, &[], body, ADMIN_TIMEOUT).await?;
+    let signed = keys::headers(endpoint, method.as_str(), &url, &body).await?;
+    let headers: Vec<(&str, &str)> =
+        signed.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let answer = request(method, &url, &headers, body, ADMIN_TIMEOUT).await?;
     let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     if answer.status.is_success() {
         return Ok(json);
     }
     let text = |name: &str| json.get(name).and_then(|value| value.as_str());
-    Err(match (text("what"), text("instead")) {
-        (Some(what), Some(instead)) => format!("{what}; write instead: {instead}"),
-        (Some(what), None) => what.to_owned(),
+    // Who asks is verified before what is asked for, and refused in DynamoDB's form.
+    let code = text("__type").and_then(|name| name.rsplit('#').next());
+    Err(match (text("what"), text("instead"), code.zip(text("message"))) {
+        (Some(what), Some(instead), _) => format!("{what}; write instead: {instead}"),
+        (Some(what), None, _) => what.to_owned(),
+        (None, _, Some((code, message))) => format!("{code}: {message}{}", keys::advice(code)),
         // Only the store of this project has these paths.
-        (None, _) => format!(
+        (None, _, None) => format!(
             "`{endpoint}` is no store of `weir`: it answers {} to /_weir/{path}; name the one that `weir up` shows as `store`",
             answer.status.as_u16()
         ),
@@ -187,34 +188,6 @@ pub(crate) fn is_on_aws(endpoint: &str) -> bool {
     aws_host(endpoint).is_some()
 }
 
-/// The keys to sign with, found as every SDK does: in the environment, a profile, or from the machine.
-/// They are for AWS's own endpoints alone: a local store needs none, and real ones must not be sent to
-/// it by accident.
-fn credentials(endpoint: &str) -> SharedCredentialsProvider {
-    match aws_host(endpoint) {
-        Some(_) => SharedCredentialsProvider::new(DefaultKeys::default()),
-        None => {
-            SharedCredentialsProvider::new(Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None))
-        }
-    }
-}
-
-/// The SDK's own chain of providers, made when keys are needed first: making it takes a runtime.
-#[derive(Debug, Default)]
-struct DefaultKeys(tokio::sync::OnceCell<DefaultCredentialsChain>);
-
-impl ProvideCredentials for DefaultKeys {
-    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
-    where
-        Self: 'a,
-    {
-        future::ProvideCredentials::new(async {
-            let made = || async { DefaultCredentialsChain::builder().build().await };
-            self.0.get_or_init(made).await.provide_credentials().await
-        })
-    }
-}
-
 /// The endpoint of the Streams API that belongs to an endpoint of DynamoDB: on AWS it has a name of
 /// its own, a local store answers both.
 fn streams_endpoint(endpoint: &str) -> String {
@@ -227,26 +200,6 @@ fn streams_endpoint(endpoint: &str) -> String {
     }
 }
 
-/// The key that a function has to sign with whose tables are behind an endpoint: a copy of the one
-/// that this process finds now.
-///
-/// # Errors
-/// When the endpoint is on AWS, and no key is found.
-pub(crate) async fn function_credentials(
-    endpoint: &str,
-) -> Result<crate::function::Credentials, String> {
-    if !is_on_aws(endpoint) {
-        return Ok(crate::function::Credentials::local());
-    }
-    let found = credentials(endpoint).provide_credentials().await.map_err(|error| {
-        let why = crate::sdk_error::innermost(&error);
-        format!(
-            "there are no AWS credentials for `{endpoint}`: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY ({why})"
-        )
-    })?;
-    Ok((&found).into())
-}
-
 /// A client for an endpoint.
 pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
     let config = aws_sdk_dynamodb::Config::builder()
@@ -254,7 +207,7 @@ pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
         .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
         .interceptor(NamesEndpoint(endpoint.to_owned()))
-        .credentials_provider(credentials(endpoint))
+        .credentials_provider(keys::of_endpoint(endpoint))
         .build();
     aws_sdk_dynamodb::Client::from_conf(config)
 }
@@ -266,7 +219,7 @@ pub(crate) fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client 
         .region(Region::new(region(endpoint)))
         .endpoint_url(streams_endpoint(endpoint))
         .interceptor(NamesEndpoint(streams_endpoint(endpoint)))
-        .credentials_provider(credentials(endpoint))
+        .credentials_provider(keys::of_endpoint(endpoint))
         .build();
     aws_sdk_dynamodbstreams::Client::from_conf(config)
 }
@@ -327,7 +280,7 @@ pub(crate) fn s3_client(endpoint: &str) -> aws_sdk_s3::Client {
         .endpoint_url(endpoint)
         .force_path_style(true)
         .interceptor(NamesEndpoint(endpoint.to_owned()))
-        .credentials_provider(credentials(endpoint))
+        .credentials_provider(keys::of_endpoint(endpoint))
         .build();
     aws_sdk_s3::Client::from_conf(config)
 }
@@ -382,12 +335,6 @@ mod tests {
         ] {
             assert_eq!(streams_endpoint(endpoint), expected, "{endpoint}");
         }
-    }
-
-    #[tokio::test]
-    async fn no_keys_of_a_person_go_to_a_local_store() {
-        let found = function_credentials("http://127.0.0.1:8000").await.unwrap();
-        assert_eq!(found, crate::function::Credentials::local());
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod fan_out;
 pub mod function;
 pub mod invoke;
 pub mod journal;
+mod keys;
 pub mod listener;
 pub mod load;
 pub mod logs;

@@ -15,6 +15,8 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 
+use crate::keys;
+
 /// Causes below an error that are looked at: a chain is a handful long.
 const CAUSES_MAX: usize = 32;
 
@@ -79,7 +81,7 @@ where
 {
     match error {
         SdkError::ServiceError(failed) => match (failed.err().code(), failed.err().message()) {
-            (Some(code), Some(message)) => format!("{code}: {message}"),
+            (Some(code), Some(message)) => format!("{code}: {message}{}", keys::advice(code)),
             (Some(code), None) => code.to_owned(),
             (None, _) => {
                 format!("the answer is none of this service ({}); is the address right?", {

@@ -17,15 +17,18 @@ use crate::template::{Absent, EventSourceMapping, Stack, StreamSource};
 /// Where the Invoke API listens if nothing else is said.
 pub(crate) const INVOKE_PORT: u16 = 9001;
 
+/// Where the store listens if nothing else is said.
+const STORE_PORT: u16 = 8000;
+
 /// How to run the template.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  weir up\n  weir up --port 8001 --s3-port 9091 --directory .weir/other\n  weir up --chaos 42\n  weir up --store aws --region eu-west-1                # functions here, tables on AWS\n  weir up --invoke-url http://127.0.0.1:9000            # functions run by cargo lambda watch"
 )]
 pub struct UpArguments {
-    /// The port of the store; 0 takes a free one
-    #[arg(long, default_value_t = 8000)]
-    pub port: u16,
+    /// The port of the local store; 0 takes a free one [default: 8000]
+    #[arg(long)]
+    pub port: Option<u16>,
     /// The port of the S3 endpoint; 0 takes a free one
     #[arg(long, default_value_t = 9090)]
     pub s3_port: u16,
@@ -48,10 +51,10 @@ pub struct UpArguments {
     /// The region of ARNs, and of DynamoDB [default: AWS_REGION with --store aws, us-east-1]
     #[arg(long)]
     pub region: Option<String>,
-    /// Whether requests beyond the throughput of their table are only counted, or throttled as
-    /// DynamoDB throttles them
-    #[arg(long, value_enum, default_value_t = Throughput::Count)]
-    pub throughput: Throughput,
+    /// Whether the local store only counts requests beyond the throughput of their table, or
+    /// throttles them as DynamoDB does [default: count]
+    #[arg(long, value_enum)]
+    pub throughput: Option<Throughput>,
     /// Have functions run by `cargo lambda watch` at this address, instead of starting them
     #[arg(long, value_name = "URL", value_parser = invoke_address)]
     pub invoke_url: Option<String>,
@@ -69,17 +72,40 @@ impl UpArguments {
     }
 
     fn invoke_port(&self) -> u16 {
-        self.invoke_port.unwrap_or(if self.port == 0 { 0 } else { INVOKE_PORT })
+        self.invoke_port.unwrap_or(if self.port == Some(0) { 0 } else { INVOKE_PORT })
+    }
+
+    fn store_port(&self) -> u16 {
+        self.port.unwrap_or(STORE_PORT)
+    }
+
+    /// Flags that are right each for itself, and not beside each other.
+    ///
+    /// # Errors
+    /// Which flags they are, and what to write instead.
+    pub(crate) fn check_together(&self) -> Result<(), String> {
+        self.check_store_is_here()?;
+        self.check_ports_differ()
+    }
+
+    /// What only a local store heeds is not asked of AWS.
+    fn check_store_is_here(&self) -> Result<(), String> {
+        let of_local =
+            [("--port", self.port.is_some()), ("--throughput", self.throughput.is_some())];
+        let flag = of_local.iter().find(|(_, said)| *said && self.store == StoreChoice::Aws);
+        match flag {
+            Some((flag, _)) => Err(format!(
+                "{flag} is of the local store, and --store aws starts none: leave out one of the two"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// One port for two endpoints would be told as one that another process has.
-    ///
-    /// # Errors
-    /// Which flags name one port, and what to write instead.
-    pub(crate) fn check_ports_differ(&self) -> Result<(), String> {
+    fn check_ports_differ(&self) -> Result<(), String> {
         let store = match self.store {
             StoreChoice::Aws => 0,
-            StoreChoice::Local => self.port,
+            StoreChoice::Local => self.store_port(),
         };
         let ports =
             [("--port", store), ("--s3-port", self.s3_port), ("--invoke-port", self.invoke_port())];
@@ -142,7 +168,7 @@ pub async fn run(
 ) -> Result<(), String> {
     let options = Options {
         directory: arguments.directory.clone(),
-        store_port: arguments.port,
+        store_port: arguments.store_port(),
         object_store_port: arguments.s3_port,
         invoke_port: arguments.invoke_port(),
         duplicate_deliveries: arguments.duplicate_deliveries,
@@ -160,7 +186,7 @@ pub async fn run(
         _ = &mut interrupted => return Err("ended before everything had started".to_owned()),
     };
     if let Ok(store) = system.store() {
-        store.traffic().set_throughput(arguments.throughput);
+        store.traffic().set_throughput(arguments.throughput.unwrap_or(Throughput::Count));
     }
     status::forget(&arguments.directory);
     // Somebody may have started another one while functions were compiled.

@@ -164,6 +164,19 @@ fn flags_that_are_wrong_end_with_2_before_anything_else() {
         (&["up", "--port", "8123", "--s3-port", "8123"], "--port and --s3-port are both 8123"),
         (&["up", "--port", "9001"], "--port and --invoke-port are both 9001"),
         (&["up", "--invoke-url", "nonsense"], "write http://HOST:PORT"),
+        (&["up", "--store", "aws", "--port", "0"], "--port is of the local store"),
+        (
+            &["up", "--store", "aws", "--throughput", "enforce"],
+            "--throughput is of the local store",
+        ),
+        (&["counters", "fold", "--to", "5", "--totals-table", "t"], "'--totals-table'"),
+        (
+            &["counters", "vote", "--poll", "p", "--voter", "v", "--withdraw", "--points", "2"],
+            "cannot be used with",
+        ),
+        (&["fan-out", "repair", "--rule", "r", "--rules", "rules.yaml"], "cannot be used with"),
+        (&["fan-out", "repair", "--endpoint", "http://127.0.0.1:1"], "'--endpoint'"),
+        (&["streams", "redrive", "o", "--endpoint", "http://127.0.0.1:1"], "'--endpoint'"),
     ] {
         let refused = weir(folder.path(), flags);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();

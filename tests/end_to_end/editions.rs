@@ -111,8 +111,10 @@ fn turn(editions: &Editions<'_>) {
     let check: Value = serde_json::from_str(&check).unwrap();
     assert_eq!(check[0]["changed"], ITEMS, "{check}");
     assert_eq!(check[0]["whole"], true, "{check}");
-    editions.ok(&["publish", "2"]);
-    editions.ok(&["publish", "2"]);
+    for _ in 0..2 {
+        let published = editions.ok(&["publish", "2", "--output", "ndjson"]);
+        assert_eq!(published.trim(), r#"{"current":2,"previous":1}"#);
+    }
     assert!(editions.ok(&["get", key]).contains("2.2"));
     assert_eq!(editions.code(&["publish", "1"]), 4, "it is older than the current one");
     editions.ok(&["rollback"]);

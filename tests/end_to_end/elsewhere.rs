@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::process::{LocalStore, Up, binary, root, wait_for, weir};
-use crate::wire::Key;
+use crate::migrating::{Migrating, PLAN};
+use crate::process::{LocalStore, Up, binary, root, wait_for, weir, weir_on};
+use crate::wire::{Endpoint, Key};
 
 const LIMIT: Duration = Duration::from_secs(90);
 const KEY: Key = ("AKIAEXAMPLE", "example/secret+key");
@@ -87,4 +88,69 @@ fn functions_here_follow_the_streams_of_a_store_that_stands_in_for_aws() {
     assert_eq!(clock.status.code(), Some(1));
     let said = String::from_utf8_lossy(&clock.stderr).into_owned();
     assert!(said.contains("is on AWS"), "{said}");
+}
+
+/// What a command ends with, and what it says, on a store with these keys.
+fn ended(folder: &Path, store: &Endpoint, arguments: &[&str]) -> (i32, String) {
+    let ended = weir_on(store).args(arguments).current_dir(folder).output().unwrap();
+    let said = [ended.stdout, ended.stderr].concat();
+    (ended.status.code().unwrap(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn commands_sign_with_own_keys_where_a_store_verifies_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = stand_in(folder.path());
+    for (table, key) in [("votes", "slot"), ("totals", "counter")] {
+        let request = json!({
+            "TableName": table, "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"}],
+            "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
+        });
+        store.endpoint.ok("CreateTable", &request);
+    }
+    let own = |arguments: &[&str]| ended(folder.path(), &store.endpoint, arguments);
+    let generate = ["counters", "generate", "--votes", "50", "--counters", "1", "--slots", "3"];
+    let read = ["counters", "read", "g-1-0", "--how", "exact", "--slots", "3"];
+    // Nobody's keys are refused, and so are somebody else's.
+    let address = store.endpoint.address();
+    let nobodys = Endpoint::new(address);
+    let (code, said) = ended(folder.path(), &nobodys, &read);
+    assert!(code == 1 && said.contains("WEIR_KEYS=own"), "{code}: {said}");
+    let others = Endpoint::new(address).signing((KEY.0, "another"));
+    let (code, said) = ended(folder.path(), &others, &read);
+    assert!(code == 1 && said.contains("InvalidSignatureException"), "{code}: {said}");
+    assert!(!said.contains("WEIR_KEYS"), "{said}");
+
+    let (code, said) = own(&generate);
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = own(&read);
+    assert!(code == 0 && said.contains("g-1-0"), "{code}: {said}");
+    // What no SDK sends is signed as well.
+    let (code, said) = own(&["clock", "freeze"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = ended(folder.path(), &nobodys, &["clock", "resume"]);
+    assert!(code == 1 && said.contains("WEIR_KEYS=own"), "{code}: {said}");
+    let (code, said) = own(&["partitions", "hot", "votes"]);
+    assert_eq!(code, 0, "{said}");
+}
+
+/// As on AWS, where what a shard has is read until fifty pages were empty.
+#[test]
+fn a_migration_is_switched_and_switched_back_where_a_store_verifies_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = stand_in(folder.path());
+    let migrating = Migrating { folder: folder.path(), store: &store };
+    migrating.prepare(1_000, PLAN);
+    (0..20).for_each(|number| migrating.put(number, 10));
+    let mut worker = migrating.work("start", "plan.yaml");
+    migrating.wait_for_phase("tailing", &mut worker, |_| {});
+    (20..40).for_each(|number| migrating.put(number, 10));
+    migrating.ok(&["verify", "move"]);
+    migrating.ok(&["cutover", "move"]);
+    assert_eq!(store.endpoint.scan("pets").len(), 40);
+    let written = json!({"TableName": "pets", "Item": {"p": {"S": "n100"}, "text": {"S": "new"}}});
+    store.endpoint.ok("PutItem", &written);
+    migrating.ok(&["revert", "move"]);
+    assert_eq!(store.endpoint.scan("cats").len(), 41);
 }

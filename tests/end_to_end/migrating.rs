@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::process::{LocalStore, Process, binary, root, wait_for};
+use crate::process::{LocalStore, Process, root, wait_for, weir_on};
 
 /// How long something may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(240);
@@ -64,12 +65,16 @@ impl Migrating<'_> {
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
 
+    /// A verb on this store, with the keys that it takes.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = weir_on(&self.store.endpoint);
+        command.arg("migrate").args(arguments).current_dir(self.folder);
+        command
+    }
+
     /// Runs a verb to its end: its exit code, and what it said.
     pub(crate) fn verb(&self, arguments: &[&str]) -> (i32, String) {
-        let mut command = binary("weir");
-        let url = format!("http://{}", self.store.endpoint.address());
-        command.args(["migrate", "--endpoint", &url]).args(arguments);
-        let ended = command.current_dir(self.folder).output().unwrap();
+        let ended = self.command(arguments).output().unwrap();
         let said = [ended.stdout, ended.stderr].concat();
         (ended.status.code().unwrap(), String::from_utf8_lossy(&said).into_owned())
     }
@@ -87,10 +92,7 @@ impl Migrating<'_> {
 
     pub(crate) fn work(&self, verb: &str, subject: &str) -> Process {
         let package = root().join("functions/processor").display().to_string();
-        let url = format!("http://{}", self.store.endpoint.address());
-        let mut work = binary("weir");
-        work.args(["migrate", "--endpoint", &url, verb, subject, "--local-workers", "2"]);
-        work.args(["--package", &package]).current_dir(self.folder);
+        let work = self.command(&[verb, subject, "--local-workers", "2", "--package", &package]);
         Process::start(work, self.folder.join("worker.log"))
     }
 

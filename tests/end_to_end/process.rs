@@ -190,6 +190,17 @@ impl Up {
     }
 }
 
+/// `weir` for a store, which the environment names, with the keys that the store takes.
+pub(crate) fn weir_on(store: &Endpoint) -> Command {
+    let mut command = binary("weir");
+    command.env("AWS_ENDPOINT_URL_DYNAMODB", format!("http://{}", store.address()));
+    if let Some((id, secret)) = store.key() {
+        command.env("WEIR_KEYS", "own").env("AWS_ACCESS_KEY_ID", id);
+        command.env("AWS_SECRET_ACCESS_KEY", secret);
+    }
+    command
+}
+
 /// Runs `weir` to its end.
 pub(crate) fn weir(folder: &Path, arguments: &[&str]) -> Output {
     binary("weir").args(arguments).current_dir(folder).output().unwrap()

@@ -50,6 +50,10 @@ impl Endpoint {
         Self { key: Some(key), ..self }
     }
 
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.key
+    }
+
     pub(crate) fn address(&self) -> &str {
         &self.address
     }

@@ -14,6 +14,7 @@ use rules::counters::ballot::slot_of_voter;
 
 use super::Place;
 use super::ballots::Ballots;
+use super::flags::TotalFlags;
 use super::reading::total_of;
 use super::voting::Voting;
 use crate::mapping::mix;
@@ -51,6 +52,9 @@ pub(super) struct GenerateArguments {
     /// Keep a ballot for each voter in this table; a voter who votes again changes the vote
     #[arg(long, value_name = "TABLE")]
     ballots: Option<String>,
+    /// The partition key attribute of that table
+    #[arg(long, value_name = "ATTRIBUTE", default_value = "ballot", requires = "ballots")]
+    ballot_key: String,
     /// Wait so many seconds for the totals to be right; exit code 3 if they are not
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     verify: Option<u64>,
@@ -142,7 +146,7 @@ impl GenerateArguments {
 /// When a vote is refused or a total cannot be read.
 pub(super) async fn run(
     place: &Place,
-    ballot_key: &str,
+    totals: &TotalFlags,
     arguments: &GenerateArguments,
 ) -> Result<Generated, String> {
     let slots = place.rule.slot_count;
@@ -154,7 +158,7 @@ pub(super) async fn run(
     let ballots = arguments.ballots.as_ref().map(|table| Ballots {
         place,
         table: table.clone(),
-        key: ballot_key.to_owned(),
+        key: arguments.ballot_key.clone(),
     });
     let started = Instant::now();
     cast_all(place, ballots.as_ref(), arguments, started, &progress).await?;
@@ -168,7 +172,7 @@ pub(super) async fn run(
         differs: false,
     };
     if let Some(seconds) = arguments.verify {
-        verify(place, &mut generated, Duration::from_secs(seconds)).await?;
+        verify(place, totals, &mut generated, Duration::from_secs(seconds)).await?;
     }
     Ok(generated)
 }
@@ -203,12 +207,17 @@ async fn cast_all(
 }
 
 /// Reads the totals until they are right or the time is over.
-async fn verify(place: &Place, generated: &mut Generated, longest: Duration) -> Result<(), String> {
+async fn verify(
+    place: &Place,
+    totals: &TotalFlags,
+    generated: &mut Generated,
+    longest: Duration,
+) -> Result<(), String> {
     let started = Instant::now();
     loop {
         generated.differs = false;
         for (counter, (expected, found)) in &mut generated.totals {
-            let sum = total_of(place, counter).await?.cells.sum();
+            let sum = total_of(&place.client, totals, counter).await?.cells.sum();
             *found = Some(sum);
             generated.differs |= sum != Number::from(*expected);
         }

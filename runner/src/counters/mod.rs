@@ -6,6 +6,7 @@
 mod absent;
 mod ballots;
 mod contention;
+mod flags;
 mod fold;
 mod generate;
 mod reading;
@@ -22,6 +23,7 @@ use rules::counters::{Counters, SLOT_COUNT_MAX};
 use serde_json::json;
 
 use self::ballots::{Ballots, Drift, Recount};
+use self::flags::{BallotFlags, SlotCount, SlotFlags, TotalFlags};
 use self::generate::{GenerateArguments, Generated};
 use crate::endpoint;
 use crate::exit::Exit;
@@ -41,27 +43,6 @@ const SLOT_COUNT_DEFAULT: u32 = 20;
 pub struct CountersArguments {
     #[command(subcommand)]
     verb: CountersVerb,
-    /// The table of the slots
-    #[arg(long, global = true, value_name = "TABLE", default_value = "votes")]
-    slots_table: String,
-    /// Its partition key attribute
-    #[arg(long, global = true, value_name = "ATTRIBUTE", default_value = "slot")]
-    slot_key: String,
-    /// The attribute that holds a slot's value
-    #[arg(long, global = true, value_name = "ATTRIBUTE", default_value = "votes")]
-    slot_value: String,
-    /// The table of the totals
-    #[arg(long, global = true, value_name = "TABLE", default_value = "totals")]
-    totals_table: String,
-    /// Its partition key attribute
-    #[arg(long, global = true, value_name = "ATTRIBUTE", default_value = "counter")]
-    total_key: String,
-    /// Slots of each counter [default: SLOT_COUNT of the template, or 20 if there is no template]
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
-    slots: Option<u32>,
-    /// The partition key attribute of the table of ballots
-    #[arg(long, global = true, value_name = "ATTRIBUTE", default_value = "ballot")]
-    ballot_key: String,
     /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
     #[arg(long, global = true, value_name = "URL")]
     endpoint: Option<String>,
@@ -76,12 +57,20 @@ enum CountersVerb {
         /// What is read
         #[arg(long, value_enum, default_value_t = How::RolledUp)]
         how: How,
+        #[command(flatten)]
+        slots: SlotFlags,
+        #[command(flatten)]
+        count: SlotCount,
+        #[command(flatten)]
+        totals: TotalFlags,
     },
     /// Move what is in higher slots into the lower ones, while votes arrive
     Fold {
         /// Slots that are left of each counter
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
         to: u32,
+        #[command(flatten)]
+        slots: SlotFlags,
     },
     /// Cast, change or withdraw a voter's vote; a vote that is sent twice counts once
     Vote {
@@ -98,17 +87,17 @@ enum CountersVerb {
         #[arg(long, default_value = "1", allow_hyphen_values = true)]
         points: String,
         /// Take the vote back
-        #[arg(long, conflicts_with = "counter")]
+        #[arg(long, conflicts_with_all = ["counter", "points"])]
         withdraw: bool,
-        /// The table of the ballots
-        #[arg(long, value_name = "TABLE", default_value = "ballots")]
-        ballots: String,
+        #[command(flatten)]
+        slots: SlotFlags,
+        #[command(flatten)]
+        count: SlotCount,
+        #[command(flatten)]
+        ballots: BallotFlags,
     },
     /// Compare the slots with the ballots, which are the truth
     Recount {
-        /// The table of the ballots
-        #[arg(long, value_name = "TABLE", default_value = "ballots")]
-        ballots: String,
         /// Counters whose names begin so are counted by ballots only: without one they must be 0
         /// [default: only counters that have ballots are compared]
         #[arg(long, value_name = "TEXT")]
@@ -119,9 +108,22 @@ enum CountersVerb {
         /// Seconds until what differs is looked at again
         #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
         grace: u64,
+        #[command(flatten)]
+        slots: SlotFlags,
+        #[command(flatten)]
+        ballots: BallotFlags,
     },
     /// Cast seeded votes, and say what the totals must be
-    Generate(GenerateArguments),
+    Generate {
+        #[command(flatten)]
+        votes: GenerateArguments,
+        #[command(flatten)]
+        slots: SlotFlags,
+        #[command(flatten)]
+        count: SlotCount,
+        #[command(flatten)]
+        totals: TotalFlags,
+    },
 }
 
 /// How a counter is read.
@@ -135,14 +137,24 @@ pub enum How {
     Fresh,
 }
 
-/// The tables and how to reach them.
+/// The slots of counters, and how to reach them.
 pub(crate) struct Place {
     pub(crate) client: Client,
     pub(crate) endpoint: String,
     pub(crate) rule: Counters,
     pub(crate) slots_table: String,
-    pub(crate) totals_table: String,
-    pub(crate) total_key: String,
+}
+
+impl Place {
+    fn new(endpoint: &str, slots: SlotFlags, slot_count: u32) -> Self {
+        let SlotFlags { slots_table, slot_key, slot_value } = slots;
+        Self {
+            client: endpoint::client(endpoint),
+            endpoint: endpoint.to_owned(),
+            rule: Counters { slot_count, slot_key, slot_value },
+            slots_table,
+        }
+    }
 }
 
 /// Does what the flags ask for. The template, if there is one, is asked for what no flag says.
@@ -154,26 +166,19 @@ pub async fn run(
     output: Output,
     stack: impl Fn() -> Result<Option<Stack>, String>,
 ) -> Result<Exit, String> {
-    let slot_count = match arguments.slots {
-        Some(slots) => slots,
-        None => slot_count(stack()?.as_ref(), &arguments.slots_table)?,
-    };
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
-    let place = Place {
-        client: endpoint::client(&endpoint),
-        endpoint,
-        rule: Counters {
-            slot_count,
-            slot_key: arguments.slot_key,
-            slot_value: arguments.slot_value,
-        },
-        slots_table: arguments.slots_table,
-        totals_table: arguments.totals_table,
-        total_key: arguments.total_key,
+    let counted = |slots: SlotFlags, count: &SlotCount| -> Result<Place, String> {
+        let count = match count.slots {
+            Some(count) => count,
+            None => slot_count(stack()?.as_ref(), &slots.slots_table)?,
+        };
+        Ok(Place::new(&endpoint, slots, count))
     };
+    // Folding and recounting look at every slot that there is.
+    let all = |slots: SlotFlags| Place::new(&endpoint, slots, SLOT_COUNT_MAX);
     match arguments.verb {
-        CountersVerb::Read { counter, how } => {
-            let reading = reading::read(&place, &counter, how).await?;
+        CountersVerb::Read { counter, how, slots, count, totals } => {
+            let reading = reading::read(&counted(slots, &count)?, &totals, &counter, how).await?;
             let row = vec![
                 json!(counter),
                 json!(reading.total.to_string()),
@@ -183,12 +188,14 @@ pub async fn run(
             output::rows(output, &["counter", "total", "slots", "as of"], &[row]);
             Ok(Exit::Done)
         }
-        CountersVerb::Fold { to } => {
-            let report = fold::run(&place, to).await?;
+        CountersVerb::Fold { to, slots } => {
+            let report = fold::run(&all(slots), to).await?;
             Ok(show_folded(&report, output))
         }
-        CountersVerb::Vote { poll, voter, counter, points, withdraw, ballots } => {
-            let ballots = Ballots { place: &place, table: ballots, key: arguments.ballot_key };
+        CountersVerb::Vote { poll, voter, counter, points, withdraw, slots, count, ballots } => {
+            let place = counted(slots, &count)?;
+            let BallotFlags { ballots: table, ballot_key: key } = ballots;
+            let ballots = Ballots { place: &place, table, key };
             let points: Number =
                 points.parse().map_err(|error| format!("--points `{points}`: {error}"))?;
             let vote = counter.as_deref().filter(|_| !withdraw).map(|counter| (counter, points));
@@ -196,14 +203,17 @@ pub async fn run(
             output::rows(output, &["changed"], &[vec![json!(changed)]]);
             Ok(Exit::Done)
         }
-        CountersVerb::Recount { ballots, prefix, repair, grace } => {
-            let ballots = Ballots { place: &place, table: ballots, key: arguments.ballot_key };
+        CountersVerb::Recount { prefix, repair, grace, slots, ballots } => {
+            let place = all(slots);
+            let BallotFlags { ballots: table, ballot_key: key } = ballots;
+            let ballots = Ballots { place: &place, table, key };
             let grace = Duration::from_secs(grace);
             let recount = ballots.recount(prefix.as_deref(), grace, repair).await?;
             Ok(show_recount(&recount, output))
         }
-        CountersVerb::Generate(generate) => {
-            let generated = generate::run(&place, &arguments.ballot_key, &generate).await?;
+        CountersVerb::Generate { votes, slots, count, totals } => {
+            let place = counted(slots, &count)?;
+            let generated = generate::run(&place, &totals, &votes).await?;
             Ok(show_generated(&generated, output))
         }
     }

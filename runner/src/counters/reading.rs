@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{
     AttributeValue as SdkValue, Get, KeysAndAttributes, TransactGetItem,
@@ -14,6 +15,7 @@ use rules::counters::reconcile::{decide, slots_needed};
 use rules::counters::{Counters, Total};
 
 use super::contention::{Attempts, is_contended};
+use super::flags::TotalFlags;
 use super::{How, Place};
 use crate::load::{error_text, from_sdk_item};
 
@@ -34,10 +36,15 @@ pub(super) struct Reading {
 ///
 /// # Errors
 /// When a table cannot be read, or holds what is no counter.
-pub(super) async fn read(place: &Place, counter: &str, how: How) -> Result<Reading, String> {
+pub(super) async fn read(
+    place: &Place,
+    totals: &TotalFlags,
+    counter: &str,
+    how: How,
+) -> Result<Reading, String> {
     match how {
         How::RolledUp => {
-            let total = total_of(place, counter).await?;
+            let total = total_of(&place.client, totals, counter).await?;
             Ok(Reading {
                 total: total.cells.sum(),
                 slots: total.cells.len(),
@@ -52,7 +59,7 @@ pub(super) async fn read(place: &Place, counter: &str, how: How) -> Result<Readi
         }
         How::Fresh => {
             // The total first: what the slots say then is at least as new as what the total knows.
-            let total = total_of(place, counter).await?;
+            let total = total_of(&place.client, totals, counter).await?;
             let mut slots = slots_needed(&total, place.rule.slot_count);
             slots.retain(|slot| Counters::can_have_slot(counter, *slot));
             let values = each(place, counter, slots).await?;
@@ -72,9 +79,13 @@ fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
     Ok(sum)
 }
 
-pub(super) async fn total_of(place: &Place, counter: &str) -> Result<Total, String> {
-    let request = place.client.get_item().table_name(&place.totals_table).consistent_read(true);
-    let answer = request.key(&place.total_key, SdkValue::S(counter.to_owned())).send().await;
+pub(super) async fn total_of(
+    client: &Client,
+    totals: &TotalFlags,
+    counter: &str,
+) -> Result<Total, String> {
+    let request = client.get_item().table_name(&totals.totals_table).consistent_read(true);
+    let answer = request.key(&totals.total_key, SdkValue::S(counter.to_owned())).send().await;
     let failed = |reason: String| format!("cannot read the total of `{counter}`: {reason}");
     let item = answer.map_err(|error| failed(error_text(&error)))?.item;
     let Some(item) = item else { return Ok(Total::default()) };
@@ -185,7 +196,7 @@ mod tests {
     use model::limits::PARTITION_KEY_BYTES_MAX;
     use tokio::net::TcpListener;
 
-    use super::super::testing::{place, serve};
+    use super::super::testing::{place, serve, totals};
     use super::*;
 
     #[tokio::test]
@@ -208,9 +219,9 @@ mod tests {
             (400, invalid.as_str(), false),
         ];
         let reads = async {
-            let reading = read(&place, "A", How::Exact).await.unwrap();
+            let reading = read(&place, &totals(), "A", How::Exact).await.unwrap();
             assert_eq!((reading.total, reading.slots), (Number::from(3_i64), 2));
-            let reason = read(&place, "A", How::Exact).await.unwrap_err();
+            let reason = read(&place, &totals(), "A", How::Exact).await.unwrap_err();
             assert!(reason.contains("ValidationError"), "{reason}");
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), reads);
@@ -226,7 +237,7 @@ mod tests {
         let counter = "c".repeat(PARTITION_KEY_BYTES_MAX - 2);
         let answers = [(200, r#"{"Responses":[{"Item":{"votes":{"N":"5"}}}]}"#, false)];
         let reads = async {
-            let reading = read(&place, &counter, How::Exact).await.unwrap();
+            let reading = read(&place, &totals(), &counter, How::Exact).await.unwrap();
             assert_eq!((reading.total, reading.slots), (Number::from(5_i64), 1));
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), reads);

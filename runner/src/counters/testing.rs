@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::Place;
+use super::flags::TotalFlags;
 use crate::endpoint;
 
 /// Tables at an endpoint, with four slots of each counter.
@@ -18,9 +19,12 @@ pub(super) fn place(endpoint: &str) -> Place {
             slot_value: "votes".to_owned(),
         },
         slots_table: "votes".to_owned(),
-        totals_table: "totals".to_owned(),
-        total_key: "counter".to_owned(),
     }
+}
+
+/// The table of the totals.
+pub(super) fn totals() -> TotalFlags {
+    TotalFlags { totals_table: "totals".to_owned(), total_key: "counter".to_owned() }
 }
 
 /// Gives the answers (status, body, whether it closes the connection), each on the connection that

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::Place;
 use super::contention::{Attempts, is_contended};
+use crate::keys;
 use crate::load::{error_text, to_sdk_value};
 use crate::plain_http::{self, Connection, Endpoint};
 
@@ -60,7 +61,9 @@ impl<'p> Voting<'p> {
     /// A way to the place's slots. It does not connect yet.
     pub(super) fn to(place: &'p Place) -> Self {
         let plain = Endpoint::parse(&place.endpoint).ok();
-        match plain.filter(|endpoint| !endpoint.authority.contains(".amazonaws.com")) {
+        match plain.filter(|endpoint| {
+            !endpoint.authority.contains(".amazonaws.com") && !keys::are_own(&place.endpoint)
+        }) {
             Some(endpoint) => Self::Plain(Box::new(Plain::to(endpoint, place))),
             None => Self::Sdk(place),
         }

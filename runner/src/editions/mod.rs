@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
 use model::{AttributeValue, Item, json};
-use rules::versions::edition::Edition;
+use rules::versions::edition::{Edition, EditionHead};
 use serde_json::json;
 
 use crate::endpoint;
@@ -139,8 +139,12 @@ pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, S
             Ok(Exit::Done)
         }
         EditionsVerb::Check { number } => compare::run(&place, number, output).await,
-        EditionsVerb::Publish { number } => refused(turn::publish(&place, number).await?),
-        EditionsVerb::Rollback { to } => refused(turn::roll_back(&place, to).await?),
+        EditionsVerb::Publish { number } => {
+            Ok(show_turned(turn::publish(&place, number).await?, output))
+        }
+        EditionsVerb::Rollback { to } => {
+            Ok(show_turned(turn::roll_back(&place, to).await?, output))
+        }
         EditionsVerb::Get { key, number } => get(&place, &key, number).await,
         EditionsVerb::Dump { number } => {
             let number = match number {
@@ -164,15 +168,22 @@ pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, S
     }
 }
 
-fn refused(turned: Result<String, String>) -> Result<Exit, String> {
+fn show_turned(turned: Result<(EditionHead, String), String>, output: Output) -> Exit {
     match turned {
-        Ok(done) => {
+        Ok((head, done)) => {
             say(&done);
-            Ok(Exit::Done)
+            // Before the first one there was none.
+            let previous = (head.previous > 0).then_some(head.previous);
+            output::rows(
+                output,
+                &["current", "previous"],
+                &[vec![json!(head.current), json!(previous)]],
+            );
+            Exit::Done
         }
         Err(refusal) => {
             say(&refusal);
-            Ok(Exit::Refused)
+            Exit::Refused
         }
     }
 }

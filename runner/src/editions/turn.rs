@@ -16,8 +16,8 @@ use rules::versions::version_text;
 use super::{Place, reading};
 use crate::load::{error_text, to_sdk_item};
 
-/// What was done, or why it was refused.
-type Turned = Result<String, String>;
+/// The head as it is now with what is said of it, or why turning it was refused.
+type Turned = Result<(EditionHead, String), String>;
 
 /// Publishes an edition.
 pub(super) async fn publish(place: &Place, number: u64) -> Result<Turned, String> {
@@ -32,7 +32,7 @@ pub(super) async fn roll_back(place: &Place, to: Option<u64>) -> Result<Turned, 
     let number = match to.map_or_else(|| head.before(), Ok) {
         Ok(number) => number,
         // Told twice to go back: it was done.
-        Err(done @ PublishRefusal::IsRolledBack(..)) => return Ok(Ok(done.to_string())),
+        Err(done @ PublishRefusal::IsRolledBack(..)) => return Ok(Ok((head, done.to_string()))),
         Err(refusal) => return Ok(Err(refusal.to_string())),
     };
     let edition = reading::known_edition(place, number).await?;
@@ -47,20 +47,14 @@ async fn turn(
     let to = match to {
         Ok(to) => to,
         // Told twice to do the same: it is so.
-        Err(PublishRefusal::IsCurrent(number)) => {
-            return Ok(Ok(format!("edition {number} is current already")));
-        }
+        Err(done @ PublishRefusal::IsCurrent(_)) => return Ok(Ok((from, done.to_string()))),
         Err(refusal) => return Ok(Err(refusal.to_string())),
     };
     let is_ready = check_state(place, to.current, EditionState::Ready)?;
     let head = put_head(place, from, to)?;
     let request = place.client.transact_write_items().transact_items(is_ready).transact_items(head);
     match request.send().await {
-        Ok(_) => Ok(Ok(format!(
-            "edition {} is current; before it was {}",
-            to.current,
-            if from.current == 0 { "none".to_owned() } else { from.current.to_string() }
-        ))),
+        Ok(_) => Ok(Ok((to, format!("edition {} is current", to.current)))),
         Err(error) if is_cancelled(error.code()) => Ok(Err(
             "the head or the edition was changed by somebody else: look with `weir editions ls`"
                 .to_owned(),

@@ -25,15 +25,30 @@ use crate::template::Stack;
 pub struct FanOutArguments {
     #[command(subcommand)]
     verb: FanOutVerb,
-    /// A file with rules [default: FAN_OUT_RULES of the template]
-    #[arg(long, global = true, value_name = "FILE")]
-    rules: Option<PathBuf>,
-    /// The table of jobs [default: JOBS_TABLE of the template]
-    #[arg(long, global = true, value_name = "TABLE")]
-    jobs_table: Option<String>,
+}
+
+/// Which endpoint a verb asks.
+#[derive(Clone, Debug, Args)]
+struct EndpointFlag {
     /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
+}
+
+/// Where the rules are.
+#[derive(Clone, Debug, Args)]
+struct RulesFlag {
+    /// A file with rules [default: FAN_OUT_RULES of the template]
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+}
+
+/// Where the jobs are.
+#[derive(Clone, Debug, Args)]
+struct JobsFlag {
+    /// The table of jobs [default: JOBS_TABLE of the template]
+    #[arg(long, value_name = "TABLE")]
+    jobs_table: Option<String>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -41,8 +56,12 @@ enum FanOutVerb {
     /// Check the rules, and whether tables, keys, indexes and streams are as they say
     Check {
         /// Only the rules: ask no endpoint
-        #[arg(long)]
+        #[arg(long, conflicts_with = "endpoint")]
         offline: bool,
+        #[command(flatten)]
+        rules: RulesFlag,
+        #[command(flatten)]
+        endpoint: EndpointFlag,
     },
     /// Show the jobs: one for each origin that ever changed
     Jobs {
@@ -52,13 +71,22 @@ enum FanOutVerb {
         /// Only of this rule
         #[arg(long, value_name = "NAME")]
         rule: Option<String>,
+        #[command(flatten)]
+        table: JobsFlag,
+        #[command(flatten)]
+        endpoint: EndpointFlag,
     },
     /// Count the jobs of each rule; exit code 3 while some are open
-    Status,
+    Status {
+        #[command(flatten)]
+        table: JobsFlag,
+        #[command(flatten)]
+        endpoint: EndpointFlag,
+    },
     /// Look at every copy and write what it must hold, through the function of the running `weir up`
     Repair {
         /// Only of this rule [default: all]
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", conflicts_with = "rules")]
         rule: Option<String>,
         /// The key behind which to begin, in DynamoDB JSON, as a stopped repair said
         #[arg(long, value_name = "KEY", requires = "rule")]
@@ -66,6 +94,8 @@ enum FanOutVerb {
         /// The function
         #[arg(long, value_name = "FUNCTION", default_value = "fan-out")]
         function: String,
+        #[command(flatten)]
+        rules: RulesFlag,
     },
 }
 
@@ -79,39 +109,41 @@ pub async fn run(
     stack: impl Fn() -> Result<Stack, String>,
 ) -> Result<Exit, String> {
     let setting = |variable: &str| setting(&stack()?, variable);
-    let jobs_table = || match &arguments.jobs_table {
-        Some(table) => Ok(table.clone()),
-        None => setting("JOBS_TABLE"),
-    };
+    let jobs_table = |flag: JobsFlag| flag.jobs_table.map_or_else(|| setting("JOBS_TABLE"), Ok);
     // Apart from what they say: rules that cannot be read are no finding of a check.
-    let rules_text = || -> Result<(String, String), String> {
-        let Some(path) = &arguments.rules else {
+    let rules_text = |flag: &RulesFlag| -> Result<(String, String), String> {
+        let Some(path) = &flag.rules else {
             return Ok((setting("FAN_OUT_RULES")?, "FAN_OUT_RULES".to_owned()));
         };
         let place = path.display().to_string();
         let text = std::fs::read_to_string(path);
         Ok((text.map_err(|error| format!("cannot read `{place}`: {error}"))?, place))
     };
-    let client = || endpoint::find(arguments.endpoint.as_deref()).map(|url| endpoint::client(&url));
-    match &arguments.verb {
-        FanOutVerb::Check { offline } => {
-            let (text, place) = rules_text()?;
-            let client = if *offline { None } else { Some(client()?) };
+    let client = |flag: EndpointFlag| {
+        endpoint::find(flag.endpoint.as_deref()).map(|url| endpoint::client(&url))
+    };
+    match arguments.verb {
+        FanOutVerb::Check { offline, rules, endpoint } => {
+            let (text, place) = rules_text(&rules)?;
+            let client = if offline { None } else { Some(client(endpoint)?) };
             rules_check::run(parse(&text, &place), client.as_ref(), output).await
         }
-        FanOutVerb::Jobs { open, rule } => {
-            jobs::list(&client()?, &jobs_table()?, *open, rule.as_deref(), output).await
+        FanOutVerb::Jobs { open, rule, table, endpoint } => {
+            let client = client(endpoint)?;
+            jobs::list(&client, &jobs_table(table)?, open, rule.as_deref(), output).await
         }
-        FanOutVerb::Status => jobs::status(&client()?, &jobs_table()?, output).await,
-        FanOutVerb::Repair { rule, after, function } => {
+        FanOutVerb::Status { table, endpoint } => {
+            jobs::status(&client(endpoint)?, &jobs_table(table)?, output).await
+        }
+        FanOutVerb::Repair { rule, after, function, rules } => {
             let names = match rule {
-                Some(name) => vec![name.clone()],
+                Some(name) => vec![name],
                 None => {
-                    let (text, place) = rules_text()?;
+                    let (text, place) = rules_text(&rules)?;
                     parse(&text, &place)?.into_iter().map(|rule| rule.name).collect()
                 }
             };
-            repair::run(function, &names, after.as_deref(), output).await
+            repair::run(&function, &names, after.as_deref(), output).await
         }
     }
 }
@@ -142,10 +174,11 @@ mod tests {
         std::fs::write(folder.path().join("wrong.yaml"), "- name: products\n").unwrap();
         let check = async |file: Option<&str>| {
             let arguments = FanOutArguments {
-                verb: FanOutVerb::Check { offline: true },
-                rules: file.map(|name| folder.path().join(name)),
-                jobs_table: None,
-                endpoint: None,
+                verb: FanOutVerb::Check {
+                    offline: true,
+                    rules: RulesFlag { rules: file.map(|name| folder.path().join(name)) },
+                    endpoint: EndpointFlag { endpoint: None },
+                },
             };
             run(arguments, Output::Table, || Err("there is no template".to_owned())).await
         };

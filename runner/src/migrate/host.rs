@@ -17,6 +17,7 @@ use super::store_clock::StoreClock;
 use crate::endpoint;
 use crate::function::binaries::{self, Wanted};
 use crate::function::{self, Event, Function};
+use crate::keys;
 use crate::listener::Bound;
 use crate::mapping::{FilterCriteria, InvokeOutcome, Settings, ShardId, Status};
 use crate::object_store::{Endpoint, ObjectStore};
@@ -128,7 +129,7 @@ impl Host {
             concurrency: options.workers + options.tables.len() * 4,
             dynamodb_endpoint: Some(options.endpoint.to_owned()),
             s3_endpoint: Some(objects.url()),
-            credentials: endpoint::function_credentials(options.endpoint).await?,
+            credentials: keys::of_function(options.endpoint).await?,
             region: endpoint::region(options.endpoint),
             ..function::Settings::new("migration", binary.clone(), options.directory.join("logs"))
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 
 use super::server_date;
-use crate::endpoint;
+use crate::keys;
 
 /// Empty pages in a row, of each look, after which a shard counts as read to its end: when it counts,
 /// writers have stopped, so nothing is added.
@@ -34,9 +34,10 @@ pub(super) struct ShardEnd {
 
 impl ShardEnd {
     /// For a look that begins now. A local store answers with an empty page at the end and nowhere
-    /// else, and writers there cannot write as fast as it is read.
+    /// else, and writers there cannot write as fast as it is read. What takes a person's own keys may
+    /// be AWS, under whatever name it is reached.
     pub(super) async fn of_look(endpoint: &str, client: &Client) -> Self {
-        if !endpoint::is_on_aws(endpoint) {
+        if !keys::are_own(endpoint) {
             return Self::default();
         }
         let now = tokio::time::timeout(TIME_LIMIT, server_date::seconds(client)).await;
@@ -59,6 +60,7 @@ impl ShardEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint;
 
     #[test]
     fn a_shard_ends_behind_enough_empty_pages_or_with_what_is_newer_than_the_look() {

@@ -9,6 +9,7 @@ use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::EndpointFlag;
 use super::shards;
 use crate::endpoint;
 use crate::exit::Exit;
@@ -40,6 +41,8 @@ pub struct ExplainArguments {
     /// The data folder of `weir up` [default: the running one's, or .weir/up]
     #[arg(long, value_name = "DIRECTORY")]
     pub directory: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) endpoint: EndpointFlag,
 }
 
 impl ExplainArguments {

@@ -25,21 +25,29 @@ pub struct StreamsArguments {
     /// The action
     #[command(subcommand)]
     pub action: StreamsAction,
+}
+
+/// Which endpoint an action asks.
+#[derive(Clone, Debug, Args)]
+pub struct EndpointFlag {
     /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
+}
+
+impl EndpointFlag {
+    fn find(&self) -> Result<String, String> {
+        endpoint::find(self.endpoint.as_deref())
+    }
 }
 
 /// What to do with streams.
 #[derive(Clone, Debug, Subcommand)]
 pub enum StreamsAction {
     /// List the streams
-    Ls,
+    Ls(EndpointFlag),
     /// List the shards of a table's stream, with their lineage
-    Shards {
-        /// The table
-        table: String,
-    },
+    Shards(ShardsArguments),
     /// Show records as they are written
     Tail(TailArguments),
     /// Say what became of a record: filters, batches, attempts, outcome
@@ -48,19 +56,29 @@ pub enum StreamsAction {
     Redrive(RedriveArguments),
 }
 
+/// Which stream.
+#[derive(Clone, Debug, Args)]
+pub struct ShardsArguments {
+    /// The table
+    table: String,
+    #[command(flatten)]
+    endpoint: EndpointFlag,
+}
+
 /// Carries it out.
 ///
 /// # Errors
 /// What cannot be reached, or is not there.
 pub async fn run(arguments: &StreamsArguments, output: Output) -> Result<Exit, String> {
-    let endpoint = || endpoint::find(arguments.endpoint.as_deref());
     match &arguments.action {
-        StreamsAction::Ls => listing::list(&endpoint()?, output).await,
-        StreamsAction::Shards { table } => listing::shards(&endpoint()?, table, output).await,
-        StreamsAction::Tail(tail) => tail::run(tail, &endpoint()?, output).await,
+        StreamsAction::Ls(endpoint) => listing::list(&endpoint.find()?, output).await,
+        StreamsAction::Shards(ShardsArguments { table, endpoint }) => {
+            listing::shards(&endpoint.find()?, table, output).await
+        }
+        StreamsAction::Tail(tail) => tail::run(tail, &tail.endpoint.find()?, output).await,
         StreamsAction::Explain(explain) => {
-            let endpoint = match &arguments.endpoint {
-                Some(_) => Some(endpoint()?),
+            let endpoint = match &explain.endpoint.endpoint {
+                Some(_) => Some(explain.endpoint.find()?),
                 None => explain.store(),
             };
             explain::run(explain, endpoint.as_deref(), output).await

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::EndpointFlag;
 use super::shards::{self, Place, Refusal, Start, Stream};
 use crate::endpoint;
 use crate::exit::Exit;
@@ -41,6 +42,8 @@ pub struct TailArguments {
     /// End after this many records
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
+    #[command(flatten)]
+    pub(super) endpoint: EndpointFlag,
 }
 
 /// Where to begin.

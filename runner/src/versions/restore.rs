@@ -29,7 +29,7 @@ const COMPARED_MAX: usize = EXPRESSION_OPERATORS_MAX / 2;
 /// Restores `version`, or says what would be written.
 ///
 /// # Errors
-/// When the item cannot be read or written.
+/// When the item cannot be read or written, or would lack a part of its key.
 pub(super) async fn run(
     place: &Place,
     key: &Item,
@@ -38,9 +38,12 @@ pub(super) async fn run(
     without: &[String],
     dry_run: bool,
 ) -> Result<Exit, String> {
+    if let Some(name) = without.iter().find(|name| key.contains_key(*name)) {
+        return Err(format!("--without {name}: it is of the key, and an item has its whole key"));
+    }
     let mut wanted = version.image.as_ref().map(unmarked);
     if let Some(image) = &mut wanted {
-        image.retain(|name, _| key.contains_key(name) || !without.contains(name));
+        image.retain(|name, _| !without.contains(name));
     }
     let current = versions.last().and_then(|version| version.image.as_ref()).map(unmarked);
     if dry_run {
@@ -300,6 +303,8 @@ mod tests {
         delete(&place, &key, is_still(&key, versions[1].image.as_ref(), None).unwrap())
             .await
             .unwrap();
+        let key_less = run(&place, &key, &versions, &versions[0], &["p".to_owned()], false).await;
+        assert!(key_less.unwrap_err().starts_with("--without p: it is of the key"));
         assert_eq!(restored(0, &["until".to_owned()]).await, (Exit::Done, Some(key.clone())));
     }
 

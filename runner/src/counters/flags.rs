@@ -1,0 +1,48 @@
+//! The flags that say where slots, totals and ballots are. Each verb has those that it heeds.
+
+use clap::Args;
+use rules::counters::SLOT_COUNT_MAX;
+
+/// The table of the slots.
+#[derive(Clone, Debug, Args)]
+pub(super) struct SlotFlags {
+    /// The table of the slots
+    #[arg(long, value_name = "TABLE", default_value = "votes")]
+    pub(super) slots_table: String,
+    /// Its partition key attribute
+    #[arg(long, value_name = "ATTRIBUTE", default_value = "slot")]
+    pub(super) slot_key: String,
+    /// The attribute that holds a slot's value
+    #[arg(long, value_name = "ATTRIBUTE", default_value = "votes")]
+    pub(super) slot_value: String,
+}
+
+/// How many slots a counter has.
+#[derive(Clone, Debug, Args)]
+pub(super) struct SlotCount {
+    /// Slots of each counter [default: SLOT_COUNT of the template, or 20 if there is no template]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(SLOT_COUNT_MAX)))]
+    pub(super) slots: Option<u32>,
+}
+
+/// The table of the totals.
+#[derive(Clone, Debug, Args)]
+pub(super) struct TotalFlags {
+    /// The table of the totals
+    #[arg(long, value_name = "TABLE", default_value = "totals")]
+    pub(super) totals_table: String,
+    /// Its partition key attribute
+    #[arg(long, value_name = "ATTRIBUTE", default_value = "counter")]
+    pub(super) total_key: String,
+}
+
+/// The table of the ballots.
+#[derive(Clone, Debug, Args)]
+pub(super) struct BallotFlags {
+    /// The table of the ballots
+    #[arg(long, value_name = "TABLE", default_value = "ballots")]
+    pub(super) ballots: String,
+    /// Its partition key attribute
+    #[arg(long, value_name = "ATTRIBUTE", default_value = "ballot")]
+    pub(super) ballot_key: String,
+}
