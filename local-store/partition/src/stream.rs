@@ -260,9 +260,11 @@ fn open_shard(
     let mut seed = table.id.0.to_be_bytes().to_vec();
     seed.extend_from_slice(&number.0.to_be_bytes());
     let hash = xxhash_rust::xxh3::xxh3_64(&seed) >> 32;
+    // Ids order shards, and a child comes behind its parent even when both are of one millisecond.
+    let behind_parent = parent.as_deref().and_then(millis_of).map_or(0, |millis| millis + 1);
     let shard = Shard {
         number,
-        id: format!("shardId-{:020}-{hash:08x}", now.0),
+        id: format!("shardId-{:020}-{hash:08x}", now.0.max(behind_parent)),
         parent,
         first: sequence,
         last: None,
@@ -276,6 +278,11 @@ fn open_shard(
         stream.shards.push(shard);
         partition.shard = Some(number);
     }
+}
+
+/// The time in a shard's id.
+fn millis_of(id: &str) -> Option<u64> {
+    id.strip_prefix("shardId-")?.split_once('-')?.0.parse().ok()
 }
 
 /// Closes the open shard of a partition and gives its id.

@@ -139,7 +139,7 @@ impl CapacityDetail {
     ) {
         if self != Self::None {
             begin_member(out, "ConsumedCapacity");
-            self.write(out, table, &consumption.into());
+            self.write(out, table, &consumption.into(), None);
         }
     }
 
@@ -158,7 +158,7 @@ impl CapacityDetail {
             if position > 0 {
                 out.push(',');
             }
-            self.write(out, table, &consumption.clone().into());
+            self.write(out, table, &consumption.clone().into(), None);
         }
         out.push(']');
     }
@@ -185,34 +185,55 @@ impl CapacityDetail {
             if out.ends_with('}') {
                 out.push(',');
             }
-            self.write(out, table, &consumption);
-            // The member is a part of the object that was just closed.
-            out.pop();
-            let name = match units {
-                TransactionUnits::Read => "ReadCapacityUnits",
-                TransactionUnits::Write => "WriteCapacityUnits",
-            };
-            begin_member(out, name);
-            let _ = write!(out, "{}}}", consumption.total());
+            self.write(out, table, &consumption, Some(units));
         }
         out.push(']');
     }
 
-    fn write(self, out: &mut String, table: &str, consumption: &Consumption) {
+    /// A transaction says everywhere of which kind the units are.
+    fn write(
+        self,
+        out: &mut String,
+        table: &str,
+        consumption: &Consumption,
+        units: Option<TransactionUnits>,
+    ) {
         out.push_str("{\"TableName\":");
         json::write_string(out, table);
-        let _ = write!(out, ",\"CapacityUnits\":{}", consumption.total());
+        write_units(out, ',', consumption.total(), units);
         if self == Self::Indexes {
-            let _ = write!(out, ",\"Table\":{{\"CapacityUnits\":{}}}", consumption.table);
-            write_indexes(out, "LocalSecondaryIndexes", &consumption.local);
-            write_indexes(out, "GlobalSecondaryIndexes", &consumption.global);
+            begin_member(out, "Table");
+            write_units(out, '{', consumption.table, units);
+            out.push('}');
+            write_indexes(out, "LocalSecondaryIndexes", &consumption.local, units);
+            write_indexes(out, "GlobalSecondaryIndexes", &consumption.global, units);
         }
         out.push('}');
     }
 }
 
+fn write_units(
+    out: &mut String,
+    before: char,
+    capacity: Capacity,
+    units: Option<TransactionUnits>,
+) {
+    let _ = write!(out, "{before}\"CapacityUnits\":{capacity}");
+    let name = match units {
+        Some(TransactionUnits::Read) => "ReadCapacityUnits",
+        Some(TransactionUnits::Write) => "WriteCapacityUnits",
+        None => return,
+    };
+    let _ = write!(out, ",\"{name}\":{capacity}");
+}
+
 /// Appends the member `list` with what each index consumed; nothing when there is none.
-fn write_indexes(out: &mut String, list: &str, indexes: &BTreeMap<String, Capacity>) {
+fn write_indexes(
+    out: &mut String,
+    list: &str,
+    indexes: &BTreeMap<String, Capacity>,
+    units: Option<TransactionUnits>,
+) {
     if indexes.is_empty() {
         return;
     }
@@ -222,7 +243,9 @@ fn write_indexes(out: &mut String, list: &str, indexes: &BTreeMap<String, Capaci
         out.push(separator);
         separator = ',';
         json::write_string(out, name);
-        let _ = write!(out, ":{{\"CapacityUnits\":{capacity}}}");
+        out.push(':');
+        write_units(out, '{', *capacity, units);
+        out.push('}');
     }
     out.push('}');
 }

@@ -2,7 +2,7 @@
 //!
 //! Removing them is the work of the ticks.
 
-use partition::{Command, Reply, read_statistics};
+use partition::{Command, IndexStatus, Reply, read_statistics};
 
 use super::constraints::Constraints;
 use super::error::ApiError;
@@ -20,6 +20,12 @@ pub(super) async fn delete_table(
     constraints.table_name(Some(name));
     constraints.finish()?;
     let table = tables::find_for_settings(store, name)?;
+    if table.indexes.iter().any(|index| is_being_built(&index.status)) {
+        return Err(ApiError::resource_in_use(format!(
+            "Attempt to change a resource which is still in use: Table is being updated: {}",
+            table.name
+        )));
+    }
     let statistics = read_statistics(&*store.view(), &table)?;
     let replies = store.submit(vec![Command::DeleteTable { table: table.id }]).await?;
     match replies.into_iter().next() {
@@ -40,4 +46,9 @@ pub(super) async fn delete_table(
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
         _ => Err(ApiError::defect("DeleteTable was not answered with a table")),
     }
+}
+
+/// As with the service, whose table is `UPDATING` while it gets a new index.
+fn is_being_built(status: &IndexStatus) -> bool {
+    matches!(status, IndexStatus::Creating { .. } | IndexStatus::Delivering { .. })
 }

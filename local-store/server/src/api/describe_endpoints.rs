@@ -1,16 +1,23 @@
 //! `DescribeEndpoints`: where a client with endpoint discovery goes on: to this store, by the name
 //! that it was asked under.
 
+use model::json;
+
 use super::Response;
 use super::answer::{begin_member, number_member, text_member};
+use super::error::ApiError;
+use super::parameters::Parameters;
 
 /// The target of the operation.
 pub(crate) const TARGET: &str = "DynamoDB_20120810.DescribeEndpoints";
 /// How long a client may remember it, as the service says.
 const CACHE_MINUTES: u64 = 1440;
 
-/// `host` is the request's own `Host`.
-pub(crate) fn describe_endpoints(host: &str) -> Response {
+/// `host` is the request's own `Host`; the body must be an object, of which nothing is wanted.
+pub(crate) fn describe_endpoints(host: &str, body: &[u8]) -> Response {
+    if let Err(error) = check_body(body) {
+        return error.to_response();
+    }
     let mut out = String::from("{");
     begin_member(&mut out, "Endpoints");
     out.push_str("[{");
@@ -18,4 +25,13 @@ pub(crate) fn describe_endpoints(host: &str) -> Response {
     number_member(&mut out, "CachePeriodInMinutes", CACHE_MINUTES);
     out.push_str("}]}");
     Response { status: 200, body: out }
+}
+
+fn check_body(body: &[u8]) -> Result<(), ApiError> {
+    if body.is_empty() {
+        return Err(ApiError::serialization("The request has no body"));
+    }
+    let json = json::parse_request(body);
+    let json = json.map_err(|error| ApiError::serialization(error.to_string()))?;
+    Parameters::of_body(&json).map(drop)
 }

@@ -1,4 +1,4 @@
-//! `DescribeStream`: a stream and its shards, parents before children, page by page.
+//! `DescribeStream`: a stream and its shards by their ids, page by page.
 //!
 //! What the shards hold is read with `GetRecords`.
 
@@ -39,16 +39,16 @@ pub(super) fn describe_stream(
     let stream = found.stream()?;
     let limit =
         limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DESCRIBE_STREAM_SHARDS_MAX);
-    // A starting shard that is not there any more stood before those with later ids, which begin
-    // with their time.
-    let known = start.and_then(|start| stream.shards.iter().position(|shard| shard.id == start));
-    let mut shards = stream
+    // By their ids, as readers expect: these begin with the time of a shard, so parents come before
+    // children, and a starting shard that was trimmed has its place all the same.
+    let mut shards: Vec<&Shard> = stream
         .shards
         .iter()
-        .skip(known.map_or(0, |position| position + 1))
-        .filter(|shard| known.is_some() || start.is_none_or(|start| shard.id.as_str() > start))
+        .filter(|shard| start.is_none_or(|start| shard.id.as_str() > start))
         .filter(|shard| parent.is_none_or(|parent| shard.parent.as_deref() == Some(parent)))
-        .peekable();
+        .collect();
+    shards.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+    let mut shards = shards.into_iter().peekable();
 
     let mut out = String::from("{");
     begin_member(&mut out, "StreamDescription");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use expression::partiql::{Select, Statement};
 use model::Item;
 use model::limits::{REQUEST_TOKEN_LENGTH_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
-use partition::{CancellationReason, Command, Reply, Transaction};
+use partition::{CancellationReason, Command, Reply, Transaction, Write};
 
 use super::answer::{begin_member, item_member};
 use super::capacity::{Capacity, CapacityDetail, Consumption, TransactionUnits};
@@ -17,7 +17,7 @@ use super::parameters::Parameters;
 use super::statements::{StatementParameters, StatementWrite, only_key_of};
 use super::tables;
 use super::transact_get_items::{admit_together, read_together};
-use super::transact_write_items::{DUPLICATES, admit, transacted};
+use super::transact_write_items::{DUPLICATES, admit, check_payload, transacted};
 use crate::store::Store;
 use crate::store::transactions::Wanted;
 
@@ -159,9 +159,10 @@ async fn answer_writes(
         }
         planned.push(write);
     }
+    let operations: Vec<Write> = planned.iter().map(|planned| planned.write.clone()).collect();
+    check_payload(&operations)?;
     let admitted =
         admit(store, planned.iter().map(|planned| (&planned.write, &*planned.asked.table)))?;
-    let operations = planned.iter().map(|planned| planned.write.clone()).collect();
     let transaction =
         Transaction { token: token.map(|token| store.request_token(token)), operations };
     let replies = store.submit(vec![Command::Transaction(Box::new(transaction))]).await?;

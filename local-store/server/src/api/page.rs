@@ -71,18 +71,18 @@ impl<'j> PageParameters<'j> {
         self.start_key.take().transpose().map_err(|text| starting_key_invalid(&text))
     }
 
-    /// Checks that `Select` fits what is asked for; `doing` is `Querying` or `Scanning`.
-    pub(crate) fn check_select(&self, doing: &str) -> Result<(), ApiError> {
+    /// Checks that `Select` fits what is asked for, of a Scan in the words of a Query.
+    pub(crate) fn check_select(&self) -> Result<(), ApiError> {
         let projection = match (self.projection.is_some(), self.to_get.is_given()) {
             (true, _) => Some("ProjectionExpression"),
             (false, true) => Some("AttributesToGet"),
             (false, false) => None,
         };
         match (self.select, projection) {
-            (Some("ALL_PROJECTED_ATTRIBUTES"), _) if self.index.is_none() => {
-                Err(ApiError::invalid_parameter(format!(
-                    "ALL_PROJECTED_ATTRIBUTES can be used only when {doing} using an IndexName"
-                )))
+            (Some("ALL_PROJECTED_ATTRIBUTES"), None) if self.index.is_none() => {
+                Err(ApiError::invalid_parameter(
+                    "ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName",
+                ))
             }
             (Some("SPECIFIC_ATTRIBUTES"), None) => Err(ApiError::invalid_parameter(
                 "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES",

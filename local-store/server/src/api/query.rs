@@ -41,7 +41,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     query_filter.check_joined()?;
     let start_key = shared.take_start_key()?;
     check_some_key_condition(key_condition.is_some() || key_conditions.is_given())?;
-    shared.check_select("Querying")?;
+    shared.check_select()?;
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
     let is_consistent = shared.is_consistent;

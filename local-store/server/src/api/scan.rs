@@ -41,7 +41,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     scan_filter.check_joined()?;
     let start_key = shared.take_start_key()?;
     let segment = check_segment(segment, total)?;
-    shared.check_select("Scanning")?;
+    shared.check_select()?;
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
     let is_consistent = shared.is_consistent;

@@ -18,11 +18,13 @@ use super::parameters::Parameters;
 const THROUGHPUT_MAX: i64 = 1_000_000_000_000;
 
 /// What this store does not do yet; asking for it is an error.
-const UNSUPPORTED: [(&str, &str); 4] = [
+const UNSUPPORTED: [(&str, &str); 6] = [
     ("ReplicaUpdates", "leave it out"),
     ("MultiRegionConsistency", "leave it out"),
     ("GlobalTableWitnessUpdates", "leave it out"),
     ("GlobalTableSettingsReplicationMode", "leave it out"),
+    ("VectorIndexes", "leave it out"),
+    ("VectorIndexUpdates", "leave it out"),
 ];
 
 /// The shared parameters, as they were sent.

@@ -78,12 +78,13 @@ pub(super) async fn transact_get_items(
         let twice = capacity.plus(capacity);
         metering::record_read(store, &read.table, &read.key.partition, twice, admitted);
         consumed.push((read.name, capacity.into()));
-        match (found, &read.projection) {
-            (Some(item), Some(projection)) => {
-                item_member(&mut out, "Item", &projection.apply(&item));
-            }
-            (Some(item), None) => item_member(&mut out, "Item", &item),
-            (None, _) => {}
+        let shown = found.map(|item| match &read.projection {
+            Some(projection) => projection.apply(&item),
+            None => item,
+        });
+        // Of an item without any of the attributes there is no `Item`, unlike with GetItem.
+        if let Some(item) = shown.filter(|item| !item.is_empty()) {
+            item_member(&mut out, "Item", &item);
         }
         out.push('}');
     }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use expression::{Condition, Update};
 use model::key::KeyError;
-use model::limits::{REQUEST_TOKEN_LENGTH_MAX, TRANSACTION_OPERATIONS_MAX};
+use model::limits::{REQUEST_TOKEN_LENGTH_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
 use model::{Item, KeyValue, PrimaryKey};
 use partition::{
-    CancellationReason, Command, Reply, Table, Transaction, Write, WriteAction, Written,
+    CancellationReason, Command, Reply, TRANSACTION_TOO_LARGE, Table, Transaction, Write,
+    WriteAction, Written, payload_bytes,
 };
 
 use super::capacity::{Capacity, CapacityDetail, Consumption, TransactionUnits};
@@ -112,6 +113,7 @@ pub(super) async fn transact_write_items(
     let Plan { writes, tables } = plan(store, checked)?;
     let partitions: Vec<KeyValue> =
         writes.iter().map(|write| write.key.partition.clone()).collect();
+    check_payload(&writes)?;
     let admitted = admit(store, writes.iter().zip(tables.iter().map(|(_, table)| &**table)))?;
     let transaction =
         Transaction { token: token.map(|token| store.request_token(token)), operations: writes };
@@ -147,6 +149,14 @@ pub(super) async fn transact_write_items(
     }
     out.push('}');
     Ok(out)
+}
+
+/// What all operations together bring with them is at most 4 MB.
+pub(crate) fn check_payload(writes: &[Write]) -> Result<(), ApiError> {
+    if payload_bytes(writes)? > TRANSACTION_BYTES_MAX {
+        return Err(ApiError::validation(TRANSACTION_TOO_LARGE));
+    }
+    Ok(())
 }
 
 /// One operation beyond the throughput of its table cancels the transaction.
@@ -270,23 +280,25 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
     for operation in &operations {
         plan.tables.push((operation.table, tables::find_for_items(store, operation.table)?));
     }
-    let mut reasons = Vec::with_capacity(operations.len());
     let mut seen = BTreeSet::new();
+    let count = operations.len();
     for (operation, (_, table)) in operations.into_iter().zip(&plan.tables) {
         match key_of(&operation, table) {
             Ok(key) => {
                 if !seen.insert((table.id, key.clone())) {
                     return Err(ApiError::validation(DUPLICATES));
                 }
-                reasons.push(CancellationReason::None);
                 plan.writes.push(write(operation, table, key));
             }
             Err(KeyProblem::Empty(text)) => return Err(ApiError::validation(text)),
-            Err(KeyProblem::Wrong(text)) => reasons.push(CancellationReason::Invalid(text)),
+            // What stands behind it is not looked at.
+            Err(KeyProblem::Wrong(text)) => {
+                let mut reasons = vec![CancellationReason::None; plan.writes.len()];
+                reasons.push(CancellationReason::Invalid(text));
+                reasons.resize(count, CancellationReason::None);
+                return Err(ApiError::transaction_cancelled(reasons));
+            }
         }
-    }
-    if plan.writes.len() < reasons.len() {
-        return Err(ApiError::transaction_cancelled(reasons));
     }
     Ok(plan)
 }

@@ -1,18 +1,19 @@
-//! Compressed bodies: gzip in requests and answers, with bounds.
+//! Compressed bodies: gzip in requests, gzip and deflate in answers, with bounds.
 //!
-//! Source: RFC 9110, "Content Codings".
+//! Source: RFC 9110, "Content Codings"; which coding the service takes of several, and from how many
+//! bytes on, as the test suite of Scylla's Alternator found it.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
-use flate2::write::GzEncoder;
+use flate2::write::{GzEncoder, ZlibEncoder};
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
-/// Answers below this size are sent as they are: what compressing them saves is less than it costs.
-const COMPRESSED_BYTES_MIN: usize = 1024;
+/// Answers below this size are sent as they are, as by the service.
+const COMPRESSED_BYTES_MIN: usize = 4096;
 
 /// Why a body cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,25 +68,85 @@ impl Coding {
     }
 }
 
-/// The answer in gzip, when the client takes it and it is worth it.
-pub(super) fn encode(request: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> {
-    if body.len() < COMPRESSED_BYTES_MIN || !accepts_gzip(request) {
-        return None;
-    }
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), Compression::fast());
-    // Writing into memory does not fail; if it did, the body would be sent as it is.
-    encoder.write_all(body).ok()?;
-    encoder.finish().ok()
+/// How an answer is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    Gzip,
+    Deflate,
 }
 
-fn accepts_gzip(request: &HeaderMap) -> bool {
-    let values = request.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|offer| {
-        let mut parts = offer.split(';').map(str::trim);
-        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
-        let quality = parts.find_map(|part| part.strip_prefix("q="));
-        is_gzip && quality.is_none_or(|q| q.parse().is_ok_and(|q: f32| q > 0.0))
-    })
+/// All there are, the one first that `*` means.
+const PACKINGS: [Packing; 2] = [Packing::Gzip, Packing::Deflate];
+
+impl Packing {
+    /// As `Content-Encoding` has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+        }
+    }
+
+    fn pack(self, body: &[u8]) -> io::Result<Vec<u8>> {
+        let packed = Vec::with_capacity(body.len() / 4);
+        match self {
+            Self::Gzip => {
+                let mut encoder = GzEncoder::new(packed, Compression::fast());
+                encoder.write_all(body)?;
+                encoder.finish()
+            }
+            Self::Deflate => {
+                let mut encoder = ZlibEncoder::new(packed, Compression::fast());
+                encoder.write_all(body)?;
+                encoder.finish()
+            }
+        }
+    }
+}
+
+/// The answer as the client likes it best, when it takes any packing and it is worth it.
+pub(super) fn encode(request: &HeaderMap, body: &[u8]) -> Option<(Packing, Vec<u8>)> {
+    if body.len() < COMPRESSED_BYTES_MIN {
+        return None;
+    }
+    // Of several headers the service looks at the last one.
+    let accepted = request.get_all(ACCEPT_ENCODING).iter().next_back()?.to_str().ok()?;
+    let packing = best_packing(accepted)?;
+    // Writing into memory does not fail; if it did, the body would be sent as it is.
+    Some((packing, packing.pack(body).ok()?))
+}
+
+/// The packing of the highest quality, the first one of several. `*` is what is not named, and comes
+/// after what is; `identity` is not looked at.
+fn best_packing(accepted: &str) -> Option<Packing> {
+    let offers = || accepted.split(',').map(offer);
+    let named =
+        |packing: Packing| offers().any(|(name, _)| name.eq_ignore_ascii_case(packing.name()));
+    let explicit = offers().filter_map(|(name, quality)| {
+        let is_meant = |packing: &Packing| name.eq_ignore_ascii_case(packing.name());
+        Some((PACKINGS.into_iter().find(is_meant)?, quality))
+    });
+    let others = offers().filter(|(name, _)| *name == "*").filter_map(|(_, quality)| {
+        Some((PACKINGS.into_iter().find(|packing| !named(*packing))?, quality))
+    });
+    let mut best = None;
+    for (packing, quality) in explicit.chain(others).filter(|(_, quality)| *quality > 0.0) {
+        if best.is_none_or(|(_, so_far)| quality > so_far) {
+            best = Some((packing, quality));
+        }
+    }
+    best.map(|(packing, _)| packing)
+}
+
+/// A coding's name and its quality from 0 to 1; one that cannot be read counts as 1.
+fn offer(text: &str) -> (&str, f32) {
+    let (name, parameters) = text.split_once(';').unwrap_or((text, ""));
+    let quality = parameters.split(';').find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        (name.trim() == "q").then(|| value.trim())
+    });
+    let quality = quality.and_then(|text| text.parse().ok()).filter(|q: &f32| q.is_finite());
+    (name.trim(), quality.unwrap_or(1.0).clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -138,20 +199,45 @@ mod tests {
 
     #[test]
     fn answers_are_compressed_for_those_who_take_it() {
-        let body = vec![b'x'; 5000];
-        for (value, is_compressed) in [
-            ("gzip", true),
-            ("deflate, GZIP;q=0.5", true),
-            ("gzip;q=0", false),
-            ("identity", false),
-            ("gzipped", false),
+        let body = vec![b'x'; COMPRESSED_BYTES_MIN];
+        let gzip = encode(&headers(ACCEPT_ENCODING, "gzip"), &body);
+        let (Packing::Gzip, packed) = gzip.unwrap() else { panic!("not gzip") };
+        assert_eq!(Coding::Gzip.decode(Bytes::from(packed), body.len()).unwrap(), body);
+        let deflate = encode(&headers(ACCEPT_ENCODING, "deflate"), &body);
+        let (Packing::Deflate, packed) = deflate.unwrap() else { panic!("not deflate") };
+        let mut unpacked = Vec::new();
+        flate2::read::ZlibDecoder::new(&*packed).read_to_end(&mut unpacked).unwrap();
+        assert_eq!(unpacked, body);
+        assert_eq!(encode(&headers(ACCEPT_ENCODING, "identity"), &body), None);
+        assert_eq!(encode(&headers(ACCEPT_ENCODING, "gzip"), body.get(1..).unwrap()), None);
+        let mut twice = headers(ACCEPT_ENCODING, "gzip");
+        twice.append(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        assert_eq!(encode(&twice, &body), None);
+    }
+
+    #[test]
+    fn the_packing_is_the_one_that_is_liked_best() {
+        let (gzip, deflate) = (Some(Packing::Gzip), Some(Packing::Deflate));
+        for (accepted, expected) in [
+            ("", None),
+            ("gzipped", None),
+            ("gzip;q=0", None),
+            ("GZIP", gzip),
+            ("deflate;q=0.4, GZIP;q=0.5", gzip),
+            ("br, identity, deflate, gzip", deflate),
+            ("br, gzip;q=0, deflate; q = 0.5 , identity;q=0", deflate),
+            ("*", gzip),
+            ("*, deflate;q=0.5", gzip),
+            ("*, deflate", deflate),
+            ("*, gzip;q=0.5", deflate),
+            ("*;q=0.5,identity", gzip),
+            ("deflate;q=0.5, gzip;q=0.2", deflate),
+            ("deflate;q=0.5,gzip;q=0.", deflate),
+            ("deflate;q=0.5,gzip;q=0.x", gzip),
+            ("deflate;q=2,gzip", deflate),
+            ("deflate;q=-1,gzip;q=nan", gzip),
         ] {
-            let encoded = encode(&headers(ACCEPT_ENCODING, value), &body);
-            assert_eq!(encoded.is_some(), is_compressed, "{value}");
-            if let Some(encoded) = encoded {
-                assert_eq!(Coding::Gzip.decode(Bytes::from(encoded), 5000).unwrap(), body);
-            }
+            assert_eq!(best_packing(accepted), expected, "{accepted}");
         }
-        assert_eq!(encode(&headers(ACCEPT_ENCODING, "gzip"), b"{}"), None);
     }
 }

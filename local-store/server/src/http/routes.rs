@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, HeaderName, HeaderValue, VARY};
+use http::header::{
+    CONTENT_ENCODING, CONTENT_TYPE, DATE, HOST, HeaderName, HeaderValue, SERVER, VARY,
+};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -46,6 +48,8 @@ const LARGE_BODY_PIECES: u32 = 4096;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const CRC32: HeaderName = HeaderName::from_static("x-amz-crc32");
 const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
+/// The service tells no more of itself.
+const SERVER_NAME: HeaderValue = HeaderValue::from_static("Server");
 const API_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.0");
 const JSON_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT_CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain");
@@ -95,6 +99,7 @@ impl Routes {
         if let Some(origin) = origin {
             cors::permit(response.headers_mut(), origin);
         }
+        response.headers_mut().insert(SERVER, SERVER_NAME);
         response.headers_mut().extend(self.date().map(|date| (DATE, date)));
         let id = HeaderValue::from_bytes(&self.request_ids.next());
         response.headers_mut().extend(id.ok().map(|id| (REQUEST_ID, id)));
@@ -125,7 +130,8 @@ impl Routes {
             return text_response(answer.status, JSON_CONTENT_TYPE, answer.body);
         }
         if head.method == Method::GET && path == "/" {
-            let text = format!("healthy: dynamodb.{}.amazonaws.com", self.store.region());
+            let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
+            let text = format!("healthy: {}", host.unwrap_or_default());
             return text_response(StatusCode::OK, TEXT_CONTENT_TYPE, text);
         }
         if head.method != Method::POST {
@@ -135,9 +141,9 @@ impl Routes {
         let target = head.headers.get(TARGET).and_then(|value| value.to_str().ok());
         let answer = match read_body(body).await {
             Ok(body) => match self.open_body(&head, coding, body) {
-                Ok(_) if target == Some(describe_endpoints::TARGET) => {
+                Ok((_, body)) if target == Some(describe_endpoints::TARGET) => {
                     let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
-                    describe_endpoints::describe_endpoints(host.unwrap_or_default())
+                    describe_endpoints::describe_endpoints(host.unwrap_or_default(), &body)
                 }
                 Ok((store, body)) => api::handle(&store, target.unwrap_or_default(), &body).await,
                 Err(error) => error.to_response(),
@@ -262,7 +268,7 @@ fn status_of(error: &BodyError) -> StatusCode {
 /// An answer of the API, with the checksum that SDKs compare: that of the bytes that are sent.
 fn api_response(request: &HeaderMap, answer: api::Response) -> Response<Full<Bytes>> {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let Some(packed) = coding::encode(request, answer.body.as_bytes()) else {
+    let Some((packing, packed)) = coding::encode(request, answer.body.as_bytes()) else {
         let checksum = crc32fast::hash(answer.body.as_bytes());
         let mut response = text_response(status, API_CONTENT_TYPE, answer.body);
         response.headers_mut().insert(CRC32, HeaderValue::from(checksum));
@@ -273,7 +279,7 @@ fn api_response(request: &HeaderMap, answer: api::Response) -> Response<Full<Byt
     *response.body_mut() = Full::new(Bytes::from(packed));
     let headers = response.headers_mut();
     headers.insert(CRC32, HeaderValue::from(checksum));
-    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static(packing.name()));
     headers.append(VARY, HeaderValue::from_static("accept-encoding"));
     response
 }

@@ -197,7 +197,7 @@ async fn a_request_that_no_entry_has_room_for_is_refused() {
     let small = async || store.submit(vec![put("small", Item::new())]).await.unwrap();
     let (large, before, after) =
         tokio::join!(store.submit(vec![transaction.clone()]), small(), small());
-    let text = "Collection size of the items in the transaction exceeds 4 MB";
+    let text = "Transaction payload size cannot exceed 4 MB";
     assert_eq!(large.unwrap(), [Reply::Invalid(text.to_owned())]);
     assert!(matches!((&before[..], &after[..]), ([Reply::Written(_)], [Reply::Written(_)])));
     let replies = store.submit(writes).await.unwrap();

@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
-use model::limits::TRANSACTION_BYTES_MAX;
 use model::{EpochMillis, Item, PrimaryKey};
 use partition::mutation::{self, Mutation};
 use partition::{
-    CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, TRANSACTION_TOO_LARGE,
-    Table, Transaction, TransactionId, Write, WriteAction, Written, fingerprint, home_of_token,
-    read_item, read_prepared, read_transaction_steps, recall,
+    CancellationReason, Command, Decide, Decision, Finish, Prepare, Reply, Table, Transaction,
+    TransactionId, Write, WriteAction, Written, fingerprint, home_of_token, read_item,
+    read_prepared, read_transaction_steps, recall,
 };
 
 use super::{Store, Unavailable, leftovers, routes};
@@ -121,10 +120,6 @@ impl Coordinator {
         };
         let sizes: Vec<(usize, usize)> =
             writes.iter().map(|written| (written.old_bytes, written.new_bytes)).collect();
-        if sizes.iter().map(|(old, new)| old.max(new)).sum::<usize>() > TRANSACTION_BYTES_MAX {
-            finish(&self.store, &self.parts, id, began, false).await;
-            return Ok(Reply::Invalid(TRANSACTION_TOO_LARGE.to_owned()));
-        }
         if mutation::is_active(Mutation::AnswerBeforeDecision) {
             let (early, answer) = (self.clone(), writes.clone());
             tokio::spawn(async move { early.decide(id, began, sizes, writes).await });

@@ -156,13 +156,19 @@ async fn endpoint_discovery_finds_the_store_itself() {
     let endpoint = &answer.json()["Endpoints"][0];
     assert_eq!(endpoint["Address"], "x");
     assert_eq!(endpoint["CachePeriodInMinutes"], 1440);
+    assert_eq!(answer.header("server"), "server");
+    for body in ["", "x", "null", "[]"] {
+        let answer = server.call("DescribeEndpoints", body).await;
+        assert_eq!(answer.status, 400, "{body}");
+        assert!(answer.text().contains("SerializationException"), "{answer:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_api_request_is_answered_too() {
     let server = Server::start().await;
     let health = server.send("GET / HTTP/1.1", "").await;
-    assert_eq!((health.status, health.text()), (200, "healthy: dynamodb.us-east-1.amazonaws.com"));
+    assert_eq!((health.status, health.text()), (200, "healthy: x"));
     for (head, status) in [
         ("GET /shell HTTP/1.1", 404),
         ("PUT / HTTP/1.1", 404),
