@@ -29,7 +29,7 @@ pub enum NumberError {
     #[error("The parameter cannot be converted to a numeric value: {0}")]
     NotNumeric(String),
     /// The empty string.
-    #[error("The parameter cannot be converted to a numeric value")]
+    #[error("The parameter cannot be converted to a numeric value: ")]
     Empty,
     /// Magnitude above 9.99…E+125.
     #[error(

@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use thiserror::Error;
 
+use super::fault::ValueFault;
 use super::tree::{Json, parse};
 use super::view::ItemView;
 use crate::attribute_value::{AttributeType, AttributeValue};
@@ -24,7 +25,7 @@ pub enum DecodeError {
     Shape(String),
     /// The shape is right and the value is not: `ValidationException`.
     #[error("{0}")]
-    Value(String),
+    Value(ValueFault),
 }
 
 fn shape(text: &str) -> DecodeError {
@@ -32,13 +33,7 @@ fn shape(text: &str) -> DecodeError {
 }
 
 fn value_error(text: &str) -> DecodeError {
-    DecodeError::Value(text.to_owned())
-}
-
-impl From<NumberError> for DecodeError {
-    fn from(error: NumberError) -> Self {
-        Self::Value(error.to_string())
-    }
+    DecodeError::Value(text.into())
 }
 
 /// A value in too many maps and lists, in the service's words.
@@ -60,6 +55,15 @@ pub fn decode_item(json: &Json<'_>) -> Result<Item, DecodeError> {
 /// The first thing that is wrong with it.
 pub fn decode_attribute_value(json: &Json<'_>) -> Result<AttributeValue, DecodeError> {
     decode_value(json, 1)
+}
+
+/// Reads the value of a placeholder in the older way: it stands in no item, so it may be one level
+/// deeper than an attribute.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn decode_placeholder_value(json: &Json<'_>) -> Result<AttributeValue, DecodeError> {
+    decode_value(json, 0)
 }
 
 /// Reads an item from text.
@@ -99,7 +103,8 @@ fn decode_members(
     Ok(members)
 }
 
-/// `level` is the value's own: 1 for an attribute, one more for each map or list around it.
+/// `level` is the value's own: 1 for an attribute, one more for each map or list around it; 0 for one
+/// that may be one level deeper.
 fn decode_value(json: &Json<'_>, level: usize) -> Result<AttributeValue, DecodeError> {
     if level > NESTING_LEVELS_MAX {
         return Err(value_error(NESTED_TOO_DEEPLY));
@@ -157,7 +162,13 @@ fn text<'j>(json: &'j Json<'_>) -> Result<Cow<'j, str>, DecodeError> {
 }
 
 fn number(json: &Json<'_>) -> Result<Number, DecodeError> {
-    Ok(text(json)?.parse()?)
+    let text = text(json)?;
+    text.parse().map_err(|error: NumberError| {
+        let older = error.clone().as_before(&text).to_string();
+        // Before, nothing stood behind an empty text, not even the colon.
+        let older = if error == NumberError::Empty { older.trim_end_matches(": ") } else { &older };
+        DecodeError::Value(ValueFault::new(error.to_string(), older))
+    })
 }
 
 fn binary(json: &Json<'_>) -> Result<Vec<u8>, DecodeError> {
@@ -183,30 +194,52 @@ fn set<T: Ord>(
             "binary" => value_error(
                 "One or more parameter values were invalid: Binary sets should not be empty",
             ),
-            _ => DecodeError::Value(format!(
+            _ => value_error(&format!(
                 "One or more parameter values were invalid: An {kind} set  may not be empty"
             )),
         });
     }
     let mut members = BTreeSet::new();
-    for json in given {
+    for (position, json) in given.iter().enumerate() {
         if !members.insert(member(json)?) {
-            let shown = || given.iter().filter_map(Json::as_str).collect::<Vec<_>>().join(", ");
-            return Err(match kind {
-                "number" => value_error("Input collection contains duplicates"),
-                // Without a space, as the service has it.
-                "binary" => DecodeError::Value(format!(
-                    "One or more parameter values were invalid: Input collection [{}]of type BS contains duplicates.",
-                    shown()
-                )),
-                _ => DecodeError::Value(format!(
-                    "One or more parameter values were invalid: Input collection [{}] contains duplicates.",
-                    shown()
-                )),
-            });
+            let (before, rest) = given.split_at(position);
+            let mut before: Vec<(T, &str)> = before
+                .iter()
+                .filter_map(|json| Some((member(json).ok()?, json.as_str()?)))
+                .collect();
+            before.sort();
+            let ordered = before.into_iter().map(|(_, text)| text);
+            let ordered: Vec<&str> = ordered.chain(rest.iter().filter_map(Json::as_str)).collect();
+            let sent: Vec<&str> = given.iter().filter_map(Json::as_str).collect();
+            return Err(DecodeError::Value(duplicates(kind, &ordered, &sent)));
         }
     }
     Ok(members)
+}
+
+/// A set with a member twice. Today's words have the members in order up to the one that comes again,
+/// and in quotes.
+fn duplicates(kind: &str, ordered: &[&str], sent: &[&str]) -> ValueFault {
+    let quoted = |separator: &str| {
+        ordered.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(separator)
+    };
+    let told = |shown: &str| {
+        format!(
+            "One or more parameter values were invalid: Input collection {shown}contains duplicates."
+        )
+    };
+    match kind {
+        "number" => ValueFault::new(told(""), "Input collection contains duplicates"),
+        // Without a space, as the service has it.
+        "binary" => ValueFault::new(
+            told(&format!("[{}]of type BS ", quoted(","))),
+            told(&format!("[{}]of type BS ", sent.join(", "))),
+        ),
+        _ => ValueFault::new(
+            told(&format!("[{}] ", quoted(", "))),
+            told(&format!("[{}] ", sent.join(", "))),
+        ),
+    }
 }
 
 /// A structure or map where a scalar or a list belongs.
@@ -328,9 +361,8 @@ mod tests {
             ),
             (
                 r#"{"SS":["a","a"]}"#,
-                "One or more parameter values were invalid: Input collection [a, a] contains duplicates.",
+                "One or more parameter values were invalid: Input collection [\"a\", \"a\"] contains duplicates.",
             ),
-            (r#"{"NS":["1","1.0"]}"#, "Input collection contains duplicates"),
             (
                 r#"{"M":{"a":{"S":"x"},"a":{"S":"y"}}}"#,
                 "Duplicate attribute name in an item or map",
@@ -340,6 +372,44 @@ mod tests {
         }
         let no = attribute_value_from_str(r#"{"NULL":"no"}"#).unwrap_err();
         assert_eq!(no, value_error(NULL_NOT_TRUE));
+    }
+
+    #[test]
+    fn what_was_worded_otherwise_before_has_both_wordings() {
+        let of_set = |shown: &str| {
+            format!(
+                "One or more parameter values were invalid: Input collection {shown}contains duplicates."
+            )
+        };
+        let not_numeric = "The parameter cannot be converted to a numeric value";
+        for (json, current, older) in [
+            (r#"{"N":""}"#, format!("{not_numeric}: "), not_numeric.to_owned()),
+            (
+                r#"{"N":"1e2147483648"}"#,
+                NumberError::Overflow.to_string(),
+                format!("{not_numeric}: 1e2147483648"),
+            ),
+            (
+                r#"{"SS":["b","a","b","c"]}"#,
+                of_set(r#"["a", "b", "b", "c"] "#),
+                of_set("[b, a, b, c] "),
+            ),
+            (
+                r#"{"BS":["/w==","AA==","AA=="]}"#,
+                of_set(r#"["AA==","/w==","AA=="]of type BS "#),
+                of_set("[/w==, AA==, AA==]of type BS "),
+            ),
+            (
+                r#"{"NS":["1","1.0"]}"#,
+                of_set(""),
+                "Input collection contains duplicates".to_owned(),
+            ),
+        ] {
+            let Err(DecodeError::Value(fault)) = attribute_value_from_str(json) else {
+                panic!("{json} has a wrong value")
+            };
+            assert_eq!((fault.current(), fault.older()), (&*current, &*older), "{json}");
+        }
     }
 
     /// Source: dynalite's tests, which were recorded from the service.

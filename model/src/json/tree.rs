@@ -98,6 +98,27 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// Whether this, as a member of a request, reaches the last level that is kept: then what is deeper
+    /// may be missing.
+    #[must_use]
+    pub fn reaches_last_level(&self) -> bool {
+        self.has_levels(REQUEST_LEVELS_MAX - 1)
+    }
+
+    /// Whether arrays and objects stand in each other so often. As many at most as were read.
+    fn has_levels(&self, levels: usize) -> bool {
+        let below = levels.saturating_sub(1);
+        match self {
+            Json::Array(members) => {
+                below == 0 || members.iter().any(|member| member.has_levels(below))
+            }
+            Json::Object(members) => {
+                below == 0 || members.iter().any(|(_, member)| member.has_levels(below))
+            }
+            _ => false,
+        }
+    }
+
     /// The text of a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {

@@ -10,6 +10,8 @@ use crate::limits::NUMBER_DIGITS_MAX;
 
 /// Texts longer than this are refused before they are read; 0.000…1 with 38 digits needs 170.
 const TEXT_BYTES_MAX: usize = 1024;
+/// Characters of a text that is no number that an error shows.
+const TEXT_SHOWN_MAX: usize = 64;
 
 impl FromStr for Number {
     type Err = NumberError;
@@ -18,7 +20,7 @@ impl FromStr for Number {
         if text.is_empty() {
             return Err(NumberError::Empty);
         }
-        let not_numeric = || NumberError::NotNumeric(text.chars().take(64).collect());
+        let not_numeric = || NumberError::NotNumeric(text.chars().take(TEXT_SHOWN_MAX).collect());
         if text.len() > TEXT_BYTES_MAX {
             return Err(not_numeric());
         }
@@ -55,6 +57,35 @@ impl FromStr for Number {
             check_exponent(written)?;
         }
         Ok(number)
+    }
+}
+
+impl NumberError {
+    /// Why a text is no number where the service still reads it as before: with an exponent and a
+    /// number of decimal places of 32 bits, whose difference wraps around. `self` is why it is none
+    /// today.
+    #[must_use]
+    pub fn as_before(self, text: &str) -> Self {
+        if !matches!(self, Self::Overflow | Self::Underflow) {
+            return self;
+        }
+        let (mantissa, exponent) = match text.find(['e', 'E']) {
+            Some(at) => (text.get(..at).unwrap_or(""), text.get(at + 1..).unwrap_or("")),
+            None => (text, "0"),
+        };
+        let fraction = mantissa.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+        let scale = exponent
+            .parse::<i32>()
+            .ok()
+            .and_then(|exponent| i64::try_from(fraction).ok()?.checked_sub(exponent.into()))
+            .filter(|scale| i32::try_from(*scale).is_ok());
+        let Some(scale) = scale else {
+            return Self::NotNumeric(text.chars().take(TEXT_SHOWN_MAX).collect());
+        };
+        let digits = mantissa.bytes().filter(u8::is_ascii_digit);
+        let precision = digits.skip_while(|digit| *digit == b'0').count().max(1);
+        let magnitude = i64::try_from(precision).unwrap_or(i64::MAX).saturating_sub(scale);
+        if magnitude > i64::from(i32::MAX) { Self::Underflow } else { self }
     }
 }
 
@@ -114,6 +145,28 @@ mod tests {
 
     fn number(text: &str) -> Number {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_is_told_of_a_number_was_told_otherwise_before() {
+        let not_numeric = |text: &str| NumberError::NotNumeric(text.to_owned());
+        for (text, before) in [
+            ("1e126", NumberError::Overflow),
+            ("-1E126", NumberError::Overflow),
+            ("1e-131", NumberError::Underflow),
+            ("1e2147483646", NumberError::Overflow),
+            ("1e2147483647", NumberError::Underflow),
+            ("0.1e2147483647", NumberError::Overflow),
+            ("1e2147483648", not_numeric("1e2147483648")),
+            ("-1e99999999999", not_numeric("-1e99999999999")),
+            ("1e-2147483648", not_numeric("1e-2147483648")),
+            ("1.5e-2147483647", not_numeric("1.5e-2147483647")),
+            ("abc", not_numeric("abc")),
+            ("", NumberError::Empty),
+        ] {
+            let today = text.parse::<Number>().unwrap_err();
+            assert_eq!(today.as_before(text), before, "{text}");
+        }
     }
 
     #[test]

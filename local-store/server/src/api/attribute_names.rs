@@ -33,8 +33,8 @@ pub(crate) fn check_value(value: &AttributeValue) -> Checked<()> {
 
 fn check(name: &str) -> Checked<()> {
     match name.len() {
-        0 => Err("Empty attribute name".to_owned()),
+        0 => Err("Empty attribute name".into()),
         1..=ATTRIBUTE_NAME_BYTES_MAX => Ok(()),
-        _ => Err("Attribute name is too large, must be less than 65536 bytes".to_owned()),
+        _ => Err("Attribute name is too large, must be less than 65536 bytes".into()),
     }
 }

@@ -13,11 +13,6 @@ use super::parameters::Parameters;
 /// Two requests for one item, in the service's words.
 pub(crate) const DUPLICATES: &str = "Provided list of item keys contains duplicates";
 
-/// An empty map of tables.
-pub(crate) fn nothing_requested(operation: &str) -> ApiError {
-    ApiError::validation(format!("The requestItems parameter is required for {operation}"))
-}
-
 /// A table that is named twice would be answered once.
 pub(crate) fn check_distinct(tables: Parameters<'_>) -> Result<(), ApiError> {
     let mut names = BTreeSet::new();
@@ -29,14 +24,21 @@ pub(crate) fn check_distinct(tables: Parameters<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A table's name as a key of the map.
-pub(crate) fn constrain_name(constraints: &mut Constraints, name: &str) {
-    let mut of_name = Constraints::new();
-    of_name.table_name(Some(name));
-    if of_name.finish().is_err() {
+/// A map that has a key which is no table's name; `shown` is how the service quotes the map.
+pub(crate) fn constrain_names<'n>(
+    constraints: &mut Constraints,
+    mut names: impl Iterator<Item = &'n str>,
+    shown: impl FnOnce() -> String,
+) {
+    let is_wrong = |name: &str| {
+        let mut of_name = Constraints::new();
+        of_name.table_name(Some(name));
+        !of_name.is_empty()
+    };
+    if names.any(is_wrong) {
         let constraint = format!(
             "Map keys must satisfy constraint: [Member must have length less than or equal to {TABLE_NAME_LENGTH_MAX}, Member must have length greater than or equal to {TABLE_NAME_LENGTH_MIN}, Member must satisfy regular expression pattern: [a-zA-Z0-9_.-]+]"
         );
-        constraints.other("requestItems", &format_args!("{{{name}}}"), &constraint);
+        constraints.other("requestItems", &shown(), &constraint);
     }
 }

@@ -13,12 +13,14 @@ use super::answer::{begin_member, boolean_member, text_member};
 use super::batch;
 use super::capacity::{Capacity, CapacityDetail};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
+use super::echo;
 use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination, mixed};
 use super::legacy::AttributesToGet;
 use super::metering;
 use super::parameters::{self, Checked, Parameters};
 use super::tables;
+use super::words::Words;
 use crate::store::Store;
 
 /// What the service's texts call what is asked of one table.
@@ -59,15 +61,18 @@ pub(super) fn batch_get_item(
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
 
     let mut constraints = Constraints::new();
-    constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
-    constraints.required("requestItems", items.is_some());
+    // What is wrong with the map is told before the rest.
+    if let Some(items) = items {
+        constraints.list_at_least("RequestItems", reads.len(), 1);
+        let names = reads.iter().map(|read| read.name);
+        batch::constrain_names(&mut constraints, names, || echo::json_of(items.map()));
+    }
     for read in &reads {
         constrain_table(&mut constraints, read);
     }
+    constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
+    constraints.required("requestItems", items.is_some());
     constraints.finish()?;
-    if reads.is_empty() {
-        return Err(batch::nothing_requested("BatchGetItem"));
-    }
     if reads.iter().map(|read| read.keys.iter().flatten().count()).sum::<usize>()
         > BATCH_GET_KEYS_MAX
     {
@@ -125,7 +130,6 @@ fn read_tables(items: Parameters<'_>) -> Result<Vec<TableRead<'_>>, ApiError> {
 }
 
 fn constrain_table(constraints: &mut Constraints, read: &TableRead<'_>) {
-    batch::constrain_name(constraints, read.name);
     let at = format_args!("requestItems.{}.member.keys", read.name);
     constraints.required(at, read.keys.is_some());
     let at_names = format!("requestItems.{}.member.attributesToGet", read.name);
@@ -148,7 +152,12 @@ fn check_kinds(reads: &[TableRead<'_>]) -> Result<(), ApiError> {
 
 /// The checks that come before any table is looked up.
 fn check_table(read: &TableRead<'_>) -> Result<Option<Projection>, ApiError> {
-    check_combination(read.parameters, &["ProjectionExpression"], &["AttributesToGet"])?;
+    check_combination(
+        read.parameters,
+        &["ProjectionExpression"],
+        &["AttributesToGet"],
+        Words::Current,
+    )?;
     if read.projection.is_none() {
         let to_get = AttributesToGet::of(read.to_get.clone()).into_projection()?;
         if to_get.is_some() {
@@ -172,7 +181,7 @@ fn answer_table<'j>(
     let mut keys = BTreeSet::new();
     let mut ordered: Vec<PrimaryKey> = Vec::new();
     for key in read.keys.iter().flatten() {
-        let key = key.as_ref().map_err(ApiError::validation)?;
+        let key = key.as_ref().map_err(|wrong| wrong.current())?;
         let key = table.key_schema.key_of_parameter(key)?;
         if !keys.insert(key.clone()) {
             return Err(ApiError::validation(batch::DUPLICATES));

@@ -16,6 +16,7 @@ use super::answer::{begin_member, item_member};
 use super::batch;
 use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS};
+use super::echo::{self, Shown};
 use super::error::ApiError;
 use super::item_collections;
 use super::item_write::written;
@@ -71,11 +72,16 @@ pub(super) async fn batch_write_item(
     let mut constraints = Constraints::new();
     constraints.one_of("returnConsumedCapacity", capacity_detail, RETURN_CONSUMED_CAPACITY);
     constraints.one_of("returnItemCollectionMetrics", metrics, RETURN_ITEM_COLLECTION_METRICS);
-    constraints.required("requestItems", items.is_some());
-    writes.iter().for_each(|write| constrain_table(&mut constraints, write));
+    // The map is looked at when nothing is wrong beside it.
+    if constraints.is_empty() {
+        constraints.required("requestItems", items.is_some());
+        constrain_map(&mut constraints, &writes);
+    }
     constraints.finish()?;
     if writes.is_empty() {
-        return Err(batch::nothing_requested("BatchWriteItem"));
+        return Err(ApiError::validation(
+            "The requestItems parameter is required for BatchWriteItem",
+        ));
     }
     if writes.iter().map(|write| write.requests.len()).sum::<usize>() > BATCH_WRITE_ITEMS_MAX {
         return Err(ApiError::validation("Too many items requested for the BatchWriteItem call"));
@@ -244,24 +250,36 @@ fn read_request(request: Parameters<'_>) -> Result<Request, ApiError> {
     })
 }
 
-fn constrain_table(constraints: &mut Constraints, writes: &TableWrites<'_>) {
-    batch::constrain_name(constraints, writes.name);
-    let count = writes.requests.len();
-    let at = format_args!("RequestItems.{}.member", writes.name);
-    constraints.list_at_most(at, count, BATCH_WRITE_ITEMS_MAX);
-    for (number, request) in (1..).zip(&writes.requests) {
-        let Request::Unclear(missing) = request else { continue };
-        let at = format_args!("requestItems.{}.member.{number}.member", writes.name);
-        constraints.required(format_args!("{at}.deleteRequest.key"), !missing.key);
-        constraints.required(format_args!("{at}.putRequest.item"), !missing.item);
+/// The map of tables: their names, and of each 1 to 25 requests that are clear.
+fn constrain_map(constraints: &mut Constraints, writes: &[TableWrites<'_>]) {
+    let names = writes.iter().map(|write| write.name);
+    batch::constrain_names(constraints, names, || shown(writes));
+    for TableWrites { name, requests } in writes {
+        for (number, request) in (1..).zip(requests) {
+            let Request::Unclear(missing) = request else { continue };
+            let at = format_args!("requestItems.{name}.member.{number}.member");
+            constraints.required(format_args!("{at}.deleteRequest.key"), !missing.key);
+            constraints.required(format_args!("{at}.putRequest.item"), !missing.item);
+        }
     }
-    if count == 0 {
+    let is_wrong = |count: usize| count == 0 || count > BATCH_WRITE_ITEMS_MAX;
+    if writes.iter().any(|write| is_wrong(write.requests.len())) {
         constraints.other(
             "requestItems",
-            &format_args!("{{{}=[]}}", writes.name),
+            &shown(writes),
             &format!("Map value must satisfy constraint: [Member must have length less than or equal to {BATCH_WRITE_ITEMS_MAX}, Member must have length greater than or equal to 1]"),
         );
     }
+}
+
+/// The map as the service quotes it.
+fn shown(writes: &[TableWrites<'_>]) -> String {
+    let request = |request: &Request| match request {
+        Request::Put(item) => Shown::Put(item.as_ref().ok().and_then(|item| item.decode().ok())),
+        Request::Delete(key) => Shown::Delete(key.as_ref().ok().cloned()),
+        Request::Unclear(_) => Shown::Unclear,
+    };
+    echo::writes_of(writes.iter().map(|write| (write.name, write.requests.iter().map(request))))
 }
 
 /// Values first, then tables, then keys: one wrong request refuses the whole batch.
@@ -298,7 +316,7 @@ fn is_write_of(command: &Command, table: TableId, key: &PrimaryKey) -> bool {
 fn check_values(request: &Request) -> Result<(), ApiError> {
     match request {
         Request::Put(Ok(item)) => check_size(item.size().map_err(damaged)?),
-        Request::Put(Err(text)) | Request::Delete(Err(text)) => Err(ApiError::validation(text)),
+        Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
         Request::Delete(Ok(_)) => Ok(()),
         Request::Unclear(_) => Err(ApiError::validation(
             "Supplied AttributeValue has more than one datatypes set, must contain exactly one of the supported datatypes",
@@ -321,7 +339,7 @@ fn key_and_action(table: &Table, request: Request) -> Result<(PrimaryKey, WriteA
         Request::Delete(Ok(key)) => {
             Ok((table.key_schema.key_of_parameter(&key)?, WriteAction::Delete))
         }
-        Request::Put(Err(text)) | Request::Delete(Err(text)) => Err(ApiError::validation(text)),
+        Request::Put(Err(wrong)) | Request::Delete(Err(wrong)) => Err(wrong.older()),
         Request::Unclear(_) => Err(ApiError::defect("an unclear request passed its check")),
     }
 }

@@ -22,11 +22,22 @@ pub(crate) const RETURN_ITEM_COLLECTION_METRICS: &[&str] = &["SIZE", "NONE"];
 /// What the values of `ReturnValues` are.
 pub(crate) const RETURN_VALUES: &[&str] =
     &["ALL_NEW", "UPDATED_OLD", "ALL_OLD", "NONE", "UPDATED_NEW"];
+/// The same as most failures show them; the last but one is the service's own slip.
+pub(crate) const RETURN_VALUES_SHOWN: &[&str] =
+    &["ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATE_NEW", "NONE"];
 /// What the values of `ReturnValuesOnConditionCheckFailure` are.
 pub(crate) const RETURN_VALUES_ON_FAILURE: &[&str] = &["ALL_OLD", "NONE"];
 /// What the values of `Select` are.
 pub(crate) const SELECT: &[&str] =
     &["SPECIFIC_ATTRIBUTES", "COUNT", "ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"];
+
+/// The failure of a word that is none of those shown, which is told without the parameter.
+pub(crate) fn unnamed_enum(shown: &[&str]) -> String {
+    format!(
+        "Failed to satisfy constraint: Member must satisfy enum value set: [{}]",
+        shown.join(", ")
+    )
+}
 
 /// Collects failures.
 #[derive(Debug, Default)]
@@ -56,6 +67,37 @@ impl Constraints {
         if !is_present {
             self.fail(None, &at, "Member must not be null");
         }
+    }
+
+    /// One of a set of words, of a parameter that some operations neither name nor quote.
+    pub(crate) fn unnamed_one_of(&mut self, value: Option<&str>, allowed: &[&str], shown: &[&str]) {
+        if value.is_some_and(|value| !allowed.contains(&value)) {
+            self.push(unnamed_enum(shown));
+        }
+    }
+
+    /// A name that is empty, of the operations that do not quote it.
+    pub(crate) fn empty_name(&mut self, at: &str) {
+        self.push(format!(
+            "Value at '{at}' failed to satisfy constraint: Member must have length greater than or equal to 1"
+        ));
+    }
+
+    /// A number below its bound, of the operations that do not quote it.
+    pub(crate) fn below(&mut self, at: &str, min: i64) {
+        self.push(format!(
+            "Value at '{at}' failed to satisfy constraint: Member must have value greater than or equal to {min}"
+        ));
+    }
+
+    fn push(&mut self, failure: String) {
+        if self.0.len() < FAILURES_MAX {
+            self.0.push(failure);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// `TableName`, which must be there.
@@ -123,8 +165,8 @@ impl Constraints {
 
     /// A list's length, of a list that the service does not quote.
     pub(crate) fn list_at_most(&mut self, at: impl Display, length: usize, max: usize) {
-        if length > max && self.0.len() < FAILURES_MAX {
-            self.0.push(format!(
+        if length > max {
+            self.push(format!(
                 "Value at '{at}' failed to satisfy constraint: Member must have length less than or equal to {max}"
             ));
         }
@@ -132,8 +174,8 @@ impl Constraints {
 
     /// See [`Constraints::list_at_most`].
     pub(crate) fn list_at_least(&mut self, at: impl Display, length: usize, min: usize) {
-        if length < min && self.0.len() < FAILURES_MAX {
-            self.0.push(format!(
+        if length < min {
+            self.push(format!(
                 "Value at '{at}' failed to satisfy constraint: Member must have length greater than or equal to {min}"
             ));
         }

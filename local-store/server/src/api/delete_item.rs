@@ -2,14 +2,19 @@
 //!
 //! Deleting what is not there is a success. The condition is decided when the command is applied.
 
+use expression::Condition;
+use model::Item;
 use partition::{Write, WriteAction};
 
 use super::answer::item_member;
 use super::error::ApiError;
 use super::expressions::{LEGACY_CONDITION, check_combination};
-use super::item_write::{WriteParameters, only_condition, submit_write, write_capacity};
-use super::parameters::Parameters;
+use super::item_write::{
+    WriteOperation, WriteParameters, detected, only_condition, submit_write, write_capacity,
+};
+use super::parameters::{Checked, Parameters};
 use super::tables;
+use super::words::Words;
 use crate::store::Store;
 
 pub(super) async fn delete_item(
@@ -18,19 +23,16 @@ pub(super) async fn delete_item(
 ) -> Result<String, ApiError> {
     let shared = WriteParameters::read(parameters)?;
     let key = parameters.item("Key")?;
-    shared.constrain("key", key.is_some()).finish()?;
+    shared.constrain(parameters, WriteOperation::Delete, ("key", key.is_some()), |_| {})?;
     let (Some(name), Some(key)) = (shared.table, key) else {
         return Err(ApiError::resource_not_found());
     };
 
-    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION)?;
-    shared.expected.check_joined()?;
-    let key = key.map_err(ApiError::validation)?;
-    shared.check_returns_old_only()?;
     let detail = shared.capacity_detail();
     let return_old = shared.return_values == "ALL_OLD";
     let return_on_failure = shared.returns_item_on_failure();
-    let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
+    let (key, condition) =
+        read(parameters, shared, key).map_err(|error| detected(parameters, error))?;
 
     let table = tables::find_for_items(store, name)?;
     let write = Write {
@@ -51,4 +53,18 @@ pub(super) async fn delete_item(
     write_capacity(&mut out, detail, name, &table, &written);
     out.push('}');
     Ok(out)
+}
+
+/// The key and the condition, as far as they can be known without the table.
+fn read(
+    parameters: Parameters<'_>,
+    shared: WriteParameters<'_>,
+    key: Checked<Item>,
+) -> Result<(Item, Option<Condition>), ApiError> {
+    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION, Words::Current)?;
+    shared.expected.check_joined()?;
+    let key = key.map_err(|wrong| wrong.current())?;
+    shared.check_returns_old_only()?;
+    let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
+    Ok((key, condition))
 }

@@ -520,7 +520,7 @@ impl From<DecodeError> for ApiError {
     fn from(error: DecodeError) -> Self {
         match error {
             DecodeError::Shape(text) => Self::serialization(text),
-            DecodeError::Value(text) => Self::validation(text),
+            DecodeError::Value(fault) => Self::validation(fault.current()),
         }
     }
 }

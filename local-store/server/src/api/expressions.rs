@@ -4,6 +4,7 @@
 //! The expressions themselves are read by the crate `expression`.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use expression::{Condition, ExpressionError, ExpressionKind, Placeholders, Projection};
 use model::AttributeValue;
@@ -11,6 +12,7 @@ use model::AttributeValue;
 use super::error::ApiError;
 use super::index_choice::Source;
 use super::parameters::{Checked, Parameters};
+use super::words::Words;
 
 /// `Expected` and what belongs to it.
 pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator"];
@@ -20,6 +22,7 @@ pub(crate) const LEGACY_CONDITION: [&str; 2] = ["Expected", "ConditionalOperator
 pub(crate) struct Substitutions {
     names: Option<BTreeMap<String, String>>,
     values: Option<Checked<BTreeMap<String, AttributeValue>>>,
+    words: Words,
 }
 
 impl From<ExpressionError> for ApiError {
@@ -30,21 +33,22 @@ impl From<ExpressionError> for ApiError {
 
 impl Substitutions {
     /// Reads `ExpressionAttributeNames` and `ExpressionAttributeValues`.
-    pub(crate) fn read(parameters: Parameters<'_>) -> Result<Self, ApiError> {
+    pub(crate) fn read(parameters: Parameters<'_>, words: Words) -> Result<Self, ApiError> {
         Ok(Self {
             names: parameters.strings("ExpressionAttributeNames")?,
-            values: parameters.values("ExpressionAttributeValues")?,
+            values: parameters.placeholder_values("ExpressionAttributeValues", words)?,
+            words,
         })
     }
 
     /// Placeholders of names alone.
     pub(crate) fn of_names(names: Option<BTreeMap<String, String>>) -> Self {
-        Self { names, values: None }
+        Self { names, values: None, words: Words::Current }
     }
 
     /// Checks that they are placeholders.
     pub(crate) fn into_placeholders(self) -> Result<Placeholders, ApiError> {
-        let values = self.values.transpose().map_err(ApiError::validation)?;
+        let values = self.values.transpose().map_err(|wrong| self.words.tell(&wrong))?;
         Ok(Placeholders::new(self.names, values)?)
     }
 }
@@ -66,6 +70,7 @@ pub(crate) fn check_combination(
     parameters: Parameters<'_>,
     expressions: &[&str],
     legacy: &[&str],
+    words: Words,
 ) -> Result<(), ApiError> {
     let given: Vec<&str> =
         expressions.iter().copied().filter(|name| parameters.has(name)).collect();
@@ -81,10 +86,14 @@ pub(crate) fn check_combination(
             "ExpressionAttributeNames can only be specified when using expressions",
         ));
     }
-    check_values_used(parameters, expressions)
+    check_values_used(parameters, expressions, words)
 }
 
-fn check_values_used(parameters: Parameters<'_>, expressions: &[&str]) -> Result<(), ApiError> {
+fn check_values_used(
+    parameters: Parameters<'_>,
+    expressions: &[&str],
+    words: Words,
+) -> Result<(), ApiError> {
     let with_values: Vec<&str> =
         expressions.iter().copied().filter(|name| *name != "ProjectionExpression").collect();
     if !parameters.has("ExpressionAttributeValues")
@@ -93,11 +102,13 @@ fn check_values_used(parameters: Parameters<'_>, expressions: &[&str]) -> Result
     {
         return Ok(());
     }
-    let verb = if with_values.len() > 1 { "are" } else { "is" };
-    Err(ApiError::validation(format!(
-        "ExpressionAttributeValues can only be specified when using expressions: {} {verb} null",
-        with_values.join(" and ")
-    )))
+    let mut text =
+        String::from("ExpressionAttributeValues can only be specified when using expressions");
+    if words == Words::Older {
+        let verb = if with_values.len() > 1 { "are" } else { "is" };
+        let _ = write!(text, ": {} {verb} null", with_values.join(" and "));
+    }
+    Err(ApiError::validation(text))
 }
 
 /// Reads a condition, if there is one.

@@ -17,6 +17,7 @@ use super::legacy::AttributesToGet;
 use super::metering;
 use super::parameters::Parameters;
 use super::tables;
+use super::words::Words;
 use crate::ring::ArcId;
 use crate::store::Store;
 
@@ -40,7 +41,7 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
     let key = parameters.item("Key")?;
     let is_consistent = parameters.boolean("ConsistentRead")?.unwrap_or(false);
     let projection = parameters.string("ProjectionExpression")?;
-    let substitutions = Substitutions::read(parameters)?;
+    let substitutions = Substitutions::read(parameters, Words::Current)?;
     let to_get = AttributesToGet::read(parameters)?;
     let capacity_detail = parameters.string("ReturnConsumedCapacity")?;
 
@@ -54,8 +55,8 @@ pub(super) fn get_item(store: &Store, parameters: Parameters<'_>) -> Result<Stri
         return Err(ApiError::resource_not_found());
     };
 
-    check_combination(parameters, &["ProjectionExpression"], &["AttributesToGet"])?;
-    let key = key.map_err(ApiError::validation)?;
+    check_combination(parameters, &["ProjectionExpression"], &["AttributesToGet"], Words::Current)?;
+    let key = key.map_err(|wrong| wrong.current())?;
     let projection = match projection {
         None => to_get.into_projection()?,
         Some(text) => {

@@ -10,14 +10,15 @@ use partition::{Command, Reply, Table, Write, Written};
 use super::capacity::{CapacityDetail, Consumption};
 use super::constraints::{
     Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS, RETURN_VALUES,
-    RETURN_VALUES_ON_FAILURE,
+    RETURN_VALUES_ON_FAILURE, RETURN_VALUES_SHOWN,
 };
 use super::error::ApiError;
 use super::expressions::{self, Substitutions};
 use super::item_collections;
-use super::legacy::ConditionsParameters;
+use super::legacy::{ConditionsParameters, OperatorWords};
 use super::metering::{self, Admitted};
 use super::parameters::Parameters;
+use super::words::Words;
 use crate::store::Store;
 
 /// The shared parameters, as they were sent.
@@ -38,7 +39,7 @@ impl<'j> WriteParameters<'j> {
             table: parameters.string("TableName")?,
             condition: parameters.string("ConditionExpression")?,
             expected: ConditionsParameters::expected(parameters)?,
-            substitutions: Substitutions::read(parameters)?,
+            substitutions: Substitutions::read(parameters, Words::Current)?,
             return_values: parameters.string("ReturnValues")?.unwrap_or("NONE"),
             return_on_failure: parameters.string("ReturnValuesOnConditionCheckFailure")?,
             capacity: parameters.string("ReturnConsumedCapacity")?,
@@ -46,25 +47,82 @@ impl<'j> WriteParameters<'j> {
         })
     }
 
-    /// The shared parameters' failures, and whether the parameter of the operation's own is there.
-    pub(crate) fn constrain(&self, own: &str, is_present: bool) -> Constraints {
+    /// Checks what can be said of each parameter by itself. `own` is the parameter of the operation's
+    /// own, which must be there.
+    ///
+    /// The service has two ways to say it: a request that lacks a member, or is nested very deeply,
+    /// is told of in the older one.
+    pub(crate) fn constrain(
+        &self,
+        parameters: Parameters<'_>,
+        operation: WriteOperation,
+        (own, is_present): (&str, bool),
+        further: impl Fn(&mut Constraints),
+    ) -> Result<(), ApiError> {
         let mut constraints = Constraints::new();
+        if is_present && self.table.is_some() {
+            if self.constrain_whole(&mut constraints, operation) {
+                further(&mut constraints);
+            }
+            if constraints.is_empty() || !parameters.nests_deeply() {
+                return constraints.finish();
+            }
+            constraints = Constraints::new();
+        }
+        self.constrain_older(&mut constraints);
+        constraints.required(own, is_present);
+        further(&mut constraints);
+        constraints.finish()
+    }
+
+    /// In today's words. Whether it goes on: an empty name, and in an update a wrong `ReturnValues`,
+    /// stand alone.
+    fn constrain_whole(&self, constraints: &mut Constraints, operation: WriteOperation) -> bool {
+        if self.table == Some("") {
+            constraints.empty_name("TableName");
+            return false;
+        }
+        let returned = Some(self.return_values);
+        if operation == WriteOperation::Update {
+            constraints.unnamed_one_of(returned, RETURN_VALUES, RETURN_VALUES_SHOWN);
+            if !constraints.is_empty() {
+                return false;
+            }
+        }
         constraints.one_of("returnConsumedCapacity", self.capacity, RETURN_CONSUMED_CAPACITY);
+        if operation != WriteOperation::Update {
+            constraints.unnamed_one_of(returned, RETURN_VALUES, RETURN_VALUES_SHOWN);
+        }
+        self.constrain_metrics(constraints);
+        self.constrain_on_failure(constraints);
+        constraints.table_name(self.table);
+        self.expected.constrain(constraints, OperatorWords::Unnamed);
+        true
+    }
+
+    fn constrain_older(&self, constraints: &mut Constraints) {
+        constraints.one_of("returnConsumedCapacity", self.capacity, RETURN_CONSUMED_CAPACITY);
+        self.constrain_metrics(constraints);
+        constraints.table_name(self.table);
+        constraints.one_of("returnValues", Some(self.return_values), RETURN_VALUES);
+        self.constrain_on_failure(constraints);
+        self.expected.constrain(constraints, OperatorWords::Named);
+    }
+
+    fn constrain_metrics(&self, constraints: &mut Constraints) {
         constraints.one_of(
             "returnItemCollectionMetrics",
             self.metrics,
             RETURN_ITEM_COLLECTION_METRICS,
         );
-        constraints.one_of("returnValues", Some(self.return_values), RETURN_VALUES);
+    }
+
+    fn constrain_on_failure(&self, constraints: &mut Constraints) {
         constraints.one_of(
             "returnValuesOnConditionCheckFailure",
             self.return_on_failure,
             RETURN_VALUES_ON_FAILURE,
         );
-        constraints.table_name(self.table);
-        constraints.required(own, is_present);
-        self.expected.constrain(&mut constraints);
-        constraints
     }
 
     /// Only an update has new values to return.
@@ -85,6 +143,23 @@ impl<'j> WriteParameters<'j> {
             metrics: item_collections::are_asked_for(self.metrics),
         }
     }
+}
+
+/// Which of the three operations a request is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteOperation {
+    Put,
+    Update,
+    Delete,
+}
+
+/// What stands before the faults that are found before the table is looked up.
+const DETECTED: &str = "1 validation error detected: ";
+
+/// The error of what was found before the table was looked up, in the words of these operations. A
+/// request that is nested very deeply is told of in the older ones, without that.
+pub(crate) fn detected(parameters: Parameters<'_>, error: ApiError) -> ApiError {
+    if parameters.nests_deeply() { error } else { error.prefixed(DETECTED) }
 }
 
 /// What an answer tells beside what was done.

@@ -12,12 +12,15 @@ use expression::{
 use model::json::Json;
 use model::{AttributeType, AttributeValue};
 
-use super::constraints::Constraints;
+use super::constraints::{Constraints, unnamed_enum};
 use super::error::ApiError;
 use super::parameters::{self, Checked, Parameters};
+use super::words::Words;
 
 /// What the values of `ConditionalOperator` are.
 const CONDITIONAL_OPERATORS: &[&str] = &["OR", "AND"];
+/// The same as operations show them that do not name the parameter; the first is the service's own slip.
+const CONDITIONAL_OPERATORS_SHOWN: &[&str] = &["ALL", "OR"];
 /// What the values of `ComparisonOperator` are, in the order of the service's texts.
 const COMPARISON_OPERATORS: &[&str] = &[
     "IN",
@@ -36,6 +39,8 @@ const COMPARISON_OPERATORS: &[&str] = &[
 ];
 /// `Expected`, as the texts of constraints have it.
 const EXPECTED: &str = "expected";
+/// `ScanFilter`, likewise.
+const SCAN_FILTER: &str = "scanFilter";
 /// What the values of `Action` are.
 const ACTIONS: &[&str] = &["ADD", "PUT", "DELETE"];
 
@@ -73,6 +78,13 @@ fn operator(name: &str) -> Option<(LegacyOperator, usize, usize, &'static [Attri
     })
 }
 
+/// How an operation tells that `ConditionalOperator` is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OperatorWords {
+    Named,
+    Unnamed,
+}
+
 /// One member of a map of conditions, as it was sent.
 #[derive(Debug)]
 struct ConditionParameters<'j> {
@@ -91,6 +103,7 @@ pub(crate) struct ConditionsParameters<'j> {
     at: &'static str,
     conditions: Option<Vec<ConditionParameters<'j>>>,
     conditional_operator: Option<&'j str>,
+    words: Words,
 }
 
 impl<'j> ConditionsParameters<'j> {
@@ -99,7 +112,7 @@ impl<'j> ConditionsParameters<'j> {
     }
 
     pub(crate) fn scan_filter(parameters: Parameters<'j>) -> Result<Self, ApiError> {
-        Self::read(parameters, "ScanFilter", "scanFilter")
+        Self::read(parameters, "ScanFilter", SCAN_FILTER)
     }
 
     pub(crate) fn query_filter(parameters: Parameters<'j>) -> Result<Self, ApiError> {
@@ -125,16 +138,37 @@ impl<'j> ConditionsParameters<'j> {
             ),
         };
         let conditional_operator = parameters.string("ConditionalOperator")?;
-        Ok(Self { at, conditions, conditional_operator })
+        let words = if at == SCAN_FILTER { Words::Older } else { Words::Current };
+        Ok(Self { at, conditions, conditional_operator, words })
     }
 
     pub(crate) fn is_given(&self) -> bool {
         self.conditions.is_some()
     }
 
+    /// Whether `ConditionalOperator` is none, in the words of a Query, which says so before all else.
+    pub(crate) fn check_operator(&self) -> Result<(), ApiError> {
+        match self.conditional_operator {
+            Some(operator) if !CONDITIONAL_OPERATORS.contains(&operator) => {
+                Err(ApiError::validation(unnamed_enum(CONDITIONAL_OPERATORS_SHOWN)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Adds the failures of single members.
-    pub(crate) fn constrain(&self, constraints: &mut Constraints) {
-        constraints.one_of("conditionalOperator", self.conditional_operator, CONDITIONAL_OPERATORS);
+    pub(crate) fn constrain(&self, constraints: &mut Constraints, words: OperatorWords) {
+        let operator = self.conditional_operator;
+        match words {
+            OperatorWords::Named => {
+                constraints.one_of("conditionalOperator", operator, CONDITIONAL_OPERATORS);
+            }
+            OperatorWords::Unnamed => constraints.unnamed_one_of(
+                operator,
+                CONDITIONAL_OPERATORS,
+                CONDITIONAL_OPERATORS_SHOWN,
+            ),
+        }
         for condition in self.conditions.iter().flatten() {
             let at = format!("{}.{}.member.comparisonOperator", self.at, condition.attribute);
             if self.at != EXPECTED {
@@ -189,7 +223,7 @@ impl<'j> ConditionsParameters<'j> {
             .conditions
             .into_iter()
             .flatten()
-            .map(|condition| condition.check(is_expected))
+            .map(|condition| condition.check(is_expected, self.words))
             .collect::<Result<_, _>>()?;
         if conditions.iter().map(|c| c.values.len()).sum::<usize>() > LEGACY_VALUES_MAX {
             return Err(ApiError::invalid_parameter(format!(
@@ -215,7 +249,7 @@ fn read_condition<'j>(
 }
 
 impl ConditionParameters<'_> {
-    fn check(self, is_expected: bool) -> Result<LegacyCondition, ApiError> {
+    fn check(self, is_expected: bool, words: Words) -> Result<LegacyCondition, ApiError> {
         let attribute = self.attribute;
         let together = |one: &str, two: &str| {
             Err(ApiError::invalid_parameter(format!(
@@ -241,7 +275,7 @@ impl ConditionParameters<'_> {
         }
         let values = self.values.into_iter().flatten().chain(self.value);
         let values: Vec<AttributeValue> =
-            values.collect::<Result<_, _>>().map_err(ApiError::validation)?;
+            values.collect::<Result<_, _>>().map_err(|wrong| words.tell(&wrong))?;
         if !(min..=max).contains(&values.len()) {
             return Err(ApiError::invalid_parameter(format!(
                 "Invalid number of argument(s) for the {name} ComparisonOperator"
@@ -261,7 +295,7 @@ impl ConditionParameters<'_> {
         if self.values.is_some() {
             return invalid("AttributeValueList can only be used with a ComparisonOperator");
         }
-        let value = self.value.transpose().map_err(ApiError::validation)?;
+        let value = self.value.transpose().map_err(|wrong| wrong.current())?;
         let (operator, values) = match (self.exists, value) {
             (None, None) => return invalid("Value must be provided when Exists is null"),
             (Some(true), None) => return invalid("Value must be provided when Exists is true"),
@@ -348,7 +382,7 @@ impl<'j> AttributeUpdates<'j> {
             if !seen.insert(attribute) {
                 return Err(ApiError::serialization(format!("Duplicate attribute: {attribute}")));
             }
-            let value = value.transpose().map_err(ApiError::validation)?;
+            let value = value.transpose().map_err(|wrong| wrong.current())?;
             updates.push((attribute.to_owned(), legacy_action(action.unwrap_or("PUT"), value)?));
         }
         if updates.len() > LEGACY_VALUES_MAX / 2 {

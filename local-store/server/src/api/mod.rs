@@ -22,6 +22,7 @@ pub(crate) mod describe_endpoints;
 mod describe_limits;
 mod describe_stream;
 mod describe_table;
+mod echo;
 pub mod error;
 mod execute_statement;
 mod execute_transaction;
@@ -59,6 +60,7 @@ mod transact_get_items;
 mod transact_write_items;
 mod update_item;
 mod update_table;
+mod words;
 
 #[cfg(test)]
 mod tests;

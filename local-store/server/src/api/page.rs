@@ -20,10 +20,31 @@ use super::index_choice::Source;
 use super::legacy::AttributesToGet;
 use super::metering::{self, Admitted};
 use super::parameters::{Checked, Parameters};
+use super::words::Words;
 use crate::store::Store;
+
+/// Attributes that are to be chosen, and none that are.
+const NOTHING_SPECIFIED: &str = "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES";
+
+/// Which of the two operations a page is of: they word some faults differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageOperation {
+    Query,
+    Scan,
+}
+
+impl PageOperation {
+    pub(crate) fn words(self) -> Words {
+        match self {
+            Self::Query => Words::Current,
+            Self::Scan => Words::Older,
+        }
+    }
+}
 
 /// The shared parameters, as they were sent.
 pub(crate) struct PageParameters<'j> {
+    operation: PageOperation,
     pub(crate) table: Option<&'j str>,
     pub(crate) index: Option<&'j str>,
     pub(crate) start_key: Option<Checked<Item>>,
@@ -38,15 +59,19 @@ pub(crate) struct PageParameters<'j> {
 }
 
 impl<'j> PageParameters<'j> {
-    pub(crate) fn read(parameters: Parameters<'j>) -> Result<Self, ApiError> {
+    pub(crate) fn read(
+        parameters: Parameters<'j>,
+        operation: PageOperation,
+    ) -> Result<Self, ApiError> {
         Ok(Self {
+            operation,
             table: parameters.string("TableName")?,
             index: parameters.string("IndexName")?,
             start_key: parameters.item("ExclusiveStartKey")?,
             filter: parameters.string("FilterExpression")?,
             projection: parameters.string("ProjectionExpression")?,
             to_get: AttributesToGet::read(parameters)?,
-            substitutions: Substitutions::read(parameters)?,
+            substitutions: Substitutions::read(parameters, operation.words())?,
             is_consistent: parameters.boolean("ConsistentRead")?.unwrap_or(false),
             select: parameters.string("Select")?,
             limit: parameters.integer("Limit")?,
@@ -57,7 +82,10 @@ impl<'j> PageParameters<'j> {
     /// Adds the shared parameters' failures.
     pub(crate) fn constrain(&self, constraints: &mut Constraints) {
         constraints.one_of("select", self.select, SELECT);
-        constraints.range("limit", self.limit, 1, i64::from(i32::MAX));
+        match self.limit {
+            Some(..=0) if self.operation == PageOperation::Query => constraints.below("Limit", 1),
+            limit => constraints.range("limit", limit, 1, i64::from(i32::MAX)),
+        }
         constraints.one_of("returnConsumedCapacity", self.capacity, RETURN_CONSUMED_CAPACITY);
         constraints.table_name(self.table);
         if let Some(index) = self.index {
@@ -68,7 +96,11 @@ impl<'j> PageParameters<'j> {
 
     /// Takes the starting key, whose values are checked before the table is known.
     pub(crate) fn take_start_key(&mut self) -> Result<Option<Item>, ApiError> {
-        self.start_key.take().transpose().map_err(|text| starting_key_invalid(&text))
+        let words = self.operation.words();
+        self.start_key.take().transpose().map_err(|wrong| match words {
+            Words::Current => wrong.current(),
+            Words::Older => starting_key_invalid(wrong.older().message()),
+        })
     }
 
     /// Checks that `Select` fits what is asked for, of a Scan in the words of a Query.
@@ -84,9 +116,14 @@ impl<'j> PageParameters<'j> {
                     "ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName",
                 ))
             }
-            (Some("SPECIFIC_ATTRIBUTES"), None) => Err(ApiError::invalid_parameter(
-                "Must specify the AttributesToGet or ProjectionExpression when choosing to get SPECIFIC_ATTRIBUTES",
-            )),
+            (Some("SPECIFIC_ATTRIBUTES"), None) => {
+                Err(ApiError::validation(match self.operation {
+                    PageOperation::Query => {
+                        format!("1 validation error detected: {NOTHING_SPECIFIED}")
+                    }
+                    PageOperation::Scan => NOTHING_SPECIFIED.to_owned(),
+                }))
+            }
             (Some(select), Some(projection)) if select != "SPECIFIC_ATTRIBUTES" => {
                 let what = if select == "COUNT" { "only the Count" } else { select };
                 Err(ApiError::invalid_parameter(format!(

@@ -11,9 +11,10 @@ use model::{AttributeValue, EncodedItem, Item};
 
 use super::attribute_names;
 use super::error::ApiError;
+use super::words::{Words, WrongValue};
 
-/// A value, or the text of the `ValidationException` to answer with when its turn has come.
-pub(crate) type Checked<T> = Result<T, String>;
+/// A value, or what is wrong with it, to be told when its turn has come.
+pub(crate) type Checked<T> = Result<T, WrongValue>;
 
 /// The members of a JSON object. A member that is `null` is not there.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +32,11 @@ impl<'j> Parameters<'j> {
     fn get(self, name: &str) -> Option<&'j Json<'j>> {
         let found = self.0.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value).filter(|value| **value != Json::Null)
+    }
+
+    /// Whether the request is so deep that parts of it were not kept.
+    pub(crate) fn nests_deeply(self) -> bool {
+        self.0.iter().any(|(_, member)| member.reaches_last_level())
     }
 
     /// Whether a member is there.
@@ -170,22 +176,23 @@ impl<'j> Parameters<'j> {
     }
 
     /// The values of expression placeholders.
-    pub(crate) fn values(
+    pub(crate) fn placeholder_values(
         self,
         name: &str,
+        words: Words,
     ) -> Result<Option<Checked<BTreeMap<String, AttributeValue>>>, ApiError> {
         let Some(map) = self.map_of(name, Class("AttributeValue"))? else {
             return Ok(None);
         };
         let mut values = BTreeMap::new();
         for (key, value) in map.map() {
-            match attribute_value(value)? {
+            let decoded = match words {
+                Words::Current => attribute_value(value)?,
+                Words::Older => checked_value(json::decode_placeholder_value(value))?,
+            };
+            match decoded {
                 Ok(value) => values.insert(key.to_owned(), value),
-                Err(text) => {
-                    return Ok(Some(Err(format!(
-                        "{name} contains invalid value: {text} for key {key}"
-                    ))));
-                }
+                Err(wrong) => return Ok(Some(Err(wrong.of_placeholder(key)))),
             };
         }
         Ok(Some(Ok(values)))
@@ -246,15 +253,20 @@ pub(crate) fn item(json: &Json<'_>) -> Result<Checked<Item>, ApiError> {
 
 /// Reads an attribute value.
 pub(crate) fn attribute_value(json: &Json<'_>) -> Result<Checked<AttributeValue>, ApiError> {
-    let value = checked(json::decode_attribute_value(json))?;
-    Ok(value.and_then(|value| attribute_names::check_value(&value).map(|()| value)))
+    checked_value(json::decode_attribute_value(json))
+}
+
+fn checked_value(
+    decoded: Result<AttributeValue, DecodeError>,
+) -> Result<Checked<AttributeValue>, ApiError> {
+    Ok(checked(decoded)?.and_then(|value| attribute_names::check_value(&value).map(|()| value)))
 }
 
 fn checked<T>(decoded: Result<T, DecodeError>) -> Result<Checked<T>, ApiError> {
     match decoded {
         Ok(value) => Ok(Ok(value)),
         Err(DecodeError::Shape(text)) => Err(ApiError::serialization(text)),
-        Err(DecodeError::Value(text)) => Ok(Err(text)),
+        Err(DecodeError::Value(fault)) => Ok(Err(fault.into())),
     }
 }
 
@@ -351,7 +363,7 @@ mod tests {
                 "list" => outcome(parameters.list("x")),
                 "item" => outcome(parameters.item("x")),
                 "strings" => outcome(parameters.strings("x")),
-                _ => outcome(parameters.values("x")),
+                _ => outcome(parameters.placeholder_values("x", Words::Current)),
             };
             assert!(got.contains(message), "{json} as {member}: {got}");
         }
@@ -361,8 +373,18 @@ mod tests {
     fn wrong_values_wait_for_their_turn() {
         let tree = json::parse(br#"{"x":{":a":{"N":"1e999"}}}"#).unwrap();
         let parameters = Parameters::of_body(&tree).unwrap();
-        let refusal = parameters.values("x").unwrap().unwrap().unwrap_err();
-        assert!(refusal.starts_with("x contains invalid value: Number overflow"), "{refusal}");
-        assert!(refusal.ends_with(" for key :a"), "{refusal}");
+        for (words, start, end) in [
+            (Words::Current, "Number overflow", "supported range"),
+            (
+                Words::Older,
+                "ExpressionAttributeValues contains invalid value: Number overflow",
+                " for key :a",
+            ),
+        ] {
+            let wrong = parameters.placeholder_values("x", words).unwrap().unwrap().unwrap_err();
+            let error = words.tell(&wrong);
+            let told = error.message();
+            assert!(told.starts_with(start) && told.ends_with(end), "{told}");
+        }
     }
 }

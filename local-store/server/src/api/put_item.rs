@@ -2,6 +2,7 @@
 //!
 //! The condition is decided when the command is applied, not here.
 
+use expression::Condition;
 use model::EncodedItem;
 use model::encoding::EncodingError;
 use model::limits::ITEM_BYTES_MAX;
@@ -10,13 +11,22 @@ use partition::{Table, Write, WriteAction, check_put_encoded};
 use super::answer::item_member;
 use super::error::ApiError;
 use super::expressions::{LEGACY_CONDITION, check_combination};
-use super::item_write::{WriteParameters, only_condition, submit_write, write_capacity};
-use super::parameters::Parameters;
+use super::item_write::{
+    WriteOperation, WriteParameters, detected, only_condition, submit_write, write_capacity,
+};
+use super::parameters::{Checked, Parameters};
 use super::tables;
+use super::words::Words;
 use crate::store::Store;
 
 /// An item that is too large, in the service's words.
 const TOO_LARGE: &str = "Item size has exceeded the maximum allowed size";
+
+/// What a request asks for, as far as it can be known without its table.
+struct Asked {
+    item: EncodedItem,
+    condition: Option<Condition>,
+}
 
 pub(super) async fn put_item(
     store: &Store,
@@ -24,20 +34,16 @@ pub(super) async fn put_item(
 ) -> Result<String, ApiError> {
     let shared = WriteParameters::read(parameters)?;
     let item = parameters.encoded_item("Item")?;
-    shared.constrain("item", item.is_some()).finish()?;
+    shared.constrain(parameters, WriteOperation::Put, ("item", item.is_some()), |_| {})?;
     let (Some(name), Some(item)) = (shared.table, item) else {
         return Err(ApiError::resource_not_found());
     };
 
-    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION)?;
-    shared.expected.check_joined()?;
-    let item = item.map_err(ApiError::validation)?;
-    shared.check_returns_old_only()?;
-    check_size(item.size().map_err(damaged)?)?;
     let detail = shared.capacity_detail();
     let return_old = shared.return_values == "ALL_OLD";
     let return_on_failure = shared.returns_item_on_failure();
-    let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
+    let Asked { item, condition } =
+        read(parameters, shared, item).map_err(|error| detected(parameters, error))?;
 
     let table = tables::find_for_items(store, name)?;
     let key = table.key_schema.key_of_encoded(&item).map_err(damaged)??;
@@ -60,6 +66,20 @@ pub(super) async fn put_item(
     write_capacity(&mut out, detail, name, &table, &written);
     out.push('}');
     Ok(out)
+}
+
+fn read(
+    parameters: Parameters<'_>,
+    shared: WriteParameters<'_>,
+    item: Checked<EncodedItem>,
+) -> Result<Asked, ApiError> {
+    check_combination(parameters, &["ConditionExpression"], &LEGACY_CONDITION, Words::Current)?;
+    shared.expected.check_joined()?;
+    let item = item.map_err(|wrong| wrong.current())?;
+    shared.check_returns_old_only()?;
+    check_size(item.size().map_err(damaged)?)?;
+    let condition = only_condition(shared.condition, shared.substitutions, shared.expected)?;
+    Ok(Asked { item, condition })
 }
 
 /// An item of at most 400 KB, names included.

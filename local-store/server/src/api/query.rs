@@ -12,32 +12,34 @@ use super::expressions::{
     self, check_combination, check_filter_leaves_keys, check_query_filter_leaves_keys,
 };
 use super::index_choice::Source;
-use super::legacy::ConditionsParameters;
-use super::page::{PageParameters, PageRequest, answer_page};
+use super::legacy::{ConditionsParameters, OperatorWords};
+use super::page::{PageOperation, PageParameters, PageRequest, answer_page};
 use super::parameters::Parameters;
 use super::tables;
+use super::words::Words;
 use crate::store::Store;
 
 const LEGACY: [&str; 4] =
     ["AttributesToGet", "QueryFilter", "ConditionalOperator", "KeyConditions"];
 
 pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
-    let mut shared = PageParameters::read(parameters)?;
+    let mut shared = PageParameters::read(parameters, PageOperation::Query)?;
     let key_condition = parameters.string("KeyConditionExpression")?;
     let key_conditions = ConditionsParameters::key_conditions(parameters)?;
     let query_filter = ConditionsParameters::query_filter(parameters)?;
     let forward = parameters.boolean("ScanIndexForward")?.unwrap_or(true);
+    query_filter.check_operator()?;
     let mut constraints = Constraints::new();
     shared.constrain(&mut constraints);
-    key_conditions.constrain(&mut constraints);
-    query_filter.constrain(&mut constraints);
+    key_conditions.constrain(&mut constraints, OperatorWords::Named);
+    query_filter.constrain(&mut constraints, OperatorWords::Named);
     constraints.finish()?;
     let Some(name) = shared.table else {
         return Err(ApiError::resource_not_found());
     };
 
     let kinds = ["ProjectionExpression", "FilterExpression", "KeyConditionExpression"];
-    check_combination(parameters, &kinds, &LEGACY)?;
+    check_combination(parameters, &kinds, &LEGACY, Words::Current)?;
     query_filter.check_joined()?;
     let start_key = shared.take_start_key()?;
     check_some_key_condition(key_condition.is_some() || key_conditions.is_given())?;

@@ -11,10 +11,11 @@ use super::constraints::Constraints;
 use super::error::ApiError;
 use super::expressions::{self, check_combination};
 use super::index_choice::Source;
-use super::legacy::ConditionsParameters;
-use super::page::{PageParameters, PageRequest, answer_page, starting_key_invalid};
+use super::legacy::{ConditionsParameters, OperatorWords};
+use super::page::{PageOperation, PageParameters, PageRequest, answer_page, starting_key_invalid};
 use super::parameters::Parameters;
 use super::tables;
+use super::words::Words;
 use crate::store::Store;
 
 const LEGACY: [&str; 3] = ["AttributesToGet", "ScanFilter", "ConditionalOperator"];
@@ -23,7 +24,7 @@ const LEGACY: [&str; 3] = ["AttributesToGet", "ScanFilter", "ConditionalOperator
 type Segment = (u32, u32);
 
 pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, ApiError> {
-    let mut shared = PageParameters::read(parameters)?;
+    let mut shared = PageParameters::read(parameters, PageOperation::Scan)?;
     let scan_filter = ConditionsParameters::scan_filter(parameters)?;
     let segment = parameters.integer("Segment")?;
     let total = parameters.integer("TotalSegments")?;
@@ -31,13 +32,18 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     shared.constrain(&mut constraints);
     constraints.range("totalSegments", total, 1, i64::from(SCAN_SEGMENTS_MAX));
     constraints.range("segment", segment, 0, i64::from(SCAN_SEGMENTS_MAX) - 1);
-    scan_filter.constrain(&mut constraints);
+    scan_filter.constrain(&mut constraints, OperatorWords::Named);
     constraints.finish()?;
     let Some(name) = shared.table else {
         return Err(ApiError::resource_not_found());
     };
 
-    check_combination(parameters, &["ProjectionExpression", "FilterExpression"], &LEGACY)?;
+    check_combination(
+        parameters,
+        &["ProjectionExpression", "FilterExpression"],
+        &LEGACY,
+        Words::Older,
+    )?;
     scan_filter.check_joined()?;
     let start_key = shared.take_start_key()?;
     let segment = check_segment(segment, total)?;

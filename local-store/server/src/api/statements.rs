@@ -88,7 +88,7 @@ impl<'j> StatementParameters<'j> {
             .into_iter()
             .flatten()
             .collect::<Result<_, _>>()
-            .map_err(ApiError::validation)?;
+            .map_err(|wrong| wrong.older())?;
         let text = self.text.unwrap_or_default();
         let is_known = earlier.as_ref().is_some_and(|earlier| earlier.is(text));
         let read = match earlier {

@@ -416,7 +416,7 @@ async fn batches_keep_to_their_limits() {
     };
     succeed(&store, "BatchWriteItem", &writes(25)).await;
     let refused = call(&store, "BatchWriteItem", &writes(26)).await;
-    assert!(refused.body.contains("Value at 'RequestItems.parts.member' failed to satisfy constraint: Member must have length less than or equal to 25"), "{}", refused.body);
+    assert!(refused.body.contains("Map value must satisfy constraint: [Member must have length less than or equal to 25, Member must have length greater than or equal to 1]"), "{}", refused.body);
 
     for sk in 0..45 {
         put(&store, "large", sk, 400_000).await;

@@ -22,6 +22,7 @@ use super::tables;
 use super::transact_write_items::{
     DUPLICATES, KeyProblem, constrain_operations, constrain_table_name,
 };
+use super::words::Words;
 use crate::store::Store;
 use crate::store::transactions::Wanted;
 
@@ -138,11 +139,11 @@ fn read_get(member: Parameters<'_>) -> Result<Option<Get<'_>>, ApiError> {
 fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError> {
     let mut parsed = Vec::with_capacity(gets.len());
     for get in gets {
-        check_combination(get.parameters, &["ProjectionExpression"], &[])?;
+        check_combination(get.parameters, &["ProjectionExpression"], &[], Words::Older)?;
         let mut placeholders = get.substitutions.into_placeholders()?;
         let projection = expressions::projection(get.projection, &mut placeholders)?;
         placeholders.check_all_used()?;
-        let key = get.key.transpose().map_err(ApiError::validation)?.unwrap_or_default();
+        let key = get.key.transpose().map_err(|wrong| wrong.older())?.unwrap_or_default();
         parsed.push((get.table.unwrap_or_default(), key, projection));
     }
     let (mut reads, mut reasons) = (Vec::with_capacity(parsed.len()), Vec::new());

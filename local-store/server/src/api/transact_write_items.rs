@@ -28,6 +28,7 @@ use super::parameters::{Checked, Parameters};
 use super::put_item::check_size;
 use super::tables;
 use super::update_item::{check_leaves_key, read_expressions};
+use super::words::Words;
 use crate::store::Store;
 
 /// Two operations on one item, in the service's words.
@@ -204,7 +205,7 @@ fn read_member(member: Parameters<'_>) -> Result<Vec<OperationParameters<'_>>, A
                 None
             },
             condition: parameters.string("ConditionExpression")?,
-            substitutions: Substitutions::read(parameters)?,
+            substitutions: Substitutions::read(parameters, Words::Older)?,
             return_on_failure: parameters.string("ReturnValuesOnConditionCheckFailure")?,
         });
     }
@@ -254,13 +255,13 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
         Kind::Update => &["UpdateExpression", "ConditionExpression"],
         Kind::Check | Kind::Put | Kind::Delete => &["ConditionExpression"],
     };
-    check_combination(operation.parameters, expressions, &[])?;
+    check_combination(operation.parameters, expressions, &[], Words::Older)?;
     let (Some(table), Some(subject)) = (operation.table, operation.subject) else {
         return Err(ApiError::defect("an operation passed its constraints"));
     };
     let subject = match (operation.kind, subject) {
         (Kind::Put, subject) => {
-            let item = subject.map_err(ApiError::validation)?;
+            let item = subject.map_err(|wrong| wrong.older())?;
             check_size(item.size())?;
             Ok(item)
         }
@@ -269,7 +270,7 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
     let (update, condition) =
         read_expressions(operation.update, operation.condition, operation.substitutions)?;
     // A key is looked at behind the expressions of its operation, an item before them.
-    let subject = subject.map_err(ApiError::validation)?;
+    let subject = subject.map_err(|wrong| wrong.older())?;
     let return_on_failure = operation.return_on_failure == Some("ALL_OLD");
     Ok(Operation { kind: operation.kind, table, subject, update, condition, return_on_failure })
 }

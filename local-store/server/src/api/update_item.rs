@@ -3,17 +3,26 @@
 //! The condition and the update are evaluated when the command is applied, not here.
 
 use expression::{Condition, ExpressionKind, Update};
-use model::KeySchema;
+use model::{Item, KeySchema};
 use partition::{Write, WriteAction, Written};
 
 use super::answer::item_member;
+use super::constraints::Constraints;
 use super::error::ApiError;
 use super::expressions::{self, Substitutions, check_combination};
-use super::item_write::{WriteParameters, submit_write, write_capacity};
+use super::item_write::{WriteOperation, WriteParameters, detected, submit_write, write_capacity};
 use super::legacy::AttributeUpdates;
-use super::parameters::Parameters;
+use super::parameters::{Checked, Parameters};
 use super::tables;
+use super::words::Words;
 use crate::store::Store;
+
+/// What a request asks for, as far as it can be known without its table.
+struct Asked {
+    key: Item,
+    update: Update,
+    condition: Option<Condition>,
+}
 
 pub(super) async fn update_item(
     store: &Store,
@@ -23,29 +32,21 @@ pub(super) async fn update_item(
     let key = parameters.item("Key")?;
     let update = parameters.string("UpdateExpression")?;
     let attribute_updates = AttributeUpdates::read(parameters)?;
-    let mut constraints = shared.constrain("key", key.is_some());
-    if let Some(updates) = &attribute_updates {
-        updates.constrain(&mut constraints);
-    }
-    constraints.finish()?;
+    let further = |constraints: &mut Constraints| {
+        if let Some(updates) = &attribute_updates {
+            updates.constrain(constraints);
+        }
+    };
+    shared.constrain(parameters, WriteOperation::Update, ("key", key.is_some()), further)?;
     let (Some(name), Some(key)) = (shared.table, key) else {
         return Err(ApiError::resource_not_found());
     };
 
-    let legacy = ["AttributeUpdates", "Expected", "ConditionalOperator"];
-    check_combination(parameters, &["UpdateExpression", "ConditionExpression"], &legacy)?;
-    shared.expected.check_joined()?;
-    let key = key.map_err(ApiError::validation)?;
     let detail = shared.capacity_detail();
     let returned = shared.return_values;
     let return_on_failure = shared.returns_item_on_failure();
-    let (update, condition) = match (update, shared.condition) {
-        (None, None) => {
-            let update = attribute_updates.map(AttributeUpdates::into_update).transpose()?;
-            (update.unwrap_or_default(), shared.expected.into_condition()?)
-        }
-        (update, condition) => read_expressions(update, condition, shared.substitutions)?,
-    };
+    let Asked { key, update, condition } = read(parameters, shared, key, update, attribute_updates)
+        .map_err(|error| detected(parameters, error))?;
 
     let table = tables::find_for_items(store, name)?;
     check_leaves_key(&update, &table.key_schema)?;
@@ -64,6 +65,32 @@ pub(super) async fn update_item(
     write_capacity(&mut out, detail, name, &table, &written);
     out.push('}');
     Ok(out)
+}
+
+fn read(
+    parameters: Parameters<'_>,
+    shared: WriteParameters<'_>,
+    key: Checked<Item>,
+    update: Option<&str>,
+    attribute_updates: Option<AttributeUpdates<'_>>,
+) -> Result<Asked, ApiError> {
+    let legacy = ["AttributeUpdates", "Expected", "ConditionalOperator"];
+    check_combination(
+        parameters,
+        &["UpdateExpression", "ConditionExpression"],
+        &legacy,
+        Words::Current,
+    )?;
+    shared.expected.check_joined()?;
+    let key = key.map_err(|wrong| wrong.current())?;
+    let (update, condition) = match (update, shared.condition) {
+        (None, None) => {
+            let update = attribute_updates.map(AttributeUpdates::into_update).transpose()?;
+            (update.unwrap_or_default(), shared.expected.into_condition()?)
+        }
+        (update, condition) => read_expressions(update, condition, shared.substitutions)?,
+    };
+    Ok(Asked { key, update, condition })
 }
 
 pub(crate) fn read_expressions(
