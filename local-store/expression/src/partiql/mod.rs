@@ -6,7 +6,6 @@
 //! follow what the service answers, as public conformance suites recorded it.
 
 mod conditions;
-mod keywords;
 mod literals;
 mod parser;
 mod token;
