@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::process::{LocalStore, Process, binary, root, wait_for};
+use crate::process::{LocalStore, Process, binary, root, wait_for, weir_on};
 
 const LIMIT: Duration = Duration::from_secs(90);
 const HOUR_MS: u64 = 60 * 60 * 1000;
@@ -103,6 +103,19 @@ impl Migration<'_> {
         }
     }
 
+    /// Lets more than a day pass, until the stream of a table has forgotten all of it: a store does that
+    /// some time after its clock was advanced, and a worker may be there before.
+    fn leap(&self, table: &str) {
+        self.store.endpoint.advance_clock(DAY_AND_MORE_MS);
+        wait_for("the records to be trimmed", LIMIT, || {
+            let mut tail = weir_on(&self.store.endpoint);
+            tail.args(["streams", "tail", table, "--from", "trim-horizon", "--no-follow"]);
+            let ended = tail.args(["--output", "ndjson"]).output().unwrap();
+            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+            ended.stdout.is_empty().then_some(())
+        });
+    }
+
     /// Works from here, with checkpoints in this folder.
     fn work(&self, verb: &str, what: &str, folder: &str) -> Process {
         let package = root().join("functions/processor").display().to_string();
@@ -161,7 +174,7 @@ fn a_migration_goes_on_over_a_leap_and_wants_a_new_comparison() {
     (0..ITEMS_IN_ALL_SHARDS).for_each(|n| migration.wait_for(&read(n)));
     migration.ok(&["verify", "leaps"]);
 
-    store.endpoint.advance_clock(DAY_AND_MORE_MS);
+    migration.leap("old");
     let (code, said) = migration.verb(&["cutover", "leaps", "--no-way-back"]);
     assert!(code == 4 && said.contains("`weir migrate verify leaps` again"), "{code}: {said}");
     // The records of before are trimmed, the iterators expired; what is written now is followed.
@@ -193,7 +206,7 @@ fn a_worker_that_comes_too_late_ends_and_says_what_to_do() {
             worker.kill();
         }
     }
-    store.endpoint.advance_clock(DAY_AND_MORE_MS);
+    migration.leap("old");
     let mut late = migration.work("work", "leaps", ".weir/migrate");
     wait_for("the worker to see that it is late", LIMIT, || late.has_ended().then_some(()));
     let said = late.log();
@@ -228,7 +241,7 @@ fn what_was_lost_on_the_way_back_is_found_before_writers_go_back() {
     migration.put_new("item-1", "changed");
     let gone = json!({"TableName": "new", "Key": {"pk": {"S": "OLD#item-2"}}});
     store.endpoint.ok("DeleteItem", &gone);
-    store.endpoint.advance_clock(DAY_AND_MORE_MS);
+    migration.leap("new");
     // Whoever follows them from now on finds nothing of it in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);
@@ -299,7 +312,7 @@ fn documents_that_were_lost_on_the_way_back_are_made_of_their_parts() {
     put("item-1", "TAG#000002", json!({"tags": {"S": "z"}}));
     ["PROFILE", "TAG#000000", "TAG#000001"].iter().for_each(|sk| delete("item-2", sk));
     delete("item-3", "PROFILE");
-    store.endpoint.advance_clock(DAY_AND_MORE_MS);
+    migration.leap("new");
     // Whoever follows them from now on finds nothing of it in the streams.
     let mut worker = migration.work("work", "leaps", ".weir/other");
     let (code, said) = migration.verb(&["revert", "leaps"]);

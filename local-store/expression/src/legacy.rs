@@ -117,9 +117,11 @@ fn test(condition: LegacyCondition, values: &mut Values) -> Test {
         LegacyOperator::Contains => {
             kept.next().map_or(never, |part| Test::Contains { operand, part })
         }
-        LegacyOperator::NotContains => {
-            kept.next().map_or(never, |part| Test::Not(Box::new(Test::Contains { operand, part })))
-        }
+        // Of an attribute that is missing neither this nor its opposite holds.
+        LegacyOperator::NotContains => kept.next().map_or(never, |part| {
+            let contains = Test::Contains { operand, part };
+            Test::And(vec![Test::AttributeExists(path), Test::Not(Box::new(contains))])
+        }),
         LegacyOperator::BeginsWith => {
             kept.next().map_or(never, |prefix| Test::BeginsWith { operand, prefix })
         }
@@ -251,7 +253,8 @@ mod tests {
             ("s", Op::Contains, vec![text("ell")], true),
             ("set", Op::Contains, vec![text("x")], true),
             ("set", Op::NotContains, vec![text("y")], true),
-            ("missing", Op::NotContains, vec![text("y")], true),
+            ("missing", Op::NotContains, vec![text("y")], false),
+            ("s", Op::NotContains, vec![number(1)], true),
             ("s", Op::BeginsWith, vec![text("he")], true),
             ("n", Op::In, vec![number(1), number(5)], true),
             ("n", Op::In, vec![], false),

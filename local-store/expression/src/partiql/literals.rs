@@ -1,12 +1,41 @@
 //! The grammar of literals: strings, numbers, lists, tuples, sets, and parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use model::{AttributeValue, Number};
+use model::AttributeValue;
+use model::number::NumberError;
 
 use super::PartiqlError;
 use super::parser::{Parsed, Parser};
 use super::token::Token;
+
+/// Where in a literal the parser is, as error texts have it: `root.name[0]`. The attributes of an
+/// inserted item are each a root.
+#[derive(Debug, Default)]
+pub(super) struct LiteralPlace {
+    below: String,
+    /// Whether the next tuple is an item.
+    is_item_next: bool,
+}
+
+impl LiteralPlace {
+    /// The next literal is the item of an `INSERT`.
+    pub(super) fn begin_item(&mut self) {
+        self.is_item_next = true;
+    }
+
+    /// Enters a tuple; gives whether it is an item.
+    fn enter_tuple(&mut self) -> bool {
+        std::mem::take(&mut self.is_item_next)
+    }
+}
+
+impl fmt::Display for LiteralPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "root{}", self.below)
+    }
+}
 
 impl Parser<'_> {
     pub(super) fn is_literal(&self) -> bool {
@@ -27,7 +56,7 @@ impl Parser<'_> {
         self.position += 1;
         match token {
             Token::Text(text) => Ok(AttributeValue::S(text)),
-            Token::Number(text) => number(&text),
+            Token::Number(text) => self.number(&text),
             Token::Parameter => self.parameters.next().ok_or_else(|| {
                 PartiqlError::new("Number of parameters in request and statement don't match.")
             }),
@@ -41,7 +70,7 @@ impl Parser<'_> {
             Token::Symbol(sign @ ("-" | "+")) => match self.peek().cloned() {
                 Some(Token::Number(text)) => {
                     self.position += 1;
-                    number(&if sign == "-" { format!("-{text}") } else { text })
+                    self.number(&if sign == "-" { format!("-{text}") } else { text })
                 }
                 _ => Err(self.unexpected()),
             },
@@ -50,11 +79,34 @@ impl Parser<'_> {
             }
             Token::Symbol("<<") => self.descend(|parser| set(parser.elements(">>")?)),
             Token::Symbol("{") => self.descend(|parser| parser.members().map(AttributeValue::M)),
+            Token::Word(name) if self.is_symbol(0, "(") => Err(PartiqlError::new(format!(
+                "Unsupported data type: {name} under key {} at {}",
+                self.literal_place,
+                self.place_at(self.position - 1)
+            ))),
             _ => {
                 self.position -= 1;
                 Err(self.unexpected())
             }
         }
+    }
+
+    fn number(&self, text: &str) -> Parsed<AttributeValue> {
+        text.parse().map(AttributeValue::N).map_err(|error: NumberError| {
+            match error.as_before(text) {
+                NumberError::NotNumeric(_) => PartiqlError::malformed(""),
+                error => PartiqlError::new(format!("{error} under {}", self.literal_place)),
+            }
+        })
+    }
+
+    /// A literal that stands in another one, at this place of it.
+    fn literal_below(&mut self, place: &str) -> Parsed<AttributeValue> {
+        let above = self.literal_place.below.len();
+        self.literal_place.below.push_str(place);
+        let literal = self.literal();
+        self.literal_place.below.truncate(above);
+        literal
     }
 
     fn elements(&mut self, end: &str) -> Parsed<Vec<AttributeValue>> {
@@ -63,7 +115,7 @@ impl Parser<'_> {
             return Ok(elements);
         }
         loop {
-            elements.push(self.literal()?);
+            elements.push(self.literal_below(&format!("[{}]", elements.len()))?);
             if self.take_symbol(end) {
                 return Ok(elements);
             }
@@ -73,6 +125,7 @@ impl Parser<'_> {
 
     fn members(&mut self) -> Parsed<BTreeMap<String, AttributeValue>> {
         let mut members = BTreeMap::new();
+        let is_item = self.literal_place.enter_tuple();
         if self.take_symbol("}") {
             return Ok(members);
         }
@@ -88,7 +141,8 @@ impl Parser<'_> {
                 return Err(PartiqlError::new("Empty attribute name"));
             }
             self.expect_symbol(":")?;
-            let value = self.literal()?;
+            let place = if is_item { String::new() } else { format!(".{name}") };
+            let value = self.literal_below(&place)?;
             if members.insert(name.clone(), value).is_some() {
                 return Err(PartiqlError::malformed(&format!("Duplicate attribute name: {name}")));
             }
@@ -98,12 +152,6 @@ impl Parser<'_> {
             self.expect_symbol(",")?;
         }
     }
-}
-
-fn number(text: &str) -> Parsed<AttributeValue> {
-    text.parse::<Number>()
-        .map(AttributeValue::N)
-        .map_err(|error| PartiqlError::new(format!("{error} under root")))
 }
 
 /// A set of strings, numbers or binaries, all of one type. Binaries come as parameters.

@@ -6,6 +6,7 @@
 //! follow what the service answers, as public conformance suites recorded it.
 
 mod conditions;
+mod keywords;
 mod literals;
 mod parser;
 mod token;

@@ -6,6 +6,8 @@ use std::vec::IntoIter;
 use model::limits::{EXPRESSION_OPERATORS_MAX, NESTING_LEVELS_MAX};
 use model::{AttributeType, AttributeValue, Item};
 
+use super::keywords::{is_keyword, is_operator, is_type};
+use super::literals::LiteralPlace;
 use super::token::{Placed, Token, place};
 use super::{PartiqlError, Returning, Select, Statement, Where};
 use crate::path::{Path, PathElement};
@@ -37,6 +39,7 @@ pub(super) fn parse(
         values: Vec::new(),
         depth: 0,
         operators: 0,
+        literal_place: LiteralPlace::default(),
     };
     let statement = parser.statement()?;
     let ends = parser.take_symbol(";");
@@ -65,6 +68,7 @@ pub(super) struct Parser<'p> {
     depth: usize,
     /// Operators and functions of the conditions so far.
     pub(super) operators: usize,
+    pub(super) literal_place: LiteralPlace,
 }
 
 impl Parser<'_> {
@@ -124,8 +128,9 @@ impl Parser<'_> {
     /// Nothing of the grammar can stand here.
     pub(super) fn unexpected(&self) -> PartiqlError {
         PartiqlError::malformed(match self.peek() {
+            Some(Token::Word(word)) if is_operator(word) => "Unexpected operator",
             Some(Token::Word(word)) if is_keyword(word) => "Unexpected keyword",
-            Some(Token::Symbol(symbol)) if is_operator(symbol) => "Unexpected operator",
+            Some(Token::Symbol(symbol)) if is_operator_symbol(symbol) => "Unexpected operator",
             _ => "Unexpected term",
         })
     }
@@ -169,7 +174,17 @@ impl Parser<'_> {
             let returning = self.returning()?;
             return Ok(Statement::Delete { table, condition, returning });
         }
+        if self.is_type_test() {
+            return Err(PartiqlError::new("Unsupported operation: IsType"));
+        }
         Err(PartiqlError::malformed("Expected data manipulation"))
+    }
+
+    /// Whether a bare `name IS type` stands here.
+    fn is_type_test(&self) -> bool {
+        let is_name = matches!(self.peek(), Some(Token::Quoted(_) | Token::Word(_)));
+        let is_type = matches!(self.ahead(2), Some(Token::Word(word)) if is_type(word));
+        is_name && self.is_word(1, "IS") && is_type
     }
 
     fn select(&mut self) -> Parsed<Select> {
@@ -233,6 +248,7 @@ impl Parser<'_> {
         if !self.take_word("VALUE") {
             return Err(PartiqlError::malformed("Unexpected token after expression"));
         }
+        self.literal_place.begin_item();
         match self.literal()? {
             AttributeValue::M(members) => {
                 if members.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
@@ -444,11 +460,16 @@ impl Parser<'_> {
         if is_name && !self.is_symbol(1, ".") && !self.is_word(1, "VALUE") {
             return Err(PartiqlError::malformed("Unexpected token after expression"));
         }
-        self.table()
+        self.table_alone("FROM clause may only contain a single table name")
     }
 
     /// The table of a write.
     fn table(&mut self) -> Parsed<String> {
+        self.table_alone("This operation is not supported on an index")
+    }
+
+    /// A table; `refusal` is what is said of an index.
+    fn table_alone(&mut self, refusal: &str) -> Parsed<String> {
         if !matches!(self.peek(), Some(Token::Quoted(_) | Token::Word(_)))
             || self.is_word(0, "WHERE")
         {
@@ -457,7 +478,7 @@ impl Parser<'_> {
         let (table, index) = self.table_and_index()?;
         match index {
             None => Ok(table),
-            Some(_) => Err(PartiqlError::new("This operation is not supported on an index")),
+            Some(_) => Err(PartiqlError::new(refusal)),
         }
     }
 
@@ -486,43 +507,7 @@ impl Parser<'_> {
     }
 }
 
-/// Every word that cannot be a bare name here.
-fn is_keyword(word: &str) -> bool {
-    const KEYWORDS: [&str; 29] = [
-        "SELECT",
-        "FROM",
-        "WHERE",
-        "INSERT",
-        "INTO",
-        "VALUE",
-        "UPDATE",
-        "SET",
-        "REMOVE",
-        "DELETE",
-        "RETURNING",
-        "ORDER",
-        "BY",
-        "AND",
-        "OR",
-        "NOT",
-        "IN",
-        "BETWEEN",
-        "IS",
-        "MISSING",
-        "NULL",
-        "TRUE",
-        "FALSE",
-        "AS",
-        "ASC",
-        "DESC",
-        "EXISTS",
-        "LIKE",
-        "VALUES",
-    ];
-    KEYWORDS.iter().any(|keyword| keyword.eq_ignore_ascii_case(word))
-}
-
-fn is_operator(symbol: &str) -> bool {
+fn is_operator_symbol(symbol: &str) -> bool {
     matches!(symbol, "=" | "<>" | "!=" | "<" | "<=" | ">" | ">=" | "+" | "*")
 }
 

@@ -17,7 +17,8 @@ use super::item_write::{record_reply, written};
 use super::metering::{self, Admitted};
 use super::parameters::Parameters;
 use super::statements::{
-    Asked, EXISTS_MISPLACED, StatementParameters, StatementWrite, only_key_of,
+    Asked, EXISTS_MISPLACED, SEVERAL_KEY_ATTRIBUTES, StatementParameters, StatementWrite,
+    only_key_of,
 };
 use super::tables;
 use crate::store::Store;
@@ -243,8 +244,12 @@ fn prepare<'j>(
         }
     };
     let table = tables::find_for_items(store, &select.table)?;
-    if select.index.is_some() {
-        return Err(ApiError::validation(KEY_REQUIRED));
+    if let Some(name) = &select.index {
+        let index = table.index(name);
+        let is_read_by_none =
+            index.is_some_and(|index| index.definition.key_schema.has_several_attributes());
+        let refusal = if is_read_by_none { SEVERAL_KEY_ATTRIBUTES } else { KEY_REQUIRED };
+        return Err(ApiError::validation(refusal));
     }
     let key = only_key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
     let is_consistent = member.is_consistent;

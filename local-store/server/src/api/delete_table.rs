@@ -7,7 +7,7 @@ use partition::{Command, IndexStatus, Reply, read_statistics};
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
-use super::table_description::description_member;
+use super::table_description::{DELETING, description_member};
 use super::tables;
 use crate::store::Store;
 
@@ -31,14 +31,7 @@ pub(super) async fn delete_table(
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");
-            description_member(
-                &mut out,
-                "TableDescription",
-                store,
-                &table,
-                statistics,
-                "DELETING",
-            )?;
+            description_member(&mut out, "TableDescription", store, &table, statistics, DELETING)?;
             out.push('}');
             Ok(out)
         }

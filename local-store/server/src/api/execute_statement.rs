@@ -15,7 +15,9 @@ use super::item_write::submit_write;
 use super::page::{PageRequest, answer_statement_page};
 use super::parameters::Parameters;
 use super::shard_iterator::decode_hexadecimal;
-use super::statements::{EXISTS_MISPLACED, StatementParameters, StatementWrite};
+use super::statements::{
+    EXISTS_MISPLACED, SEVERAL_KEY_ATTRIBUTES, StatementParameters, StatementWrite,
+};
 use super::tables;
 use crate::mark::MARK_BYTES;
 use crate::store::Store;
@@ -151,9 +153,7 @@ fn key_names(source: Source<'_>) -> Result<(&str, Option<&str>), ApiError> {
         Some(index) => {
             let schema = &index.definition.key_schema;
             if schema.has_several_attributes() {
-                return Err(ApiError::validation(
-                    "PartiQL statements cannot be executed on tables with multi-attribute HASH keys or multi-attribute RANGE keys.",
-                ));
+                return Err(ApiError::validation(SEVERAL_KEY_ATTRIBUTES));
             }
             (schema.partition.first(), schema.sort.first())
         }

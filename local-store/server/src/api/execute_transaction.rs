@@ -61,6 +61,8 @@ pub(super) async fn execute_transaction(
     let mut writes: Vec<(usize, Statement, bool)> = Vec::new();
     for (position, parameters) in statements.iter().enumerate() {
         let of_failure = parameters.returns_item_on_failure();
+        // What is wrong with a parameter is told without the statement.
+        parameters.check_values()?;
         match parameters.parse().map_err(|error| in_statement(position, error))? {
             Statement::Select(select) if select.index.is_some() => {
                 return Err(in_statement(

@@ -27,6 +27,8 @@ pub(crate) const EXISTS_MISPLACED: &str =
 /// What `EXISTS` has to ask, beside the key.
 const EXISTS_NEEDS_CONDITION: &str =
     "EXISTS() must contain a single item read with additional condition";
+/// An index that no statement reads, in the service's words.
+pub(crate) const SEVERAL_KEY_ATTRIBUTES: &str = "PartiQL statements cannot be executed on tables with multi-attribute HASH keys or multi-attribute RANGE keys.";
 /// A write must say which item it means.
 const KEY_REQUIRED: &str =
     "Where clause does not contain a mandatory equality on all key attributes";
@@ -72,6 +74,12 @@ impl<'j> StatementParameters<'j> {
 
     pub(crate) fn returns_item_on_failure(&self) -> bool {
         self.return_on_failure == Some("ALL_OLD")
+    }
+
+    /// Checks the parameters by themselves.
+    pub(crate) fn check_values(&self) -> Result<(), ApiError> {
+        let mut values = self.values.iter().flatten();
+        values.find_map(|value| value.as_ref().err()).map_or(Ok(()), |wrong| Err(wrong.older()))
     }
 
     pub(crate) fn parse(&self) -> Result<Statement, ApiError> {
@@ -127,7 +135,7 @@ impl StatementWrite {
             Statement::Insert { table, item } => insert(store, table, &item, return_on_failure),
             Statement::Update { table: name, update, condition, returning } => {
                 let table = tables::find_for_items(store, &name)?;
-                check_leaves_key(&update, &table.key_schema)?;
+                check_leaves_key(&update, &table)?;
                 let key = key_of(&condition, &table.key_schema, KEY_REQUIRED)?;
                 let is_part = returning.is_some_and(|returning| !returning.all);
                 let changed = is_part.then(|| update.clone());

@@ -16,6 +16,9 @@ use super::error::ApiError;
 use super::tables::table_arn;
 use crate::store::Store;
 
+/// The status of a table that `DeleteTable` removed.
+pub(crate) const DELETING: &str = "DELETING";
+
 /// Appends the member `name` with the description of a table.
 pub(crate) fn description_member(
     out: &mut String,
@@ -27,11 +30,15 @@ pub(crate) fn description_member(
 ) -> Result<(), ApiError> {
     begin_member(out, name);
     out.push('{');
-    attribute_definitions_member(out, table);
+    // Of a table that is being deleted the service tells no shape.
+    let has_shape = status != DELETING;
+    if has_shape {
+        attribute_definitions_member(out, table);
+        key_schema_member(out, &table.key_schema);
+        time_member(out, "CreationDateTime", table.created_at);
+    }
     text_member(out, "TableName", &table.name);
-    key_schema_member(out, &table.key_schema);
     text_member(out, "TableStatus", status);
-    time_member(out, "CreationDateTime", table.created_at);
     billing_members(out, store, table);
     option_members(out, table);
     number_member(out, "TableSizeBytes", statistics.bytes);
@@ -39,9 +46,11 @@ pub(crate) fn description_member(
     text_member(out, "TableArn", &table_arn(store, &table.name).to_string());
     // In the form of a UUID, because that is what clients expect.
     text_member(out, "TableId", &format!("00000000-0000-4000-8000-{:012x}", table.id.0));
-    for (list, kind) in
-        [("LocalSecondaryIndexes", IndexKind::Local), ("GlobalSecondaryIndexes", IndexKind::Global)]
-    {
+    let kinds = [
+        ("LocalSecondaryIndexes", IndexKind::Local),
+        ("GlobalSecondaryIndexes", IndexKind::Global),
+    ];
+    for (list, kind) in kinds.into_iter().filter(|_| has_shape) {
         indexes_member(out, list, store, table, table.indexes_of(kind))?;
     }
     stream_members(out, store, table);

@@ -329,7 +329,7 @@ fn key_of(operation: &Operation<'_>, table: &Table) -> Result<PrimaryKey, KeyPro
         Kind::Check | Kind::Delete | Kind::Update => schema.key_of_parameter(&operation.subject),
     };
     let key = key?;
-    check_leaves_key(&operation.update, schema)
+    check_leaves_key(&operation.update, table)
         .map_err(|error| KeyProblem::Wrong(error.message().to_owned()))?;
     Ok(key)
 }

@@ -3,8 +3,8 @@
 //! The condition and the update are evaluated when the command is applied, not here.
 
 use expression::{Condition, ExpressionKind, Update};
-use model::{Item, KeySchema};
-use partition::{Write, WriteAction, Written};
+use model::Item;
+use partition::{Table, Write, WriteAction, Written};
 
 use super::answer::item_member;
 use super::constraints::Constraints;
@@ -49,7 +49,7 @@ pub(super) async fn update_item(
         .map_err(|error| detected(parameters, error))?;
 
     let table = tables::find_for_items(store, name)?;
-    check_leaves_key(&update, &table.key_schema)?;
+    check_leaves_key(&update, &table)?;
     let write = Write {
         table: table.id,
         key: table.key_schema.key_of_parameter(&key)?,
@@ -112,11 +112,20 @@ pub(crate) fn read_expressions(
     Ok((update, condition))
 }
 
-pub(crate) fn check_leaves_key(update: &Update, schema: &KeySchema) -> Result<(), ApiError> {
-    match update.touched().find(|path| schema.contains(path.root())) {
-        None => Ok(()),
-        Some(path) => Err(ApiError::invalid_parameter(format!(
+/// An update leaves the key as it is, and the key attributes of indexes whole.
+pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), ApiError> {
+    if let Some(path) = update.touched().find(|path| table.key_schema.contains(path.root())) {
+        return Err(ApiError::invalid_parameter(format!(
             "Cannot update attribute {}. This attribute is part of the key",
+            path.root()
+        )));
+    }
+    let is_key =
+        |name: &str| table.indexes.iter().any(|index| index.definition.key_schema.contains(name));
+    match update.touched().find(|path| !path.below().is_empty() && is_key(path.root())) {
+        None => Ok(()),
+        Some(path) => Err(ApiError::validation(format!(
+            "Key attributes must be scalars; list random access '[]' and map lookup '.' are not allowed: IndexKey: {}",
             path.root()
         ))),
     }
