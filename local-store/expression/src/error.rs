@@ -83,9 +83,7 @@ pub enum UpdateError {
     #[error(transparent)]
     Number(#[from] NumberError),
     /// A value that would stand deeper than maps and lists may be nested.
-    #[error(
-        "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit"
-    )]
+    #[error("Nesting Levels have exceeded supported limits")]
     TooDeep,
     /// The written values alone are larger than an item may be.
     #[error("Item size to update has exceeded the maximum allowed size")]

@@ -27,6 +27,7 @@ mod resolve;
 mod syntax;
 mod token;
 mod update;
+mod update_charge;
 mod update_resolve;
 
 pub use condition::{Condition, parse_condition};

@@ -19,9 +19,9 @@ use crate::stream::{self, Change, Sequence};
 use crate::table::Table;
 use crate::time_to_live::{self, TimeToLive};
 
-/// The item of a write whose update would exceed the item size, in DynamoDB's words.
+/// Why an item that an update would make is refused, in DynamoDB's words.
 const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum allowed size";
-const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
+const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits";
 
 /// Makes a write. `stored` is the key of its item as the engine has it.
 pub(crate) fn apply_write(

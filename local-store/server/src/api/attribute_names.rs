@@ -31,7 +31,8 @@ pub(crate) fn check_value(value: &AttributeValue) -> Checked<()> {
     }
 }
 
-fn check(name: &str) -> Checked<()> {
+/// Checks one name.
+pub(crate) fn check(name: &str) -> Checked<()> {
     match name.len() {
         0 => Err("Empty attribute name".into()),
         1..=ATTRIBUTE_NAME_BYTES_MAX => Ok(()),

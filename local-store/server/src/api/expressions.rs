@@ -34,11 +34,14 @@ impl From<ExpressionError> for ApiError {
 impl Substitutions {
     /// Reads `ExpressionAttributeNames` and `ExpressionAttributeValues`.
     pub(crate) fn read(parameters: Parameters<'_>, words: Words) -> Result<Self, ApiError> {
-        Ok(Self {
-            names: parameters.strings("ExpressionAttributeNames")?,
-            values: parameters.placeholder_values("ExpressionAttributeValues", words)?,
-            words,
-        })
+        let names = parameters.strings("ExpressionAttributeNames")?;
+        let values = parameters.placeholder_values("ExpressionAttributeValues", words)?;
+        // What is nested very deeply is told of as before.
+        let words = match &values {
+            Some(Err(_)) if parameters.nests_deeply() => Words::Older,
+            _ => words,
+        };
+        Ok(Self { names, values, words })
     }
 
     /// Placeholders of names alone.

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use model::KeySchema;
 use model::limits::{
-    GLOBAL_INDEXES_MAX, LOCAL_INDEXES_MAX, NON_KEY_ATTRIBUTES_MAX, PROJECTED_ATTRIBUTES_MAX,
+    GLOBAL_INDEXES_MAX, KEY_ATTRIBUTE_NAME_BYTES_MAX, LOCAL_INDEXES_MAX, NON_KEY_ATTRIBUTES_MAX,
+    PROJECTED_ATTRIBUTES_MAX,
 };
 use partition::{Billing, IndexDefinition, IndexKind, IndexProjection, OptionChange};
 
@@ -125,6 +126,14 @@ impl<'j> IndexParameters<'j> {
                 let at = format!("{of_projection}.nonKeyAttributes");
                 constraints.length_at_least(&at, &shown, names.len(), 1);
                 constraints.length_at_most(&at, &shown, names.len(), NON_KEY_ATTRIBUTES_MAX);
+                let has_length =
+                    |name: &&str| (1..=KEY_ATTRIBUTE_NAME_BYTES_MAX).contains(&name.len());
+                if !names.iter().all(has_length) {
+                    let lengths = format!(
+                        "Member must satisfy constraint: [Member must have length less than or equal to {KEY_ATTRIBUTE_NAME_BYTES_MAX}, Member must have length greater than or equal to 1]"
+                    );
+                    constraints.other(&at, &shown, &lengths);
+                }
             }
         }
         if let Some(throughput) = self.throughput {

@@ -12,6 +12,7 @@ use expression::{
 use model::json::Json;
 use model::{AttributeType, AttributeValue};
 
+use super::attribute_names;
 use super::constraints::{Constraints, unnamed_enum};
 use super::error::ApiError;
 use super::parameters::{self, Checked, Parameters};
@@ -251,6 +252,7 @@ fn read_condition<'j>(
 impl ConditionParameters<'_> {
     fn check(self, is_expected: bool, words: Words) -> Result<LegacyCondition, ApiError> {
         let attribute = self.attribute;
+        attribute_names::check(attribute).map_err(|wrong| words.tell(&wrong))?;
         let together = |one: &str, two: &str| {
             Err(ApiError::invalid_parameter(format!(
                 "{one} and {two} cannot be used together for Attribute: {attribute}"
@@ -376,9 +378,7 @@ impl<'j> AttributeUpdates<'j> {
         let mut updates = Vec::with_capacity(self.0.len());
         let mut seen = BTreeSet::new();
         for (attribute, action, value) in self.0 {
-            if attribute.is_empty() {
-                return Err(ApiError::validation("Empty attribute name"));
-            }
+            attribute_names::check(attribute).map_err(|wrong| wrong.current())?;
             if !seen.insert(attribute) {
                 return Err(ApiError::serialization(format!("Duplicate attribute: {attribute}")));
             }
@@ -449,6 +449,9 @@ impl<'j> AttributesToGet<'j> {
         let Some(names) = self.0 else {
             return Ok(None);
         };
+        for name in &names {
+            attribute_names::check(name).map_err(|wrong| wrong.current())?;
+        }
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(**name)) {
             return Err(ApiError::invalid_parameter(format!(

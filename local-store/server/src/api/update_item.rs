@@ -2,8 +2,9 @@
 //!
 //! The condition and the update are evaluated when the command is applied, not here.
 
-use expression::{Condition, ExpressionKind, Update};
+use expression::{Condition, ExpressionKind, Update, UpdateError};
 use model::Item;
+use model::limits::ITEM_BYTES_MAX;
 use partition::{Table, Write, WriteAction, Written};
 
 use super::answer::item_member;
@@ -50,9 +51,11 @@ pub(super) async fn update_item(
 
     let table = tables::find_for_items(store, name)?;
     check_leaves_key(&update, &table)?;
+    let key = table.key_schema.key_of_parameter(&key)?;
+    check_charge(&update)?;
     let write = Write {
         table: table.id,
-        key: table.key_schema.key_of_parameter(&key)?,
+        key,
         action: WriteAction::Update(update.clone()),
         condition: condition.map(Box::new),
         return_old: matches!(returned, "ALL_OLD" | "UPDATED_OLD"),
@@ -129,6 +132,15 @@ pub(crate) fn check_leaves_key(update: &Update, table: &Table) -> Result<(), Api
             path.root()
         ))),
     }
+}
+
+/// What the expression is charged has the limit of an item, whatever becomes of the item; the service
+/// looks at it before the condition.
+fn check_charge(update: &Update) -> Result<(), ApiError> {
+    if update.charge() > ITEM_BYTES_MAX {
+        return Err(ApiError::validation(UpdateError::TooLarge.to_string()));
+    }
+    Ok(())
 }
 
 /// Appends what `ReturnValues` asks for; nothing when there is nothing of it.

@@ -35,15 +35,18 @@ const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum all
 async fn items_end_at_400_kilobytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with_indexes(directory.path()).await;
+    // So long that the charge of the update is not above the size of the item; see the next test.
+    let key = r#""pk":{"S":"a partition of a long name"},"sk":{"S":"b"}"#;
     // Names and values of the key and of `v` without its content.
-    let overhead = "pk".len() + "a".len() + "sk".len() + "b".len() + "v".len();
+    let overhead =
+        "pk".len() + "a partition of a long name".len() + "sk".len() + "b".len() + "v".len();
     for (bytes, put, others, update) in
         [(409_600, "ok", "ok", "ok"), (409_601, PUT_TOO_LARGE, TOO_LARGE, UPDATE_TOO_LARGE)]
     {
         let v = "x".repeat(bytes - overhead);
-        let item = format!(r#"{{"pk":{{"S":"a"}},"sk":{{"S":"b"}},"v":{{"S":"{v}"}}}}"#);
+        let item = format!(r#"{{{key},"v":{{"S":"{v}"}}}}"#);
         let update_parameters = format!(
-            r#""TableName":"parts","Key":{{"pk":{{"S":"a"}},"sk":{{"S":"b"}}}},"UpdateExpression":"SET v = :v","ExpressionAttributeValues":{{":v":{{"S":"{v}"}}}}"#
+            r#""TableName":"parts","Key":{{{key}}},"UpdateExpression":"SET v = :v","ExpressionAttributeValues":{{":v":{{"S":"{v}"}}}}"#
         );
         for (operation, body, expected) in [
             ("PutItem", format!(r#"{{"TableName":"parts","Item":{item}}}"#), put),
@@ -77,10 +80,92 @@ async fn items_end_at_400_kilobytes() {
         };
         let v = "x".repeat(bytes - overhead - index_bytes);
         let body = format!(
-            r#"{{"TableName":"parts","Item":{{"pk":{{"S":"a"}},"sk":{{"S":"b"}},"{index}":{index_value},"v":{{"S":"{v}"}}}}}}"#
+            r#"{{"TableName":"parts","Item":{{{key},"{index}":{index_value},"v":{{"S":"{v}"}}}}}}"#
         );
         assert_eq!(outcome(&store, "PutItem", &body).await, expected, "{index} {bytes}");
     }
+}
+
+/// Goal: what the expression of an `UpdateItem` is charged may be 409,600 bytes and not one more,
+/// before its condition is looked at. No other update is charged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_charge_of_an_update_ends_at_400_kilobytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    let at = r#""TableName":"parts","Key":{"pk":{"S":"a"},"sk":{"S":"b"}}"#;
+    // 3 for the update, 19 for the action, 1 for the name.
+    let charged = |charge: usize| "x".repeat(charge - 23);
+    let value = |v: &str| format!(r#""ExpressionAttributeValues":{{":v":{{"S":"{v}"}}}}"#);
+    let failing = r#""ConditionExpression":"attribute_exists(nothing)","#;
+    let set = r#""UpdateExpression":"SET v = :v","#;
+    for (charge, condition, expected) in [
+        (409_601, failing, UPDATE_TOO_LARGE),
+        (409_600, failing, "The conditional request failed"),
+        (409_601, "", UPDATE_TOO_LARGE),
+        (409_600, "", "ok"),
+    ] {
+        let body = format!("{{{at},{set}{condition}{}}}", value(&charged(charge)));
+        assert_eq!(outcome(&store, "UpdateItem", &body).await, expected, "{condition} {charge}");
+    }
+    let same = charged(409_601);
+    let transacted =
+        format!(r#"{{"TransactItems":[{{"Update":{{{at},{set}{}}}}}]}}"#, value(&same));
+    assert_eq!(outcome(&store, "TransactWriteItems", &transacted).await, "ok");
+    let legacy = format!(r#"{{{at},"AttributeUpdates":{{"v":{{"Value":{{"S":"{same}"}}}}}}}}"#);
+    assert_eq!(outcome(&store, "UpdateItem", &legacy).await, "ok");
+    let statement = format!(
+        r#"{{"Statement":"UPDATE parts SET v=? WHERE pk='a' AND sk='b'","Parameters":[{{"S":"{same}"}}]}}"#
+    );
+    assert_eq!(outcome(&store, "ExecuteStatement", &statement).await, "ok");
+}
+
+/// Goal: names of attributes end at 65,535 bytes also where there are no expressions, and those that an
+/// index takes along at 255.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_end_at_their_byte_without_expressions() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    let at = r#""TableName":"parts","Key":{"pk":{"S":"a"},"sk":{"S":"b"}}"#;
+    let too_large = "Attribute name is too large, must be less than 65536 bytes";
+    let detected = format!("1 validation error detected: {too_large}");
+    for (operation, before, behind, refused) in [
+        ("DeleteItem", r#"{AT,"Expected":{""#, r#"":{"Exists":false}}}"#, &*detected),
+        ("UpdateItem", r#"{AT,"AttributeUpdates":{""#, r#"":{"Value":{"S":"x"}}}}"#, &*detected),
+        ("GetItem", r#"{AT,"AttributesToGet":[""#, r#""]}"#, too_large),
+        ("Scan", r#"{"TableName":"parts","AttributesToGet":[""#, r#""]}"#, too_large),
+        (
+            "Scan",
+            r#"{"TableName":"parts","ScanFilter":{""#,
+            r#"":{"ComparisonOperator":"NULL"}}}"#,
+            too_large,
+        ),
+    ] {
+        for (bytes, expected) in [(65_535, "ok"), (65_536, refused), (0, "")] {
+            let body = format!("{}{}{behind}", before.replace("AT", at), "n".repeat(bytes));
+            let got = outcome(&store, operation, &body).await;
+            if bytes == 0 {
+                assert!(got.ends_with("Empty attribute name"), "{before}: {got}");
+            } else {
+                assert_eq!(got, expected, "{before} {bytes}");
+            }
+        }
+    }
+    let add_index = |name: &str| {
+        format!(
+            r#"{{"TableName":"parts","AttributeDefinitions":[{{"AttributeName":"g","AttributeType":"B"}}],"GlobalSecondaryIndexUpdates":[{{"Create":{{"IndexName":"more","KeySchema":[{{"AttributeName":"g","KeyType":"HASH"}}],"Projection":{{"ProjectionType":"INCLUDE","NonKeyAttributes":["{name}"]}}}}}}]}}"#
+        )
+    };
+    for bytes in [256, 0] {
+        let name = "n".repeat(bytes);
+        let got = outcome(&store, "UpdateTable", &add_index(&name)).await;
+        assert_eq!(
+            got,
+            format!(
+                "1 validation error detected: Value '[{name}]' at 'globalSecondaryIndexUpdates.1.member.create.projection.nonKeyAttributes' failed to satisfy constraint: Member must satisfy constraint: [Member must have length less than or equal to 255, Member must have length greater than or equal to 1]"
+            )
+        );
+    }
+    assert_eq!(outcome(&store, "UpdateTable", &add_index(&"n".repeat(255))).await, "ok");
 }
 
 /// Goal: keys of tables and indexes have their limits in bytes, not in characters.
@@ -120,7 +205,7 @@ async fn values_end_at_32_levels() {
     let refusal = "Nesting Levels have exceeded supported limits: Attributes in the item have nested levels beyond supported limit";
     let told = |maps: usize| match maps {
         // A request that is nested so deeply is told of as before.
-        49.. => refusal.to_owned(),
+        62.. => refusal.to_owned(),
         _ => format!("1 validation error detected: {refusal}"),
     };
     let deep = |maps: usize| {
@@ -131,7 +216,7 @@ async fn values_end_at_32_levels() {
         format!(r#"{{"TableName":"parts","Item":{{"pk":{{"S":"a"}},"sk":{{"S":"b"}},"d":{d}}}}}"#)
     };
     assert_eq!(outcome(&store, "PutItem", &put(31)).await, "ok");
-    for maps in [32, 46, 47, 62, 63, 64, 100, 1000, 100_000] {
+    for maps in [32, 46, 61, 62, 63, 64, 100, 1000, 100_000] {
         assert_eq!(outcome(&store, "PutItem", &put(maps)).await, told(maps), "{maps}");
     }
     let update = |expression: &str, maps: usize| {
@@ -141,12 +226,21 @@ async fn values_end_at_32_levels() {
         )
     };
     assert_eq!(outcome(&store, "UpdateItem", &update("SET e = :v", 31)).await, "ok");
-    for maps in [32, 62, 63, 100, 100_000] {
+    for maps in [32, 61, 62, 63, 100, 100_000] {
+        let told = match maps {
+            62.. => {
+                format!("ExpressionAttributeValues contains invalid value: {refusal} for key :v")
+            }
+            _ => told(maps),
+        };
         let update = update("SET e = :v", maps);
-        assert_eq!(outcome(&store, "UpdateItem", &update).await, told(maps), "{maps}");
+        assert_eq!(outcome(&store, "UpdateItem", &update).await, told, "{maps}");
     }
     assert_eq!(outcome(&store, "UpdateItem", &update("SET d.n.n = :v", 29)).await, "ok");
-    assert_eq!(outcome(&store, "UpdateItem", &update("SET d.n.n = :v", 30)).await, refusal);
+    let made = "Nesting Levels have exceeded supported limits";
+    let transacted = format!(r#"{{"TransactItems":[{{"Update":{}}}]}}"#, update("SET e = :v", 32));
+    assert_eq!(outcome(&store, "TransactWriteItems", &transacted).await, made);
+    assert_eq!(outcome(&store, "UpdateItem", &update("SET d.n.n = :v", 30)).await, made);
 }
 
 /// Goal: an expression has at most 4,096 bytes, as it is sent, and 300 operators.

@@ -1,0 +1,143 @@
+//! What an update expression is charged: the bytes that the service counts for the statement itself,
+//! and holds to the limit of an item beside the item that it makes.
+//!
+//! Source: the service's answers in us-east-1 and most other Regions as a public conformance suite
+//! recorded them in October 2026, to the byte. AWS documents nothing of it. It does not apply to
+//! `AttributeUpdates`, PartiQL and transactions.
+
+use model::AttributeValue;
+
+use crate::path::{Path, PathElement};
+use crate::update::{Action, SetOperand, SetValue, Update};
+
+/// The update itself.
+const UPDATE: usize = 3;
+/// An action that writes a value: `SET` and `ADD`.
+const WRITE: usize = 19;
+/// An action that only removes: `REMOVE` and `DELETE`. What is removed costs nothing.
+const REMOVAL: usize = 1;
+/// Each further element of a path that is changed.
+const TARGET_ELEMENT: usize = 4;
+/// A path that is read, and each of its elements; the value found there costs nothing.
+const READ: usize = 1;
+const READ_ELEMENT: usize = 14;
+const SUM: usize = 34;
+const DIFFERENCE: usize = 37;
+const IF_NOT_EXISTS: usize = 39;
+const LIST_APPEND: usize = 37;
+
+impl Update {
+    /// What the expression is charged, in bytes, whatever the item is: a value at each of its uses,
+    /// and some bytes for each action and path. 0 for `AttributeUpdates`, which are not charged.
+    #[must_use]
+    pub fn charge(&self) -> usize {
+        if self.is_legacy {
+            return 0;
+        }
+        self.actions.iter().map(|action| action_charge(action, &self.values)).sum::<usize>()
+            + UPDATE
+    }
+}
+
+fn action_charge(action: &Action, values: &[AttributeValue]) -> usize {
+    match action {
+        Action::Set { path, value } => WRITE + target(path) + set_value(value, values),
+        Action::Add { path, value } => WRITE + target(path) + value.of(values).size(),
+        Action::Remove { path } | Action::Delete { path, .. } => REMOVAL + target(path),
+    }
+}
+
+fn set_value(value: &SetValue, values: &[AttributeValue]) -> usize {
+    match value {
+        SetValue::Operand(of) => operand(of, values),
+        SetValue::Sum(left, right) => SUM + operand(left, values) + operand(right, values),
+        SetValue::Difference(left, right) => {
+            DIFFERENCE + operand(left, values) + operand(right, values)
+        }
+    }
+}
+
+fn operand(of: &SetOperand, values: &[AttributeValue]) -> usize {
+    match of {
+        SetOperand::Path(path) => read(path),
+        SetOperand::Value(index) => index.of(values).size(),
+        SetOperand::IfNotExists { path, default } => {
+            IF_NOT_EXISTS + read(path) + operand(default, values)
+        }
+        SetOperand::ListAppend { first, second } => {
+            LIST_APPEND + operand(first, values) + operand(second, values)
+        }
+    }
+}
+
+/// A path that is changed.
+fn target(path: &Path) -> usize {
+    let below = path.below().iter().map(|element| TARGET_ELEMENT + element_bytes(element));
+    path.root().len() + below.sum::<usize>()
+}
+
+/// A path that is read.
+fn read(path: &Path) -> usize {
+    let below = path.below().iter().map(|element| READ_ELEMENT + element_bytes(element));
+    READ + READ_ELEMENT + path.root().len() + below.sum::<usize>()
+}
+
+/// The bytes of a name, or the digits of an index.
+fn element_bytes(element: &PathElement) -> usize {
+    match element {
+        PathElement::Member(name) => name.len(),
+        PathElement::Index(index) => index.to_string().len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{AttributeValue, Number};
+
+    use crate::{Placeholders, Update, parse_update};
+
+    fn update(text: &str) -> Update {
+        let s = |text: &str| AttributeValue::S(text.to_owned());
+        let values = [
+            (":s", s("0123456789")),
+            (":n", AttributeValue::N(Number::from(1u64))),
+            (":l", AttributeValue::L(vec![s("0123456789")])),
+            (":ts", AttributeValue::Ss(["ab".to_owned(), "cde".to_owned()].into())),
+        ];
+        let values = values.map(|(name, value)| (name.to_owned(), value));
+        let names = [("#n".to_owned(), "a longer name".to_owned())];
+        let mut placeholders = Placeholders::new(Some(names.into()), Some(values.into())).unwrap();
+        parse_update(text, &mut placeholders).unwrap()
+    }
+
+    /// Goal: the charge of each kind of action is that of the service, whose figures stand here in the
+    /// parts that the page on them gives: the action, what is changed, and what is written or read.
+    #[test]
+    fn actions_are_charged_as_the_service_does() {
+        for (text, charge) in [
+            ("SET b = :s", 19 + 1 + 10),
+            ("SET #n = :s", 19 + 13 + 10),
+            ("SET b = :s, c = :s", 19 + 1 + 10 + 19 + 1 + 10),
+            ("SET d.leaf = :s", 19 + 1 + 4 + 4 + 10),
+            ("SET d[0] = :s", 19 + 1 + 4 + 1 + 10),
+            ("SET d[10].x = :s", 19 + 1 + 4 + 2 + 4 + 1 + 10),
+            ("SET c = abcdefghij", 19 + 1 + 1 + 14 + 10),
+            ("SET c = m.z", 19 + 1 + 1 + 14 + 1 + 14 + 1),
+            ("SET c = l[10]", 19 + 1 + 1 + 14 + 1 + 14 + 2),
+            ("SET n = n + :n", 19 + 1 + 34 + (1 + 14 + 1) + 2),
+            ("SET n = n - :n", 19 + 1 + 37 + (1 + 14 + 1) + 2),
+            ("SET c = if_not_exists(c, :s)", 19 + 1 + 39 + (1 + 14 + 1) + 10),
+            ("SET l = list_append(l, :l)", 19 + 1 + 37 + (1 + 14 + 1) + (3 + 1 + 10)),
+            ("SET l = list_append(:l, :l)", 19 + 1 + 37 + 2 * (3 + 1 + 10)),
+            ("ADD abcdefghij :n", 19 + 10 + 2),
+            ("ADD ss :ts", 19 + 2 + 5),
+            ("REMOVE r", 2),
+            ("REMOVE m.yyyyyyyyyy", 1 + 1 + 4 + 10),
+            ("REMOVE abcdefghij[1]", 1 + 10 + 4 + 1),
+            ("DELETE abcdefghij :ts", 1 + 10),
+        ] {
+            assert_eq!(update(text).charge(), 3 + charge, "{text}");
+        }
+        assert_eq!(Update::default().charge(), 3);
+    }
+}
