@@ -9,6 +9,7 @@ mod conditions;
 mod keywords;
 mod literals;
 mod parser;
+mod reads;
 mod token;
 
 use model::{AttributeValue, Item};

@@ -3,7 +3,7 @@
 //! What a statement means is in `statements`; reading a page is in `page`.
 
 use expression::partiql::{Select, Statement};
-use model::{Item, json};
+use model::{AttributeType, Item, KeyAttribute, json};
 use partition::{IndexKind, ItemRange, TokenRange};
 
 use super::answer::begin_member;
@@ -93,7 +93,11 @@ fn answer_select(
     let table = tables::find_for_items(store, &select.table)?;
     let source = find_source(&table, select, options.is_consistent)?;
     let filter = select.condition.clone().into_condition();
-    let (partition, sort) = key_names(source)?;
+    let (partition, sort) = key_attributes(source)?;
+    check_key_values(select, partition, sort)?;
+    let (partition, sort) = (partition.name.as_str(), sort.map(|sort| sort.name.as_str()));
+    let checked = select.condition.check_reads(partition, sort);
+    checked.map_err(|error| ApiError::validation(error.to_string()))?;
     // A statement that does not name partition keys reads the index as a Scan does.
     if select.condition.lists_values_of(partition) {
         source.check_filter(filter.as_ref())?;
@@ -145,9 +149,9 @@ fn answer_select(
     answer_statement_page(store, &*store.view(), &request, token)
 }
 
-/// The names of the partition key and of the sort key that a statement reads by. The service reads
-/// no index by statements whose key has several attributes.
-fn key_names(source: Source<'_>) -> Result<(&str, Option<&str>), ApiError> {
+/// The partition key and the sort key that a statement reads by. The service reads no index by
+/// statements whose key has several attributes.
+fn key_attributes(source: Source<'_>) -> Result<(&KeyAttribute, Option<&KeyAttribute>), ApiError> {
     let (partition, sort) = match source.index {
         None => (Some(&source.table.key_schema.partition), source.table.key_schema.sort.as_ref()),
         Some(index) => {
@@ -159,7 +163,33 @@ fn key_names(source: Source<'_>) -> Result<(&str, Option<&str>), ApiError> {
         }
     };
     let partition = partition.ok_or_else(|| ApiError::defect("an index has no partition key"))?;
-    Ok((&partition.name, sort.map(|sort| sort.name.as_str())))
+    Ok((partition, sort))
+}
+
+/// What is said of a key has its type.
+fn check_key_values(
+    select: &Select,
+    partition: &KeyAttribute,
+    sort: Option<&KeyAttribute>,
+) -> Result<(), ApiError> {
+    let sort_name = sort.map(|sort| sort.name.as_str());
+    for (name, value) in select.condition.key_values(&partition.name, sort_name) {
+        let attribute = sort.filter(|sort| sort.name == name).unwrap_or(partition);
+        let found = value.attribute_type();
+        let scalars = [AttributeType::S, AttributeType::N, AttributeType::B];
+        if !scalars.contains(&found) {
+            return Err(ApiError::validation(format!(
+                "Key value must be of type S, N, or B. Key name: {name}, Key type: {}",
+                found.descriptor()
+            )));
+        }
+        if found != attribute.attribute_type.attribute_type() {
+            return Err(ApiError::validation(format!(
+                "Key attribute's data type should match its data type in table's schema: Key {name}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// `ORDER BY` names attributes of the key, and there must be conditions beside it.

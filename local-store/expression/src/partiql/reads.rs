@@ -1,0 +1,470 @@
+//! The reads that the service takes a `SELECT` apart into: one for each value of the partition key and
+//! each range of the sort key that its conditions name. Some statements it refuses because of them.
+//!
+//! This store reads otherwise, and only refuses the same. Sources: AWS, "PartiQL select statements for
+//! DynamoDB" (50 values of a partition key); what the service answers, as public conformance suites
+//! recorded it in October 2026.
+
+use std::ops::Bound;
+
+use model::{AttributeValue, Number};
+
+use super::{PartiqlError, Where, is_whole};
+use crate::condition::{Comparator, Operand, Test};
+use crate::key_condition::Range;
+
+/// Reads that one statement may come apart into, inclusive.
+const READS_MAX: usize = 50;
+/// Reads that are looked at; a statement with more of them has too many.
+const READS_LOOKED_AT_MAX: usize = 1000;
+
+const TOO_MANY: &str = "Too many decomposed read operations for a given query.";
+const OVERLAP: &str = "Overlapping conditions with range keys are not supported in where clause";
+
+/// A place in the order of sort keys.
+#[derive(Clone, Debug, PartialEq, PartialOrd)]
+enum Point {
+    Number(Number),
+    Bytes(Vec<u8>),
+}
+
+/// The sort keys of a read.
+type Keys = (Bound<Point>, Bound<Point>);
+
+/// One read, as far as the conditions tell.
+#[derive(Clone, Debug)]
+struct Read<'w> {
+    partition: Option<&'w AttributeValue>,
+    keys: Keys,
+    /// Whether it asks for a sort key to be another one: then the service lets it overlap.
+    is_negated: bool,
+    /// Whether two values of the partition key contradict each other.
+    is_contradictory: bool,
+}
+
+impl Default for Read<'_> {
+    fn default() -> Self {
+        let keys = (Bound::Unbounded, Bound::Unbounded);
+        Self { partition: None, keys, is_negated: false, is_contradictory: false }
+    }
+}
+
+/// The names of the key's attributes.
+#[derive(Clone, Copy)]
+struct Names<'n> {
+    partition: &'n str,
+    sort: Option<&'n str>,
+}
+
+impl<'n> Names<'n> {
+    /// Which of them an operand is.
+    fn of(self, operand: &Operand) -> Option<&'n str> {
+        let names = std::iter::once(self.partition).chain(self.sort);
+        names.into_iter().find(|name| is_whole(operand, name))
+    }
+
+    fn is_sort(self, operand: &Operand) -> bool {
+        self.sort.is_some_and(|sort| is_whole(operand, sort))
+    }
+}
+
+impl Where {
+    /// Refuses what comes apart into too many reads, or into reads that overlap. What does not say the
+    /// value of the partition key is one read of everything.
+    ///
+    /// # Errors
+    /// Either of them, in DynamoDB's words.
+    pub fn check_reads(&self, partition: &str, sort: Option<&str>) -> Result<(), PartiqlError> {
+        let names = Names { partition, sort };
+        let pins = self.tests.iter().any(|test| self.pins(test, names));
+        let Some(reads) = self.product(&self.tests, names) else {
+            return if pins { Err(PartiqlError::new(TOO_MANY)) } else { Ok(()) };
+        };
+        if pins && reads.len() > READS_MAX {
+            return Err(PartiqlError::new(TOO_MANY));
+        }
+        if reads.iter().any(|read| read.partition.is_none() || read.is_contradictory) {
+            return Ok(());
+        }
+        let ranges: Vec<&Read<'_>> =
+            reads.iter().filter(|read| !read.is_negated && !is_empty(&read.keys)).collect();
+        for (position, read) in ranges.iter().enumerate() {
+            let overlaps = |other: &&&Read<'_>| {
+                other.partition == read.partition && overlap(&other.keys, &read.keys)
+            };
+            if ranges.iter().skip(position + 1).any(|other| overlaps(&other)) {
+                return Err(PartiqlError::new(OVERLAP));
+            }
+        }
+        Ok(())
+    }
+
+    /// The values that the conditions name for attributes of the key, in the order of the statement:
+    /// for each of them the attribute and the value. A condition that says what a key is not names none.
+    #[must_use]
+    pub fn key_values<'n>(
+        &self,
+        partition: &'n str,
+        sort: Option<&'n str>,
+    ) -> Vec<(&'n str, AttributeValue)> {
+        let mut found = Vec::new();
+        for test in &self.tests {
+            self.find_key_values(test, Names { partition, sort }, &mut found);
+        }
+        found
+    }
+
+    fn find_key_values<'n>(
+        &self,
+        test: &Test,
+        names: Names<'n>,
+        found: &mut Vec<(&'n str, AttributeValue)>,
+    ) {
+        match test {
+            Test::Or(_) if !self.names_key(test, names) => {}
+            Test::And(members) | Test::Or(members) => {
+                for member in members {
+                    self.find_key_values(member, names, found);
+                }
+            }
+            Test::In { operand, candidates } => {
+                let Some(name) = names.of(operand) else { return };
+                let values = candidates.iter().filter_map(|candidate| match candidate {
+                    Operand::Value(index) => Some((name, index.of(&self.values).clone())),
+                    Operand::Path(_) | Operand::SizeOf(_) => None,
+                });
+                found.extend(values);
+            }
+            _ => {
+                if let Some((name, value)) = super::equality(test, &self.values)
+                    && name == names.partition
+                {
+                    found.push((names.partition, value.clone()));
+                } else if let Some(sort) = names.sort {
+                    let values = match self.range(test, sort) {
+                        None => [None, None],
+                        Some(Range::Between(lower, upper)) => [Some(lower), Some(upper)],
+                        Some(Range::Compare(_, value) | Range::BeginsWith(value)) => {
+                            [Some(value), None]
+                        }
+                    };
+                    found.extend(values.into_iter().flatten().map(|value| (sort, value)));
+                }
+            }
+        }
+    }
+
+    /// Whether a test says the value of the partition key, whichever of its branches holds.
+    fn pins(&self, test: &Test, names: Names<'_>) -> bool {
+        match test {
+            Test::And(members) => members.iter().any(|member| self.pins(member, names)),
+            Test::Or(members) => members.iter().all(|member| self.pins(member, names)),
+            Test::In { operand, .. } => is_whole(operand, names.partition),
+            _ => matches!(
+                self.range(test, names.partition),
+                Some(Range::Compare(Comparator::Equal, _))
+            ),
+        }
+    }
+
+    /// Whether a test has a condition on the key for which the service takes an `OR` apart.
+    fn names_key(&self, test: &Test, names: Names<'_>) -> bool {
+        match test {
+            Test::And(members) | Test::Or(members) => {
+                members.iter().any(|member| self.names_key(member, names))
+            }
+            Test::In { operand, .. } if names.is_sort(operand) => true,
+            Test::Not(_) => false,
+            _ => {
+                self.pins(test, names)
+                    || names.sort.is_some_and(|sort| self.range(test, sort).is_some())
+            }
+        }
+    }
+
+    /// The reads of tests that must all hold; `None` when they are too many to be looked at.
+    fn product<'w>(&'w self, tests: &'w [Test], names: Names<'_>) -> Option<Vec<Read<'w>>> {
+        let mut reads = vec![Read::default()];
+        for test in tests {
+            let parts = self.reads_of(test, names)?;
+            if reads.len().saturating_mul(parts.len()) > READS_LOOKED_AT_MAX {
+                return None;
+            }
+            let mut together = Vec::with_capacity(reads.len() * parts.len());
+            for read in &reads {
+                together.extend(parts.iter().map(|part| both(read, part)));
+            }
+            reads = together;
+        }
+        Some(reads)
+    }
+
+    fn reads_of<'w>(&'w self, test: &'w Test, names: Names<'_>) -> Option<Vec<Read<'w>>> {
+        match test {
+            Test::And(members) => self.product(members, names),
+            Test::Or(members) if self.names_key(test, names) => {
+                let mut reads = Vec::new();
+                for member in members {
+                    reads.extend(self.reads_of(member, names)?);
+                    if reads.len() > READS_LOOKED_AT_MAX {
+                        return None;
+                    }
+                }
+                Some(reads)
+            }
+            Test::In { operand, candidates }
+                if is_whole(operand, names.partition) || names.is_sort(operand) =>
+            {
+                let is_partition = is_whole(operand, names.partition);
+                let one = |candidate: &Operand| match candidate {
+                    Operand::Value(index) => equal_to(index.of(&self.values), is_partition),
+                    Operand::Path(_) | Operand::SizeOf(_) => Read::default(),
+                };
+                Some(candidates.iter().map(one).collect())
+            }
+            _ => Some(vec![self.read_of(test, names)]),
+        }
+    }
+
+    /// What a single condition says of the key.
+    fn read_of<'w>(&'w self, test: &'w Test, names: Names<'_>) -> Read<'w> {
+        if let Some((name, value)) = super::equality(test, &self.values)
+            && name == names.partition
+        {
+            return equal_to(value, true);
+        }
+        let is_negated = match test {
+            Test::Not(inner) => names.sort.is_some_and(|sort| mentions(inner, sort)),
+            Test::Compare { comparator: Comparator::NotEqual, left, right } => {
+                names.is_sort(left) || names.is_sort(right)
+            }
+            _ => false,
+        };
+        let range = names.sort.and_then(|sort| self.range(test, sort));
+        let keys = range.and_then(|range| keys_of(&range));
+        let read = Read { is_negated, ..Read::default() };
+        keys.map_or(read.clone(), |keys| Read { keys, ..read })
+    }
+}
+
+fn equal_to(value: &AttributeValue, is_partition: bool) -> Read<'_> {
+    if is_partition {
+        return Read { partition: Some(value), ..Read::default() };
+    }
+    match point(value) {
+        Some(at) => {
+            Read { keys: (Bound::Included(at.clone()), Bound::Included(at)), ..Read::default() }
+        }
+        None => Read::default(),
+    }
+}
+
+/// Whether a negated test is one of an attribute itself.
+fn mentions(test: &Test, attribute: &str) -> bool {
+    let is_it = |operand: &Operand| is_whole(operand, attribute);
+    match test {
+        Test::And(members) | Test::Or(members) => {
+            members.iter().any(|member| mentions(member, attribute))
+        }
+        Test::Not(inner) => mentions(inner, attribute),
+        Test::Compare { left, right, .. } => is_it(left) || is_it(right),
+        Test::Between { operand, .. }
+        | Test::In { operand, .. }
+        | Test::AttributeType { operand, .. }
+        | Test::BeginsWith { operand, .. }
+        | Test::Contains { operand, .. } => is_it(operand),
+        Test::AttributeExists(path) | Test::AttributeNotExists(path) => {
+            !path.is_nested() && path.root() == attribute
+        }
+    }
+}
+
+/// What both reads say together.
+fn both<'w>(one: &Read<'w>, other: &Read<'w>) -> Read<'w> {
+    let contradict = matches!((one.partition, other.partition), (Some(a), Some(b)) if a != b);
+    Read {
+        partition: one.partition.or(other.partition),
+        keys: (
+            inner(&one.keys.0, &other.keys.0, |a, b| a > b),
+            inner(&one.keys.1, &other.keys.1, |a, b| a < b),
+        ),
+        is_negated: one.is_negated || other.is_negated,
+        is_contradictory: one.is_contradictory || other.is_contradictory || contradict,
+    }
+}
+
+/// The bound that lets less through.
+fn inner(
+    one: &Bound<Point>,
+    other: &Bound<Point>,
+    is_tighter: fn(&Point, &Point) -> bool,
+) -> Bound<Point> {
+    match (one, other) {
+        (Bound::Unbounded, bound) | (bound, Bound::Unbounded) => bound.clone(),
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+            let takes_other = is_tighter(b, a) || (a == b && matches!(other, Bound::Excluded(_)));
+            if takes_other { other.clone() } else { one.clone() }
+        }
+    }
+}
+
+fn point(value: &AttributeValue) -> Option<Point> {
+    match value {
+        AttributeValue::N(number) => Some(Point::Number(*number)),
+        AttributeValue::S(text) => Some(Point::Bytes(text.as_bytes().to_vec())),
+        AttributeValue::B(bytes) => Some(Point::Bytes(bytes.clone())),
+        _ => None,
+    }
+}
+
+fn keys_of(range: &Range) -> Option<Keys> {
+    Some(match range {
+        Range::Compare(comparator, value) => {
+            let at = point(value)?;
+            match comparator {
+                Comparator::Equal => (Bound::Included(at.clone()), Bound::Included(at)),
+                Comparator::Less => (Bound::Unbounded, Bound::Excluded(at)),
+                Comparator::LessOrEqual => (Bound::Unbounded, Bound::Included(at)),
+                Comparator::Greater => (Bound::Excluded(at), Bound::Unbounded),
+                Comparator::GreaterOrEqual => (Bound::Included(at), Bound::Unbounded),
+                Comparator::NotEqual => return None,
+            }
+        }
+        Range::Between(lower, upper) => {
+            (Bound::Included(point(lower)?), Bound::Included(point(upper)?))
+        }
+        Range::BeginsWith(prefix) => {
+            let at = point(prefix)?;
+            let end = behind(&at);
+            (Bound::Included(at), end)
+        }
+    })
+}
+
+/// Where what begins with a prefix ends.
+fn behind(prefix: &Point) -> Bound<Point> {
+    let Point::Bytes(bytes) = prefix else { return Bound::Unbounded };
+    let Some(last) = bytes.iter().rposition(|byte| *byte != u8::MAX) else {
+        return Bound::Unbounded;
+    };
+    let mut end = bytes.get(..=last).unwrap_or_default().to_vec();
+    if let Some(byte) = end.last_mut() {
+        *byte = byte.saturating_add(1);
+    }
+    Bound::Excluded(Point::Bytes(end))
+}
+
+fn is_empty(keys: &Keys) -> bool {
+    match keys {
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (
+            Bound::Included(lower) | Bound::Excluded(lower),
+            Bound::Included(upper) | Bound::Excluded(upper),
+        ) => lower >= upper,
+        _ => false,
+    }
+}
+
+fn overlap(one: &Keys, other: &Keys) -> bool {
+    let begin = inner(&one.0, &other.0, |a, b| a > b);
+    let end = inner(&one.1, &other.1, |a, b| a < b);
+    !is_empty(&(begin, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::partiql::{Statement, parse_statement};
+
+    fn refusal(condition: &str) -> Option<String> {
+        let text = format!("SELECT * FROM t WHERE {condition}");
+        let Statement::Select(select) = parse_statement(&text, &[]).unwrap() else {
+            panic!("{text}");
+        };
+        select.condition.check_reads("pk", Some("sk")).err().map(|error| error.to_string())
+    }
+
+    /// Goal: reads that overlap are refused where the service refuses them, and nowhere else.
+    #[test]
+    fn overlapping_reads_are_refused() {
+        for condition in [
+            "pk='a' AND x='1' OR pk='a' AND sk='2'",
+            "pk='a' AND x<>'1' OR pk='a' AND sk='2'",
+            "pk='a' OR pk='a'",
+            "pk IN ['a','b','a']",
+            "pk IN ['a','a'] AND sk='1'",
+            "pk='a' AND (sk > '0' OR sk < '5')",
+            "pk='a' AND (sk='1' OR flag='two')",
+            "(pk='a' AND flag='one') OR (pk='a' AND flag='two')",
+            "pk='a' AND (begins_with(sk, 'ab') OR sk BETWEEN 'abc' AND 'b')",
+            "pk='a' AND (sk >= 5 OR 5 >= sk)",
+            "pk='a' AND sk IN ['1','2','1']",
+        ] {
+            assert_eq!(refusal(condition).as_deref(), Some(super::OVERLAP), "{condition}");
+        }
+        for condition in [
+            "pk='a' AND NOT sk='1' OR pk='a' AND sk='2'",
+            "pk='a' AND sk <> '1' OR pk='a' AND sk='2'",
+            "pk='a' AND NOT begins_with(sk, 'x') OR pk='a' AND sk='2'",
+            "pk='a' AND NOT sk IN ['1','3'] OR pk='a' AND sk='2'",
+            "pk='a' AND NOT (sk='1') OR pk='a' AND sk='2'",
+            "pk='a' OR pk='a' AND NOT sk='1'",
+            "pk='a' AND (sk < '1' OR sk > '1' OR sk='1')",
+            "pk='a' AND (sk='1' OR sk='2')",
+            "pk='a' AND sk > '0' AND sk < '5'",
+            "pk='a' AND (flag='one' OR flag='two')",
+            "pk='a' AND (sk < 5 OR sk > 5)",
+            "pk='a' AND (begins_with(sk, 'ab') OR sk >= 'ac')",
+            "pk='a' OR sk='1'",
+            "pk='a' AND pk='b' OR pk='a'",
+            "pk='a' OR pk='b'",
+            "pk IN ['a','b'] AND sk IN ['1','2']",
+            "pk='a' AND (sk < '1' AND sk > '2' OR sk > '0')",
+            "flag='one' OR flag='one'",
+        ] {
+            assert_eq!(refusal(condition), None, "{condition}");
+        }
+    }
+
+    /// Goal: values are told to be of a key where they bind it, and nowhere else.
+    #[test]
+    fn values_of_keys_are_found_in_every_branch() {
+        for (condition, expected) in [
+            ("pk = 1 OR 'a' = pk", "pk pk"),
+            ("pk = 'a' AND sk IN ['1', 2] AND x = 1", "pk sk sk"),
+            ("pk IN ['a', 'b'] AND (sk BETWEEN 1 AND 2 OR begins_with(sk, 'x'))", "pk pk sk sk sk"),
+            ("pk > 1 AND NOT sk = 1 AND sk <> 2", ""),
+            ("x = 1 OR y = 2 AND z = 3", ""),
+        ] {
+            let text = format!("SELECT * FROM t WHERE {condition}");
+            let Statement::Select(select) = parse_statement(&text, &[]).unwrap() else {
+                panic!("{text}");
+            };
+            let found = select.condition.key_values("pk", Some("sk"));
+            let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
+            assert_eq!(names.join(" "), expected, "{condition}");
+        }
+    }
+
+    /// Goal: 50 reads are as many as there may be, however they come together.
+    #[test]
+    fn more_than_fifty_reads_are_refused() {
+        let values = |count: usize| {
+            let values: Vec<String> = (0..count).map(|n| format!("'{n}'")).collect();
+            values.join(",")
+        };
+        for (condition, is_refused) in [
+            (format!("pk IN [{}]", values(50)), false),
+            (format!("pk IN [{}]", values(51)), true),
+            (format!("pk='a' AND sk IN [{}]", values(51)), true),
+            (format!("pk IN [{}] AND sk IN ['1','2']", values(25)), false),
+            (format!("pk IN [{}] AND sk IN ['1','2']", values(26)), true),
+            (format!("pk IN [{0}] AND sk IN [{0}]", values(100)), true),
+            (format!("pk IN [{}] AND flag IN [{}]", values(50), values(100)), false),
+            (format!("pk IN [{}] OR flag='one'", values(51)), false),
+            (format!("sk IN [{}]", values(51)), false),
+        ] {
+            let expected = is_refused.then(|| super::TOO_MANY.to_owned());
+            assert_eq!(refusal(&condition), expected, "{condition}");
+        }
+    }
+}
