@@ -142,7 +142,7 @@ impl Condition {
 }
 
 impl Test {
-    fn collect_paths<'a>(&'a self, paths: &mut Vec<&'a Path>) {
+    pub(crate) fn collect_paths<'a>(&'a self, paths: &mut Vec<&'a Path>) {
         match self {
             Self::And(members) | Self::Or(members) => {
                 members.iter().for_each(|member| member.collect_paths(paths));

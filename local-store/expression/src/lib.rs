@@ -24,6 +24,7 @@ mod placeholders;
 mod projection;
 mod reserved;
 mod resolve;
+mod set_order;
 mod syntax;
 mod token;
 mod update;
@@ -39,5 +40,6 @@ pub use legacy::{LEGACY_VALUES_MAX, LegacyAction, LegacyCondition, LegacyOperato
 pub use path::{Path, PathElement};
 pub use placeholders::Placeholders;
 pub use projection::{Projection, parse_projection};
+pub use set_order::in_set_order;
 pub use update::Update;
 pub use update_resolve::parse_update;

@@ -364,6 +364,9 @@ pub enum CancellationReason {
         /// DynamoDB's own words.
         text: String,
     },
+    /// It was not even tried, because its table is not there. The machine never says so: requests name
+    /// tables, and the machine knows them by their ids.
+    TableNotFound,
 }
 
 /// All items with one partition key, of a table with local indexes.

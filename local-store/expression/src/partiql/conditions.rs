@@ -1,8 +1,8 @@
 //! The grammar of what stands behind `WHERE`.
 
-use model::AttributeType;
+use model::{AttributeType, AttributeValue};
 
-use super::parser::{Parsed, Parser};
+use super::parser::{Parsed, Parser, incorrect_operand};
 use super::token::Token;
 use super::{PartiqlError, Where};
 use crate::condition::{Comparator, Operand, Test};
@@ -38,6 +38,36 @@ fn check_distinct<'o>(
         )));
     }
     Ok(())
+}
+
+/// Booleans are equal or not; they have no order.
+fn check_is_equality(comparator: Comparator) -> Parsed<()> {
+    if comparator.is_ordering() {
+        return Err(incorrect_operand(comparator.text(), AttributeType::Bool));
+    }
+    Ok(())
+}
+
+fn negated(test: Test) -> Test {
+    Test::Not(Box::new(test))
+}
+
+fn never() -> Test {
+    negated(Test::And(Vec::new()))
+}
+
+/// What is so when two things are the same, or when they are not.
+fn told_by(comparator: Comparator, same: Test) -> Test {
+    if comparator == Comparator::NotEqual { negated(same) } else { same }
+}
+
+/// The size of a condition, for what copies of it cost.
+fn nodes(test: &Test) -> usize {
+    match test {
+        Test::And(members) | Test::Or(members) => 1 + members.iter().map(nodes).sum::<usize>(),
+        Test::Not(inner) => 1 + nodes(inner),
+        _ => 1,
+    }
 }
 
 impl Parser<'_> {
@@ -99,7 +129,7 @@ impl Parser<'_> {
             return self.descend(|parser| {
                 let inner = parser.disjunction()?;
                 parser.expect_symbol(")")?;
-                Ok(inner)
+                parser.as_boolean(inner)
             });
         }
         self.comparison()
@@ -107,12 +137,7 @@ impl Parser<'_> {
 
     fn comparison(&mut self) -> Parsed<Test> {
         if let Some(test) = self.function_test()? {
-            // `attribute_exists(a) = true` says the same as `attribute_exists(a)`.
-            if self.is_symbol(0, "=") && self.is_word(1, "TRUE") {
-                self.count_operators(1)?;
-                self.position += 2;
-            }
-            return Ok(test);
+            return self.as_boolean(test);
         }
         let left = self.operand()?;
         self.count_operators(1)?;
@@ -147,12 +172,69 @@ impl Parser<'_> {
                 Some(_) => self.unexpected(),
             });
         };
+        if let Some(test) = self.function_test()? {
+            return self.compared(test, comparator, &left);
+        }
         let right = self.operand()?;
         if comparator.is_ordering() {
             self.check_ordered(comparator.text(), [&left, &right])?;
         }
         check_distinct(comparator.text(), &left, [&right])?;
         Ok(Test::Compare { comparator, left, right })
+    }
+
+    /// A condition, which is a boolean, and what it may be compared with.
+    fn as_boolean(&mut self, test: Test) -> Parsed<Test> {
+        if self.take_word("IN") {
+            self.count_operators(1)?;
+            let candidates = self.candidates()?;
+            let mut any = Vec::with_capacity(candidates.len());
+            for candidate in candidates {
+                // Each is a copy of it, which counts like what was written.
+                self.count_operators(nodes(&test))?;
+                any.push(self.compared(test.clone(), Comparator::Equal, &candidate)?);
+            }
+            return Ok(Test::Or(any));
+        }
+        let Some(comparator) = self.comparator() else { return Ok(test) };
+        self.count_operators(1)?;
+        match self.function_test()? {
+            None => {
+                let operand = self.operand()?;
+                self.compared(test, comparator, &operand)
+            }
+            Some(other) => {
+                check_is_equality(comparator)?;
+                self.count_operators(nodes(&test) + nodes(&other))?;
+                let both = Test::And(vec![test.clone(), other.clone()]);
+                let neither = Test::And(vec![negated(test), negated(other)]);
+                Ok(told_by(comparator, Test::Or(vec![both, neither])))
+            }
+        }
+    }
+
+    /// A condition that is compared with an operand.
+    fn compared(&mut self, test: Test, comparator: Comparator, operand: &Operand) -> Parsed<Test> {
+        check_is_equality(comparator)?;
+        let same = match operand {
+            Operand::Value(index) => match index.of(&self.values) {
+                AttributeValue::Bool(true) => test,
+                AttributeValue::Bool(false) => negated(test),
+                _ => never(),
+            },
+            Operand::SizeOf(_) => never(),
+            Operand::Path(_) => {
+                self.count_operators(nodes(&test))?;
+                let mut is = |flag: bool| {
+                    let (left, right) = (operand.clone(), self.keep(AttributeValue::Bool(flag))?);
+                    let right = Operand::Value(right);
+                    Ok(Test::Compare { comparator: Comparator::Equal, left, right })
+                };
+                let both = Test::And(vec![test.clone(), is(true)?]);
+                Test::Or(vec![both, Test::And(vec![negated(test), is(false)?])])
+            }
+        };
+        Ok(told_by(comparator, same))
     }
 
     /// Behind `IN`: one to a hundred operands.
@@ -206,10 +288,7 @@ impl Parser<'_> {
             let Operand::Value(index) = operand else { continue };
             let kind = index.of(&self.values).attribute_type();
             if !matches!(kind, AttributeType::S | AttributeType::N | AttributeType::B) {
-                return Err(PartiqlError::new(format!(
-                    "Incorrect operand type for operator or function; operator or function: {operator}, operand type: {}",
-                    kind.descriptor()
-                )));
+                return Err(incorrect_operand(operator, kind));
             }
         }
         Ok(())
@@ -287,15 +366,18 @@ impl Parser<'_> {
         if matches!(kind, AttributeType::S | AttributeType::B) {
             return Ok(());
         }
-        Err(PartiqlError::new(format!(
-            "Incorrect operand type for operator or function; operator or function: begins_with, operand type: {}",
-            kind.descriptor()
-        )))
+        Err(incorrect_operand("begins_with", kind))
     }
 
     fn descriptor(&self, operand: &Operand) -> Parsed<String> {
         let text = match operand {
-            Operand::Value(index) => index.of(&self.values).as_str(),
+            Operand::Value(index) => {
+                let value = index.of(&self.values);
+                if value.attribute_type() != AttributeType::S {
+                    return Err(incorrect_operand("attribute_type", value.attribute_type()));
+                }
+                value.as_str()
+            }
             Operand::Path(_) | Operand::SizeOf(_) => None,
         };
         let known = text.filter(|text| AttributeType::from_descriptor(text).is_some());

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use model::AttributeValue;
+use model::limits::NESTING_LEVELS_MAX;
 use model::number::NumberError;
 
 use super::PartiqlError;
-use super::parser::{Parsed, Parser};
+use super::parser::{Parsed, Parser, TOO_DEEP};
 use super::token::Token;
 
 /// Where in a literal the parser is, as error texts have it: `root.name[0]`. The attributes of an
@@ -15,6 +16,8 @@ use super::token::Token;
 #[derive(Debug, Default)]
 pub(super) struct LiteralPlace {
     below: String,
+    /// How many steps that are.
+    levels: usize,
     /// Whether the next tuple is an item.
     is_item_next: bool,
 }
@@ -57,6 +60,11 @@ impl Parser<'_> {
         match token {
             Token::Text(text) => Ok(AttributeValue::S(text)),
             Token::Number(text) => self.number(&text),
+            Token::Parameter if self.literal_place.levels > 0 => Err(PartiqlError::new(format!(
+                "Unsupported data type: Parameter under key {} at {}",
+                self.literal_place,
+                self.place_at(self.position - 1)
+            ))),
             Token::Parameter => self.parameters.next().ok_or_else(|| {
                 PartiqlError::new("Number of parameters in request and statement don't match.")
             }),
@@ -67,13 +75,7 @@ impl Parser<'_> {
                 Ok(AttributeValue::Bool(false))
             }
             Token::Word(word) if word.eq_ignore_ascii_case("NULL") => Ok(AttributeValue::Null),
-            Token::Symbol(sign @ ("-" | "+")) => match self.peek().cloned() {
-                Some(Token::Number(text)) => {
-                    self.position += 1;
-                    self.number(&if sign == "-" { format!("-{text}") } else { text })
-                }
-                _ => Err(self.unexpected()),
-            },
+            Token::Symbol(sign @ ("-" | "+")) => self.signed_number(sign == "-"),
             Token::Symbol("[") => {
                 self.descend(|parser| parser.elements("]").map(AttributeValue::L))
             }
@@ -91,6 +93,22 @@ impl Parser<'_> {
         }
     }
 
+    /// Behind one sign or several.
+    fn signed_number(&mut self, mut is_negative: bool) -> Parsed<AttributeValue> {
+        loop {
+            if self.take_symbol("-") {
+                is_negative = !is_negative;
+            } else if !self.take_symbol("+") {
+                break;
+            }
+        }
+        let Some(Token::Number(text)) = self.peek().cloned() else {
+            return Err(self.unexpected());
+        };
+        self.position += 1;
+        self.number(&if is_negative { format!("-{text}") } else { text })
+    }
+
     fn number(&self, text: &str) -> Parsed<AttributeValue> {
         text.parse().map(AttributeValue::N).map_err(|error: NumberError| {
             match error.as_before(text) {
@@ -102,10 +120,16 @@ impl Parser<'_> {
 
     /// A literal that stands in another one, at this place of it.
     fn literal_below(&mut self, place: &str) -> Parsed<AttributeValue> {
-        let above = self.literal_place.below.len();
+        let (above, level) = (self.literal_place.below.len(), usize::from(!place.is_empty()));
         self.literal_place.below.push_str(place);
-        let literal = self.literal();
+        self.literal_place.levels += level;
+        let literal = if self.literal_place.levels < NESTING_LEVELS_MAX {
+            self.literal()
+        } else {
+            Err(PartiqlError::new(format!("{TOO_DEEP} under {}", self.literal_place)))
+        };
         self.literal_place.below.truncate(above);
+        self.literal_place.levels -= level;
         literal
     }
 

@@ -21,8 +21,11 @@ const DEPTH_MAX: usize = 40;
 /// Values of one statement, inclusive: they are indexed by 16 bits.
 const VALUES_MAX: usize = 60_000;
 
+/// The largest index of a list that a statement may name.
+const LIST_INDEX_MAX: u32 = i32::MAX.unsigned_abs();
+
 /// A value or a path with too many levels, in the service's words.
-const TOO_DEEP: &str = "Nesting Levels have exceeded supported limits";
+pub(super) const TOO_DEEP: &str = "Nesting Levels have exceeded supported limits";
 
 pub(super) type Parsed<T> = Result<T, PartiqlError>;
 
@@ -147,7 +150,9 @@ impl Parser<'_> {
 
     fn statement(&mut self) -> Parsed<Statement> {
         if self.take_word("SELECT") {
-            return self.select().map(Statement::Select);
+            let select = self.select()?;
+            let condition = select.condition.with_single_candidates_as_equalities();
+            return Ok(Statement::Select(Select { condition, ..select }));
         }
         if self.take_word("EXISTS") {
             self.expect_symbol("(")?;
@@ -199,7 +204,7 @@ impl Parser<'_> {
         };
         self.expect_word("FROM")?;
         let (table, index) = self.table_and_index()?;
-        let condition = self.optional_where()?.with_single_candidates_as_equalities();
+        let condition = self.optional_where()?;
         let order = if self.take_word("ORDER") { self.order()? } else { Vec::new() };
         Ok(Select { table, index, projection, condition, order })
     }
@@ -314,13 +319,29 @@ impl Parser<'_> {
         }
         let left = self.set_operand()?;
         let value = if self.take_symbol("+") {
-            SetValue::Sum(left, self.set_operand()?)
+            let right = self.set_operand()?;
+            self.check_numbers("+", [&left, &right])?;
+            SetValue::Sum(left, right)
         } else if self.take_symbol("-") {
-            SetValue::Difference(left, self.set_operand()?)
+            let right = self.set_operand()?;
+            self.check_numbers("-", [&left, &right])?;
+            SetValue::Difference(left, right)
         } else {
             SetValue::Operand(left)
         };
         Ok(Action::Set { path, value })
+    }
+
+    /// Only numbers can be added.
+    fn check_numbers(&self, operator: &str, operands: [&SetOperand; 2]) -> Parsed<()> {
+        for operand in operands {
+            let SetOperand::Value(index) = operand else { continue };
+            let kind = index.of(&self.values).attribute_type();
+            if kind != AttributeType::N {
+                return Err(incorrect_operand(operator, kind));
+            }
+        }
+        Ok(())
     }
 
     /// `set_add(path, set)` or `set_delete(path, set)`, where the path is the one that is set.
@@ -431,15 +452,7 @@ impl Parser<'_> {
                 below.push(PathElement::Member(self.name()?));
             } else if self.is_symbol(0, "[") {
                 self.position += 1;
-                match self.peek().cloned() {
-                    Some(Token::Number(digits)) => match digits.parse() {
-                        Ok(index) => below.push(PathElement::Index(index)),
-                        Err(_) => return Err(self.unexpected()),
-                    },
-                    Some(Token::Text(name)) => below.push(PathElement::Member(name)),
-                    _ => return Err(self.unexpected()),
-                }
-                self.position += 1;
+                below.push(self.path_step()?);
                 self.expect_symbol("]")?;
             } else {
                 return Ok(Path::new(root, below));
@@ -448,6 +461,29 @@ impl Parser<'_> {
                 return Err(PartiqlError::new(TOO_DEEP));
             }
         }
+    }
+
+    /// What stands in brackets: the index of a list, or the name of a member.
+    fn path_step(&mut self) -> Parsed<PathElement> {
+        let sign = if self.take_symbol("-") { "-" } else { "" };
+        let step = match self.peek() {
+            Some(Token::Number(digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let index = digits.parse().ok().filter(|index| *index <= LIST_INDEX_MAX);
+                match index.filter(|index| sign.is_empty() || *index == 0) {
+                    Some(index) => PathElement::Index(index),
+                    None => {
+                        return Err(PartiqlError::new(format!(
+                            "List index is not within the allowable range; index: [{sign}{digits}] at {}",
+                            self.place_at(self.position)
+                        )));
+                    }
+                }
+            }
+            Some(Token::Text(name)) if sign.is_empty() => PathElement::Member(name.clone()),
+            _ => return Err(self.unexpected()),
+        };
+        self.position += 1;
+        Ok(step)
     }
 
     /// The table behind `INSERT INTO`: a word behind it is no other name for it.
@@ -505,6 +541,14 @@ impl Parser<'_> {
             (None, ..) => Err(self.unexpected()),
         }
     }
+}
+
+/// An operator or a function cannot have an operand of this type.
+pub(super) fn incorrect_operand(operator: &str, kind: AttributeType) -> PartiqlError {
+    PartiqlError::new(format!(
+        "Incorrect operand type for operator or function; operator or function: {operator}, operand type: {}",
+        kind.descriptor()
+    ))
 }
 
 fn is_operator_symbol(symbol: &str) -> bool {

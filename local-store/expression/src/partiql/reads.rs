@@ -5,6 +5,7 @@
 //! DynamoDB" (50 values of a partition key); what the service answers, as public conformance suites
 //! recorded it in October 2026.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 
 use model::{AttributeValue, Number};
@@ -12,6 +13,8 @@ use model::{AttributeValue, Number};
 use super::{PartiqlError, Where, is_whole};
 use crate::condition::{Comparator, Operand, Test};
 use crate::key_condition::Range;
+use crate::path::Path;
+use crate::set_order::in_set_order;
 
 /// Reads that one statement may come apart into, inclusive.
 const READS_MAX: usize = 50;
@@ -40,12 +43,15 @@ struct Read<'w> {
     is_negated: bool,
     /// Whether two values of the partition key contradict each other.
     is_contradictory: bool,
+    /// What else it looks at.
+    filtered: Vec<&'w Path>,
 }
 
 impl Default for Read<'_> {
     fn default() -> Self {
         let keys = (Bound::Unbounded, Bound::Unbounded);
-        Self { partition: None, keys, is_negated: false, is_contradictory: false }
+        let filtered = Vec::new();
+        Self { partition: None, keys, is_negated: false, is_contradictory: false, filtered }
     }
 }
 
@@ -97,6 +103,35 @@ impl Where {
             }
         }
         Ok(())
+    }
+
+    /// The attributes beside the key for which the service refuses to read an index that `holds` says
+    /// not to hold them: those of the last read, in the order of the partition keys. None if a read does
+    /// not say the value of the partition key, or looks at nothing that is not there.
+    #[must_use]
+    pub fn missing_for_reads(
+        &self,
+        partition: &str,
+        sort: Option<&str>,
+        holds: impl Fn(&str) -> bool,
+    ) -> Vec<&str> {
+        let names = Names { partition, sort };
+        let mut reads = self.product(&self.tests, names).unwrap_or_default();
+        if reads.iter().any(|read| read.partition.is_none() || read.is_contradictory) {
+            return Vec::new();
+        }
+        let place = |read: &Read<'_>| read.partition.and_then(point);
+        reads
+            .sort_by(|one, other| place(one).partial_cmp(&place(other)).unwrap_or(Ordering::Equal));
+        let mut last = Vec::new();
+        for read in &reads {
+            let roots = read.filtered.iter().map(|path| path.root());
+            last = in_set_order(roots.filter(|root| !holds(root)));
+            if last.is_empty() {
+                return last;
+            }
+        }
+        last
     }
 
     /// The values that the conditions name for attributes of the key, in the order of the statement:
@@ -242,8 +277,14 @@ impl Where {
         };
         let range = names.sort.and_then(|sort| self.range(test, sort));
         let keys = range.and_then(|range| keys_of(&range));
-        let read = Read { is_negated, ..Read::default() };
-        keys.map_or(read.clone(), |keys| Read { keys, ..read })
+        match keys {
+            Some(keys) => Read { keys, is_negated, ..Read::default() },
+            None => {
+                let mut filtered = Vec::new();
+                test.collect_paths(&mut filtered);
+                Read { is_negated, filtered, ..Read::default() }
+            }
+        }
     }
 }
 
@@ -290,6 +331,7 @@ fn both<'w>(one: &Read<'w>, other: &Read<'w>) -> Read<'w> {
         ),
         is_negated: one.is_negated || other.is_negated,
         is_contradictory: one.is_contradictory || other.is_contradictory || contradict,
+        filtered: [one.filtered.as_slice(), &other.filtered].concat(),
     }
 }
 
@@ -442,6 +484,32 @@ mod tests {
             let found = select.condition.key_values("pk", Some("sk"));
             let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
             assert_eq!(names.join(" "), expected, "{condition}");
+        }
+    }
+
+    /// Goal: what a read looks at and an index lacks is told of the last read, in Java's order.
+    #[test]
+    fn what_an_index_lacks_is_told_of_the_last_read() {
+        for (condition, expected) in [
+            ("pk='y' AND (zz='1' OR aa='2' OR mm='3')", "zz aa mm"),
+            ("pk='y' AND b='1' AND (a='2' OR held='3')", "a b"),
+            ("(pk='y' OR pk='z') AND zz='1'", "zz"),
+            ("(pk='b' AND u1='1') OR (pk='q' AND u2='1')", "u2"),
+            ("(pk='q' AND u1='1') OR (pk='b' AND u2='1')", "u1"),
+            ("(pk=9 AND u1='1') OR (pk=10 AND u2='1')", "u2"),
+            ("(pk='y' AND held='1') OR (pk='z' AND aa='1')", ""),
+            ("pk > 'a' AND zz='1'", ""),
+            ("pk='y' AND (pk='z' OR zz='1')", ""),
+            ("(pk='y' AND zz='1') OR aa='1'", ""),
+            ("zz='1'", ""),
+        ] {
+            let text = format!("SELECT * FROM t WHERE {condition}");
+            let Statement::Select(select) = parse_statement(&text, &[]).unwrap() else {
+                panic!("{text}");
+            };
+            let holds = |name: &str| ["pk", "sk", "held"].contains(&name);
+            let missing = select.condition.missing_for_reads("pk", Some("sk"), holds);
+            assert_eq!(missing.join(" "), expected, "{condition}");
         }
     }
 

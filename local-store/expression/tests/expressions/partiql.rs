@@ -32,6 +32,7 @@ fn limits_end_in_an_error_and_never_in_an_overflow() {
     let around = |open: &str, inner: &str, close: &str, times| {
         open.repeat(times) + inner + &close.repeat(times)
     };
+    let below = |step: &str| format!("{LEVELS} under root{}", step.repeat(32));
     for (found, expected) in [
         (read(around("(", "a=1", ")", 40)), "accepted"),
         (read(around("(", "a=1", ")", 4000)), NESTED),
@@ -49,10 +50,10 @@ fn limits_end_in_an_error_and_never_in_an_overflow() {
         (read(format!("a{}=1", "[0]".repeat(31))), "accepted"),
         (read(format!("a{}=1", "[0]".repeat(2000))), LEVELS),
         (insert(around("[", "1", "]", 31)), "accepted"),
-        (insert(around("[", "1", "]", 32)), LEVELS),
-        (insert(around("[", "1", "]", 4000)), NESTED),
-        (insert(around("{'a':", "1", "}", 1000)), NESTED),
-        (insert("<<".repeat(4000)), NESTED),
+        (insert(around("[", "1", "]", 32)), &*below("[0]")),
+        (insert(around("[", "1", "]", 4000)), &*below("[0]")),
+        (insert(around("{'a':", "1", "}", 1000)), &*below(".a")),
+        (insert("<<".repeat(4000)), &*below("[0]")),
         (
             outcome(&format!(
                 "UPDATE t SET a = {}b{} WHERE p='x'",
@@ -62,6 +63,11 @@ fn limits_end_in_an_error_and_never_in_an_overflow() {
             NESTED,
         ),
         (insert("- ".repeat(4000)), "Unexpected term"),
+        (
+            // A condition that is compared with an attribute is there twice.
+            read(format!("{}contains(a, 'b'){}", "(".repeat(30), " = c)".repeat(30))),
+            TOO_MANY,
+        ),
     ] {
         assert_eq!(found, expected);
     }
@@ -87,10 +93,10 @@ fn words_have_no_case_and_blanks_and_comments_no_meaning() {
 #[test]
 fn parameters_stand_in_the_order_of_the_text() {
     let value = |number: u64| AttributeValue::N(Number::from(number));
-    let text = "UPDATE t SET a = ?, b = [?, 5] WHERE p = ? AND q > ?";
+    let text = "UPDATE t SET a = ?, b = ? + 5 WHERE p = ? AND q > ?";
     let given = parse_statement(text, &[value(1), value(2), value(3), value(4)]).unwrap();
     let written =
-        parse_statement("UPDATE t SET a = 1, b = [2, 5] WHERE p = 3 AND q > 4", &[]).unwrap();
+        parse_statement("UPDATE t SET a = 1, b = 2 + 5 WHERE p = 3 AND q > 4", &[]).unwrap();
     assert_eq!(given, written);
     assert!(matches!(given, Statement::Update { .. }));
     for wrong in [3, 5] {

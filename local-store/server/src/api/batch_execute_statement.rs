@@ -132,9 +132,7 @@ fn answer_members(
         Err(error) => {
             error_member(out, &error)?;
             // The table is told of a statement that was carried out and failed.
-            if !error.is_validation() {
-                text_member(out, "TableName", table);
-            }
+            text_member(out, "TableName", table);
         }
     }
     Ok(())

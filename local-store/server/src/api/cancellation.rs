@@ -11,6 +11,9 @@ pub(super) const COLLECTION_TOO_LARGE: &str = "Collection size exceeded.";
 /// An insert of an item that is there.
 pub(super) const DUPLICATE_ITEM: &str = "Duplicate primary key exists in table";
 
+/// A table that is not there.
+const TABLE_NOT_FOUND: &str = "Requested resource not found";
+
 /// How the service calls the reason of one operation.
 pub(super) fn reason_code(reason: &CancellationReason) -> &'static str {
     match reason {
@@ -24,6 +27,7 @@ pub(super) fn reason_code(reason: &CancellationReason) -> &'static str {
         }
         CancellationReason::Throttled { is_provisioned: false, .. } => "ThrottlingError",
         CancellationReason::ItemCollectionTooLarge => "ItemCollectionSizeLimitExceeded",
+        CancellationReason::TableNotFound => "ResourceNotFound",
     }
 }
 
@@ -47,6 +51,7 @@ pub(super) fn write_reasons(body: &mut String, reasons: &[CancellationReason]) {
                 text_member(body, "Message", text);
             }
             CancellationReason::DuplicateItem => text_member(body, "Message", DUPLICATE_ITEM),
+            CancellationReason::TableNotFound => text_member(body, "Message", TABLE_NOT_FOUND),
             CancellationReason::Conflict => {
                 text_member(body, "Message", "Transaction is ongoing for the item");
             }

@@ -368,6 +368,7 @@ impl ApiError {
             ErrorType::Throttling => {
                 CancellationReason::Throttled { is_provisioned: false, text: self.message }
             }
+            ErrorType::ResourceNotFound => CancellationReason::TableNotFound,
             _ => CancellationReason::Invalid(self.message),
         }
     }
@@ -441,9 +442,9 @@ impl ApiError {
         }
     }
 
-    /// Whether it is a fault of the request that is found before anything is done.
-    pub(crate) fn is_validation(&self) -> bool {
-        self.error_type == ErrorType::Validation
+    /// Whether it can be why one operation of several is not carried out.
+    pub(crate) fn is_of_operation(&self) -> bool {
+        matches!(self.error_type, ErrorType::Validation | ErrorType::ResourceNotFound)
     }
 
     /// The item that belongs to a failed condition.

@@ -99,9 +99,9 @@ fn answer_select(
     let checked = select.condition.check_reads(partition, sort);
     checked.map_err(|error| ApiError::validation(error.to_string()))?;
     // A statement that does not name partition keys reads the index as a Scan does.
-    if select.condition.lists_values_of(partition) {
-        source.check_filter(filter.as_ref())?;
-    }
+    source.refuse_filter(
+        &select.condition.missing_for_reads(partition, sort, |name| source.holds(name)),
+    )?;
     let is_fetched = source.check_projection(None, select.projection.as_ref())?;
     let key_expression = select.condition.to_key_expression(partition, sort);
     check_order(select, partition, sort)?;

@@ -2,11 +2,13 @@
 //! which all are made or none.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use expression::partiql::{Select, Statement};
-use model::Item;
+use model::key::KeyError;
 use model::limits::{REQUEST_TOKEN_LENGTH_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
-use partition::{CancellationReason, Command, Reply, Transaction, Write};
+use model::{Item, PrimaryKey};
+use partition::{CancellationReason, Command, Reply, Table, TableId, Transaction, Write};
 
 use super::answer::{begin_member, item_member};
 use super::capacity::{Capacity, CapacityDetail, Consumption, TransactionUnits};
@@ -14,7 +16,7 @@ use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
 use super::metering;
 use super::parameters::Parameters;
-use super::statements::{StatementParameters, StatementWrite, only_key_of};
+use super::statements::{PlanError, StatementParameters, StatementWrite, only_key_of};
 use super::tables;
 use super::transact_get_items::{admit_together, read_together};
 use super::transact_write_items::{DUPLICATES, admit, check_payload, transacted};
@@ -64,12 +66,6 @@ pub(super) async fn execute_transaction(
         // What is wrong with a parameter is told without the statement.
         parameters.check_values()?;
         match parameters.parse().map_err(|error| in_statement(position, error))? {
-            Statement::Select(select) if select.index.is_some() => {
-                return Err(in_statement(
-                    position,
-                    ApiError::validation("Reads on indices are not supported within transactions."),
-                ));
-            }
             Statement::Select(select) => reads.push(select),
             write => writes.push((position, write, of_failure)),
         }
@@ -88,21 +84,72 @@ fn in_statement(position: usize, error: ApiError) -> ApiError {
     error.prefixed(&format!("Validation failed in TransactStatements[{position}]: "))
 }
 
+/// What the statements of a transaction mean, and why some of them mean nothing.
+struct Planned<T> {
+    found: Vec<T>,
+    /// One for each statement so far.
+    reasons: Vec<CancellationReason>,
+}
+
+impl<T> Default for Planned<T> {
+    fn default() -> Self {
+        Self { found: Vec::new(), reasons: Vec::new() }
+    }
+}
+
+impl<T> Planned<T> {
+    /// Adds the next statement.
+    fn add(&mut self, position: usize, planned: Result<T, PlanError>) -> Result<(), ApiError> {
+        self.reasons.push(match planned {
+            Ok(found) => {
+                self.found.push(found);
+                CancellationReason::None
+            }
+            Err(PlanError::Statement(error)) => return Err(in_statement(position, error)),
+            Err(PlanError::Item(error)) if error.is_of_operation() => error.into_reason(),
+            Err(PlanError::Item(error)) => return Err(error),
+            Err(PlanError::KeyMissing) => {
+                CancellationReason::Invalid(KeyError::SchemaMismatch.to_string())
+            }
+        });
+        Ok(())
+    }
+
+    /// All of them, if all mean something, and each an item of its own.
+    fn finish(self, item: impl Fn(&T) -> (TableId, &PrimaryKey)) -> Result<Vec<T>, ApiError> {
+        if self.reasons.iter().any(|reason| *reason != CancellationReason::None) {
+            return Err(ApiError::transaction_cancelled(self.reasons));
+        }
+        let mut seen = BTreeSet::new();
+        if !self.found.iter().all(|found| seen.insert(item(found))) {
+            return Err(ApiError::validation(DUPLICATES));
+        }
+        Ok(self.found)
+    }
+}
+
+/// The item that is to be read.
+fn plan_read(store: &Store, select: &Select) -> Result<(Arc<Table>, PrimaryKey), PlanError> {
+    let table = tables::find_for_items(store, &select.table).map_err(PlanError::Item)?;
+    if select.index.is_some() {
+        let text = "Reads on indices are not supported within transactions.";
+        return Err(ApiError::validation(text).into());
+    }
+    let key = only_key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
+    Ok((table, key))
+}
+
 async fn answer_reads(
     store: &Store,
     reads: &[Select],
     detail: CapacityDetail,
 ) -> Result<String, ApiError> {
-    let (mut seen, mut planned) = (BTreeSet::new(), Vec::with_capacity(reads.len()));
+    let mut planned = Planned::default();
     for (position, select) in reads.iter().enumerate() {
-        let table = tables::find_for_items(store, &select.table)?;
-        let key = only_key_of(&select.condition, &table.key_schema, KEY_REQUIRED)
-            .map_err(|error| in_statement(position, error))?;
-        if !seen.insert((table.id, key.clone())) {
-            return Err(ApiError::validation(DUPLICATES));
-        }
-        planned.push((table, key));
+        let read = plan_read(store, select);
+        planned.add(position, read)?;
     }
+    let planned = planned.finish(|(table, key)| (table.id, key))?;
     let wanted: Vec<Wanted<'_>> = planned.iter().map(|(table, key)| (table, key)).collect();
     let admitted = admit_together(store, &wanted)?;
     let all = read_together(store, &wanted).await?;
@@ -145,22 +192,16 @@ async fn answer_writes(
     token: Option<&str>,
     detail: CapacityDetail,
 ) -> Result<String, ApiError> {
-    let mut planned = Vec::with_capacity(statements.len());
-    let mut seen = BTreeSet::new();
+    let mut planned = Planned::default();
     for (position, statement, return_on_failure) in statements {
-        let write = StatementWrite::of(store, statement, return_on_failure)
-            .map_err(|error| in_statement(position, error))?;
-        if write.asked.has_returning() {
-            return Err(in_statement(
-                position,
-                ApiError::validation("RETURNING clause is not supported in ExecuteTransaction."),
-            ));
+        let write = StatementWrite::of(store, statement, return_on_failure);
+        if write.as_ref().is_ok_and(|write| write.asked.has_returning()) {
+            let text = "RETURNING clause is not supported in ExecuteTransaction.";
+            return Err(in_statement(position, ApiError::validation(text)));
         }
-        if !seen.insert((write.write.table, write.write.key.clone())) {
-            return Err(ApiError::validation(DUPLICATES));
-        }
-        planned.push(write);
+        planned.add(position, write)?;
     }
+    let planned = planned.finish(StatementWrite::item)?;
     let operations: Vec<Write> = planned.iter().map(|planned| planned.write.clone()).collect();
     check_payload(&operations)?;
     let admitted =

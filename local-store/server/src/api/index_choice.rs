@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use expression::{Condition, KeyCondition, KeyExpression, Projection};
+use expression::{Condition, KeyCondition, KeyExpression, Projection, in_set_order};
 use model::Item;
 use partition::{IndexKey, IndexKind, IndexStatus, ItemRange, SecondaryIndex, Table};
 
@@ -72,7 +72,11 @@ impl<'t> Source<'t> {
     /// when the items are fetched. A Scan's may look for what is not there.
     pub(crate) fn check_filter(&self, filter: Option<&Condition>) -> Result<(), ApiError> {
         let filtered = filter.into_iter().flat_map(Condition::paths).map(expression::Path::root);
-        let missing = self.missing(filtered);
+        self.refuse_filter(&in_set_order(filtered.filter(|name| !self.holds(name))))
+    }
+
+    /// Refuses a filter that looks at attributes that are missing in the index.
+    pub(crate) fn refuse_filter(&self, missing: &[&str]) -> Result<(), ApiError> {
         match self.index {
             Some(index) if !missing.is_empty() => Err(ApiError::invalid_parameter(format!(
                 "Secondary index {} does not project one or more filter attributes: [{}]",
@@ -116,12 +120,13 @@ impl<'t> Source<'t> {
 
     /// Those of the attributes that the index does not hold, each once, in order.
     fn missing<'n>(&self, attributes: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
-        let Some(index) = self.index else {
-            return Vec::new();
-        };
-        let is_held = |name: &str| index.definition.projects(&self.table.key_schema, name);
-        let missing: BTreeSet<&str> = attributes.filter(|name| !is_held(name)).collect();
+        let missing: BTreeSet<&str> = attributes.filter(|name| !self.holds(name)).collect();
         missing.into_iter().collect()
+    }
+
+    /// Whether what is read here has this attribute, if the item has it.
+    pub(crate) fn holds(&self, attribute: &str) -> bool {
+        self.index.is_none_or(|index| index.definition.projects(&self.table.key_schema, attribute))
     }
 
     /// The place that an `ExclusiveStartKey` names: exactly the keys of the table and the index.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use expression::partiql::{Returning, Statement, StatementText, Where};
 use expression::{Condition, LegacyCondition, LegacyOperator, Update};
+use model::key::KeyError;
 use model::{AttributeValue, Item, KeySchema, PrimaryKey};
 use partition::{Table, TableId, Write, WriteAction, Written, check_put};
 
@@ -107,6 +108,41 @@ impl<'j> StatementParameters<'j> {
     }
 }
 
+/// Why a statement means no item that could be read or written.
+pub(crate) enum PlanError {
+    /// The statement itself is wrong, and with it the request.
+    Statement(ApiError),
+    /// Its table is not there, or the key does not have the form of its keys: in a transaction, why
+    /// that is cancelled.
+    Item(ApiError),
+    /// It does not say which item to write. In a transaction the service says it in other words.
+    KeyMissing,
+}
+
+impl From<ApiError> for PlanError {
+    fn from(error: ApiError) -> Self {
+        Self::Statement(error)
+    }
+}
+
+impl From<KeyError> for PlanError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Empty { .. } => Self::Statement(error.into()),
+            other => Self::Item(other.into()),
+        }
+    }
+}
+
+impl From<PlanError> for ApiError {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Statement(error) | PlanError::Item(error) => error,
+            PlanError::KeyMissing => Self::validation(KEY_REQUIRED),
+        }
+    }
+}
+
 /// A write that a statement asks for.
 pub(crate) struct StatementWrite {
     pub(crate) write: Write,
@@ -130,13 +166,13 @@ impl StatementWrite {
         store: &Store,
         statement: Statement,
         return_on_failure: bool,
-    ) -> Result<Self, ApiError> {
+    ) -> Result<Self, PlanError> {
         match statement {
             Statement::Insert { table, item } => insert(store, table, &item, return_on_failure),
             Statement::Update { table: name, update, condition, returning } => {
-                let table = tables::find_for_items(store, &name)?;
+                let table = tables::find_for_items(store, &name).map_err(PlanError::Item)?;
                 check_leaves_key(&update, &table)?;
-                let key = key_of(&condition, &table.key_schema, KEY_REQUIRED)?;
+                let key = key_of(&condition, &table.key_schema)?;
                 let is_part = returning.is_some_and(|returning| !returning.all);
                 let changed = is_part.then(|| update.clone());
                 let action = WriteAction::Update(update);
@@ -150,13 +186,13 @@ impl StatementWrite {
             }
             Statement::Delete { table: name, condition, returning } => {
                 if let Some(wrong) = returning.filter(|returning| !returning.all || returning.new) {
-                    return Err(ApiError::validation(format!(
+                    return Err(PlanError::Statement(ApiError::validation(format!(
                         "Invalid returning clause: {}. Only RETURNING ALL OLD * is allowed in DELETE statements.",
                         wrong.text()
-                    )));
+                    ))));
                 }
-                let table = tables::find_for_items(store, &name)?;
-                let key = key_of(&condition, &table.key_schema, KEY_REQUIRED)?;
+                let table = tables::find_for_items(store, &name).map_err(PlanError::Item)?;
+                let key = key_of(&condition, &table.key_schema)?;
                 let names: Vec<&str> = key_names(&table.key_schema).collect();
                 let condition = condition.into_condition_beside_key(&names);
                 let mut write =
@@ -166,11 +202,12 @@ impl StatementWrite {
                 Ok(Self { write, asked })
             }
             Statement::Exists(select) => {
-                let table = tables::find_for_items(store, &select.table)?;
-                let key = key_of(&select.condition, &table.key_schema, KEY_REQUIRED)?;
+                let table =
+                    tables::find_for_items(store, &select.table).map_err(PlanError::Item)?;
+                let key = first_key_of(&select.condition, &table.key_schema)?;
                 let names: Vec<&str> = key_names(&table.key_schema).collect();
                 if select.condition.is_only_of(&names) {
-                    return Err(ApiError::validation(EXISTS_NEEDS_CONDITION));
+                    return Err(ApiError::validation(EXISTS_NEEDS_CONDITION).into());
                 }
                 let condition = select.condition.into_condition();
                 let write = write_of(&table, key, WriteAction::Check, condition, return_on_failure);
@@ -178,7 +215,7 @@ impl StatementWrite {
                 let asked = Asked { table, name, is_insert: false, returning: None, update: None };
                 Ok(Self { write, asked })
             }
-            Statement::Select(_) => Err(ApiError::defect("a read was planned as a write")),
+            Statement::Select(_) => Err(ApiError::defect("a read was planned as a write").into()),
         }
     }
 
@@ -211,9 +248,9 @@ fn insert(
     name: String,
     item: &Item,
     return_on_failure: bool,
-) -> Result<StatementWrite, ApiError> {
+) -> Result<StatementWrite, PlanError> {
     check_size(item.size())?;
-    let table = tables::find_for_items(store, &name)?;
+    let table = tables::find_for_items(store, &name).map_err(PlanError::Item)?;
     let key = table.key_schema.key_of_item(item)?;
     check_put(&table, item).map_err(|refusal| ApiError::validation(refusal.text))?;
     let absent = LegacyCondition {
@@ -249,35 +286,48 @@ fn key_names(schema: &KeySchema) -> impl Iterator<Item = &str> {
     schema.attributes().map(|attribute| attribute.name.as_str())
 }
 
-/// The key that the conditions give; `otherwise` is the text of a refusal when they give none.
-pub(crate) fn key_of(
-    condition: &Where,
-    schema: &KeySchema,
-    otherwise: &str,
-) -> Result<PrimaryKey, ApiError> {
-    let mut key = Item::new();
+/// The key that the conditions give. They must give each of its values once.
+fn key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError> {
     for name in key_names(schema) {
         let mut values = condition.equal_to(name);
-        let value = values.next().ok_or_else(|| ApiError::validation(otherwise))?;
+        let value = values.next().ok_or(PlanError::KeyMissing)?;
         if values.any(|other| other != value) {
-            return Err(ApiError::validation(format!(
+            return Err(PlanError::Item(ApiError::validation(format!(
                 "Multiple conditions on same key {name}. Only single item Update/Insert/Delete are supported"
-            )));
+            ))));
         }
+    }
+    first_key_of(condition, schema)
+}
+
+/// The key that the first condition on each of its attributes gives, as `EXISTS` reads it.
+fn first_key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, PlanError> {
+    let mut key = Item::new();
+    for name in key_names(schema) {
+        let value = condition.equal_to(name).next();
+        let value = value.ok_or_else(|| ApiError::validation(EXISTS_NEEDS_CONDITION))?;
         key.insert(name.to_owned(), value.clone());
     }
     Ok(schema.key_of_parameter(&key)?)
 }
 
-/// The item that a `SELECT` of one item means; it asks for the key and nothing else.
+/// The item that a `SELECT` of one item means; it asks for the key and nothing else, or is refused
+/// with `otherwise`.
 pub(crate) fn only_key_of(
     condition: &Where,
     schema: &KeySchema,
     otherwise: &str,
-) -> Result<PrimaryKey, ApiError> {
+) -> Result<PrimaryKey, PlanError> {
+    let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
+    let reads = condition.check_reads(&schema.partition.name, sort);
+    reads.map_err(|error| ApiError::validation(error.to_string()))?;
     let names: Vec<&str> = key_names(schema).collect();
-    if !condition.is_only_of(&names) {
-        return Err(ApiError::validation(otherwise));
+    let says_once = |name: &&str| {
+        let mut values = condition.equal_to(name);
+        values.next().is_some_and(|value| values.all(|other| other == value))
+    };
+    if !condition.is_only_of(&names) || !names.iter().all(says_once) {
+        return Err(ApiError::validation(otherwise).into());
     }
-    key_of(condition, schema, otherwise)
+    first_key_of(condition, schema)
 }

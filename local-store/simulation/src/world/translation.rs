@@ -177,6 +177,7 @@ fn answer(reply: Reply) -> Result<Answer, Failure> {
                 | CancellationReason::DuplicateItem
                 | CancellationReason::Conflict
                 | CancellationReason::ItemCollectionTooLarge
+                | CancellationReason::TableNotFound
                 | CancellationReason::Throttled { .. } => None,
             });
             invalid.map_or(Ok(Answer::Cancelled), |text| Err(Failure::Defect(text)))

@@ -2,7 +2,7 @@
 //!
 //! What they mean is said in `condition` and `update`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use model::AttributeValue;
@@ -56,10 +56,10 @@ pub(super) enum Condition {
 
 impl Condition {
     /// Adds the attributes that it looks at.
-    pub(super) fn add_roots(&self, roots: &mut BTreeSet<&'static str>) {
+    pub(super) fn add_roots(&self, roots: &mut Vec<&'static str>) {
         let mut add = |operand: &Operand| match operand {
             Operand::Path(path) | Operand::Size(path) => {
-                roots.insert(path.root);
+                roots.push(path.root);
             }
             Operand::Value(_) => {}
         };
@@ -74,7 +74,7 @@ impl Condition {
             | Self::Type(path, _)
             | Self::BeginsWith(path, _)
             | Self::Contains(path, _) => {
-                roots.insert(path.root);
+                roots.push(path.root);
             }
             Self::And(left, right) | Self::Or(left, right) => {
                 left.add_roots(roots);

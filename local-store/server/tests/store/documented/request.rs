@@ -1,6 +1,5 @@
 //! Operations as values, and the JSON of their requests.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use model::{AttributeValue, Item, json};
@@ -63,9 +62,9 @@ impl Read {
         KINDS[self.table].indexes.get(self.index)
     }
 
-    /// The attributes that the filter looks at and the index does not hold.
-    pub(super) fn filtered_in_vain(&self) -> BTreeSet<&'static str> {
-        let mut roots = BTreeSet::new();
+    /// The attributes that the filter looks at and the index does not hold, as they stand there.
+    pub(super) fn filtered_in_vain(&self) -> Vec<&'static str> {
+        let mut roots = Vec::new();
         let held = self.index().and_then(|index| index.projected(&KINDS[self.table]));
         if let (Some(held), Some(filter)) = (held, &self.filter) {
             filter.add_roots(&mut roots);
@@ -76,7 +75,7 @@ impl Read {
 
     /// Why a Query, or a statement like it, is refused: a filter must look at what the index holds.
     pub(super) fn refusal(&self) -> Option<String> {
-        let missing: Vec<&str> = self.filtered_in_vain().into_iter().collect();
+        let missing = expression::in_set_order(self.filtered_in_vain().into_iter());
         let index = self.index().filter(|_| !missing.is_empty())?;
         Some(format!(
             "One or more parameter values were invalid: Secondary index {} does not project one or more filter attributes: [{}]",
