@@ -380,12 +380,13 @@ impl Parser<'_> {
             }
             Operand::Path(_) | Operand::SizeOf(_) => None,
         };
-        let known = text.filter(|text| AttributeType::from_descriptor(text).is_some());
-        known.map(str::to_owned).ok_or_else(|| {
-            PartiqlError::new(
-                "Invalid attribute type name found; valid types: {S,SS,N,NS,B,BS,BOOL,NULL,L,M}",
-            )
-        })
+        match text {
+            Some(text) if AttributeType::from_descriptor(text).is_some() => Ok(text.to_owned()),
+            Some(text) => Err(PartiqlError::new(format!(
+                "Invalid attribute type name found; type: {text}, valid types: {{N,BS,L,B,NULL,M,S,SS,NS,BOOL}}"
+            ))),
+            None => Err(self.unexpected()),
+        }
     }
 
     /// Behind `IS`: `MISSING` or the name of a type, with or without `NOT`.

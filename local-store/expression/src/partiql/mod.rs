@@ -16,7 +16,7 @@ use model::{AttributeValue, Item};
 use thiserror::Error;
 
 use crate::condition::{Comparator, Condition, Operand, Test};
-use crate::key_condition::{Clause, KeyExpression, Range};
+use crate::key_condition::Range;
 use crate::path::Path;
 use crate::projection::Projection;
 use crate::update::Update;
@@ -172,30 +172,6 @@ impl Where {
     ) -> impl Iterator<Item = &'a AttributeValue> + 'a {
         let equalities = self.tests.iter().filter_map(|test| equality(test, &self.values));
         equalities.filter(move |(name, _)| *name == attribute).map(|(_, value)| value)
-    }
-
-    /// Whether an attribute must have one of the values that the conditions list: an equality or an
-    /// `IN` of its own.
-    #[must_use]
-    pub fn lists_values_of(&self, attribute: &str) -> bool {
-        let is_in =
-            |test: &Test| matches!(test, Test::In { operand, .. } if is_whole(operand, attribute));
-        self.equal_to(attribute).next().is_some() || self.tests.iter().any(is_in)
-    }
-
-    /// The key condition that the conditions imply: an equality on `partition`, and the first
-    /// range of `sort`. What it lets through must still be tested against all conditions.
-    #[must_use]
-    pub fn to_key_expression(&self, partition: &str, sort: Option<&str>) -> Option<KeyExpression> {
-        let value = self.equal_to(partition).next()?.clone();
-        let range = Range::Compare(Comparator::Equal, value);
-        let mut clauses = vec![Clause { attribute: partition.to_owned(), range }];
-        if let Some(sort) = sort
-            && let Some(range) = self.tests.iter().find_map(|test| self.range(test, sort))
-        {
-            clauses.push(Clause { attribute: sort.to_owned(), range });
-        }
-        Some(KeyExpression::new(clauses))
     }
 
     fn range(&self, test: &Test, attribute: &str) -> Option<Range> {

@@ -1,7 +1,7 @@
 //! The reads that the service takes a `SELECT` apart into: one for each value of the partition key and
 //! each range of the sort key that its conditions name. Some statements it refuses because of them.
 //!
-//! This store reads otherwise, and only refuses the same. Sources: AWS, "PartiQL select statements for
+//! This store reads whole item collections, and refuses the same. Sources: AWS, "PartiQL select statements for
 //! DynamoDB" (50 values of a partition key); what the service answers, as public conformance suites
 //! recorded it in October 2026.
 
@@ -12,7 +12,7 @@ use model::{AttributeValue, Number};
 
 use super::{PartiqlError, Where, is_whole};
 use crate::condition::{Comparator, Operand, Test};
-use crate::key_condition::Range;
+use crate::key_condition::{Clause, KeyExpression, Range};
 use crate::path::Path;
 use crate::set_order::in_set_order;
 
@@ -39,6 +39,8 @@ type Keys = (Bound<Point>, Bound<Point>);
 struct Read<'w> {
     partition: Option<&'w AttributeValue>,
     keys: Keys,
+    /// The first condition that they follow from.
+    range: Option<Range>,
     /// Whether it asks for a sort key to be another one: then the service lets it overlap.
     is_negated: bool,
     /// Whether two values of the partition key contradict each other.
@@ -51,7 +53,14 @@ impl Default for Read<'_> {
     fn default() -> Self {
         let keys = (Bound::Unbounded, Bound::Unbounded);
         let filtered = Vec::new();
-        Self { partition: None, keys, is_negated: false, is_contradictory: false, filtered }
+        Self {
+            partition: None,
+            keys,
+            range: None,
+            is_negated: false,
+            is_contradictory: false,
+            filtered,
+        }
     }
 }
 
@@ -103,6 +112,40 @@ impl Where {
             }
         }
         Ok(())
+    }
+
+    /// The item collections that hold what is asked for, in the order of the partition keys: for each its
+    /// partition key, and the part of it that is to be read. None if a read does not say the value of
+    /// the partition key. What is read must still be tested against all conditions.
+    #[must_use]
+    pub fn collections(
+        &self,
+        partition: &str,
+        sort: Option<&str>,
+    ) -> Option<Vec<(AttributeValue, KeyExpression)>> {
+        let mut reads = self.product(&self.tests, Names { partition, sort })?;
+        if reads.len() > 1 && reads.iter().any(|read| read.is_contradictory) {
+            return None;
+        }
+        sort_by_partition(&mut reads);
+        let mut found: Vec<(&AttributeValue, Option<Range>)> = Vec::new();
+        for read in reads {
+            let value = read.partition?;
+            match found.last_mut() {
+                // Several parts of one collection are found in the whole of it.
+                Some((last, range)) if *last == value => *range = None,
+                _ => found.push((value, read.range)),
+            }
+        }
+        let collection = |(value, range): (&AttributeValue, Option<Range>)| {
+            let is_value = Range::Compare(Comparator::Equal, value.clone());
+            let mut clauses = vec![Clause { attribute: partition.to_owned(), range: is_value }];
+            if let (Some(range), Some(sort)) = (range, sort) {
+                clauses.push(Clause { attribute: sort.to_owned(), range });
+            }
+            (value.clone(), KeyExpression::new(clauses))
+        };
+        Some(found.into_iter().map(collection).collect())
     }
 
     /// The attributes beside the key for which the service refuses to read an index that `holds` says
@@ -276,9 +319,8 @@ impl Where {
             _ => false,
         };
         let range = names.sort.and_then(|sort| self.range(test, sort));
-        let keys = range.and_then(|range| keys_of(&range));
-        match keys {
-            Some(keys) => Read { keys, is_negated, ..Read::default() },
+        match range.as_ref().and_then(keys_of) {
+            Some(keys) => Read { keys, range, is_negated, ..Read::default() },
             None => {
                 let mut filtered = Vec::new();
                 test.collect_paths(&mut filtered);
@@ -288,14 +330,18 @@ impl Where {
     }
 }
 
+fn sort_by_partition(reads: &mut [Read<'_>]) {
+    let place = |read: &Read<'_>| read.partition.and_then(point);
+    reads.sort_by(|one, other| place(one).partial_cmp(&place(other)).unwrap_or(Ordering::Equal));
+}
+
 fn equal_to(value: &AttributeValue, is_partition: bool) -> Read<'_> {
     if is_partition {
         return Read { partition: Some(value), ..Read::default() };
     }
-    match point(value) {
-        Some(at) => {
-            Read { keys: (Bound::Included(at.clone()), Bound::Included(at)), ..Read::default() }
-        }
+    let range = Range::Compare(Comparator::Equal, value.clone());
+    match keys_of(&range) {
+        Some(keys) => Read { keys, range: Some(range), ..Read::default() },
         None => Read::default(),
     }
 }
@@ -329,6 +375,7 @@ fn both<'w>(one: &Read<'w>, other: &Read<'w>) -> Read<'w> {
             inner(&one.keys.0, &other.keys.0, |a, b| a > b),
             inner(&one.keys.1, &other.keys.1, |a, b| a < b),
         ),
+        range: one.range.clone().or_else(|| other.range.clone()),
         is_negated: one.is_negated || other.is_negated,
         is_contradictory: one.is_contradictory || other.is_contradictory || contradict,
         filtered: [one.filtered.as_slice(), &other.filtered].concat(),

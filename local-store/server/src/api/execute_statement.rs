@@ -103,39 +103,35 @@ fn answer_select(
         &select.condition.missing_for_reads(partition, sort, |name| source.holds(name)),
     )?;
     let is_fetched = source.check_projection(None, select.projection.as_ref())?;
-    let key_expression = select.condition.to_key_expression(partition, sort);
-    check_order(select, partition, sort)?;
-    let forward = if select.order.is_empty() {
-        true
-    } else if key_expression.is_none() {
-        return Err(ApiError::validation(
-            "Must have at least one non-optional hash key condition in WHERE clause when using ORDER BY clause.",
-        ));
-    } else {
-        // Without a word about the sort key the service reads backwards.
-        select
-            .order
-            .iter()
-            .find(|(name, _)| sort == Some(name))
-            .is_some_and(|(_, forward)| *forward)
-    };
-    let range = match key_expression {
-        None => ItemRange::Tokens(TokenRange::ALL),
-        Some(expression) => source.range_of(&expression)?,
-    };
+    let collections = select.condition.collections(partition, sort);
+    let forward = order_of(select, partition, sort, collections.as_ref().map(Vec::len))?;
+    let mut collections = collections.unwrap_or_default();
+    if select.order.iter().any(|(name, forward)| name == partition && !forward) {
+        collections.reverse();
+    }
     let invalid = || ApiError::validation("NextToken does not match request");
     let start_after = match options.token {
         None => None,
         Some(token) => {
             let key = read_token(token, fingerprint, store.token_key()).ok_or_else(invalid)?;
+            if !collections.is_empty() {
+                // What was read before it is not read again.
+                let at =
+                    collections.iter().position(|(value, _)| key.get(partition) == Some(value));
+                collections.drain(..at.ok_or_else(invalid)?);
+            }
             Some(source.start_key(&key).map_err(|_| invalid())?)
         }
     };
+    let ranges = collections.iter().map(|(_, expression)| source.range_of(expression));
+    let mut ranges = ranges.collect::<Result<Vec<_>, _>>()?.into_iter();
+    let range = ranges.next().unwrap_or(ItemRange::Tokens(TokenRange::ALL));
     let request = PageRequest {
         source,
         name: &select.table,
         is_fetched,
         range,
+        further: ranges.collect(),
         start_after,
         forward,
         limit: options.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX),
@@ -192,10 +188,16 @@ fn check_key_values(
     Ok(())
 }
 
-/// `ORDER BY` names attributes of the key, and there must be conditions beside it.
-fn check_order(select: &Select, partition: &str, sort: Option<&str>) -> Result<(), ApiError> {
+/// Whether each collection is read forward. `ORDER BY` names attributes of the key, and there must be
+/// conditions beside it that name the collections; `collections` is how many those are.
+fn order_of(
+    select: &Select,
+    partition: &str,
+    sort: Option<&str>,
+    collections: Option<usize>,
+) -> Result<bool, ApiError> {
     if select.order.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     if select.condition.is_empty() {
         return Err(ApiError::validation(
@@ -203,12 +205,30 @@ fn check_order(select: &Select, partition: &str, sort: Option<&str>) -> Result<(
         ));
     }
     let is_key = |name: &str| name == partition || sort == Some(name);
-    match select.order.iter().find(|(name, _)| !is_key(name)) {
-        None => Ok(()),
-        Some((name, _)) => Err(ApiError::validation(format!(
+    if let Some((name, _)) = select.order.iter().find(|(name, _)| !is_key(name)) {
+        return Err(ApiError::validation(format!(
             "Attribute {name} in ORDER BY clause must be part of the primary key"
-        ))),
+        )));
     }
+    match collections {
+        None => {
+            return Err(ApiError::validation(
+                "Must have at least one non-optional hash key condition in WHERE clause when using ORDER BY clause.",
+            ));
+        }
+        Some(2..) if select.order.iter().all(|(name, _)| name != partition) => {
+            return Err(ApiError::validation(
+                "Must have hash key in ORDER BY clause when more than one hash key condition specified in WHERE clause.",
+            ));
+        }
+        Some(_) => {}
+    }
+    // Without a word about the sort key the service reads backwards.
+    Ok(select
+        .order
+        .iter()
+        .find(|(name, _)| sort == Some(name))
+        .is_some_and(|(_, forward)| *forward))
 }
 
 /// The index that a statement names, with the words of statements.

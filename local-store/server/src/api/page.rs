@@ -165,6 +165,9 @@ pub(crate) struct PageRequest<'r> {
     /// be shown of it.
     pub(crate) is_fetched: bool,
     pub(crate) range: ItemRange,
+    /// Those that are read behind it, as far as the page goes. For the traffic of partitions they
+    /// count as the first.
+    pub(crate) further: Vec<ItemRange>,
     pub(crate) start_after: Option<IndexKey>,
     pub(crate) forward: bool,
     /// Items to read at most, at least 1.
@@ -299,7 +302,25 @@ fn read_page(
     progress: &mut Progress,
     out: &mut String,
 ) -> Result<(), ReadError> {
-    let PageRequest { source, range, start_after, forward, .. } = request;
+    read_range(view, request, &request.range, request.start_after.as_ref(), progress, out)?;
+    for range in &request.further {
+        if progress.is_cut {
+            break;
+        }
+        read_range(view, request, range, None, progress, out)?;
+    }
+    Ok(())
+}
+
+fn read_range(
+    view: &dyn View,
+    request: &PageRequest<'_>,
+    range: &ItemRange,
+    start_after: Option<&IndexKey>,
+    progress: &mut Progress,
+    out: &mut String,
+) -> Result<(), ReadError> {
+    let PageRequest { source, forward, .. } = request;
     let table = source.table;
     let mut take = |bytes: &[u8]| match take_item(view, request, progress, out, bytes) {
         Ok(flow) => flow,
@@ -310,11 +331,11 @@ fn read_page(
     };
     match source.index {
         None => {
-            let start_after = start_after.as_ref().map(|place| &place.table);
+            let start_after = start_after.map(|place| &place.table);
             read_encoded_items(view, table, range, start_after, *forward, &mut take)?;
         }
         Some(index) => {
-            let (number, start_after) = (index.number, start_after.as_ref());
+            let number = index.number;
             read_encoded_entries(view, table, number, range, start_after, *forward, &mut take)?;
         }
     }

@@ -12,6 +12,7 @@
 //! 0, and 40 or more equal characters are written as in a request.
 
 mod limits;
+mod statements;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
