@@ -3,7 +3,7 @@
 //!
 //! Nothing here can fail because of a request: what does not work is a reply.
 
-use expression::{Condition, Update};
+use expression::{Condition, Update, UpdateError};
 use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{EncodedItem, EpochMillis, Item, PrimaryKey};
 
@@ -18,10 +18,6 @@ use crate::storage::{Overlay, ReadError, View};
 use crate::stream::{self, Change, Sequence};
 use crate::table::Table;
 use crate::time_to_live::{self, TimeToLive};
-
-/// Why an item that an update would make is refused, in DynamoDB's words.
-const UPDATE_TOO_LARGE: &str = "Item size to update has exceeded the maximum allowed size";
-const NESTED_TOO_DEEPLY: &str = "Nesting Levels have exceeded supported limits";
 
 /// Makes a write. `stored` is the key of its item as the engine has it.
 pub(crate) fn apply_write(
@@ -150,10 +146,10 @@ fn updated(
     }
     .map_err(|error| invalid(error.to_string()))?;
     if new.size() > ITEM_BYTES_MAX {
-        return Err(invalid(UPDATE_TOO_LARGE.to_owned()));
+        return Err(invalid(UpdateError::TooLarge.to_string()));
     }
     if new.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
-        return Err(invalid(NESTED_TOO_DEEPLY.to_owned()));
+        return Err(invalid(UpdateError::TooDeep.to_string()));
     }
     index::check_updated(table, old, &new)?;
     Ok((old.is_some() || update.creates_item()).then_some(new))

@@ -15,6 +15,7 @@ mod token;
 use model::{AttributeValue, Item};
 use thiserror::Error;
 
+pub use self::reads::Reads;
 use crate::condition::{Comparator, Condition, Operand, Test};
 use crate::key_condition::Range;
 use crate::path::Path;

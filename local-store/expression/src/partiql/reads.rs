@@ -1,9 +1,9 @@
 //! The reads that the service takes a `SELECT` apart into: one for each value of the partition key and
 //! each range of the sort key that its conditions name. Some statements it refuses because of them.
 //!
-//! This store reads whole item collections, and refuses the same. Sources: AWS, "PartiQL select statements for
-//! DynamoDB" (50 values of a partition key); what the service answers, as public conformance suites
-//! recorded it in October 2026.
+//! This store reads each item collection once, and refuses the same. Sources: AWS, "PartiQL select
+//! statements for DynamoDB" (50 values of a partition key); what the service answers, as public
+//! conformance suites recorded it in September and October 2026.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -65,7 +65,7 @@ impl Default for Read<'_> {
 }
 
 /// The names of the key's attributes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Names<'n> {
     partition: &'n str,
     sort: Option<&'n str>,
@@ -83,65 +83,36 @@ impl<'n> Names<'n> {
     }
 }
 
-impl Where {
-    /// Refuses what comes apart into too many reads, or into reads that overlap. What does not say the
-    /// value of the partition key is one read of everything.
-    ///
-    /// # Errors
-    /// Either of them, in DynamoDB's words.
-    pub fn check_reads(&self, partition: &str, sort: Option<&str>) -> Result<(), PartiqlError> {
-        let names = Names { partition, sort };
-        let pins = self.tests.iter().any(|test| self.pins(test, names));
-        let Some(reads) = self.product(&self.tests, names) else {
-            return if pins { Err(PartiqlError::new(TOO_MANY)) } else { Ok(()) };
-        };
-        if pins && reads.len() > READS_MAX {
-            return Err(PartiqlError::new(TOO_MANY));
-        }
-        if reads.iter().any(|read| read.partition.is_none() || read.is_contradictory) {
-            return Ok(());
-        }
-        let ranges: Vec<&Read<'_>> =
-            reads.iter().filter(|read| !read.is_negated && !is_empty(&read.keys)).collect();
-        for (position, read) in ranges.iter().enumerate() {
-            let overlaps = |other: &&&Read<'_>| {
-                other.partition == read.partition && overlap(&other.keys, &read.keys)
-            };
-            if ranges.iter().skip(position + 1).any(|other| overlaps(&other)) {
-                return Err(PartiqlError::new(OVERLAP));
-            }
-        }
-        Ok(())
-    }
+/// The reads of a `SELECT`, none of which the service refuses.
+#[derive(Debug)]
+pub struct Reads<'w> {
+    /// In the order of the partition keys. None if one of them does not say its partition key: then
+    /// everything is read.
+    of_collections: Option<Vec<Read<'w>>>,
+    names: Names<'w>,
+}
 
-    /// The item collections that hold what is asked for, in the order of the partition keys: for each its
-    /// partition key, and the part of it that is to be read. None if a read does not say the value of
-    /// the partition key. What is read must still be tested against all conditions.
+impl Reads<'_> {
+    /// The item collections that hold what is asked for, in the order of the partition keys: for each
+    /// its partition key, and the part of it that is to be read. None if that is everything. What is
+    /// read must still be tested against all conditions.
     #[must_use]
-    pub fn collections(
-        &self,
-        partition: &str,
-        sort: Option<&str>,
-    ) -> Option<Vec<(AttributeValue, KeyExpression)>> {
-        let mut reads = self.product(&self.tests, Names { partition, sort })?;
-        if reads.len() > 1 && reads.iter().any(|read| read.is_contradictory) {
-            return None;
-        }
-        sort_by_partition(&mut reads);
-        let mut found: Vec<(&AttributeValue, Option<Range>)> = Vec::new();
-        for read in reads {
+    pub fn collections(&self) -> Option<Vec<(AttributeValue, KeyExpression)>> {
+        let mut found: Vec<(&AttributeValue, Option<&Range>)> = Vec::new();
+        for read in self.of_collections.as_ref()? {
             let value = read.partition?;
             match found.last_mut() {
                 // Several parts of one collection are found in the whole of it.
                 Some((last, range)) if *last == value => *range = None,
-                _ => found.push((value, read.range)),
+                _ => found.push((value, read.range.as_ref())),
             }
         }
-        let collection = |(value, range): (&AttributeValue, Option<Range>)| {
+        let Names { partition, sort } = self.names;
+        let collection = |(value, range): (&AttributeValue, Option<&Range>)| {
             let is_value = Range::Compare(Comparator::Equal, value.clone());
             let mut clauses = vec![Clause { attribute: partition.to_owned(), range: is_value }];
             if let (Some(range), Some(sort)) = (range, sort) {
-                clauses.push(Clause { attribute: sort.to_owned(), range });
+                clauses.push(Clause { attribute: sort.to_owned(), range: range.clone() });
             }
             (value.clone(), KeyExpression::new(clauses))
         };
@@ -149,25 +120,12 @@ impl Where {
     }
 
     /// The attributes beside the key for which the service refuses to read an index that `holds` says
-    /// not to hold them: those of the last read, in the order of the partition keys. None if a read does
-    /// not say the value of the partition key, or looks at nothing that is not there.
+    /// not to hold them: those of the last read, in the order of the partition keys. None if everything
+    /// is read, or a read looks at nothing that is not there.
     #[must_use]
-    pub fn missing_for_reads(
-        &self,
-        partition: &str,
-        sort: Option<&str>,
-        holds: impl Fn(&str) -> bool,
-    ) -> Vec<&str> {
-        let names = Names { partition, sort };
-        let mut reads = self.product(&self.tests, names).unwrap_or_default();
-        if reads.iter().any(|read| read.partition.is_none() || read.is_contradictory) {
-            return Vec::new();
-        }
-        let place = |read: &Read<'_>| read.partition.and_then(point);
-        reads
-            .sort_by(|one, other| place(one).partial_cmp(&place(other)).unwrap_or(Ordering::Equal));
+    pub fn missing(&self, holds: impl Fn(&str) -> bool) -> Vec<&str> {
         let mut last = Vec::new();
-        for read in &reads {
+        for read in self.of_collections.iter().flatten() {
             let roots = read.filtered.iter().map(|path| path.root());
             last = in_set_order(roots.filter(|root| !holds(root)));
             if last.is_empty() {
@@ -175,6 +133,35 @@ impl Where {
             }
         }
         last
+    }
+}
+
+impl Where {
+    /// The reads that the conditions come apart into, by the attributes of the key.
+    ///
+    /// # Errors
+    /// When they are too many, or overlap, in DynamoDB's words.
+    pub fn reads<'w>(
+        &'w self,
+        partition: &'w str,
+        sort: Option<&'w str>,
+    ) -> Result<Reads<'w>, PartiqlError> {
+        let names = Names { partition, sort };
+        let pins = self.tests.iter().any(|test| self.pins(test, names));
+        let reads = self.product(&self.tests, names);
+        if pins && reads.as_ref().is_none_or(|reads| reads.len() > READS_MAX) {
+            return Err(PartiqlError::new(TOO_MANY));
+        }
+        let says_its_key = |read: &Read<'_>| read.partition.is_some() && !read.is_contradictory;
+        let mut of_collections = reads.filter(|reads| reads.iter().all(says_its_key));
+        if let Some(reads) = &mut of_collections {
+            check_apart(reads)?;
+            let place = |read: &Read<'_>| read.partition.and_then(point);
+            reads.sort_by(|one, other| {
+                place(one).partial_cmp(&place(other)).unwrap_or(Ordering::Equal)
+            });
+        }
+        Ok(Reads { of_collections, names })
     }
 
     /// The values that the conditions name for attributes of the key, in the order of the statement:
@@ -330,9 +317,19 @@ impl Where {
     }
 }
 
-fn sort_by_partition(reads: &mut [Read<'_>]) {
-    let place = |read: &Read<'_>| read.partition.and_then(point);
-    reads.sort_by(|one, other| place(one).partial_cmp(&place(other)).unwrap_or(Ordering::Equal));
+/// Refuses reads of one collection that overlap.
+fn check_apart(reads: &[Read<'_>]) -> Result<(), PartiqlError> {
+    let ranges: Vec<&Read<'_>> =
+        reads.iter().filter(|read| !read.is_negated && !is_empty(&read.keys)).collect();
+    for (position, read) in ranges.iter().enumerate() {
+        let overlaps = |other: &&Read<'_>| {
+            other.partition == read.partition && overlap(&other.keys, &read.keys)
+        };
+        if ranges.iter().skip(position + 1).any(overlaps) {
+            return Err(PartiqlError::new(OVERLAP));
+        }
+    }
+    Ok(())
 }
 
 fn equal_to(value: &AttributeValue, is_partition: bool) -> Read<'_> {
@@ -462,14 +459,17 @@ fn overlap(one: &Keys, other: &Keys) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::partiql::{Statement, parse_statement};
+    use crate::partiql::{Statement, Where, parse_statement};
 
-    fn refusal(condition: &str) -> Option<String> {
-        let text = format!("SELECT * FROM t WHERE {condition}");
-        let Statement::Select(select) = parse_statement(&text, &[]).unwrap() else {
-            panic!("{text}");
-        };
-        select.condition.check_reads("pk", Some("sk")).err().map(|error| error.to_string())
+    fn conditions(text: &str) -> Where {
+        match parse_statement(&format!("SELECT * FROM t WHERE {text}"), &[]).unwrap() {
+            Statement::Select(select) => select.condition,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refusal(text: &str) -> Option<String> {
+        conditions(text).reads("pk", Some("sk")).err().map(|error| error.to_string())
     }
 
     /// Goal: reads that overlap are refused where the service refuses them, and nowhere else.
@@ -524,11 +524,7 @@ mod tests {
             ("pk > 1 AND NOT sk = 1 AND sk <> 2", ""),
             ("x = 1 OR y = 2 AND z = 3", ""),
         ] {
-            let text = format!("SELECT * FROM t WHERE {condition}");
-            let Statement::Select(select) = parse_statement(&text, &[]).unwrap() else {
-                panic!("{text}");
-            };
-            let found = select.condition.key_values("pk", Some("sk"));
+            let found = conditions(condition).key_values("pk", Some("sk"));
             let names: Vec<&str> = found.iter().map(|(name, _)| *name).collect();
             assert_eq!(names.join(" "), expected, "{condition}");
         }
@@ -550,13 +546,10 @@ mod tests {
             ("(pk='y' AND zz='1') OR aa='1'", ""),
             ("zz='1'", ""),
         ] {
-            let text = format!("SELECT * FROM t WHERE {condition}");
-            let Statement::Select(select) = parse_statement(&text, &[]).unwrap() else {
-                panic!("{text}");
-            };
             let holds = |name: &str| ["pk", "sk", "held"].contains(&name);
-            let missing = select.condition.missing_for_reads("pk", Some("sk"), holds);
-            assert_eq!(missing.join(" "), expected, "{condition}");
+            let conditions = conditions(condition);
+            let reads = conditions.reads("pk", Some("sk")).unwrap();
+            assert_eq!(reads.missing(holds).join(" "), expected, "{condition}");
         }
     }
 

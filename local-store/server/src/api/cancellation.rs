@@ -12,7 +12,7 @@ pub(super) const COLLECTION_TOO_LARGE: &str = "Collection size exceeded.";
 pub(super) const DUPLICATE_ITEM: &str = "Duplicate primary key exists in table";
 
 /// A table that is not there.
-const TABLE_NOT_FOUND: &str = "Requested resource not found";
+pub(super) const TABLE_NOT_FOUND: &str = "Requested resource not found";
 
 /// How the service calls the reason of one operation.
 pub(super) fn reason_code(reason: &CancellationReason) -> &'static str {

@@ -9,7 +9,9 @@ use model::key::KeyError;
 use partition::{CancellationReason, ReadError};
 
 use super::answer::text_member;
-use super::cancellation::{COLLECTION_TOO_LARGE, DUPLICATE_ITEM, reason_code, write_reasons};
+use super::cancellation::{
+    COLLECTION_TOO_LARGE, DUPLICATE_ITEM, TABLE_NOT_FOUND, reason_code, write_reasons,
+};
 use crate::store::Unavailable;
 use crate::traffic::{Access, Excess};
 
@@ -228,7 +230,7 @@ impl ApiError {
     /// `ResourceNotFoundException` as the operations on items say it.
     #[must_use]
     pub fn resource_not_found() -> Self {
-        Self::new(ErrorType::ResourceNotFound, "Requested resource not found")
+        Self::new(ErrorType::ResourceNotFound, TABLE_NOT_FOUND)
     }
 
     /// `ResourceNotFoundException` as the operations on tables say it.

@@ -96,14 +96,12 @@ fn answer_select(
     let (partition, sort) = key_attributes(source)?;
     check_key_values(select, partition, sort)?;
     let (partition, sort) = (partition.name.as_str(), sort.map(|sort| sort.name.as_str()));
-    let checked = select.condition.check_reads(partition, sort);
-    checked.map_err(|error| ApiError::validation(error.to_string()))?;
+    let reads = select.condition.reads(partition, sort);
+    let reads = reads.map_err(|error| ApiError::validation(error.to_string()))?;
     // A statement that does not name partition keys reads the index as a Scan does.
-    source.refuse_filter(
-        &select.condition.missing_for_reads(partition, sort, |name| source.holds(name)),
-    )?;
+    source.refuse_filter(&reads.missing(|name| source.holds(name)))?;
     let is_fetched = source.check_projection(None, select.projection.as_ref())?;
-    let collections = select.condition.collections(partition, sort);
+    let collections = reads.collections();
     let forward = order_of(select, partition, sort, collections.as_ref().map(Vec::len))?;
     let mut collections = collections.unwrap_or_default();
     if select.order.iter().any(|(name, forward)| name == partition && !forward) {

@@ -318,16 +318,17 @@ pub(crate) fn only_key_of(
     schema: &KeySchema,
     otherwise: &str,
 ) -> Result<PrimaryKey, PlanError> {
-    let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
-    let reads = condition.check_reads(&schema.partition.name, sort);
-    reads.map_err(|error| ApiError::validation(error.to_string()))?;
     let names: Vec<&str> = key_names(schema).collect();
     let says_once = |name: &&str| {
         let mut values = condition.equal_to(name);
         values.next().is_some_and(|value| values.all(|other| other == value))
     };
-    if !condition.is_only_of(&names) || !names.iter().all(says_once) {
-        return Err(ApiError::validation(otherwise).into());
+    if condition.is_only_of(&names) && names.iter().all(says_once) {
+        return first_key_of(condition, schema);
     }
-    first_key_of(condition, schema)
+    // What cannot be read at all is told before that it is not one item.
+    let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
+    let refusal = condition.reads(&schema.partition.name, sort).err();
+    let text = refusal.map_or_else(|| otherwise.to_owned(), |refusal| refusal.to_string());
+    Err(ApiError::validation(text).into())
 }
