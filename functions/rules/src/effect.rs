@@ -97,6 +97,17 @@ pub struct Joined<T> {
     pub records: Vec<usize>,
 }
 
+impl<T: Join> Joined<T> {
+    fn join(&mut self, value: T, records: &[usize]) {
+        self.value.join(value);
+        for position in records {
+            if self.records.last() != Some(position) {
+                self.records.push(*position);
+            }
+        }
+    }
+}
+
 /// A batch's effects, one statement per target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folded {
@@ -158,6 +169,21 @@ impl Folded {
         }
     }
 
+    /// Adds what was folded of other records of the same batch.
+    pub fn join(&mut self, other: Self) {
+        let Self { cells, rows, changes, origins, jobs, looks, registers, rewrites, assemblies } =
+            other;
+        join_all(&mut self.cells, cells);
+        join_all(&mut self.rows, rows);
+        join_all(&mut self.changes, changes);
+        join_all(&mut self.origins, origins);
+        join_all(&mut self.jobs, jobs);
+        join_all(&mut self.looks, looks);
+        join_all(&mut self.registers, registers);
+        join_all(&mut self.rewrites, rewrites);
+        join_all(&mut self.assemblies, assemblies);
+    }
+
     /// Every target as text with the records behind it, for an executor that knows none of them.
     pub fn into_targets(self) -> impl Iterator<Item = (String, Vec<usize>)> {
         let cells = self.cells.into_iter().map(|(counter, joined)| (counter, joined.records));
@@ -181,12 +207,54 @@ fn insert<K: Ord, T: Join>(
         Entry::Vacant(place) => {
             place.insert(Joined { value, records: vec![position] });
         }
-        Entry::Occupied(mut place) => {
-            let joined = place.get_mut();
-            joined.value.join(value);
-            if joined.records.last() != Some(&position) {
-                joined.records.push(position);
+        Entry::Occupied(mut place) => place.get_mut().join(value, &[position]),
+    }
+}
+
+fn join_all<K: Ord, T: Join>(targets: &mut BTreeMap<K, Joined<T>>, others: BTreeMap<K, Joined<T>>) {
+    for (target, joined) in others {
+        match targets.entry(target) {
+            Entry::Vacant(place) => {
+                place.insert(joined);
             }
+            Entry::Occupied(mut place) => place.get_mut().join(joined.value, &joined.records),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Stamp;
+
+    proptest! {
+        /// A batch may be folded in parts.
+        #[test]
+        fn parts_of_a_batch_join(
+            said in prop::collection::vec((0..4_u8, 0..3_u8, 0..9_u32), 0..20),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let effects: Vec<_> = said.iter().enumerate().map(|(position, (name, slot, sequence))| {
+                let stamp = Stamp::of_record("l", &sequence.to_string().parse().unwrap());
+                let source = slot.to_string();
+                let register = crate::migration::Register { stamp, item: None };
+                let target = Target {
+                    migration: "m".to_owned(),
+                    table: "t".to_owned(),
+                    key: model::PrimaryKey {
+                        partition: model::KeyValue::S(name.to_string()),
+                        sort: None,
+                    },
+                    adopts: false,
+                };
+                (position, Effect::Registers { target, registers: Registers::of(source, register) })
+            }).collect();
+            let cut = cut.index(effects.len() + 1);
+            let mut joined = fold(effects[..cut].iter().cloned());
+            joined.join(fold(effects[cut..].iter().cloned()));
+            prop_assert_eq!(joined, fold(effects));
         }
     }
 }

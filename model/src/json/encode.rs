@@ -2,7 +2,6 @@
 //!
 //! The output has no white space; members stand in the order of their names.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use base64::Engine;
@@ -13,7 +12,24 @@ use crate::item::Item;
 
 /// Appends an item.
 pub fn write_item(out: &mut String, item: &Item) {
-    write_members(out, item);
+    write_attributes(out, item.iter());
+}
+
+/// Appends some attributes as an item: all of their names differ.
+pub fn write_attributes<'i>(
+    out: &mut String,
+    attributes: impl Iterator<Item = (&'i String, &'i AttributeValue)>,
+) {
+    out.push('{');
+    for (position, (name, value)) in attributes.enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        write_string(out, name);
+        out.push(':');
+        write_attribute_value(out, value);
+    }
+    out.push('}');
 }
 
 /// The JSON of an item.
@@ -37,7 +53,7 @@ pub fn write_attribute_value(out: &mut String, value: &AttributeValue) {
         AttributeValue::B(bytes) => write_binary(out, bytes),
         AttributeValue::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
         AttributeValue::Null => out.push_str("true"),
-        AttributeValue::M(members) => write_members(out, members),
+        AttributeValue::M(members) => write_attributes(out, members.iter()),
         AttributeValue::L(members) => write_array(out, members, write_attribute_value),
         AttributeValue::Ss(members) => {
             write_array(out, members, |out, member| write_string(out, member));
@@ -48,19 +64,6 @@ pub fn write_attribute_value(out: &mut String, value: &AttributeValue) {
         AttributeValue::Bs(members) => {
             write_array(out, members, |out, member| write_binary(out, member));
         }
-    }
-    out.push('}');
-}
-
-fn write_members(out: &mut String, members: &BTreeMap<String, AttributeValue>) {
-    out.push('{');
-    for (position, (name, value)) in members.iter().enumerate() {
-        if position > 0 {
-            out.push(',');
-        }
-        write_string(out, name);
-        out.push(':');
-        write_attribute_value(out, value);
     }
     out.push('}');
 }

@@ -21,7 +21,9 @@ pub use decode::{
     DecodeError, attribute_value_from_str, decode_attribute_value, decode_item,
     decode_placeholder_value, item_from_str,
 };
-pub use encode::{item_to_string, write_attribute_value, write_item, write_string};
+pub use encode::{
+    item_to_string, write_attribute_value, write_attributes, write_item, write_string,
+};
 pub use encoded::write_encoded_item;
 pub use fault::ValueFault;
 pub use request::{ANY_NAME, parse_with_items};

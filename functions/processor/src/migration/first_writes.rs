@@ -5,12 +5,11 @@
 //! Whatever it leaves open (something stands there, a throttled table, a role that may not insert) is
 //! written by a request of its own elsewhere, which finds out what is the matter.
 
-use std::collections::BTreeMap;
-
 use futures::{StreamExt, stream};
 use model::Item;
+use model::json::write_string;
 use rules::migration::{MARK, Registers, Target};
-use rules::{Folded, Joined};
+use rules::{Effect, Folded, Joined};
 
 use super::targets::{Targets, WRITES_AT_ONCE};
 use crate::back_off::Deadline;
@@ -30,33 +29,59 @@ struct Batch {
     statements: Statements,
 }
 
-/// Writes the targets that nothing stands at, as many requests at the same time as `width` writes
-/// stand for. Gives how many it wrote; what it did not write stays in `folded`.
+/// Takes what is said from `said` some targets at a time and writes those that nothing stands at, as
+/// many requests at the same time as `width` writes stand for. No more is taken than is being
+/// written: what is said of a page is several times as large as the page. Gives how many targets it
+/// wrote, and what it did not write.
 pub(super) async fn write(
     targets: &Targets,
-    folded: &mut Folded,
+    said: impl Iterator<Item = (usize, Effect)>,
     width: usize,
     deadline: Deadline,
-) -> usize {
+) -> (usize, Folded) {
     let (requests, size) = shape(width);
-    let batches = batches(std::mem::take(&mut folded.registers), size, folded);
-    let sent = batches.into_iter().map(|Batch { said, statements }| async move {
-        let limited = deadline.limit(async { Ok(statements.send(&targets.client).await) }).await;
-        // What was not answered in time may have been written; saying it again changes nothing.
-        (limited.unwrap_or_default(), said)
-    });
-    let mut written = 0;
-    let mut answers = stream::iter(sent).buffer_unordered(requests);
-    while let Some((outcomes, said)) = answers.next().await {
-        for (position, (target, joined)) in said.into_iter().enumerate() {
-            if outcomes.get(position) == Some(&StatementOutcome::Done) {
-                written += 1;
-            } else {
-                folded.registers.insert(target, joined);
+    let sent = some_targets(said, size).map(|mut folded| async move {
+        let mut written = 0;
+        for Batch { said, statements } in batches(&mut folded, size) {
+            let sent = async { Ok(statements.send(&targets.client).await) };
+            // What was not answered in time may have been written; saying it again changes nothing.
+            let outcomes = deadline.limit(sent).await.unwrap_or_default();
+            for (position, (target, joined)) in said.into_iter().enumerate() {
+                if outcomes.get(position) == Some(&StatementOutcome::Done) {
+                    written += 1;
+                } else {
+                    folded.registers.insert(target, joined);
+                }
             }
         }
+        (written, folded)
+    });
+    let (mut written, mut left) = (0, Folded::default());
+    let mut answers = stream::iter(sent).buffer_unordered(requests);
+    while let Some((more, rest)) = answers.next().await {
+        written += more;
+        left.join(rest);
     }
-    written
+    (written, left)
+}
+
+/// What is said, folded: of so many targets at a time, and a few more if the last item has several.
+fn some_targets(
+    mut said: impl Iterator<Item = (usize, Effect)>,
+    size: usize,
+) -> impl Iterator<Item = Folded> {
+    std::iter::from_fn(move || {
+        let mut folded = Folded::default();
+        let mut is_over = true;
+        for (position, effect) in said.by_ref() {
+            folded.add(position, effect);
+            is_over = false;
+            if folded.registers.len() + folded.rewrites.len() >= size {
+                break;
+            }
+        }
+        (!is_over).then_some(folded)
+    })
 }
 
 /// Requests at the same time, and statements in each, for so many writes at the same time.
@@ -66,18 +91,18 @@ fn shape(width: usize) -> (usize, usize) {
     ((width / WRITES_PER_REQUEST).max(1), size)
 }
 
-/// Statements of so many targets together; what cannot be said so goes back to `folded`.
-fn batches(
-    registers: BTreeMap<Target, Joined<Registers>>,
-    size: usize,
-    folded: &mut Folded,
-) -> Vec<Batch> {
+/// Statements of so many targets together; what cannot be said so stays in `folded`.
+fn batches(folded: &mut Folded, size: usize) -> Vec<Batch> {
     let (mut batches, mut batch) = (Vec::new(), Batch::default());
-    for (target, joined) in registers {
+    let mut insert = Insert::default();
+    for (target, joined) in std::mem::take(&mut folded.registers) {
         let live = joined.value.only_live().filter(|_| !target.adopts);
         let said = live.and_then(|(item, mark)| {
-            let text = insert(&target.table, item)?;
-            batch.statements.push(&text, item.values().chain([&mark]));
+            let text = insert.json(&target.table, item)?;
+            batch.statements.push_written(text, |parameters| {
+                item.values().for_each(|value| parameters.push(value));
+                parameters.push_written(|body| mark.write(body));
+            });
             Some(())
         });
         if said.is_none() {
@@ -95,8 +120,33 @@ fn batches(
     batches
 }
 
-/// The statement that puts an item and its mark where no item stands. `None` if PartiQL cannot say
-/// it.
+/// The statement that puts an item and its mark where no item stands. It is the same for items with
+/// the same attributes, as those are that a transform makes.
+#[derive(Default)]
+struct Insert {
+    table: String,
+    names: Vec<String>,
+    /// The statement as a JSON string; `None` if PartiQL cannot say it.
+    json: Option<String>,
+}
+
+impl Insert {
+    /// The statement for this item as a JSON string. `None` if PartiQL cannot say it.
+    fn json(&mut self, table: &str, item: &Item) -> Option<&str> {
+        if self.table != table || !item.keys().eq(&self.names) {
+            self.json = insert(table, item).map(|text| {
+                let mut json = String::with_capacity(text.len() + 16);
+                write_string(&mut json, &text);
+                json
+            });
+            table.clone_into(&mut self.table);
+            self.names = item.keys().cloned().collect();
+        }
+        self.json.as_deref()
+    }
+}
+
+/// The text of the statement.
 fn insert(table: &str, item: &Item) -> Option<String> {
     if table.contains('"') || item.keys().any(|name| name.contains('\'')) {
         return None;
@@ -117,6 +167,9 @@ fn insert(table: &str, item: &Item) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use model::json::item_from_str;
+    use model::{KeyValue, PrimaryKey};
+    use rules::Stamp;
+    use rules::migration::Register;
 
     use super::*;
 
@@ -131,6 +184,55 @@ mod tests {
             assert!(insert("t", &item.clone().with(&odd, "x")).is_none());
         }
         assert!(insert("t\"", &item).is_none());
+    }
+
+    #[test]
+    fn a_statement_is_said_again_only_for_the_same_attributes_of_the_same_table() {
+        let items = [r#"{"a":{"N":"1"}}"#, r#"{"a":{"S":"x"}}"#, r#"{"'":{"S":"x"}}"#, "{}"];
+        let mut known = Insert::default();
+        for table in ["t", "u"] {
+            for item in items.into_iter().chain(items) {
+                let item = item_from_str(item).unwrap();
+                let mut expected = Insert::default();
+                assert_eq!(known.json(table, &item), expected.json(table, &item));
+            }
+        }
+    }
+
+    #[test]
+    fn so_many_targets_are_said_together() {
+        let source = |number: usize| {
+            Registers::of(
+                "t|{}".to_owned(),
+                Register {
+                    stamp: Stamp::lowest(),
+                    item: Some(Item::new().with("n", number.to_string())),
+                },
+            )
+        };
+        let target = |number: usize| Target {
+            migration: "m".to_owned(),
+            table: "u".to_owned(),
+            key: PrimaryKey { partition: KeyValue::S(number.to_string()), sort: None },
+            adopts: false,
+        };
+        // The fourth one is said twice.
+        let said = [1, 2, 3, 4, 4, 5, 6].map(|number| {
+            (number, Effect::Registers { target: target(number), registers: source(number) })
+        });
+        let folded: Vec<Folded> = some_targets(said.into_iter(), 3).collect();
+        let targets: Vec<Vec<Target>> =
+            folded.iter().map(|folded| folded.registers.keys().cloned().collect()).collect();
+        assert_eq!(
+            targets,
+            [vec![target(1), target(2), target(3)], vec![target(4), target(5), target(6)]]
+        );
+        assert_eq!(some_targets(std::iter::empty(), 3).count(), 0);
+        for (mut folded, sizes) in folded.into_iter().zip([[2, 1], [2, 1]]) {
+            let batches = batches(&mut folded, 2);
+            assert_eq!(folded, Folded::default());
+            assert_eq!(batches.iter().map(|batch| batch.said.len()).collect::<Vec<_>>(), sizes);
+        }
     }
 
     #[test]

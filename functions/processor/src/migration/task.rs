@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::scan::ScanOutput;
 use model::{AttributeValue, Item, Number};
+use rules::Effect;
 use rules::migration::Migration;
 use tracing::{info, warn};
 
@@ -22,7 +23,7 @@ use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::to_sdk_item;
-use crate::tables::direct::{Page, answered, page_of, unreadable};
+use crate::tables::direct::{UnreadPage, answered, unreadable};
 use crate::tables::dynamodb::request_failure;
 
 /// How long a worker works before it writes how far it came. What a killed worker has done in it
@@ -146,14 +147,14 @@ impl Worker<'_> {
         let mut ahead = None;
         let done = loop {
             let throttled = self.control.throttling.attempts();
-            let (items, next) = match ahead.take() {
+            let page = match ahead.take() {
                 Some(page) => page,
                 None => self.page(task, cursor.as_ref(), pace).await?,
             };
-            read += items.len() as u64;
-            let page = deadline.limit(self.do_page(task, &items, &mut tally, deadline));
-            let ahead_of_it = self.ahead(task, next.as_ref(), pace, deadline);
-            let (done, following) = tokio::join!(page, ahead_of_it);
+            read += page.len() as u64;
+            let work = deadline.limit(self.do_page(task, &page, &mut tally, deadline));
+            let ahead_of_it = self.ahead(task, page.next.as_ref(), pace, deadline);
+            let (done, following) = tokio::join!(work, ahead_of_it);
             ahead = following;
             self.control.throttling.adapt(throttled);
             if let Err(failure) = done {
@@ -162,13 +163,12 @@ impl Worker<'_> {
                 }
                 // What was done before this page is kept.
                 info!(function = "migration", reason = %failure, "page later");
-                read -= items.len() as u64;
+                read -= page.len() as u64;
                 break false;
             }
-            tally.count("read", items.len());
-            let is_last = next.is_none();
-            cursor = next;
-            if is_last {
+            tally.count("read", page.len());
+            cursor = page.next;
+            if cursor.is_none() {
                 break true;
             }
             tokio::time::sleep(pace.wait(read, started.elapsed())).await;
@@ -196,47 +196,51 @@ impl Worker<'_> {
     async fn do_page(
         &self,
         task: &Task,
-        items: &[Item],
+        page: &UnreadPage,
         tally: &mut Tally,
         deadline: Deadline,
     ) -> Result<(), Failure> {
+        let all = || {
+            let items = page.items().collect::<Option<Vec<Item>>>();
+            items.ok_or_else(|| unreadable("Scan", &task.table))
+        };
         match task.work {
-            Work::Backfill => self.backfill(task, items, tally, deadline).await,
-            Work::Touch => touch::touch(self, task, items, tally).await,
+            Work::Backfill => self.backfill(task, page, tally, deadline).await,
+            Work::Touch => touch::touch(self, task, &all()?, tally).await,
             Work::CheckSource if self.migration.kind().is_in_place() => {
-                in_place::check(self, task, items, tally, deadline).await
+                in_place::check(self, task, &all()?, tally, deadline).await
             }
-            Work::CheckSource => check::sources(self, task, items, tally, deadline).await,
-            Work::CheckTarget => check::targets(self, task, items, tally, deadline).await,
-            Work::Unmark => check::unmark(self, task, items, tally).await,
+            Work::CheckSource => check::sources(self, task, &all()?, tally, deadline).await,
+            Work::CheckTarget => check::targets(self, task, &all()?, tally, deadline).await,
+            Work::Unmark => check::unmark(self, task, &all()?, tally).await,
         }
     }
 
     async fn backfill(
         &self,
         task: &Task,
-        items: &[Item],
+        page: &UnreadPage,
         tally: &mut Tally,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let mut effects = Vec::new();
-        for (position, item) in items.iter().enumerate() {
-            match self.migration.backfill(&task.table, item) {
-                Ok(stated) => effects.extend(stated.into_iter().map(|effect| (position, effect))),
-                Err(refusal) => {
-                    let key = self.migration.source_item(&task.table, item);
-                    let key = key.map_or_else(|error| error, |key| key.to_string());
-                    warn!(item = key, reason = %refusal, "item cannot be transformed");
-                    tally.sample("refused", &format!("{key}: {refusal}"));
-                }
-            }
-        }
-        let mut folded = rules::fold(effects);
-        tally.count("stated", folded.registers.len() + folded.rewrites.len());
         let at_once = self.control.throttling.width();
-        let first = first_writes::write(&self.targets, &mut folded, at_once, deadline).await;
+        let (mut stated, mut is_unreadable) = (0, false);
+        let items = page.items().map_while(|item| {
+            is_unreadable |= item.is_none();
+            item
+        });
+        let said = items.enumerate().flat_map(|(position, item)| {
+            let said = self.state(task, &item, tally);
+            stated += said.len();
+            said.into_iter().map(move |effect| (position, effect))
+        });
+        let (first, left) = first_writes::write(&self.targets, said, at_once, deadline).await;
+        if is_unreadable {
+            return Err(unreadable("Scan", &task.table));
+        }
+        tally.count("stated", stated);
         tally.count("written", first);
-        for outcome in self.targets.join_all(folded, at_once, deadline).await {
+        for outcome in self.targets.join_all(left, at_once, deadline).await {
             if outcome.result? > 0 {
                 tally.count("written", 1);
             }
@@ -244,9 +248,25 @@ impl Worker<'_> {
         Ok(())
     }
 
+    /// What must become true because an item was read; nothing of one that cannot be transformed.
+    fn state(&self, task: &Task, item: &Item, tally: &mut Tally) -> Vec<Effect> {
+        self.migration.backfill(&task.table, item).unwrap_or_else(|refusal| {
+            let key = self.migration.source_item(&task.table, item);
+            let key = key.map_or_else(|error| error, |key| key.to_string());
+            warn!(item = key, reason = %refusal, "item cannot be transformed");
+            tally.sample("refused", &format!("{key}: {refusal}"));
+            Vec::new()
+        })
+    }
+
     /// Reads a page of the task's segment, strongly consistent: what was acknowledged before the
     /// read is seen.
-    async fn page(&self, task: &Task, after: Option<&Item>, pace: &Pace) -> Result<Page, Failure> {
+    async fn page(
+        &self,
+        task: &Task,
+        after: Option<&Item>,
+        pace: &Pace,
+    ) -> Result<UnreadPage, Failure> {
         // Few writes at the same time are few in a slice, and a page is done whole.
         let width = self.control.throttling.width().min(WRITES_AT_ONCE);
         let items = PAGE_ITEMS * i32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
@@ -271,7 +291,7 @@ impl Worker<'_> {
         next: Option<&Item>,
         pace: &Pace,
         deadline: Deadline,
-    ) -> Option<Page> {
+    ) -> Option<UnreadPage> {
         let after = next.filter(|_| task.work == Work::Backfill)?;
         deadline.limit(self.page(task, Some(after), pace)).await.ok()
     }
@@ -287,7 +307,7 @@ async fn page(
     task: &Task,
     after: Option<&Item>,
     items: i32,
-) -> Result<Page, Failure> {
+) -> Result<UnreadPage, Failure> {
     let (direct, answer) = answered(|| ScanOutput::builder().build());
     client
         .scan()
@@ -302,7 +322,7 @@ async fn page(
         .send()
         .await
         .map_err(|error| request_failure("Scan", &task.table, CONTROL_TABLE, &error))?;
-    answer.read(page_of).ok_or_else(|| unreadable("Scan", &task.table))
+    answer.page().ok_or_else(|| unreadable("Scan", &task.table))
 }
 
 fn now_ms() -> u64 {

@@ -6,6 +6,7 @@
 //! the body of an answer that succeeded as it came.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
@@ -49,6 +50,12 @@ impl Answer {
     pub(crate) fn read<T>(&self, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         read(body.bytes()?)
+    }
+
+    /// The page that the body is; `None` if it is none, or there was no answer.
+    pub(crate) fn page(&self) -> Option<UnreadPage> {
+        let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        UnreadPage::of(body)
     }
 }
 
@@ -133,15 +140,61 @@ struct PageBody<'b> {
     last_evaluated_key: Option<&'b RawValue>,
 }
 
+/// A page as it came. Its items are read when they are asked for: each takes several times as much
+/// memory as its text, and a page has hundreds.
+#[derive(Debug)]
+pub(crate) struct UnreadPage {
+    body: SdkBody,
+    /// Where the text of each item stands.
+    items: Vec<Range<usize>>,
+    /// The key behind which the next page begins.
+    pub(crate) next: Option<Item>,
+}
+
+impl UnreadPage {
+    fn of(body: SdkBody) -> Option<Self> {
+        let bytes = body.bytes()?;
+        let page: PageBody<'_> = serde_json::from_slice(bytes).ok()?;
+        let place = |raw: &&RawValue| {
+            let start = (raw.get().as_ptr() as usize).checked_sub(bytes.as_ptr() as usize)?;
+            Some(start..start + raw.get().len())
+        };
+        let items = page.items.iter().map(place).collect::<Option<_>>()?;
+        let next = page.next()?;
+        Some(Self { body, items, next })
+    }
+
+    /// How many items it has.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Reads the items, one after the other; `None` for one that cannot be read.
+    pub(crate) fn items(&self) -> impl Iterator<Item = Option<Item>> {
+        let bytes = self.body.bytes().unwrap_or_default();
+        self.items.iter().map(move |place| {
+            let text = str::from_utf8(bytes.get(place.clone())?).ok()?;
+            item_from_str(text).ok()
+        })
+    }
+}
+
+impl PageBody<'_> {
+    /// The key behind which the next page begins; `None` if it cannot be read.
+    fn next(&self) -> Option<Option<Item>> {
+        match self.last_evaluated_key {
+            Some(raw) => item_from_str(raw.get()).ok().map(Some),
+            None => Some(None),
+        }
+    }
+}
+
 /// Reads the answer to a `Scan` or a `Query`.
 pub(crate) fn page_of(body: &[u8]) -> Option<Page> {
     let page: PageBody<'_> = serde_json::from_slice(body).ok()?;
-    let item = |raw: &RawValue| item_from_str(raw.get()).ok();
-    let next = match page.last_evaluated_key {
-        Some(raw) => Some(item(raw)?),
-        None => None,
-    };
-    Some((page.items.into_iter().map(item).collect::<Option<_>>()?, next))
+    let next = page.next()?;
+    let item = |raw: &&RawValue| item_from_str(raw.get()).ok();
+    Some((page.items.iter().map(item).collect::<Option<_>>()?, next))
 }
 
 #[cfg(test)]
@@ -243,7 +296,17 @@ mod tests {
         let scan = async || {
             let (direct, answer) = answered(|| ScanOutput::builder().build());
             let sent = client.scan().table_name("t").customize().interceptor(direct).send().await;
-            sent.map(|_| answer.read(page_of))
+            sent.map(|_| {
+                let body = answer.0.lock().unwrap().take()?;
+                let page = page_of(body.bytes()?);
+                // A page whose items are read later has the same ones.
+                let later = UnreadPage::of(body).and_then(|page| {
+                    assert_eq!(page.len(), page.items().count());
+                    Some((page.items().collect::<Option<Vec<_>>>()?, page.next))
+                });
+                assert_eq!(later, page);
+                page
+            })
         };
         let scans = async { [scan().await, scan().await, scan().await, scan().await] };
         let (_, [page, wrong, empty, missing]) = tokio::join!(serve(listener, &answers), scans);

@@ -52,6 +52,27 @@ struct StatementError {
     code: String,
 }
 
+/// The parameters of a statement, one after the other.
+pub(crate) struct Parameters<'s> {
+    body: &'s mut String,
+    is_first: bool,
+}
+
+impl Parameters<'_> {
+    /// Adds one.
+    pub(crate) fn push(&mut self, value: &AttributeValue) {
+        self.push_written(|body| write_attribute_value(body, value));
+    }
+
+    /// Adds one that is written as DynamoDB JSON.
+    pub(crate) fn push_written(&mut self, write: impl FnOnce(&mut String)) {
+        if !std::mem::take(&mut self.is_first) {
+            self.body.push(',');
+        }
+        write(self.body);
+    }
+}
+
 impl Statements {
     /// Adds a statement; each `?` in it stands for the next parameter, of which there is at least
     /// one.
@@ -60,16 +81,22 @@ impl Statements {
         text: &str,
         parameters: impl IntoIterator<Item = &'v AttributeValue>,
     ) {
+        let mut json = String::with_capacity(text.len() + 16);
+        write_string(&mut json, text);
+        self.push_written(&json, |written| parameters.into_iter().for_each(|p| written.push(p)));
+    }
+
+    /// Adds a statement whose text is a JSON string already, for one that is said many times.
+    pub(crate) fn push_written(
+        &mut self,
+        json: &str,
+        parameters: impl FnOnce(&mut Parameters<'_>),
+    ) {
         self.body.push_str(if self.body.is_empty() { HEAD } else { "," });
         self.body.push_str(r#"{"Statement":"#);
-        write_string(&mut self.body, text);
+        self.body.push_str(json);
         self.body.push_str(r#","Parameters":["#);
-        for (position, value) in parameters.into_iter().enumerate() {
-            if position > 0 {
-                self.body.push(',');
-            }
-            write_attribute_value(&mut self.body, value);
-        }
+        parameters(&mut Parameters { body: &mut self.body, is_first: true });
         self.body.push_str("]}");
     }
 

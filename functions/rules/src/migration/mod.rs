@@ -19,6 +19,7 @@ mod notes;
 mod phase;
 pub mod plan;
 mod registers;
+mod source_item;
 mod split;
 mod transform;
 mod view;
@@ -33,20 +34,19 @@ pub use notes::{NOTE_BUCKETS, NOTE_PREFIX, note_of, note_partition};
 pub use phase::Phase;
 pub use plan::{Direction, Kind, Plan};
 pub use registers::{
-    ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, Register, Registers, TOUCH,
-    is_bare_tombstone, key_of, unmarked, visible,
+    ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, OnlyMark, Register, Registers,
+    TOUCH, is_bare_tombstone, key_of, unmarked, visible,
 };
+pub use source_item::{SourceItem, SourceItemError};
 pub use split::PARTS_MAX;
 pub use transform::{NOT_AVAILABLE, OUTPUTS_MAX, ProgramError, Transform};
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use model::json::{item_from_str, item_to_string};
+use model::json::item_to_string;
 use model::limits::ITEM_BYTES_MAX;
 use model::stream_record::LambdaRecord;
 use model::{AttributeValue, Item, KeySchema, PrimaryKey};
@@ -75,37 +75,6 @@ pub struct Target {
     /// Whether an item without a mark that stands there counts as written by the migration: so it
     /// is on the way back, where the items were there before.
     pub adopts: bool,
-}
-
-/// A source item by its table and key; its text is `<table>|<key as DynamoDB JSON>`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceItem {
-    /// Its table.
-    pub table: String,
-    /// Its key attributes.
-    pub key: Item,
-}
-
-/// A text that is not a source item.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("invalid source item: expected `TABLE|KEY`, got=`{0}`")]
-pub struct SourceItemError(String);
-
-impl fmt::Display for SourceItem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}|{}", self.table, item_to_string(&self.key))
-    }
-}
-
-impl FromStr for SourceItem {
-    type Err = SourceItemError;
-
-    fn from_str(text: &str) -> Result<Self, SourceItemError> {
-        let wrong = || SourceItemError(text.chars().take(256).collect());
-        let (table, key) = text.split_once('|').ok_or_else(wrong)?;
-        let key = item_from_str(key).map_err(|_| wrong())?;
-        Ok(Self { table: table.to_owned(), key })
-    }
 }
 
 /// A plan that cannot be carried out on the tables as they are: what is wrong, and where.
@@ -362,7 +331,7 @@ impl Migration {
         if size + SOURCE_TEXT_MAX <= ITEM_BYTES_MAX {
             return Ok(());
         }
-        let size = size + self.source_item(table, item)?.to_string().len();
+        let size = size + self.source_text(table, item)?.len();
         if size <= ITEM_BYTES_MAX {
             return Ok(());
         }
@@ -385,9 +354,16 @@ impl Migration {
     /// # Errors
     /// When the table is no source, or the item has no key.
     pub fn source_item(&self, table: &str, item: &Item) -> Result<SourceItem, String> {
-        let schema =
-            self.schemas.get(table).ok_or_else(|| format!("`{table}` is not part of the plan"))?;
-        Ok(SourceItem { table: table.to_owned(), key: key_of(item, schema) })
+        Ok(SourceItem { table: table.to_owned(), key: key_of(item, self.source_schema(table)?) })
+    }
+
+    fn source_schema(&self, table: &str) -> Result<&KeySchema, String> {
+        self.schemas.get(table).ok_or_else(|| format!("`{table}` is not part of the plan"))
+    }
+
+    /// The text of [`Migration::source_item`].
+    fn source_text(&self, table: &str, item: &Item) -> Result<String, String> {
+        Ok(SourceItem::text(table, item, self.source_schema(table)?))
     }
 
     /// What must become true because the backfill read an item.
@@ -398,7 +374,7 @@ impl Migration {
         if self.kind.is_in_place() {
             return self.settle(table, item, Stamp::lowest());
         }
-        let source = self.source_item(table, item).map_err(Refusal)?.to_string();
+        let source = self.source_text(table, item).map_err(Refusal)?;
         let outputs = self.outputs(table, item).map_err(Refusal)?;
         let effects = outputs
             .into_iter()
@@ -462,7 +438,7 @@ impl Rule for Migration {
         if self.splits.contains_key(table) {
             return self.decide_assembly(table, record);
         }
-        let source = self.source_item(table, &change.keys).map_err(Refusal)?.to_string();
+        let source = self.source_text(table, &change.keys).map_err(Refusal)?;
         let outputs = |image: &Option<Item>| match image {
             Some(item) => self.outputs(table, item).map_err(Refusal),
             None => Ok(BTreeMap::new()),

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use model::json::write_string;
 use model::{AttributeValue, Item, KeySchema};
 use thiserror::Error;
 
@@ -41,14 +42,39 @@ pub struct Register {
     pub item: Option<Item>,
 }
 
-/// What all source items say about one target item, by source.
+/// What all source items say about one target item, in the order of the sources' texts. Nearly all
+/// targets have one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Registers(BTreeMap<String, Register>);
+pub struct Registers(Vec<(String, Register)>);
 
 /// An item in a target table that has no mark, or one that was not written here.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the target item was not written by this migration: {0}")]
 pub struct ForeignItem(&'static str);
+
+/// The mark of a live target that one source speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnlyMark<'r> {
+    source: &'r str,
+    stamp: &'r str,
+}
+
+impl OnlyMark<'_> {
+    /// Appends it as DynamoDB JSON.
+    pub fn write(&self, out: &mut String) {
+        let text = |out: &mut String, name: &str, text: &str| {
+            write_string(out, name);
+            out.push_str(":{\"S\":");
+            write_string(out, text);
+            out.push('}');
+        };
+        out.push_str("{\"M\":{");
+        text(out, MARK_AT, self.stamp);
+        out.push(',');
+        text(out, MARK_FROM, self.source);
+        out.push_str("}}");
+    }
+}
 
 impl Register {
     /// Whether this says something later than `other`. Equal stamps only meet when a scan read an
@@ -62,12 +88,14 @@ impl Register {
 impl Join for Registers {
     fn join(&mut self, other: Self) {
         for (source, register) in other.0 {
-            match self.0.get_mut(&source) {
-                None => {
-                    self.0.insert(source, register);
+            match self.place(&source) {
+                Err(place) => self.0.insert(place, (source, register)),
+                Ok(place) => {
+                    let known = self.0.get_mut(place).map(|(_, known)| known);
+                    if let Some(known) = known.filter(|known| register.wins_over(known)) {
+                        *known = register;
+                    }
                 }
-                Some(known) if register.wins_over(known) => *known = register,
-                Some(_) => {}
             }
         }
     }
@@ -77,7 +105,12 @@ impl Registers {
     /// What one source item says.
     #[must_use]
     pub fn of(source: String, register: Register) -> Self {
-        Self(BTreeMap::from([(source, register)]))
+        Self(vec![(source, register)])
+    }
+
+    /// Where a source stands, or would stand.
+    fn place(&self, source: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| known.as_str().cmp(source))
     }
 
     /// What each source says.
@@ -88,7 +121,7 @@ impl Registers {
     /// What a source says.
     #[must_use]
     pub fn get(&self, source: &str) -> Option<&Register> {
-        self.0.get(source)
+        self.place(source).ok().and_then(|place| self.0.get(place)).map(|(_, register)| register)
     }
 
     /// The only source that says anything, with what it says.
@@ -101,11 +134,9 @@ impl Registers {
     /// what [`Registers::to_item`] puts together. None if several sources say something, or the only
     /// one has no such target.
     #[must_use]
-    pub fn only_live(&self) -> Option<(&Item, AttributeValue)> {
+    pub fn only_live(&self) -> Option<(&Item, OnlyMark<'_>)> {
         let (source, register) = self.only()?;
-        let mut mark = members(register);
-        mark.insert(MARK_FROM.to_owned(), AttributeValue::from(source));
-        Some((register.item.as_ref()?, AttributeValue::M(mark)))
+        Some((register.item.as_ref()?, OnlyMark { source, stamp: register.stamp.as_str() }))
     }
 
     /// The sources that have this target, in the order of their texts. More than one is a
@@ -132,21 +163,16 @@ impl Registers {
     #[must_use]
     pub fn to_item(&self, key: &Item) -> Item {
         // The first live source is shown; of a tombstone, the first source at all.
-        let shown = self.live().map(|(source, _)| source).next();
-        let Some((source, register)) = shown
-            .and_then(|source| self.0.get_key_value(source))
-            .or_else(|| self.0.first_key_value())
-        else {
+        let shown = self.0.iter().position(|(_, register)| register.item.is_some()).unwrap_or(0);
+        let Some((source, register)) = self.0.get(shown) else {
             return key.clone();
         };
         let mut item = register.item.clone().unwrap_or_else(|| key.clone());
         let mut mark = members(register);
         mark.insert(MARK_FROM.to_owned(), AttributeValue::from(source.as_str()));
-        let others: BTreeMap<_, _> = self
-            .0
-            .iter()
-            .filter(|(other, _)| *other != source)
-            .map(|(other, register)| {
+        let others = self.0.iter().enumerate().filter(|(place, _)| *place != shown);
+        let others: BTreeMap<_, _> = others
+            .map(|(_, (other, register))| {
                 let mut said = members(register);
                 if let Some(item) = &register.item {
                     said.insert(MORE_ITEM.to_owned(), AttributeValue::M(item.0.clone()));
@@ -181,7 +207,10 @@ impl Registers {
                     return None;
                 }
                 let register = Register { stamp: stamp_of(said)?, item };
-                registers.0.insert(source.clone(), register);
+                match registers.place(source) {
+                    Ok(_) => return None,
+                    Err(place) => registers.0.insert(place, (source.clone(), register)),
+                }
             }
             Some(registers)
         };
@@ -240,7 +269,7 @@ pub fn key_of(item: &Item, schema: &KeySchema) -> Item {
 
 #[cfg(test)]
 mod tests {
-    use model::json::{item_from_str, item_to_string};
+    use model::json::{attribute_value_from_str, item_from_str, item_to_string};
     use proptest::prelude::*;
 
     use super::*;
@@ -284,9 +313,17 @@ mod tests {
         // What is older does not bring it back.
         assert_eq!(gone.joined(&live), None);
         assert_eq!(gone.only_live(), None);
+    }
+
+    #[test]
+    fn the_mark_of_an_only_source_is_written_as_the_item_has_it() {
+        let source = r#"t|{"pk":{"S":"k"}}"#;
+        let live = Registers::of(source.to_owned(), register(7, Some(1)));
         let (shown, mark) = live.only_live().unwrap();
+        let mut written = String::new();
+        mark.write(&mut written);
         let mut together = shown.clone();
-        together.insert(MARK.to_owned(), mark);
+        together.insert(MARK.to_owned(), attribute_value_from_str(&written).unwrap());
         assert_eq!(together, live.to_item(&key()));
     }
 

@@ -5,6 +5,7 @@ use model::{KeyAttribute, KeyAttributeType};
 
 use super::*;
 use crate::rule::testing::check_decisions;
+use model::json::item_from_str;
 
 fn schema(partition: &str, sort: Option<&str>) -> KeySchema {
     let attribute =

@@ -36,7 +36,8 @@ fn object<'a>(members: impl Iterator<Item = (&'a str, Val)>) -> Val {
 }
 
 fn text(text: &str) -> Val {
-    Val::from(text.to_owned())
+    // `Val::from` of a string keeps it behind one more allocation.
+    Val::utf8_str(text.to_owned())
 }
 
 fn tagged(tag: &str, value: Val) -> Val {
