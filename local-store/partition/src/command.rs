@@ -285,6 +285,9 @@ pub enum Reply {
     ConditionFailed {
         /// The item, if it was asked for and is there.
         item: Option<Item>,
+        /// Size of the item that is there or of the one that was to be put, the larger of both, in
+        /// bytes.
+        bytes: usize,
     },
     /// The write cannot be made on this item or table; nothing changed. DynamoDB's own words.
     Invalid(String),

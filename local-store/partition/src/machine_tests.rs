@@ -517,7 +517,8 @@ fn conditions_and_refusals_change_nothing() {
         create(),
     ];
     let replies = replica.apply(next, &entry(0, commands));
-    assert_eq!(replies[0], Reply::ConditionFailed { item: before.first().cloned() });
+    let bytes = before[0].size();
+    assert_eq!(replies[0], Reply::ConditionFailed { item: before.first().cloned(), bytes });
     assert!(
         matches!(&replies[2], Reply::Invalid(text) if text.contains("incorrect data type")),
         "{:?}",

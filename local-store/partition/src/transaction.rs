@@ -106,7 +106,7 @@ pub(crate) fn attempt_all(
                 writes.push(written);
                 CancellationReason::None
             }
-            Reply::ConditionFailed { item } => CancellationReason::ConditionFailed { item },
+            Reply::ConditionFailed { item, .. } => CancellationReason::ConditionFailed { item },
             Reply::Invalid(text) => CancellationReason::Invalid(text),
             Reply::ItemCollectionTooLarge => CancellationReason::ItemCollectionTooLarge,
             Reply::EmptyIndexKey(text) => return Ok(Err(Reply::Invalid(text))),

@@ -35,8 +35,13 @@ pub(crate) fn apply_write(
         && !(matches!(write.action, WriteAction::Check)
             && mutation::is_active(Mutation::SkipTransactionCheck))
     {
+        let new_bytes = match &write.action {
+            WriteAction::Put(encoded) => encoded.size().map_err(damaged)?,
+            WriteAction::Delete | WriteAction::Update(_) | WriteAction::Check => 0,
+        };
+        let bytes = old.as_ref().map_or(0, Image::size).max(new_bytes);
         let item = old.filter(|_| write.return_on_failure).map(Image::into_item).transpose()?;
-        return Ok(Reply::ConditionFailed { item });
+        return Ok(Reply::ConditionFailed { item, bytes });
     }
     let new = match &write.action {
         WriteAction::Put(encoded) => {

@@ -40,6 +40,36 @@ struct Answer {
     consumption: Consumption,
 }
 
+/// Why a statement failed, and what that consumed all the same.
+struct Refused {
+    error: ApiError,
+    consumed: Option<Capacity>,
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        Self { error, consumed: None }
+    }
+}
+
+/// What the statements consumed, by table. A table of which no statement succeeded has no entry.
+#[derive(Default)]
+struct Consumed {
+    succeeded: BTreeMap<String, Consumption>,
+    refused: BTreeMap<String, Capacity>,
+}
+
+impl Consumed {
+    fn into_tables(self) -> Vec<(String, Consumption)> {
+        let Self { succeeded, mut refused } = self;
+        let with_refused = succeeded.into_iter().map(|(table, mut consumption)| {
+            consumption.add_refused(refused.remove(&table).unwrap_or_default());
+            (table, consumption)
+        });
+        with_refused.collect()
+    }
+}
+
 pub(super) async fn batch_execute_statement(
     store: &Store,
     parameters: Parameters<'_>,
@@ -86,13 +116,15 @@ async fn answer_all(
     let mut out = String::from("{");
     begin_member(&mut out, "Responses");
     out.push('[');
-    let mut consumed: BTreeMap<String, Consumption> = BTreeMap::new();
+    let mut consumed = Consumed::default();
     for (position, sent) in sent.into_iter().enumerate() {
         out.push_str(if position > 0 { ",{" } else { "{" });
         match sent {
             Ok(sent) => {
                 let answer = match &sent {
-                    Sent::Read(read, admitted) => answer_read(store, read, *admitted),
+                    Sent::Read(read, admitted) => {
+                        answer_read(store, read, *admitted).map_err(Refused::from)
+                    }
                     Sent::Write(write) => answer_write(store, write, replies.next()),
                 };
                 answer_members(&mut out, &sent.table().name, answer, &mut consumed)?;
@@ -102,8 +134,7 @@ async fn answer_all(
         out.push('}');
     }
     out.push(']');
-    let consumed: Vec<(&str, Consumption)> =
-        consumed.iter().map(|(table, consumption)| (table.as_str(), consumption.clone())).collect();
+    let consumed = consumed.into_tables();
     if !consumed.is_empty() {
         capacity_detail.write_list_member(&mut out, &consumed);
     }
@@ -115,8 +146,8 @@ async fn answer_all(
 fn answer_members(
     out: &mut String,
     table: &str,
-    answer: Result<Answer, ApiError>,
-    consumed: &mut BTreeMap<String, Consumption>,
+    answer: Result<Answer, Refused>,
+    consumed: &mut Consumed,
 ) -> Result<(), ApiError> {
     match answer {
         Ok(answer) => {
@@ -124,13 +155,15 @@ fn answer_members(
                 item_member(out, "Item", item);
             }
             text_member(out, "TableName", table);
-            match consumed.get_mut(table) {
-                Some(sum) => *sum = std::mem::take(sum).plus(answer.consumption),
-                None => _ = consumed.insert(table.to_owned(), answer.consumption),
-            }
+            let sum = consumed.succeeded.entry(table.to_owned()).or_default();
+            *sum = std::mem::take(sum).plus(answer.consumption);
         }
-        Err(error) => {
-            error_member(out, &error)?;
+        Err(refused) => {
+            error_member(out, &refused.error)?;
+            if let Some(capacity) = refused.consumed {
+                let sum = consumed.refused.entry(table.to_owned()).or_default();
+                *sum = sum.plus(capacity);
+            }
             // The table is told of a statement that was carried out and failed.
             text_member(out, "TableName", table);
         }
@@ -272,10 +305,15 @@ fn error_member(out: &mut String, error: &ApiError) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn answer_write(store: &Store, sent: &SentWrite, reply: Option<Reply>) -> Result<Answer, ApiError> {
+fn answer_write(store: &Store, sent: &SentWrite, reply: Option<Reply>) -> Result<Answer, Refused> {
     let SentWrite { asked, partition, admitted } = sent;
     record_reply(store, &asked.table, partition, reply.as_ref(), *admitted);
-    let written = written(reply).map_err(|error| error.for_insert(asked.is_insert))?;
+    let consumed = match &reply {
+        Some(Reply::ConditionFailed { bytes, .. }) => Some(Capacity::of_write(*bytes, 0)),
+        _ => None,
+    };
+    let written = written(reply)
+        .map_err(|error| Refused { error: error.for_insert(asked.is_insert), consumed })?;
     let consumption = Consumption::of_write(&asked.table, &written);
     Ok(Answer { item: asked.returned(&written), consumption })
 }

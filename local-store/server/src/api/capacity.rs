@@ -30,6 +30,12 @@ impl Capacity {
         Self { halves: if is_consistent { 2 * units } else { units } }
     }
 
+    /// Of one operation of a transaction that is asked for again: what it did then is only read, of
+    /// the larger of both images.
+    pub(crate) fn of_repeat(written: &Written) -> Self {
+        Self::of_read(written.old_bytes.max(written.new_bytes), true)
+    }
+
     /// The units, counted in halves.
     pub(crate) fn halves(self) -> u64 {
         u64::try_from(self.halves).unwrap_or(u64::MAX)
@@ -53,6 +59,8 @@ pub(crate) struct Consumption {
     table: Capacity,
     local: BTreeMap<String, Capacity>,
     global: BTreeMap<String, Capacity>,
+    /// What statements consumed that failed: part of the sum, but of nothing else.
+    refused: Capacity,
 }
 
 impl From<Capacity> for Consumption {
@@ -71,6 +79,18 @@ impl Consumption {
             }
         }
         consumption
+    }
+
+    /// Adds what a statement consumed that failed.
+    pub(crate) fn add_refused(&mut self, capacity: Capacity) {
+        self.refused = self.refused.plus(capacity);
+    }
+
+    /// The same in a transaction: it prepares and commits an item, each for its price, and the
+    /// entries of indexes follow as they do outside.
+    fn in_transaction(mut self) -> Self {
+        self.table = self.table.plus(self.table);
+        self
     }
 
     /// Adds what an index consumed.
@@ -94,12 +114,13 @@ impl Consumption {
             let sum = self.global.entry(name).or_default();
             *sum = sum.plus(capacity);
         }
+        self.refused = self.refused.plus(other.refused);
         self
     }
 
     fn total(&self) -> Capacity {
         let indexes = self.local.values().chain(self.global.values());
-        indexes.fold(self.table, |sum, capacity| sum.plus(*capacity))
+        indexes.fold(self.table.plus(self.refused), |sum, capacity| sum.plus(*capacity))
     }
 }
 
@@ -147,7 +168,7 @@ impl CapacityDetail {
     pub(crate) fn write_list_member<C: Clone + Into<Consumption>>(
         self,
         out: &mut String,
-        tables: &[(&str, C)],
+        tables: &[(impl AsRef<str>, C)],
     ) {
         if self == Self::None {
             return;
@@ -158,13 +179,13 @@ impl CapacityDetail {
             if position > 0 {
                 out.push(',');
             }
-            self.write(out, table, &consumption.clone().into(), None);
+            self.write(out, table.as_ref(), &consumption.clone().into(), None);
         }
         out.push(']');
     }
 
     /// Appends the member `ConsumedCapacity` of a transaction, if it was asked for: what each
-    /// operation consumed is summed for each table, and costs twice as much as outside.
+    /// operation consumed is summed for each table.
     pub(crate) fn write_transaction_member(
         self,
         out: &mut String,
@@ -177,7 +198,7 @@ impl CapacityDetail {
         let mut tables: BTreeMap<&str, Consumption> = BTreeMap::new();
         for (table, consumption) in operations {
             let sum = tables.entry(table).or_default();
-            *sum = std::mem::take(sum).plus(consumption.clone()).plus(consumption);
+            *sum = std::mem::take(sum).plus(consumption.in_transaction());
         }
         begin_member(out, "ConsumedCapacity");
         out.push('[');

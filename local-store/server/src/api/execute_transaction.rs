@@ -224,7 +224,7 @@ async fn answer_writes(
     let units = if repeated { TransactionUnits::Read } else { TransactionUnits::Write };
     let consumed = planned.iter().zip(&written).map(|(planned, written)| {
         let consumption = match units {
-            TransactionUnits::Read => Capacity::of_read(written.new_bytes, true).into(),
+            TransactionUnits::Read => Capacity::of_repeat(written).into(),
             TransactionUnits::Write => Consumption::of_write(&planned.asked.table, written),
         };
         (planned.asked.table.name.as_str(), consumption)

@@ -49,6 +49,11 @@ impl Substitutions {
         Self { names, values: None, words: Words::Current }
     }
 
+    /// How the operation words what is wrong with its expressions.
+    pub(crate) fn words(&self) -> Words {
+        self.words
+    }
+
     /// Checks that they are placeholders.
     pub(crate) fn into_placeholders(self) -> Result<Placeholders, ApiError> {
         let values = self.values.transpose().map_err(|wrong| self.words.tell(&wrong))?;
@@ -119,10 +124,14 @@ pub(crate) fn condition(
     text: Option<&str>,
     kind: ExpressionKind,
     placeholders: &mut Placeholders,
+    words: Words,
 ) -> Result<Option<Condition>, ApiError> {
-    text.map(|text| expression::parse_condition(text, kind, placeholders))
-        .transpose()
-        .map_err(ApiError::from)
+    text.map(|text| expression::parse_condition(text, kind, placeholders)).transpose().map_err(
+        |error| match words {
+            Words::Current => ApiError::from(error),
+            Words::Older => ApiError::validation(error.with_size()),
+        },
+    )
 }
 
 /// Reads a projection, if there is one.

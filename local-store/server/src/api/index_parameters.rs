@@ -167,7 +167,8 @@ impl<'j> IndexParameters<'j> {
         })
     }
 
-    fn check_projection(&self) -> Result<IndexProjection, ApiError> {
+    /// What the index is to hold; the table is not needed for it.
+    pub(crate) fn check_projection(&self) -> Result<IndexProjection, ApiError> {
         let invalid = |text: String| Err(ApiError::invalid_parameter(text));
         let Some(projection) = &self.projection else {
             return invalid("Unknown ProjectionType: null".to_owned());

@@ -146,6 +146,9 @@ impl<'j> IndexUpdates<'j> {
                     "Only one global secondary index update per index is allowed simultaneously. Index: {name}"
                 )));
             }
+            if let IndexUpdate::Create(index) = update {
+                index.check_projection()?;
+            }
         }
         Ok(())
     }

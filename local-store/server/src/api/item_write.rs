@@ -178,8 +178,10 @@ pub(crate) fn only_condition(
     if text.is_none() {
         return expected.into_condition();
     }
+    let words = substitutions.words();
     let mut placeholders: Placeholders = substitutions.into_placeholders()?;
-    let condition = expressions::condition(text, ExpressionKind::Condition, &mut placeholders)?;
+    let condition =
+        expressions::condition(text, ExpressionKind::Condition, &mut placeholders, words)?;
     placeholders.check_all_used()?;
     Ok(condition)
 }
@@ -210,8 +212,8 @@ pub(crate) fn record_reply(
         Some(Reply::Written(written)) => {
             metering::record_write(store, table, partition, written, 1, admitted);
         }
-        Some(Reply::ConditionFailed { .. }) => {
-            metering::record_refused_write(store, table, partition, admitted);
+        Some(Reply::ConditionFailed { bytes, .. }) => {
+            metering::record_refused_write(store, table, partition, *bytes, admitted);
         }
         _ => {}
     }
@@ -221,7 +223,7 @@ pub(crate) fn record_reply(
 pub(crate) fn written(reply: Option<Reply>) -> Result<Written, ApiError> {
     match reply {
         Some(Reply::Written(written)) => Ok(written),
-        Some(Reply::ConditionFailed { item }) => Err(ApiError::condition_failed(item)),
+        Some(Reply::ConditionFailed { item, .. }) => Err(ApiError::condition_failed(item)),
         Some(Reply::Invalid(text) | Reply::EmptyIndexKey(text)) => Err(ApiError::validation(text)),
         Some(Reply::ItemCollectionTooLarge) => Err(ApiError::item_collection_too_large()),
         Some(Reply::TableNotFound) => Err(ApiError::resource_not_found()),

@@ -134,7 +134,8 @@ pub(crate) fn all_or_cancelled(
     Ok(admitted)
 }
 
-/// Counts a write of one item, with the entries of indexes that it changed.
+/// Counts a write of one item, with the entries of indexes that it changed; `times` is 2 in a
+/// transaction, where the entries cost as much as outside.
 pub(crate) fn record_write(
     store: &Store,
     table: &Table,
@@ -146,7 +147,7 @@ pub(crate) fn record_write(
     let now = store.now();
     let mut halves = Capacity::of_write(written.old_bytes, written.new_bytes).halves() * times;
     for write in &written.index_writes {
-        let consumed = Capacity::of_write(write.old_bytes, write.new_bytes).halves() * times;
+        let consumed = Capacity::of_write(write.old_bytes, write.new_bytes).halves();
         match table.indexes.iter().find(|index| index.number == write.index) {
             Some(index) if index.definition.kind == IndexKind::Global => {
                 let (index, token) = (Some(write.index), Some(write.token));
@@ -165,14 +166,18 @@ pub(crate) fn record_write(
     store.traffic().charge(table, demand, now);
 }
 
-/// Counts a write whose condition failed: one unit, as if the item were small.
+/// Counts a write whose condition failed, where the item is or was to be so large: it consumes as
+/// much as one that is made. Source: DynamoDB developer guide, "Working with items: conditional
+/// writes".
 pub(crate) fn record_refused_write(
     store: &Store,
     table: &Table,
     key: &KeyValue,
+    bytes: usize,
     admitted: Admitted,
 ) {
-    record_write(store, table, key, &Written::default(), 1, admitted);
+    let written = Written { old_bytes: bytes, ..Written::default() };
+    record_write(store, table, key, &written, 1, admitted);
 }
 
 /// The index whose own capacity a page consumes: only a global one has any.

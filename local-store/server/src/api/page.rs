@@ -110,28 +110,22 @@ impl<'j> PageParameters<'j> {
             (false, true) => Some("AttributesToGet"),
             (false, false) => None,
         };
-        match (self.select, projection) {
+        let refusal = match (self.select, projection) {
             (Some("ALL_PROJECTED_ATTRIBUTES"), None) if self.index.is_none() => {
-                Err(ApiError::invalid_parameter(
-                    "ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName",
-                ))
+                "ALL_PROJECTED_ATTRIBUTES can be used only when Querying using an IndexName"
+                    .to_owned()
             }
-            (Some("SPECIFIC_ATTRIBUTES"), None) => {
-                Err(ApiError::validation(match self.operation {
-                    PageOperation::Query => {
-                        format!("1 validation error detected: {NOTHING_SPECIFIED}")
-                    }
-                    PageOperation::Scan => NOTHING_SPECIFIED.to_owned(),
-                }))
-            }
+            (Some("SPECIFIC_ATTRIBUTES"), None) => NOTHING_SPECIFIED.to_owned(),
             (Some(select), Some(projection)) if select != "SPECIFIC_ATTRIBUTES" => {
                 let what = if select == "COUNT" { "only the Count" } else { select };
-                Err(ApiError::invalid_parameter(format!(
-                    "Cannot specify the {projection} when choosing to get {what}"
-                )))
+                format!("Cannot specify the {projection} when choosing to get {what}")
             }
-            _ => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        Err(ApiError::validation(match self.operation {
+            PageOperation::Query => format!("1 validation error detected: {refusal}"),
+            PageOperation::Scan => refusal,
+        }))
     }
 
     pub(crate) fn select(&self) -> Option<&'j str> {

@@ -53,7 +53,12 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         Some(text) => KeyExpression::parse(text, &mut placeholders)?,
         None => key_conditions.into_key_expression()?,
     };
-    let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
+    let filter = expressions::condition(
+        shared.filter,
+        ExpressionKind::Filter,
+        &mut placeholders,
+        Words::Current,
+    )?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
     let filtered: Vec<&str> = query_filter.attributes().collect();

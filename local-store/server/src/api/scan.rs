@@ -53,7 +53,12 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     let is_consistent = shared.is_consistent;
     let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
-    let filter = expressions::condition(shared.filter, ExpressionKind::Filter, &mut placeholders)?;
+    let filter = expressions::condition(
+        shared.filter,
+        ExpressionKind::Filter,
+        &mut placeholders,
+        Words::Older,
+    )?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
     let filter = filter.map_or_else(|| scan_filter.into_condition(), |filter| Ok(Some(filter)))?;

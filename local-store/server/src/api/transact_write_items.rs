@@ -131,9 +131,8 @@ pub(super) async fn transact_write_items(
     let mut out = String::from("{");
     let units = if repeated { TransactionUnits::Read } else { TransactionUnits::Write };
     let consumed = tables.iter().zip(&writes).map(|((name, table), written)| {
-        // Asking again for what was done already only reads it.
         let consumption = match units {
-            TransactionUnits::Read => Capacity::of_read(written.new_bytes, true).into(),
+            TransactionUnits::Read => Capacity::of_repeat(written).into(),
             TransactionUnits::Write => Consumption::of_write(table, written),
         };
         (*name, consumption)
@@ -275,22 +274,17 @@ fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, 
     Ok(Operation { kind: operation.kind, table, subject, update, condition, return_on_failure })
 }
 
-/// Tables first, then keys: a wrong key is the reason of its operation.
+/// Tables first, then all keys: a wrong key is the reason of its operation. Then no item may be meant
+/// twice.
 fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, ApiError> {
     let mut plan = Plan { writes: Vec::new(), tables: Vec::new() };
     for operation in &operations {
         plan.tables.push((operation.table, tables::find_for_items(store, operation.table)?));
     }
-    let mut seen = BTreeSet::new();
     let count = operations.len();
     for (operation, (_, table)) in operations.into_iter().zip(&plan.tables) {
         match key_of(&operation, table) {
-            Ok(key) => {
-                if !seen.insert((table.id, key.clone())) {
-                    return Err(ApiError::validation(DUPLICATES));
-                }
-                plan.writes.push(write(operation, table, key));
-            }
+            Ok(key) => plan.writes.push(write(operation, table, key)),
             Err(KeyProblem::Empty(text)) => return Err(ApiError::validation(text)),
             // What stands behind it is not looked at.
             Err(KeyProblem::Wrong(text)) => {
@@ -301,7 +295,12 @@ fn plan<'j>(store: &Store, operations: Vec<Operation<'j>>) -> Result<Plan<'j>, A
             }
         }
     }
-    Ok(plan)
+    let mut seen = BTreeSet::new();
+    if plan.writes.iter().all(|write| seen.insert((write.table, &write.key))) {
+        Ok(plan)
+    } else {
+        Err(ApiError::validation(DUPLICATES))
+    }
 }
 
 /// Why an operation means no item.

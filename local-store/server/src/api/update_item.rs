@@ -104,13 +104,14 @@ pub(crate) fn read_expressions(
     if update.is_none() && condition.is_none() {
         return Ok((Update::default(), None));
     }
+    let words = substitutions.words();
     let mut placeholders = substitutions.into_placeholders()?;
     let update = match update {
         Some(text) => expression::parse_update(text, &mut placeholders)?,
         None => Update::default(),
     };
     let condition =
-        expressions::condition(condition, ExpressionKind::Condition, &mut placeholders)?;
+        expressions::condition(condition, ExpressionKind::Condition, &mut placeholders, words)?;
     placeholders.check_all_used()?;
     Ok((update, condition))
 }

@@ -159,7 +159,7 @@ fn translate(table: TableId, write: Write) -> Result<partition::Write, Failure> 
 fn answer(reply: Reply) -> Result<Answer, Failure> {
     match reply {
         Reply::Written(written) => Ok(Answer::Written { old: written.old, new: written.new }),
-        Reply::ConditionFailed { item } => Ok(Answer::ConditionFailed(item)),
+        Reply::ConditionFailed { item, .. } => Ok(Answer::ConditionFailed(item)),
         Reply::Transacted { .. } => Ok(Answer::Transacted),
         Reply::TransactionInProgress => {
             Err(Failure::Refused("an earlier attempt is under way".to_owned()))

@@ -268,6 +268,51 @@ async fn expressions_end_at_4_kilobytes_and_300_operators() {
     );
 }
 
+/// Goal: only a Scan of its filter and a transaction of its conditions tell how long they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_size_of_an_expression_is_told_where_the_service_tells_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with_indexes(directory.path()).await;
+    let sized = |bytes: usize| format!("{} = :v", "a".repeat(bytes - " = :v".len()));
+    let refusal = |kind: &str| {
+        format!("Invalid {kind}: Expression size has exceeded the maximum allowed size;")
+    };
+    for (operation, request, expected) in [
+        (
+            "GetItem",
+            r#""Key":{"pk":{"S":"a"},"sk":{"S":"b"}},"ProjectionExpression":"EXPRESSION""#,
+            refusal("ProjectionExpression"),
+        ),
+        (
+            "Query",
+            r#""KeyConditionExpression":"pk = :v","FilterExpression":"EXPRESSION","ExpressionAttributeValues":{":v":{"S":"x"}}"#,
+            refusal("FilterExpression"),
+        ),
+        (
+            "Query",
+            r#""KeyConditionExpression":"EXPRESSION","ExpressionAttributeValues":{":v":{"S":"x"}}"#,
+            refusal("KeyConditionExpression"),
+        ),
+        (
+            "DeleteItem",
+            r#""Key":{"pk":{"S":"a"},"sk":{"S":"b"}},"ConditionExpression":"EXPRESSION","ExpressionAttributeValues":{":v":{"S":"x"}}"#,
+            format!("1 validation error detected: {}", refusal("ConditionExpression")),
+        ),
+    ] {
+        let request = request.replace("EXPRESSION", &sized(4097));
+        let request = format!(r#"{{"TableName":"parts",{request}}}"#);
+        assert_eq!(outcome(&store, operation, &request).await, expected, "{operation}");
+    }
+    let transaction = format!(
+        r#"{{"TransactItems":[{{"Delete":{{"TableName":"parts","Key":{{"pk":{{"S":"a"}},"sk":{{"S":"b"}}}},"ConditionExpression":"{}","ExpressionAttributeValues":{{":v":{{"S":"x"}}}}}}}}]}}"#,
+        sized(4097)
+    );
+    assert_eq!(
+        outcome(&store, "TransactWriteItems", &transaction).await,
+        format!("{} expression size: 4097", refusal("ConditionExpression"))
+    );
+}
+
 /// Goal: a transaction has at most 100 operations and 4 MB, and is made with its index entries or
 /// not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -287,8 +332,8 @@ async fn transactions_end_at_100_operations_and_4_megabytes() {
     };
     let made = succeed(&store, "TransactWriteItems", &puts(100, 10)).await;
     let consumed = &made["ConsumedCapacity"][0];
-    assert_eq!(consumed["CapacityUnits"], 400.0);
-    assert_eq!(consumed["GlobalSecondaryIndexes"]["global"]["CapacityUnits"], 200.0);
+    assert_eq!(consumed["CapacityUnits"], 300.0);
+    assert_eq!(consumed["GlobalSecondaryIndexes"]["global"]["CapacityUnits"], 100.0);
     let too_many = "1 validation error detected: Value at 'TransactItems' failed to satisfy constraint: Member must have length less than or equal to 100";
     assert_eq!(outcome(&store, "TransactWriteItems", &puts(101, 10)).await, too_many);
 
