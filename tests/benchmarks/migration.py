@@ -252,7 +252,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--items", type=int, default=100_000)
     arguments.add_argument("--rate", type=int, default=200, help="writes per second beside it")
-    arguments.add_argument("--workers", type=int, default=4)
+    arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="one for each core, as a rule")
     arguments.add_argument("--segments", type=int, default=4)
     arguments.add_argument("--skip-script", action="store_true", help="only weir migrate")
     arguments.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target" / "release",
