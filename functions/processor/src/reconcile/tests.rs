@@ -112,7 +112,7 @@ async fn reconcilers_and_writers_at_the_same_time_converge() {
 }
 
 /// A table that refuses a whole request for one key that is too long, as DynamoDB does, or of which
-/// it says so.
+/// it says so, and that throttles all requests for another one.
 #[derive(Clone, Debug)]
 struct Strict(Arc<InMemoryTable>);
 
@@ -120,6 +120,9 @@ impl Table for Strict {
     async fn load_some(&self, keys: &BTreeSet<String>) -> Result<Loaded, Failure> {
         let is_refused =
             |key: &String| key.len() > PARTITION_KEY_BYTES_MAX || key.starts_with("refused");
+        if keys.iter().any(|key| key.starts_with("throttled")) {
+            return Err(Failure::Retry("throttled".to_owned()));
+        }
         match keys.iter().find(|key| is_refused(key)) {
             Some(key) => Err(Failure::Fatal(format!("a key of {} bytes was refused", key.len()))),
             None => self.0.load_some(keys).await,
@@ -177,6 +180,25 @@ async fn a_group_that_is_refused_does_not_stop_the_others() {
     assert_eq!(report.counters, 2 * COUNTERS_AT_ONCE + 1);
     assert!((1..=COUNTERS_AT_ONCE).contains(&report.postponed_totals), "{report:?}");
     assert_eq!(report.repaired_totals, report.counters - report.postponed_totals);
+}
+
+#[tokio::test]
+async fn a_group_that_stays_throttled_is_left_to_the_next_run() {
+    let reconciler = strict();
+    set_slot(&reconciler.slots.0, "throttled#0", 1);
+    let report = reconciler.run(minute()).await.unwrap();
+    assert_eq!((report.counters, report.postponed_totals, report.complete), (1, 1, false));
+    for counter in 0..2 * COUNTERS_AT_ONCE {
+        set_slot(&reconciler.slots.0, &format!("c{counter}#0"), 1);
+    }
+    let report = reconciler.run(minute()).await.unwrap();
+    assert!(!report.complete, "{report:?}");
+    assert!((1..=COUNTERS_AT_ONCE).contains(&report.postponed_totals), "{report:?}");
+    assert_eq!(report.repaired_totals, report.counters - report.postponed_totals);
+    // Once nothing is throttled any more, the next run does the rest.
+    reconciler.slots.0.remove("throttled#0");
+    let last = reconciler.run(minute()).await.unwrap();
+    assert_eq!((last.repaired_totals, last.complete), (report.postponed_totals - 1, true));
 }
 
 /// A table whose reads take so long that a run gets through a part of the counters only, and
