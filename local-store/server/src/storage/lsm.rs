@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use lsm_tree::config::PinningPolicy;
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, SequenceNumberCounter};
 use partition::{Batch, View};
 
@@ -46,6 +47,10 @@ pub struct Options {
     /// For one table of recent writes. There are two of them, one that is filled and the last one
     /// that was written to disk, and up to four more while the disk cannot keep up.
     pub memtable_bytes: u64,
+    /// Bytes of the storage's files, inclusive, up to which the indexes and filters of all its tables
+    /// stay in memory while it is open. They are a sixtieth of the files. Those of a larger storage are
+    /// read through the cache, part by part, but for the newest tables.
+    pub pinned_up_to: u64,
 }
 
 impl Default for Options {
@@ -53,7 +58,9 @@ impl Default for Options {
     /// are a part. Data that does not fit is read through the page cache.
     fn default() -> Self {
         let mebibyte = 1024 * 1024;
-        Options { cache_bytes: 12 * mebibyte, memtable_bytes: 16 * mebibyte }
+        let (cache_bytes, memtable_bytes) = (12 * mebibyte, 16 * mebibyte);
+        // 17 MB of indexes and filters.
+        Options { cache_bytes, memtable_bytes, pinned_up_to: 1024 * mebibyte }
     }
 }
 
@@ -163,9 +170,33 @@ fn open_tree(
 ) -> Result<AnyTree, lsm_tree::Error> {
     // What views may see is ours to say: a batch may be half applied while a table is registered.
     let ignored = SequenceNumberCounter::default();
-    Config::new(path, numbers.clone(), ignored)
-        .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)))
+    let config = Config::new(path, numbers.clone(), ignored)
+        .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)));
+    if bytes_below(path)? > options.pinned_up_to {
+        return config.open();
+    }
+    // Whatever is read by its key then needs one look into the cache instead of three.
+    config
+        .index_block_partitioning_policy(PinningPolicy::all(false))
+        .filter_block_partitioning_policy(PinningPolicy::all(false))
+        .index_block_pinning_policy(PinningPolicy::all(true))
+        .filter_block_pinning_policy(PinningPolicy::all(true))
         .open()
+}
+
+/// Bytes of all files in a directory and in those in it. A file that goes meanwhile has none.
+fn bytes_below(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        bytes += match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path())?,
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(bytes)
 }
 
 impl Drop for State {

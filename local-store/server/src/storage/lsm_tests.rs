@@ -67,7 +67,8 @@ fn everything_is_there_after_a_clean_end() {
 fn many_flushes_and_compactions_keep_everything() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
-    let options = LsmOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18 };
+    let options =
+        LsmOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18, ..LsmOptions::default() };
     for round in 0..3 {
         let storage = LsmStorage::open_with(&path, &options).unwrap();
         assert_eq!(applied(&storage, round * 1_000, 1_000), round * 1_000);
@@ -75,6 +76,21 @@ fn many_flushes_and_compactions_keep_everything() {
         storage.persist().unwrap();
     }
     assert_eq!(applied(&LsmStorage::open(&path).unwrap(), 3_000, 1_000), 3_000);
+}
+
+/// Tables of a small and of a large storage are written in different forms.
+#[test]
+fn a_storage_that_became_large_or_small_is_read_as_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    for (round, pinned_up_to) in (0..).zip([u64::MAX, 0, u64::MAX, 1 << 16, 0, 1 << 30]) {
+        let options = LsmOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18, pinned_up_to };
+        let storage = LsmStorage::open_with(&path, &options).unwrap();
+        assert_eq!(applied(&storage, round * 1_000, 1_000), round * 1_000);
+        apply_batches(&storage, round * 1_000 + 1, round * 1_000 + 1_001, 1_000);
+        storage.persist().unwrap();
+        assert_eq!(applied(&storage, round * 1_000 + 1_000, 1_000), round * 1_000 + 1_000);
+    }
 }
 
 #[test]
@@ -117,9 +133,11 @@ fn damage_is_an_error_not_an_empty_storage() {
 fn damage_that_a_read_finds_keeps_the_storage_from_opening_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    let storage =
-        LsmStorage::open_with(&path, &Options { cache_bytes: 0, memtable_bytes: 64 * 1024 })
-            .unwrap();
+    let storage = LsmStorage::open_with(
+        &path,
+        &Options { cache_bytes: 0, memtable_bytes: 64 * 1024, ..Options::default() },
+    )
+    .unwrap();
     apply_batches(&storage, 1, 200, 2000);
     storage.persist().unwrap();
     // Blocks of tables are read, and verified, only when something in them is looked for.
@@ -181,7 +199,8 @@ const APPLIED: u64 = 1_190;
 const VALUE_BYTES: usize = 300;
 
 /// Tables this small are written about every 30 batches.
-const SMALL: Options = Options { cache_bytes: 1 << 20, memtable_bytes: 1 << 15 };
+const SMALL: Options =
+    Options { cache_bytes: 1 << 20, memtable_bytes: 1 << 15, pinned_up_to: 1 << 30 };
 
 #[test]
 fn what_was_not_persisted_is_a_first_part_of_the_batches() {
@@ -278,7 +297,7 @@ fn views_that_are_opened_while_batches_are_made_see_whole_batches() {
     const KEYS: u64 = 70;
     const ROUNDS: u64 = 1_500;
     let directory = tempfile::tempdir().unwrap();
-    let options = Options { cache_bytes: 1 << 20, memtable_bytes: 1 << 15 };
+    let options = SMALL;
     let storage = LsmStorage::open_with(&directory.path().join("state"), &options).unwrap();
     let key = |n: u64| [b"key".as_slice(), &n.to_be_bytes()].concat();
     let values = |view: &dyn View, reverse: bool| {
