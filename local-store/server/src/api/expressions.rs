@@ -134,6 +134,15 @@ pub(crate) fn condition(
     )
 }
 
+/// Reads a filter, if there is one.
+pub(crate) fn filter(
+    text: Option<&str>,
+    placeholders: &mut Placeholders,
+    words: Words,
+) -> Result<Option<Condition>, ApiError> {
+    condition(text, ExpressionKind::Filter, placeholders, words)
+}
+
 /// Reads a projection, if there is one.
 pub(crate) fn projection(
     text: Option<&str>,

@@ -2,7 +2,7 @@
 //!
 //! Pages and their answers are in `page`; this file decides which items are asked for.
 
-use expression::{ExpressionKind, KeyExpression};
+use expression::KeyExpression;
 use model::{Item, KeyValue};
 use partition::{IndexKey, ItemRange};
 
@@ -53,12 +53,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         Some(text) => KeyExpression::parse(text, &mut placeholders)?,
         None => key_conditions.into_key_expression()?,
     };
-    let filter = expressions::condition(
-        shared.filter,
-        ExpressionKind::Filter,
-        &mut placeholders,
-        Words::Current,
-    )?;
+    let filter = expressions::filter(shared.filter, &mut placeholders, Words::Current)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
     let filtered: Vec<&str> = query_filter.attributes().collect();

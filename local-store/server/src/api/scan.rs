@@ -2,7 +2,6 @@
 //!
 //! Pages and their answers are in `page`; this file decides which stretch of the ring is read.
 
-use expression::ExpressionKind;
 use model::Item;
 use model::limits::SCAN_SEGMENTS_MAX;
 use partition::{IndexKey, ItemRange, TokenRange};
@@ -53,12 +52,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     let is_consistent = shared.is_consistent;
     let (index, select) = (shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
-    let filter = expressions::condition(
-        shared.filter,
-        ExpressionKind::Filter,
-        &mut placeholders,
-        Words::Older,
-    )?;
+    let filter = expressions::filter(shared.filter, &mut placeholders, Words::Older)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
     let filter = filter.map_or_else(|| scan_filter.into_condition(), |filter| Ok(Some(filter)))?;
