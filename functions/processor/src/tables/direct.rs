@@ -48,14 +48,16 @@ struct Kept<O> {
 impl Answer {
     /// What `read` makes of the body; `None` if it cannot be read, or there was no answer.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
-        let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        read(body.bytes()?)
+        read(self.take()?.bytes()?)
     }
 
     /// The page that the body is; `None` if it is none, or there was no answer.
     pub(crate) fn page(&self) -> Option<UnreadPage> {
-        let body = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        UnreadPage::of(body)
+        UnreadPage::of(self.take()?)
+    }
+
+    fn take(&self) -> Option<SdkBody> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -297,7 +299,7 @@ mod tests {
             let (direct, answer) = answered(|| ScanOutput::builder().build());
             let sent = client.scan().table_name("t").customize().interceptor(direct).send().await;
             sent.map(|_| {
-                let body = answer.0.lock().unwrap().take()?;
+                let body = answer.take()?;
                 let page = page_of(body.bytes()?);
                 // A page whose items are read later has the same ones.
                 let later = UnreadPage::of(body).and_then(|page| {
