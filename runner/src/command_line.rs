@@ -165,6 +165,9 @@ fn examples_first(command: clap::Command) -> clap::Command {
 async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let output = line.output;
     let stack = || read_stack(&line.template, &line.parameters);
+    // Counters can be counted from anywhere; a template that was named must be there.
+    let is_absent = line.template == Path::new(TEMPLATE) && !line.template.exists();
+    let stack_if_there = || if is_absent { Ok(None) } else { stack().map(Some) };
     match line.verb {
         Verb::Demo(arguments) => {
             let folder = folder_of(&line.template);
@@ -190,7 +193,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             let read = parse_template(&line.template, &context(&line.parameters))?;
             Ok(check::run(&arguments, output, &read))
         }
-        Verb::Load(arguments) => load::run(arguments, output).await,
+        Verb::Load(arguments) => load::run(arguments, output, stack_if_there).await,
         Verb::Streams(arguments) => streams::run(&arguments, output).await,
         Verb::Clock(arguments) => clock::run(&arguments, output).await,
         Verb::Ttl(arguments) => clock::run_ttl(&arguments, output).await,
@@ -201,12 +204,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Archive(arguments) => {
             archive::run(*arguments, output, &mut std::io::BufWriter::new(std::io::stdout())).await
         }
-        Verb::Counters(arguments) => {
-            // Counters can be counted from anywhere; a template that was named must be there.
-            let is_absent = line.template == Path::new(TEMPLATE) && !line.template.exists();
-            let stack = || if is_absent { Ok(None) } else { stack().map(Some) };
-            counters::run(arguments, output, stack).await
-        }
+        Verb::Counters(arguments) => counters::run(arguments, output, stack_if_there).await,
         Verb::Versions(arguments) => versions::run(arguments, output).await,
         Verb::Migrate(arguments) => migrate::run(*arguments, output).await,
         Verb::Editions(arguments) => editions::run(arguments, output).await,

@@ -262,13 +262,16 @@ pub(crate) struct ClockReading {
     pub(crate) now_ms: i64,
     /// Whether it stands still.
     pub(crate) is_frozen: bool,
+    /// Whether it is the store's only one: nodes of other processes have clocks of their own.
+    pub(crate) is_only_one: bool,
 }
 
 /// The clock of a local store; none if the store has none to ask.
 pub(crate) async fn read_clock(endpoint: &str) -> Option<ClockReading> {
     let json = admin(Method::GET, endpoint, "clock", &serde_json::Value::Null).await.ok()?;
-    let is_frozen = json.get("frozen").and_then(serde_json::Value::as_bool).unwrap_or(false);
-    Some(ClockReading { now_ms: json.get("now_ms")?.as_i64()?, is_frozen })
+    let is = |name: &str| json.get(name).and_then(serde_json::Value::as_bool).unwrap_or(false);
+    let now_ms = json.get("now_ms")?.as_i64()?;
+    Some(ClockReading { now_ms, is_frozen: is("frozen"), is_only_one: is("only") })
 }
 
 /// A client for an S3 endpoint. The address of a local one has no name to put a bucket before, so path

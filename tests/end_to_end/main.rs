@@ -16,6 +16,7 @@ mod crash;
 mod editions;
 mod gateway;
 mod hindered;
+mod in_place;
 mod leaps;
 mod load;
 mod mentions;

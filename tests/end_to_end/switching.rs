@@ -200,7 +200,7 @@ fn what_is_refused_after_the_comparison_is_in_the_way_of_a_cut_over() {
     let _worker = ready(&migrating, PICKY);
     let refused = |why: &str| {
         let (code, said) = migrating.verb(&["cutover", "move", "--no-way-back"]);
-        assert!(code == 5 && said.contains(why), "{code}: {said}");
+        assert!(code == 4 && said.contains(why), "{code}: {said}");
         migrating.is_as_it_was();
     };
     migrating.put(3, 0);

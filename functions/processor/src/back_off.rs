@@ -43,6 +43,12 @@ impl Deadline {
         Instant::now() >= self.0
     }
 
+    /// How long it is until then.
+    #[must_use]
+    pub fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
     /// Lets `work` go on until the deadline.
     ///
     /// # Errors

@@ -73,14 +73,30 @@ impl Projection {
     /// The kept part of an item.
     #[must_use]
     pub fn apply(&self, item: &Item) -> Item {
-        let kept = self.roots.iter().filter_map(|(name, selection)| {
-            Some((name.clone(), selection.apply(item.get(name)?)?))
-        });
+        let kept = members_of(&self.roots, item);
         let columns = self
             .columns
             .iter()
             .filter_map(|(name, path)| Some((name.clone(), path.find(item)?.clone())));
-        kept.chain(columns).collect()
+        kept.into_iter().chain(columns).collect()
+    }
+}
+
+/// What is kept of named values. The fewer of the two are gone through: a request may ask for far
+/// more names than an item has.
+fn members_of(
+    selections: &BTreeMap<String, Selection>,
+    values: &BTreeMap<String, AttributeValue>,
+) -> BTreeMap<String, AttributeValue> {
+    let kept = |name: &String, selection: &Selection, value: &AttributeValue| {
+        Some((name.clone(), selection.apply(value)?))
+    };
+    if selections.len() <= values.len() {
+        let of = |(name, selection)| kept(name, selection, values.get(name)?);
+        selections.iter().filter_map(of).collect()
+    } else {
+        let of = |(name, value)| kept(name, selections.get(name)?, value);
+        values.iter().filter_map(of).collect()
     }
 }
 
@@ -110,11 +126,8 @@ impl Selection {
         match (self, value) {
             (Self::Whole, value) => Some(value.clone()),
             (Self::Members(selections), AttributeValue::M(members)) => {
-                let kept = selections.iter().filter_map(|(name, selection)| {
-                    Some((name.clone(), selection.apply(members.get(name)?)?))
-                });
-                Some(kept.collect())
-                    .filter(|kept: &BTreeMap<_, _>| !kept.is_empty())
+                Some(members_of(selections, members))
+                    .filter(|kept| !kept.is_empty())
                     .map(AttributeValue::M)
             }
             (Self::Elements(selections), AttributeValue::L(elements)) => {

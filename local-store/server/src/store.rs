@@ -427,6 +427,11 @@ impl Store {
         }
     }
 
+    /// Whether other processes have nodes of the store, and clocks of their own.
+    pub(crate) fn has_other_processes(&self) -> bool {
+        self.shared.membership.is_some()
+    }
+
     /// Has the log say what the clock shows, so that a restart begins no earlier. Which arc's log
     /// says it does not matter, as a process has one clock.
     ///

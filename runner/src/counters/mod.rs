@@ -33,7 +33,7 @@ use crate::template::{Function, Stack};
 /// The environment variable of the function that says how many slots each counter has.
 const COUNT: &str = "SLOT_COUNT";
 /// What it is in the project's template.
-const SLOT_COUNT_DEFAULT: u32 = 20;
+pub(crate) const SLOT_COUNT_DEFAULT: u32 = 20;
 
 /// What to do with counters, and which tables hold them.
 #[derive(Clone, Debug, Args)]
@@ -189,6 +189,7 @@ pub async fn run(
             Ok(Exit::Done)
         }
         CountersVerb::Fold { to, slots } => {
+            slots_to_count_in(&stack, &slots.slots_table, Some(to))?;
             let report = fold::run(&all(slots), to).await?;
             Ok(show_folded(&report, output))
         }
@@ -217,6 +218,33 @@ pub async fn run(
             Ok(show_generated(&generated, output))
         }
     }
+}
+
+/// The slots that votes may be counted in: those that are asked for, or else all that are totalled.
+///
+/// # Errors
+/// When more are asked for than the function of these slots totals.
+pub(crate) fn slots_to_count_in(
+    stack: &impl Fn() -> Result<Option<Stack>, String>,
+    slots_table: &str,
+    asked: Option<u32>,
+) -> Result<u32, String> {
+    let Some(asked) = asked else { return slot_count(stack()?.as_ref(), slots_table) };
+    // A template that cannot be read has no part in a number that is given.
+    let Some(stack) = stack().ok().flatten() else { return Ok(asked) };
+    let is_own = |function: &Function| {
+        function.environment.get("SLOTS_TABLE").is_some_and(|table| table == slots_table)
+    };
+    let totalled = match stack.functions.iter().any(is_own) {
+        true => slot_count(Some(&stack), slots_table)?,
+        false => asked,
+    };
+    if asked > totalled {
+        return Err(format!(
+            "{asked} slots: the function of `{slots_table}` totals {totalled} of each counter ({COUNT} in the template), and what is counted in others is in no total; deploy more first, or say {totalled}"
+        ));
+    }
+    Ok(asked)
 }
 
 /// The slots that the function of these slots counts, or else any function that counts some.
@@ -312,6 +340,12 @@ mod tests {
         // Another name of the table, such as one with a prefix.
         assert_eq!(slot_count(Some(&stack(&[clicks])), "prod-clicks"), Ok(3));
         assert_eq!(slot_count(None, "votes"), Ok(SLOT_COUNT_DEFAULT));
+        let read = || Ok(Some(two.clone()));
+        let counted_in = |asked| slots_to_count_in(&read, "votes", asked);
+        assert_eq!((counted_in(None), counted_in(Some(5))), (Ok(5), Ok(5)));
+        assert!(counted_in(Some(6)).unwrap_err().contains("totals 5 of each"));
+        assert_eq!(slots_to_count_in(&read, "others", Some(50)), Ok(50));
+        assert_eq!(slots_to_count_in(&|| Err("x".to_owned()), "votes", Some(50)), Ok(50));
         let wrong = stack(&[function("Votes", "votes", "0")]);
         assert!(slot_count(Some(&wrong), "votes").unwrap_err().contains("--slots"));
     }

@@ -8,6 +8,7 @@ use model::{KeyAttributeType, KeyValue, Number, Token};
 
 use super::LoadArguments;
 use super::source::Row;
+use crate::counters::SLOT_COUNT_DEFAULT;
 
 /// How a line becomes an update of one slot.
 pub(crate) struct Counting {
@@ -52,7 +53,7 @@ impl Counting {
             template: parse_template(template)?,
             voter: voter.clone(),
             amount: arguments.amount.clone(),
-            slots: arguments.slots,
+            slots: arguments.slots.unwrap_or(SLOT_COUNT_DEFAULT),
             key: key.clone(),
             count_attribute: arguments.count_attribute.clone(),
         }))

@@ -5,6 +5,7 @@
 
 mod attribute;
 mod counting;
+mod csv_file;
 mod lanes;
 mod source;
 pub(crate) mod typing;
@@ -19,10 +20,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use model::{AttributeType, KeyAttributeType};
 use serde_json::json;
 
+use crate::counters::slots_to_count_in;
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{Output, say, show};
 pub(crate) use crate::sdk_error::error_text;
+use crate::template::Stack;
 pub(crate) use attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use counting::Counting;
 use source::Source;
@@ -80,9 +83,9 @@ pub struct LoadArguments {
     /// The column that holds how much to count [default: 1 for each line]
     #[arg(long, value_name = "COLUMN", requires = "count_into")]
     pub amount: Option<String>,
-    /// Slots of each counter
-    #[arg(long, default_value_t = 20, requires = "count_into", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub slots: u32,
+    /// Slots of each counter [default: those that the template's function totals, else 20]
+    #[arg(long, requires = "count_into", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub slots: Option<u32>,
     /// The attribute of a slot that holds its count
     #[arg(long, value_name = "NAME", default_value = "votes", requires = "count_into")]
     pub count_attribute: String,
@@ -130,8 +133,16 @@ impl LoadReport {
 ///
 /// # Errors
 /// When nothing can be loaded at all: the store, the file or the table is missing, a flag is wrong.
-pub async fn run(arguments: LoadArguments, output: Output) -> Result<Exit, String> {
+pub async fn run(
+    mut arguments: LoadArguments,
+    output: Output,
+    stack: impl Fn() -> Result<Option<Stack>, String>,
+) -> Result<Exit, String> {
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
+    if arguments.count_into.is_some() {
+        let slots = slots_to_count_in(&stack, &arguments.table, arguments.slots)?;
+        arguments.slots = Some(slots);
+    }
     let now = endpoint::store_seconds(&endpoint).await;
     let flags = arguments.clone();
     let report = load(arguments, endpoint::client(&endpoint), now).await?;

@@ -10,8 +10,8 @@ use std::path::Path;
 use model::{AttributeType, AttributeValue, Item};
 use serde_json::value::RawValue;
 
-use super::typing::{is_plain_number, item_from_plain_json, typed};
-use super::{BadLine, Format};
+use super::typing::item_from_plain_json;
+use super::{BadLine, Format, csv_file};
 
 /// One line of a file.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Row {
 }
 
 /// Bytes of one line at most: an item of 400 KB, written wide.
-const LINE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+pub(super) const LINE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Bytes of a JSON array at most; it is read as a whole. Longer files are to be NDJSON.
 const ARRAY_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
@@ -51,11 +51,11 @@ impl Source {
             refuse_array(path)?;
         }
         let columns = match format {
-            Format::Csv => Some(csv_columns(path)?),
+            Format::Csv => Some(csv_file::columns(path)?),
             _ => None,
         };
         let rows: Box<dyn Iterator<Item = _> + Send> = match format {
-            Format::Csv => Box::new(csv_rows(path, types, null)?),
+            Format::Csv => Box::new(csv_file::rows(path, types, null)?),
             Format::Ndjson => Box::new(lines(file).map(|line| line.and_then(plain_row))),
             Format::DynamodbJson => Box::new(lines(file).map(|line| line.and_then(dynamodb_row))),
             Format::Json => Box::new(array_rows(path, file, bytes)?),
@@ -105,17 +105,6 @@ fn refuse_array(path: &Path) -> Result<(), String> {
         )),
         _ => Ok(()),
     }
-}
-
-/// The names in the header line.
-fn csv_columns(path: &Path) -> Result<Vec<String>, String> {
-    let name = path.display();
-    let mut reader = csv::ReaderBuilder::new()
-        .from_path(path)
-        .map_err(|error| format!("cannot open `{name}`: {error}"))?;
-    let header = reader.headers();
-    let header = header.map_err(|error| format!("`{name}` has no header line: {error}"))?;
-    Ok(header.iter().map(str::to_owned).collect())
 }
 
 /// Lines with their numbers; empty ones are left out.
@@ -184,72 +173,6 @@ fn array_rows(
         format!("`{name}` is not a JSON array: {error}{hint}")
     })?;
     Ok((1u64..).zip(members).map(|(line, raw)| plain_row((line, raw.get().to_owned()))))
-}
-
-fn csv_rows(
-    path: &Path,
-    declared: &BTreeMap<String, AttributeType>,
-    null: Option<&str>,
-) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
-    let name = path.display().to_string();
-    let open = || {
-        let reader = csv::ReaderBuilder::new().from_path(path);
-        reader.map_err(|error| format!("cannot open `{name}`: {error}"))
-    };
-    let columns = csv_columns(path)?;
-    if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
-        return Err(format!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
-    }
-    let null = null.map(str::to_owned);
-    let is_missing = move |text: &str| text.is_empty() || Some(text) == null.as_deref();
-    let mut types: Vec<_> = columns.iter().map(|column| declared.get(column).copied()).collect();
-    infer(open()?, &mut types, &is_missing);
-    let convert = move |record: csv::StringRecord, line: u64| {
-        let mut item = Item::new();
-        for ((column, text), attribute_type) in columns.iter().zip(&record).zip(&types) {
-            if !is_missing(text) {
-                let value = typed(text, attribute_type.unwrap_or(AttributeType::S))
-                    .map_err(|reason| format!("column `{column}`: {reason}"));
-                item.insert(column.clone(), value?);
-            }
-        }
-        Ok::<_, String>(Row { line, text: String::new(), item })
-    };
-    Ok(open()?.into_records().map(move |record| {
-        let record = record.map_err(|error| {
-            let line = error.position().map_or(0, csv::Position::line);
-            BadLine { line, reason: error.to_string(), text: String::new() }
-        })?;
-        let line = record.position().map_or(0, csv::Position::line);
-        let text = record.iter().collect::<Vec<_>>().join(",");
-        match convert(record, line) {
-            Ok(row) => Ok(Row { text, ..row }),
-            Err(reason) => Err(BadLine { line, reason, text }),
-        }
-    }))
-}
-
-/// A column is a number when every value of it is one that would come back as it was written.
-fn infer(
-    reader: csv::Reader<File>,
-    types: &mut [Option<AttributeType>],
-    is_missing: &impl Fn(&str) -> bool,
-) {
-    let mut numbers = vec![true; types.len()];
-    let mut seen = vec![false; types.len()];
-    for record in reader.into_records().flatten() {
-        for ((text, number), seen) in record.iter().zip(&mut numbers).zip(&mut seen) {
-            if !is_missing(text) {
-                *seen = true;
-                *number &= is_plain_number(text);
-            }
-        }
-    }
-    for ((attribute_type, number), seen) in types.iter_mut().zip(numbers).zip(seen) {
-        if attribute_type.is_none() && number && seen {
-            *attribute_type = Some(AttributeType::N);
-        }
-    }
 }
 
 /// The text of a value as it would stand in a key of our own making.

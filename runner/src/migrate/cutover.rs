@@ -16,7 +16,7 @@ use super::control::{Entry, Expect, Move, flag, n, number, phase_of, text};
 use super::drain::{Counted, Drain};
 use super::following::FOLLOWED_SECONDS_MAX;
 use super::held::{CUTOVER, HELD_AT, Hold, REVERT, held_up, is_open, or_interrupted};
-use super::start::{Fence, activate};
+use super::start::{After, Fence, activate};
 use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
 use super::{Context, LOOK_EVERY, assembly, in_place, sweep, true_value, way_back};
@@ -155,8 +155,10 @@ async fn switch(
     let since = number(state, "since");
     let counted = Counted { since, compared: number(state, "verified_at") };
     let mut drain = drain(context, plan, Direction::Forward, counted).await?;
-    if phase_of(state) == Phase::Ready && !caught_up(context, name, &mut drain, limit).await? {
-        return Ok(Exit::TimedOut);
+    if phase_of(state) == Phase::Ready
+        && let Err(exit) = caught_up(context, name, &mut drain, limit).await?
+    {
+        return Ok(exit);
     }
     let hold = Hold::take(context, name, CUTOVER, fingerprint, since).await?;
     let decided = hold.decide(async {
@@ -168,8 +170,9 @@ async fn switch(
         let settle = settle_time(context, plan).await;
         let proof = drained(&mut drain, limit, settle);
         let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
-        let Some(shards) = within(most, proof).await? else {
-            return Ok(Err(Exit::TimedOut));
+        let shards = match within(most, proof).await? {
+            Ok(shards) => shards,
+            Err(exit) => return Ok(Err(exit)),
         };
         let back_since = turn(context, &hold, plan, fingerprint, since).await?;
         let why = format!("{shards} shards drained");
@@ -341,8 +344,8 @@ async fn go_back(
     let since = number(state, "back_since");
     let counted = Counted { since, compared: way_back::known_since(state) };
     let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
-    if is_first && !caught_up(context, name, &mut drain, limit).await? {
-        return Ok(Some(Exit::TimedOut));
+    if is_first && let Err(exit) = caught_up(context, name, &mut drain, limit).await? {
+        return Ok(Some(exit));
     }
     let hold = Hold::take(context, name, REVERT, fingerprint, since).await?;
     let decided = hold.decide(async {
@@ -354,8 +357,9 @@ async fn go_back(
         let settle = settle_time(context, plan).await;
         let proof = drained(&mut drain, limit, settle);
         let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
-        let Some(shards) = within(most, proof).await? else {
-            return Ok(Err(Exit::TimedOut));
+        let shards = match within(most, proof).await? {
+            Ok(shards) => shards,
+            Err(exit) => return Ok(Err(exit)),
         };
         // What came up since the first look; all of it has been tried by now.
         if cannot_go_back(context, name, &migration).await? {
@@ -423,7 +427,8 @@ async fn turn(
         context.control.set_active(name, hold.expect(), None).await?;
         return Ok(context.now().await);
     }
-    let fence = Fence { direction: "reverse", fingerprint, expect: hold.expect() };
+    let (expect, after) = (hold.expect(), After::Writers);
+    let fence = Fence { direction: "reverse", fingerprint, expect, after };
     activate(context, name, fence).await
 }
 
@@ -463,13 +468,14 @@ pub(super) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
 }
 
 /// Looks until everything that was written so far is drained, or until few records are left, which
-/// others may write; answers whether that was in time. Nobody is held up meanwhile.
+/// others may write; or gives how the verb ends, because that was not in time or never will be.
+/// Nobody is held up meanwhile.
 async fn caught_up(
     context: &Context,
     name: &str,
     drain: &mut Drain,
     limit: Duration,
-) -> Result<bool, String> {
+) -> Result<Result<(), Exit>, String> {
     let started = Instant::now();
     let (mut said_at, mut said) = (Instant::now(), String::new());
     loop {
@@ -479,12 +485,12 @@ async fn caught_up(
             say(&format!(
                 "not caught up: the streams could not be read to their end in {seconds} s"
             ));
-            return Ok(false);
+            return Ok(Err(Exit::TimedOut));
         };
         let look = look?;
         if let Some(hopeless) = look.hopeless {
             say(&format!("it would not be drained however long it takes: {hopeless}"));
-            return Ok(false);
+            return Ok(Err(Exit::Refused));
         }
         // What nobody applies now, nobody would apply while writers are held up.
         let late = match &look.oldest {
@@ -495,7 +501,7 @@ async fn caught_up(
             None => None,
         };
         let is_much = look.waiting > FEW_RECORDS || look.is_partial || late.is_some();
-        let Some(missing) = look.missing.filter(|_| is_much) else { return Ok(true) };
+        let Some(missing) = look.missing.filter(|_| is_much) else { return Ok(Ok(())) };
         let more = if look.is_partial { "and more" } else { "records" };
         let mut what = format!("{} {more} are not applied yet: {missing}", look.waiting);
         // How old the oldest is grows all the time; that is no news.
@@ -507,7 +513,7 @@ async fn caught_up(
         }
         if started.elapsed() > limit {
             say(&format!("not caught up after {} s: {what}", limit.as_secs()));
-            return Ok(false);
+            return Ok(Err(Exit::TimedOut));
         }
         if news != said && said_at.elapsed() > Duration::from_secs(2) {
             say(&what);
@@ -517,27 +523,30 @@ async fn caught_up(
     }
 }
 
-/// Looks until everything is drained; gives the number of shards, or none if it took too long or
-/// cannot be. What is read before `settle` has passed does not count: a stream may bring a record
+/// What a drain proof comes to: the number of shards, or how the verb ends, because it took too long
+/// or cannot be.
+pub(super) type Proof = Result<usize, Exit>;
+
+/// Looks until everything is drained. What is read before `settle` has passed does not count: a stream may bring a record
 /// that long after its write was acknowledged.
 pub(super) async fn drained(
     drain: &mut Drain,
     limit: Duration,
     settle: Duration,
-) -> Result<Option<usize>, String> {
+) -> Result<Proof, String> {
     let started = Instant::now();
     loop {
         let may_end = started.elapsed() >= settle;
         let look = drain.look().await?;
         if let Some(hopeless) = look.hopeless {
             say(&format!("it will not be drained however long it takes: {hopeless}"));
-            return Ok(None);
+            return Ok(Err(Exit::Refused));
         }
         match look.missing {
-            None if may_end => return Ok(Some(look.shards)),
+            None if may_end => return Ok(Ok(look.shards)),
             Some(missing) if started.elapsed() > limit.saturating_add(settle) => {
                 say(&format!("not drained after {} s: {missing}", limit.as_secs()));
-                return Ok(None);
+                return Ok(Err(Exit::TimedOut));
             }
             _ => tokio::time::sleep(LOOK_EVERY).await,
         }
@@ -547,8 +556,8 @@ pub(super) async fn drained(
 /// A drain proof that ends in time, also where one look at the streams takes longer.
 pub(super) async fn within(
     most: Duration,
-    proof: impl Future<Output = Result<Option<usize>, String>>,
-) -> Result<Option<usize>, String> {
+    proof: impl Future<Output = Result<Proof, String>>,
+) -> Result<Proof, String> {
     if let Ok(proved) = tokio::time::timeout(most, proof).await {
         return proved;
     }
@@ -556,7 +565,7 @@ pub(super) async fn within(
         "not drained: the streams could not be read to their end in {} s",
         most.as_secs()
     ));
-    Ok(None)
+    Ok(Err(Exit::TimedOut))
 }
 
 #[cfg(test)]
@@ -566,7 +575,7 @@ mod tests {
     #[tokio::test]
     async fn a_look_that_does_not_end_holds_nobody_up_for_ever() {
         let limit = Duration::from_millis(20);
-        assert_eq!(within(limit, std::future::pending()).await, Ok(None));
-        assert_eq!(within(limit, async { Ok(Some(3)) }).await, Ok(Some(3)));
+        assert_eq!(within(limit, std::future::pending()).await, Ok(Err(Exit::TimedOut)));
+        assert_eq!(within(limit, async { Ok(Ok(3)) }).await, Ok(Ok(3)));
     }
 }

@@ -102,11 +102,13 @@ fn describe(looked: &Drained, now: i64) -> Value {
     let lag = looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0));
     let unfollowed = looked.oldest.as_ref().filter(|_| lag > FOLLOWED_SECONDS_MAX);
     let applied = looked.records.saturating_sub(looked.waiting);
+    let converged = (applied * 100).checked_div(looked.records).unwrap_or(100);
     json!({
         "shards": looked.shards,
         "records": looked.records,
         "waiting": looked.waiting,
-        "converged_percent": (applied * 100).checked_div(looked.records).unwrap_or(100),
+        "converged_percent": looked.hopeless.is_none().then_some(converged),
+        "hopeless": looked.hopeless,
         "lag_seconds": lag,
         "unfollowed": unfollowed.map(|(_, table)| table),
         "horizon_seconds": RETENTION_SECONDS - lag,
@@ -136,5 +138,8 @@ mod tests {
         assert_eq!(looked(8, 8, Some(20_000)), (0, 80_000, 6_400));
         // The store's clock was set back.
         assert_eq!(looked(8, 2, Some(100_001)), (75, 0, 86_400));
+        let hopeless = Some("an item that cannot be transformed".to_owned());
+        let known = describe(&Drained { hopeless, ..Drained::default() }, 100_000);
+        assert!(known["converged_percent"].is_null() && known["hopeless"].is_string(), "{known}");
     }
 }

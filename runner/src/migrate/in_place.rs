@@ -11,10 +11,10 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Output, Plan};
 use serde_json::{Value, json};
 
-use super::control::{Entry, Expect, Move, Progress, number, s, text};
+use super::control::{Entry, Expect, Move, Progress, number, phase_of, s, text};
 use super::cutover::{LAST_LOOK, SwitchArguments, drain, drained, is_too_old, settle_time, within};
 use super::drain::Counted;
-use super::start::{Fence, Work, activate, begin_run, make_tasks};
+use super::start::{After, Fence, Work, activate, begin_run, make_tasks};
 use super::{Context, sweep, verify};
 use crate::archive::maintenance;
 use crate::exit::Exit;
@@ -38,8 +38,9 @@ pub(super) async fn revert(
     let begin = Move { expect, to: Some(Phase::Reverting), why, now };
     control.to_phase(name, begin, |_| {}).await?;
     let expect = Expect::phases(&[Phase::Reverting]);
-    let since =
-        activate(context, name, Fence { direction: "reverse", fingerprint, expect }).await?;
+    // Writers are not held up meanwhile: it is a backfill like the first one.
+    let fence = Fence { direction: "reverse", fingerprint, expect, after: After::Read };
+    let since = activate(context, name, fence).await?;
     let switched = |state: &mut Entry| {
         sweep::switched(state);
         true
@@ -63,9 +64,25 @@ pub(super) async fn revert(
     let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
     let settle = settle_time(context, plan).await;
     let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
-    let Some(shards) = within(most, drained(&mut drain, limit, settle)).await? else {
-        return Ok(Exit::TimedOut);
+    let shards = match within(most, drained(&mut drain, limit, settle)).await? {
+        Ok(shards) => shards,
+        Err(exit) => return Ok(exit),
     };
+    // What the inverse cannot change was put aside, by the backfill and since then.
+    let way = Direction::Reverse;
+    let compared =
+        verify::look_through(context, name, way, expect, false, COMPARISON_LIMIT).await?;
+    let Some(compared) = compared else { return Ok(Exit::TimedOut) };
+    // Whether it could be changed there again does not matter any more.
+    let left = compared.found.count("refused") + compared.found.count("different");
+    if left > 0 {
+        let samples = compared.found.samples.iter().map(|sample| format!("\n  {sample}"));
+        say(&format!(
+            "{left} items cannot be changed back as they are:{}\nchange or delete them and say `weir migrate revert {name}` again; writers use the sources, and what they write is changed back meanwhile",
+            samples.collect::<String>()
+        ));
+        return Ok(Exit::Differences);
+    }
     control.set_active(name, expect, None).await?;
     let written = done.count("written");
     let why = format!("{written} items changed back, {shards} shards drained, epoch {epoch}");
@@ -87,6 +104,10 @@ pub(super) async fn complete(
     erased: &[PathBuf],
 ) -> Result<Exit, String> {
     let (control, name) = (&context.control, plan.migration.as_str());
+    if phase_of(state) == Phase::Completing && control.active(name).await?.is_none() {
+        // Whoever died here had proved all, and what is written since then is not followed.
+        return end(context, plan).await;
+    }
     let expect = Expect::phases(&[Phase::Ready, Phase::CutOver, Phase::Completing]);
     let since = number(state, "since");
     let counted = Counted { since, compared: number(state, "verified_at") };
@@ -94,9 +115,9 @@ pub(super) async fn complete(
     let settle = settle_time(context, plan).await;
     let limit = arguments.limit();
     let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
-    if within(most, drained(&mut drain, limit, settle)).await?.is_none() {
+    if let Err(exit) = within(most, drained(&mut drain, limit, settle)).await? {
         say("nothing was changed, it is still followed");
-        return Ok(Exit::TimedOut);
+        return Ok(exit);
     }
     // What came before a comparison that is too old may have been trimmed unread.
     let compared = if plan.kind == Kind::Purge || is_too_old(context, state).await {
@@ -127,12 +148,21 @@ pub(super) async fn complete(
     if plan.kind == Kind::Purge {
         receipt(context, name, plan, fingerprint, &state, erased).await?;
     }
+    control.set_active(name, Expect::phases(&[Phase::Completing]), None).await?;
+    end(context, plan).await
+}
+
+/// The last step of a migration whose tables are no longer followed.
+async fn end(context: &Context, plan: &Plan) -> Result<Exit, String> {
+    let (control, name) = (&context.control, plan.migration.as_str());
     let expect = Expect::phases(&[Phase::Completing]);
-    control.set_active(name, expect, None).await?;
     let (why, now) = ("completed by a person", context.now().await);
     let end = Move { expect, to: Some(Phase::Completed), why, now };
     control.to_phase(name, end, |_| {}).await?;
-    say(&format!("`{name}` is completed; what is written from now on is left as it is"));
+    say(&format!(
+        "`{name}` is completed; what is written from now on is left as it is, once invocations under way have ended, within {} s",
+        plan.function_seconds
+    ));
     Ok(Exit::Done)
 }
 

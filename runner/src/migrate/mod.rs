@@ -85,7 +85,7 @@ enum MigrateVerb {
         /// The plan file
         file: PathBuf,
         /// Items of each table that are tried
-        #[arg(long, default_value_t = 500)]
+        #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
         samples: u64,
     },
     /// Begin: the stream is followed, then the backfill starts

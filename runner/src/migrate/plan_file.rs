@@ -121,7 +121,7 @@ impl Reader<'_, '_> {
         let gate_seconds = self.number(root, "gate_seconds", GATE_SECONDS, 0..=3600);
         let settle_seconds = self.number(root, "settle_seconds", SETTLE_SECONDS, 0..=600);
         let seconds = FUNCTION_SECONDS;
-        let function_seconds = self.number(root, "function_seconds", seconds, 1..=900);
+        let function_seconds = self.number(root, "function_seconds", seconds, 5..=900);
         Some(Plan {
             migration: migration?,
             kind: kind?,

@@ -27,6 +27,9 @@ const TOLD_EVERY: Duration = Duration::from_secs(2);
 /// below a second where nothing holds it up.
 const UNMOVED: Duration = Duration::from_secs(30);
 
+/// Problems of which a status says what they are.
+const PROBLEMS_SHOWN: usize = 5;
+
 /// The status of a migration as JSON, `weir.migration.status/v1`.
 ///
 /// With a watcher it says also how far the streams are.
@@ -57,7 +60,9 @@ pub(super) async fn describe(
     let is_going_on = !is_paused && copied > 0 && copied < 100;
     let left = is_going_on.then(|| seconds * (100 - copied) / copied);
     let mut standing = Standing::of(name, &state, plan.as_ref(), now);
-    standing.is_unfollowed = at(&stream, "/unfollowed").is_string();
+    // What a function has refused waits as well.
+    standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && problems.is_empty();
+    standing.is_hopeless = at(&stream, "/hopeless").is_string();
     standing.is_held_up = text(&route, "write") == Some("none");
     // What the streams have forgotten is not among what they say.
     if standing.stale_seconds.is_some()
@@ -82,6 +87,7 @@ pub(super) async fn describe(
         "copying_seconds_left": left,
         "throttled": throttled,
         "problems": by_kind(&problems),
+        "problem_samples": samples_of(&problems),
         "verified": verified(&state),
         "stale": standing.is_stale(),
         "stale_seconds": standing.stale_seconds,
@@ -98,6 +104,16 @@ pub(super) async fn describe(
         "has_way_back": plan.as_ref().map(|plan| !plan.inverse.is_empty()),
         "next_steps": steps(&standing),
     }))
+}
+
+/// The first problems, in words.
+fn samples_of(problems: &[Entry]) -> Vec<String> {
+    let told = |problem: &Entry| {
+        let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1))?;
+        let (table, key) = (text(problem, "table")?, text(problem, "key")?);
+        Some(format!("{kind}: {table} {key}: {}", text(problem, "reason").unwrap_or_default()))
+    };
+    problems.iter().filter_map(told).take(PROBLEMS_SHOWN).collect()
 }
 
 /// How many problems there are, by their kind.
@@ -246,6 +262,12 @@ pub(super) fn exit_of(status: &Value) -> Exit {
     match at(status, "/phase").as_str() {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
+        // The next switch would refuse. A way back that is too old is known as such.
+        Some("ready" | "cut-over")
+            if at(status, "/stream/hopeless").is_string() && !is("/stale") =>
+        {
+            Exit::Differences
+        }
         Some("ready" | "cut-over" | "completed" | "reverted") => Exit::Done,
         Some("aborted") => Exit::Failed,
         _ => Exit::Differences,
@@ -258,7 +280,9 @@ fn show_status(output: Output, status: &Value) {
         return;
     }
     show(&format!("{}\n", line(status)));
-    for sample in at(status, "/backfill/samples").as_array().into_iter().flatten() {
+    let samples =
+        ["/backfill/samples", "/problem_samples"].map(|place| at(status, place).as_array());
+    for sample in samples.into_iter().flatten().flatten() {
         show(&format!("  {}\n", sample.as_str().unwrap_or_default()));
     }
     let next: Vec<(&str, &str)> = at(status, "/next_steps")

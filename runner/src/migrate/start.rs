@@ -25,14 +25,17 @@ use crate::function::binaries::Wanted;
 use crate::output::{self, say};
 use crate::running::Look;
 
-/// Attempts to become active before the fence: one is enough where a write takes milliseconds.
+/// Attempts to become active before the fence: one is enough where a write takes milliseconds, and the
+/// next ones leave it more time.
 const FENCES_MAX: u32 = 5;
 /// How long is waited for a fence, which is some seconds away at most.
 const FENCE_LIMIT: Duration = Duration::from_secs(30);
+/// How far ahead a fence is at most, in seconds: with its margin it must pass within the limit.
+const LEAD_SECONDS_MAX: i64 = 20;
 const FENCE_LOOK: Duration = Duration::from_millis(50);
 /// Seconds after its fence in which a backfill begins. A record has the second of the machine that
-/// made it, and what it wrote must not have been read if it says nothing. A local store has one clock;
-/// DynamoDB's machines differ by far less than this.
+/// made it, and what it wrote must not have been read if it says nothing. A local store of one process
+/// has one clock; DynamoDB's machines, and those of a store of several, differ by far less than this.
 const AFTER_FENCE: [i64; 2] = [1, 5];
 /// The same for writers that go on after the fence, who are held up meanwhile.
 const WRITERS_AFTER_FENCE: [i64; 2] = [0, 2];
@@ -109,7 +112,8 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
         }
     };
     if is_begun {
-        say(&format!("`{}` was begun before; going on", plan.migration));
+        let phase = phase_of(&context.state(&plan.migration).await?);
+        say(&format!("`{}` was begun before, it is {}", plan.migration, phase.as_str()));
     }
     if arguments.local_workers == 0 {
         warn_of_unfollowed(context, plan);
@@ -355,10 +359,10 @@ async fn begun(context: &Context, plan: &Plan) -> Result<Answer, String> {
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
     let is_same = text(&state, "fingerprint") == Some(Plan::fingerprint(&json).as_str());
     if !is_same && matches!(answer, Answer::GoOn | Answer::Already) {
-        return Err(format!(
-            "`{}` was begun with another plan; work that was done under it must not be mixed with this one: abort it, or give this plan another name",
+        return Ok(Answer::Refused(format!(
+            "`{}` was begun with another plan; work that was done under it must not be mixed with this one: give this plan another name",
             plan.migration
-        ));
+        )));
     }
     Ok(answer)
 }
@@ -396,15 +400,17 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
         .await?;
     let expect = Expect::held(&[Phase::Preparing], &holder);
     control.route(name, expect, "source", "source").await?;
-    let fence = Fence { direction: "forward", fingerprint: &fingerprint, expect };
-    let since = match known_fence(context, name, &state, &fingerprint).await? {
+    let fence =
+        Fence { direction: "forward", fingerprint: &fingerprint, expect, after: After::Read };
+    let since = match known_fence(context, name, &fingerprint).await? {
         Some(since) => {
-            wait_for(context, name, since + after(context, AFTER_FENCE).await).await?;
+            // It is not known when it became active, but it is by now.
+            let from = since.max(context.now().await);
+            wait_for(context, name, from + fence.after.seconds(context).await).await?;
             since
         }
         None => activate(context, name, fence).await?,
     };
-    // From here on, whoever begins again keeps this fence: records after it have been followed.
     control
         .change_state(name, expect, |state| {
             let since = n(u64::try_from(since).unwrap_or(0));
@@ -427,21 +433,39 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
     control.to_phase(name, copy, begun).await.map(drop)
 }
 
-/// The fence of a migration that somebody began and did not end to begin; none if it has none yet, or
-/// it is not known whether it became active in time.
+/// The fence of a migration that somebody began and did not end to begin; none if it has none yet. It
+/// must not be moved: records behind it may have been applied, and they count more than a backfill.
 async fn known_fence(
     context: &Context,
     name: &str,
-    state: &Entry,
     fingerprint: &str,
 ) -> Result<Option<i64>, String> {
-    let known = i64::try_from(number(state, "since")).unwrap_or(i64::MAX);
     let active = context.control.active(name).await?;
-    Ok(active
-        .filter(|(direction, of, since)| {
-            direction == "forward" && of == fingerprint && *since == known
-        })
-        .map(|(_, _, since)| since))
+    let is_own = |direction: &str, of: &str| direction == "forward" && of == fingerprint;
+    Ok(active.filter(|(direction, of, _)| is_own(direction, of)).map(|(_, _, since)| since))
+}
+
+/// What comes after a fence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum After {
+    /// Tables are read, while writers go on.
+    Read,
+    /// Writers go on, who are held up until then.
+    Writers,
+}
+
+impl After {
+    /// Seconds of the store's time that have to pass first.
+    async fn seconds(self, context: &Context) -> i64 {
+        let [one_clock, several] = match self {
+            Self::Read => AFTER_FENCE,
+            Self::Writers => WRITERS_AFTER_FENCE,
+        };
+        match endpoint::read_clock(&context.endpoint).await {
+            Some(clock) if clock.is_only_one => one_clock,
+            _ => several,
+        }
+    }
 }
 
 /// How a migration becomes active.
@@ -452,6 +476,7 @@ pub(crate) struct Fence<'f> {
     pub(crate) fingerprint: &'f str,
     /// What its state must be.
     pub(crate) expect: Expect<'f>,
+    pub(crate) after: After,
 }
 
 /// Makes a migration active in a direction, and waits until its fence has passed. Gives the fence:
@@ -465,16 +490,21 @@ pub(crate) struct Fence<'f> {
 pub(crate) async fn activate(
     context: &Context,
     name: &str,
-    Fence { direction, fingerprint, expect }: Fence<'_>,
+    Fence { direction, fingerprint, expect, after }: Fence<'_>,
 ) -> Result<i64, String> {
-    let margins = if direction == "forward" { AFTER_FENCE } else { WRITERS_AFTER_FENCE };
-    let margin = after(context, margins).await;
+    let margin = after.seconds(context).await;
+    let mut lead = 1;
     for _ in 0..FENCES_MAX {
-        let since = context.now().await + 1;
+        let begun = context.now().await;
+        let since = begun + lead;
         let active = Some((direction, fingerprint, since));
         context.control.set_active(name, expect, active).await?;
-        if context.now().await > since {
-            // It took so long that it may have become active after its fence.
+        let took = context.now().await - begun;
+        if took > lead {
+            // It may have become active after its fence. What is applied before the next one is
+            // there counts more than a backfill, so that one has to be in time; if it is not, a
+            // comparison finds what has come to differ.
+            lead = took.saturating_mul(2).min(LEAD_SECONDS_MAX);
             continue;
         }
         if let Err(problem) = wait_for(context, name, since + margin).await {
@@ -485,13 +515,8 @@ pub(crate) async fn activate(
     }
     context.control.set_active(name, expect, None).await?;
     Err(format!(
-        "the control table takes longer than a second to write; say this again for `{name}`"
+        "the control table takes longer than {LEAD_SECONDS_MAX} seconds to write; say this again for `{name}`"
     ))
-}
-
-/// The margin for a store with a clock of its own to ask, or else for DynamoDB.
-async fn after(context: &Context, [local, aws]: [i64; 2]) -> i64 {
-    if endpoint::ask_clock(&context.endpoint).await.is_some() { local } else { aws }
 }
 
 /// Waits until a second of the store's time has passed.

@@ -52,7 +52,9 @@ pub(super) fn line(status: &Value) -> String {
         line.push_str(&format!("  way back: {known}"));
     }
     if let Some(differences) = at(status, "/verified/differences").as_u64() {
-        line.push_str(&format!("  last verified: {differences} differences"));
+        // What was compared for a cut-over says nothing of the way back.
+        let what = if at(status, "/way_back").is_object() { ", before the cut-over" } else { "" };
+        line.push_str(&format!("  last verified: {differences} differences{what}"));
         let age = at(status, "/stale_seconds").as_i64().filter(|_| phase != "cut-over");
         if let Some(seconds) = age {
             let but = match at(status, "/stale") == &json!(true) {
@@ -98,10 +100,21 @@ fn stream_line(status: &Value, name: &str) -> String {
     }
     line.push(')');
     if let Some(table) = at(status, "/stream/unfollowed").as_str() {
-        line.push_str(&format!(
-            "  no change of `{table}` has been applied for {} s: does a function follow its stream? `weir migrate work {name}` does",
-            of("lag_seconds")
-        ));
+        let seconds = of("lag_seconds");
+        // What a function has refused waits as well.
+        let has_problems =
+            at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
+        line.push_str(&match has_problems {
+            true => format!(
+                "  a change of `{table}` waits for {seconds} s: it is of one of the problems, or no function follows its stream"
+            ),
+            false => format!(
+                "  no change of `{table}` has been applied for {seconds} s: does a function follow its stream? `weir migrate work {name}` does"
+            ),
+        });
+    }
+    if let Some(hopeless) = at(status, "/stream/hopeless").as_str() {
+        line.push_str(&format!("  it would not be drained however long it takes: {hopeless}"));
     }
     line
 }
@@ -120,6 +133,13 @@ mod tests {
         let said = line(&status);
         assert!(said.contains("converged 100 %") && said.ends_with("0 differences"), "{said}");
         status["stream"]["converged_percent"] = Value::Null;
+        status["stream"]["unfollowed"] = json!("parts");
+        assert!(line(&status).contains("does a function follow its stream?"));
+        status["problems"] = json!({ "unassembled": 4 });
+        assert!(line(&status).contains("it is of one of the problems"));
+        status["stream"]["hopeless"] = json!("x cannot be transformed");
+        let said = line(&status);
+        assert!(said.contains("however long it takes: x cannot be transformed"), "{said}");
         status["stale_seconds"] = json!(25 * 3600 + 7);
         let said = line(&status);
         assert!(said.contains("is not known (0 of 9 changes wait"), "{said}");

@@ -82,11 +82,11 @@ async fn check(cases: &[Case]) {
     }
 }
 
-/// Now, and more than a day ago.
+/// Behind the making of every stream of a test, and more than a day ago.
 async fn times() -> (u64, u64) {
     let served = serve().await;
-    let now = u64::try_from(served.context.now().await).unwrap();
-    (now, now - 25 * 3600)
+    let now = u64::try_from(served.context.now().await).unwrap() + 30;
+    (now, now - 25 * 3600 - 60)
 }
 
 #[tokio::test]

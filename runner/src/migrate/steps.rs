@@ -31,6 +31,8 @@ pub(super) struct Standing<'s> {
     pub(super) stale_seconds: Option<i64>,
     /// A change waits that perhaps nobody applies.
     pub(super) is_unfollowed: bool,
+    /// A change waits that nobody ever can apply as it is.
+    pub(super) is_hopeless: bool,
 }
 
 impl<'s> Standing<'s> {
@@ -46,6 +48,7 @@ impl<'s> Standing<'s> {
             differences: 0,
             stale_seconds: None,
             is_unfollowed: false,
+            is_hopeless: false,
         }
     }
 
@@ -74,6 +77,16 @@ impl<'s> Standing<'s> {
     /// The commands, and why.
     pub(super) fn steps(&self) -> Vec<(String, &'static str)> {
         let mut steps = self.of_phase();
+        let is_compared = match self.phase {
+            Phase::Ready => true,
+            Phase::CutOver => self.has_way_back() && self.kind().is_none_or(|k| !k.is_in_place()),
+            _ => false,
+        };
+        if self.is_hopeless && is_compared {
+            let why = "correct the item that is named first, then compare again";
+            steps.retain(|(command, _)| *command != self.verb("verify"));
+            steps.insert(0, (self.verb("verify"), why));
+        }
         if self.is_unfollowed {
             steps.insert(0, (self.verb("work"), "apply what waits in the streams"));
         }
@@ -220,6 +233,9 @@ pub(super) mod tests {
         let unfollowed = Standing { is_unfollowed: true, ..ready };
         let expected = ["weir migrate work shop", "weir migrate cutover shop"];
         assert_eq!(commands(&unfollowed), expected);
+        let hopeless = Standing { is_hopeless: true, ..ready };
+        let expected = ["weir migrate verify shop", "weir migrate cutover shop"];
+        assert_eq!(commands(&hopeless), expected);
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn reading(clock: ClockReading) -> Reading {
 fn of_this_machine() -> ClockReading {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
-    ClockReading { now_ms, is_frozen: false }
+    ClockReading { now_ms, is_frozen: false, is_only_one: false }
 }
 
 async fn keep(endpoint: String, clock: Weak<StoreClock>) {

@@ -15,7 +15,7 @@ use super::lost::LOST_SECONDS;
 use super::start::{Work, begin_run, make_tasks};
 use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
-use super::way_back::BACK_AT;
+use super::way_back::{BACK_AT, BACK_DIFFERENCES};
 use super::{Context, LOOK_EVERY};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
@@ -41,6 +41,11 @@ const DIFFERENCES: [&str; 6] =
     ["missing", "different", "extra", "occupied", "refused", "not_invertible"];
 /// The phases in which sources and targets are compared for a cut-over.
 pub(super) const COMPARED: [Phase; 2] = [Phase::Tailing, Phase::Ready];
+
+/// How often it is said how far it is.
+const SAID_EVERY: Duration = Duration::from_secs(2);
+/// Whoever sees no progress for so long may have no workers.
+const WITHOUT_WORKERS: Duration = Duration::from_secs(10);
 
 /// What to compare.
 #[derive(Clone, Debug, Args)]
@@ -94,9 +99,14 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
     if differences(&found) > 0 {
         // What cannot be transformed, one way or the other, is the same after a repair.
         if differences(&found) == found.count("refused") + found.count("not_invertible") {
-            say(
-                "what is refused cannot be repaired: change these items, or abort and correct the plan",
-            );
+            say(match way.direction {
+                Direction::Forward => {
+                    "what is refused cannot be repaired: change these items, or abort and correct the plan"
+                }
+                Direction::Reverse => {
+                    "what is refused cannot come back as it is: change or delete these items"
+                }
+            });
             return Ok(Exit::Differences);
         }
         output::next(&[(
@@ -175,8 +185,10 @@ impl Compared {
         state.insert("verified_at".to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
     }
 
-    /// Notes in a state until when all that was written to the targets is known to have come back.
+    /// Notes in a state what it found on the way back, and until when all that was written to the
+    /// targets is known to have come back.
     fn note_way_back(&self, state: &mut Entry) {
+        state.insert(BACK_DIFFERENCES.to_owned(), n(differences(&self.found)));
         if differences(&self.found) == 0 {
             state.insert(BACK_AT.to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
         }
@@ -275,7 +287,7 @@ pub(crate) async fn finished(
     limit: Duration,
 ) -> Result<Option<Progress>, String> {
     let started = Instant::now();
-    let mut said = Instant::now();
+    let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
     loop {
         let progress = Progress::of(&context.control.entries(name, &format!("TASK#{run}#")).await?);
         if progress.is_done() {
@@ -294,9 +306,12 @@ pub(crate) async fn finished(
             ));
             return Ok(None);
         }
-        if said.elapsed() > Duration::from_secs(2) {
+        if seen != last && said.elapsed() > SAID_EVERY {
             say(&seen);
-            said = Instant::now();
+            (said, last, moved) = (Instant::now(), seen, Some(Instant::now()));
+        } else if moved.is_some_and(|moved| moved.elapsed() > WITHOUT_WORKERS) {
+            say(&format!("{seen}; are there workers? `weir migrate work {name}`"));
+            moved = None;
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -18,6 +18,8 @@ use crate::output::say;
 
 /// Where a state says it, in seconds since 1970.
 pub(super) const BACK_AT: &str = "back_at";
+/// The differences that the last comparison of the way back found.
+pub(super) const BACK_DIFFERENCES: &str = "back_differences";
 /// A later moment is written down when it is so much later, so that a look is mostly no write.
 const NOTED_EVERY_SECONDS: i64 = 600;
 
@@ -105,6 +107,7 @@ pub(super) fn describe(state: &Entry, plan: Option<&Plan>, now: i64) -> Value {
     let known = known_at(state);
     json!({
         "known_at": known,
+        "differences": state.contains_key(BACK_DIFFERENCES).then(|| number(state, BACK_DIFFERENCES)),
         "look_again_by": known.saturating_add(COMPARISON_SECONDS),
         "is_forgotten": age(state, now) > COMPARISON_SECONDS,
     })
@@ -117,6 +120,13 @@ pub(super) fn line(way_back: &Value) -> Option<String> {
         Timestamp::from_second(seconds).ok()
     };
     let (known, until) = (time("known_at")?, time("look_again_by")?);
+    let differences =
+        way_back.get("differences").and_then(Value::as_u64).filter(|found| *found > 0);
+    if let Some(differences) = differences {
+        return Some(format!(
+            "all that was written until {known} has come back, and the last comparison found {differences} differences"
+        ));
+    }
     // A time that is over would only mislead: looks prove nothing any more.
     if way_back.get("is_forgotten").and_then(Value::as_bool) == Some(true) {
         return Some(format!(

@@ -43,6 +43,9 @@ pub(super) async fn run(
     }
     let mut wanted = version.image.as_ref().map(unmarked);
     if let Some(image) = &mut wanted {
+        for name in without.iter().filter(|name| !image.contains_key(*name)) {
+            say(&format!("--without {name}: the version has no such attribute"));
+        }
         image.retain(|name, _| !without.contains(name));
     }
     let current = versions.last().and_then(|version| version.image.as_ref()).map(unmarked);

@@ -8,7 +8,7 @@
 //! compared elsewhere.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -93,20 +93,24 @@ pub(super) async fn sources(
     report(worker, task, found, tally).await
 }
 
-/// Looks again at what differed, which may be on its way: gives what differs at the last look. A look
-/// reads what it compares. It is a future in a box: how deep futures of types may lie in one another
-/// is limited.
+/// Looks again at what differed, which may be on its way: gives what differs at the last look, after
+/// which there is time to repair it. A look reads what it compares. It is a future in a box: how deep
+/// futures of types may lie in one another is limited.
 pub(super) async fn look_again<'l, S, D>(
     mut found: Vec<(S, D)>,
     deadline: Deadline,
     look: impl Fn(Vec<S>) -> BoxFuture<'l, Result<Vec<(S, D)>, Failure>>,
 ) -> Result<Vec<(S, D)>, Failure> {
+    let mut took = Duration::ZERO;
     for _ in 1..LOOKS {
-        if found.is_empty() || deadline.is_over() {
+        // Whoever stops the page at the deadline would forget what was found.
+        if found.is_empty() || deadline.remaining() < PAUSE + PAUSE + 2 * took {
             break;
         }
         tokio::time::sleep(PAUSE).await;
+        let begun = Instant::now();
         found = look(found.into_iter().map(|(suspect, _)| suspect).collect()).await?;
+        took = begun.elapsed();
     }
     Ok(found)
 }
@@ -133,7 +137,7 @@ async fn differences(
     items: &[Item],
 ) -> Result<Vec<(Item, Difference)>, Failure> {
     let migration = &worker.migration;
-    let mut standing = load_targets(worker, task, items).await?;
+    let standing = load_targets(worker, task, items).await?;
     let mut found = Vec::new();
     for item in reread(worker, &task.table, items).await? {
         let source = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?.to_string();
@@ -148,9 +152,10 @@ async fn differences(
         for (target, expected) in outputs {
             let schema = migration.schema(&target.table).ok_or_else(|| unknown(&target.table))?;
             let key = item_to_string(&target.key.to_item(schema));
-            let stands = standing.get_mut(&target.table).and_then(|items| items.remove(&key));
-            let seen = stands.as_ref().and_then(|item| visible(item, schema));
-            let known = stands.as_ref().map(Registers::from_item);
+            // Several sources may want one target: each is compared with it.
+            let stands = standing.get(&target.table).and_then(|items| items.get(&key));
+            let seen = stands.and_then(|item| visible(item, schema));
+            let known = stands.map(Registers::from_item);
             // On the way back, items without a mark are those that were there before.
             let is_foreign = matches!(known, Some(Err(_))) && !target.adopts;
             // What others put there will not follow its source, also where it is the same now.

@@ -26,11 +26,6 @@ use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
-/// Attributes of an item at most, before and after a change together: each is a comparison in the
-/// guard, and an expression of DynamoDB has at most 300 operators. Source: DynamoDB developer guide,
-/// "Service quotas: expressions".
-const ATTRIBUTES_MAX: usize = 140;
-
 /// A guarded change of one item, in the words of DynamoDB.
 struct Change {
     update: String,
@@ -125,13 +120,6 @@ impl Change {
     }
 }
 
-/// The attributes that an item has before or after a change.
-fn attributes_of(before: &Item, after: Option<&Item>) -> usize {
-    let added =
-        after.map_or(0, |after| after.keys().filter(|name| !before.contains_key(*name)).count());
-    before.len() + added
-}
-
 /// What the failure of a guarded change means. An item that is not handed back is not there.
 fn outcome<E>(
     doing: &str,
@@ -173,14 +161,6 @@ impl Targets {
                     return Ok(false);
                 }
             };
-            let attributes = attributes_of(&standing, after.as_ref());
-            if attributes > ATTRIBUTES_MAX {
-                let reason = format!(
-                    "it has {attributes} attributes before and after the change, more than the {ATTRIBUTES_MAX} that a guarded change can compare"
-                );
-                self.note_problem("refused", target, &key, &reason).await?;
-                return Ok(false);
-            }
             let change = Change::new(&standing, after.as_ref(), &key);
             match change.send(&self.client, &target.table, &key).await {
                 Ok(Put::Written) => return Ok(true),
@@ -281,8 +261,6 @@ mod tests {
         );
         assert_eq!(change.names["#a3"], "d");
         assert_eq!(change.values[":c1"], SdkValue::N("2".to_owned()));
-        // `id`, `a`, `b` and `c` before, `d` after.
-        assert_eq!((attributes_of(&before, Some(&after)), attributes_of(&before, None)), (5, 4));
         let change = Change::new(&before, None, &key);
         assert_eq!(change.update, "");
         assert!(change.condition.ends_with("#a2 = :b2"), "{}", change.condition);

@@ -10,7 +10,7 @@ use model::Item;
 use model::json::item_to_string;
 use model::stream_record::LambdaRecord;
 
-use super::{Migration, Target};
+use super::{Migration, Target, is_bare_tombstone};
 use crate::effect::{Effect, Join};
 use crate::rule::Refusal;
 use crate::stamp::Stamp;
@@ -35,6 +35,23 @@ pub struct Seen {
     pub item: Item,
 }
 
+/// Attributes of an item at most, before and after a change together: each is a comparison in the
+/// guard, and an expression of DynamoDB has at most 300 operators. Source: DynamoDB developer guide,
+/// "Service quotas: expressions".
+const ATTRIBUTES_MAX: usize = 140;
+
+/// Whether a guard can compare all attributes that an item has before or after a change.
+fn check_attributes(before: &Item, after: Option<&Item>) -> Result<(), String> {
+    let is_new = |name: &&String| !before.contains_key(*name);
+    let attributes = before.len() + after.map_or(0, |after| after.keys().filter(is_new).count());
+    if attributes <= ATTRIBUTES_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "it has {attributes} attributes before and after the change, more than the {ATTRIBUTES_MAX} that a guarded change can compare"
+    ))
+}
+
 impl Join for Seen {
     fn join(&mut self, other: Self) {
         let content = |seen: &Self| item_to_string(&seen.item);
@@ -47,13 +64,18 @@ impl Join for Seen {
 }
 
 impl Migration {
-    /// What has to be done with an item of one of its tables.
+    /// What has to be done with an item of one of its tables. A tombstone of another migration is no
+    /// item: readers do not see it, and made an item it would come back to life.
     ///
     /// # Errors
     /// When the transform cannot be carried out for the item, changes its key, or is not finished
     /// after it was carried out once.
     pub fn rewrite(&self, table: &str, item: &Item) -> Result<Rewrite, String> {
+        if self.schema(table).is_some_and(|schema| is_bare_tombstone(item, schema)) {
+            return Ok(Rewrite::Keep);
+        }
         let Some(wanted) = self.wanted(table, item)? else {
+            check_attributes(item, None)?;
             return Ok(Rewrite::Delete);
         };
         if wanted == *item {
@@ -65,6 +87,7 @@ impl Migration {
                     .to_owned(),
             );
         }
+        check_attributes(item, Some(&wanted))?;
         Ok(Rewrite::Change(wanted))
     }
 

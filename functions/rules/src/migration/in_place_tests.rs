@@ -20,6 +20,9 @@ thread_local! {
 const PROGRAM: &str =
     "if has(\"old\") then .new = (.old | tostring) | del(.old) else . end | .state //= \"open\"";
 
+const TOMBSTONE: &str =
+    r#"{"id":{"S":"a"},"_weir":{"M":{"from":{"S":"x"},"at":{"S":"x"},"gone":{"BOOL":true}}}}"#;
+
 fn schema() -> KeySchema {
     let attribute_type = KeyAttributeType::S;
     KeySchema { partition: KeyAttribute { name: "id".to_owned(), attribute_type }, sort: None }
@@ -62,6 +65,15 @@ fn rewrites() {
         (Kind::Purge, ".tenant == \"x\"", r#"{"id":{"S":"a"},"tenant":{"S":"y"}}"#, "keep"),
         (Kind::Purge, ".tenant == \"x\"", r#"{"id":{"S":"a"}}"#, "keep"),
         (Kind::Purge, ".old", r#"{"id":{"S":"a"}}"#, "keep"),
+        // A tombstone of another migration, and an item that a writer's update made of one.
+        (Kind::InPlace, PROGRAM, TOMBSTONE, "keep"),
+        (Kind::Purge, ".tenant != \"x\"", TOMBSTONE, "keep"),
+        (
+            Kind::Purge,
+            ".tenant != \"x\"",
+            r#"{"id":{"S":"a"},"n":{"N":"1"},"_weir":{"M":{"from":{"S":"x"},"at":{"S":"x"},"gone":{"BOOL":true}}}}"#,
+            "delete",
+        ),
         (
             Kind::Purge,
             ".tenant = \"x\"",
@@ -108,6 +120,19 @@ fn rewrites() {
         };
         assert_eq!(found, expected, "{program} {item}");
     }
+}
+
+#[test]
+fn an_item_whose_change_no_guard_can_compare_is_refused() {
+    let migration = migration(Kind::InPlace, ".state //= \"open\"");
+    let item = |attributes: usize| {
+        let others = (1..attributes).map(|number| format!(r#","a{number}":{{"N":"1"}}"#));
+        item_from_str(&format!(r#"{{"id":{{"S":"a"}}{}}}"#, others.collect::<String>())).unwrap()
+    };
+    assert!(matches!(migration.rewrite("t", &item(139)), Ok(Rewrite::Change(_))));
+    assert!(migration.rewrite("t", &item(140)).unwrap_err().contains("has 141 attributes"));
+    let done = item(140).with("state", "open");
+    assert_eq!(migration.rewrite("t", &done), Ok(Rewrite::Keep));
 }
 
 /// Whatever reads an item refuses it: the backfill, a record, and a comparison, which asks for the

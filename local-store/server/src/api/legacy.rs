@@ -226,9 +226,10 @@ impl<'j> ConditionsParameters<'j> {
             .flatten()
             .map(|condition| condition.check(is_expected, self.words))
             .collect::<Result<_, _>>()?;
-        if conditions.iter().map(|c| c.values.len()).sum::<usize>() > LEGACY_VALUES_MAX {
+        // Each is evaluated for each item, also one that has no value.
+        if conditions.iter().map(|c| c.values.len().max(1)).sum::<usize>() > LEGACY_VALUES_MAX {
             return Err(ApiError::invalid_parameter(format!(
-                "The conditions have more than {LEGACY_VALUES_MAX} values together"
+                "The conditions and their values are more than {LEGACY_VALUES_MAX}"
             )));
         }
         Ok(conditions)

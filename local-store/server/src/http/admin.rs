@@ -3,7 +3,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false}` |
+//! | `GET /_weir/clock` | `{"now_ms":…,"frozen":false,"only":true}`; `only` unless nodes of other processes have their own |
 //! | `POST /_weir/clock` with `{"freeze":true}`, `{"advance_ms":N}` or `{"resume":true}` | the same, after the change |
 //! | `POST /_weir/ttl/sweep` | `{"expired":N}`: the delete commands that it took |
 //! | `GET /_weir/status` | see `status` |
@@ -94,7 +94,12 @@ fn unknown_path(head: &Parts) -> Answer {
 
 fn show_clock(store: &Store) -> Answer {
     let clock = store.clock();
-    success(format!("{{\"now_ms\":{},\"frozen\":{}}}", clock.now().0, clock.is_frozen()))
+    success(format!(
+        "{{\"now_ms\":{},\"frozen\":{},\"only\":{}}}",
+        clock.now().0,
+        clock.is_frozen(),
+        !store.has_other_processes()
+    ))
 }
 
 async fn change_clock(store: &Store, body: &[u8]) -> Answer {

@@ -10,6 +10,7 @@ mod partitions;
 mod request_id;
 mod routes;
 mod status;
+mod taken;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 pub use self::cors::Origins;
 use self::routes::Routes;
+use self::taken::Taken;
 use crate::access::AccessKeys;
 use crate::store::Store;
 
@@ -38,6 +40,9 @@ const CONNECTIONS_MAX: u32 = 1024;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that requests under way have to end after the shutdown began.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a connection has to end whose place is wanted: for the request under way, and for its
+/// client to take the answer.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time to wait when no connection can be accepted, because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -122,7 +127,7 @@ impl Room {
 }
 
 /// Answers the requests of a connection until the client or the shutdown ends it, or its place is
-/// wanted; then the request under way is still answered.
+/// wanted; then the request under way is still answered, if its client takes the answer in time.
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     routes: Arc<Routes>,
@@ -136,7 +141,7 @@ async fn serve_connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Taken::new(stream)), service);
     let mut connection = pin!(connection);
     // The value that `wait_for` lends must not live on into the next await.
     let stop = async { stopped.wait_for(|stop| *stop).await.is_ok() };
@@ -150,7 +155,11 @@ async fn serve_connection(
         ended = connection.as_mut() => ended,
         () = leave => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            let Ok(ended) = tokio::time::timeout(LEAVE_TIMEOUT, connection).await else {
+                tracing::debug!("a connection whose place was wanted was cut off");
+                return;
+            };
+            ended
         }
     };
     if let Err(error) = ended {

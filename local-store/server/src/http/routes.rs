@@ -22,6 +22,7 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use model::EpochMillis;
 use model::limits::REQUEST_BYTES_MAX;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 use super::coding::{self, Coding, CodingError};
 use super::request_id::RequestIds;
@@ -39,6 +40,10 @@ const BODY_BYTES_MAX: usize = REQUEST_BYTES_MAX + 1024 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that a client has to send the next piece of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that a client has to send a large body, for which memory is kept that others wait for, and
+/// one second more for each [`BODY_BYTES_PER_SECOND_MIN`] that have come.
+const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+const BODY_BYTES_PER_SECOND_MIN: usize = 32 * 1024;
 /// Bodies up to this size are read at once. Larger ones wait until there is memory for them.
 const SMALL_BODY_BYTES: u64 = 64 * 1024;
 /// Memory for larger bodies, in pieces of [`SMALL_BODY_BYTES`]: 256 MiB, so that many clients with
@@ -120,7 +125,7 @@ impl Routes {
         let memory = self.reserve(&body, coding).await;
         let path = head.uri.path();
         if let Some(path) = path.strip_prefix(admin::PREFIX) {
-            let answer = match read_body(body).await {
+            let answer = match read_body(body, memory.is_some()).await {
                 Ok(body) => match self.authenticate(&head, &body) {
                     Ok(store) => admin::answer(&store, &head, path, &body).await,
                     Err(error) => return api_response(&head.headers, error.to_response()),
@@ -139,7 +144,7 @@ impl Routes {
             return text_response(StatusCode::NOT_FOUND, TEXT_CONTENT_TYPE, text);
         }
         let target = head.headers.get(TARGET).and_then(|value| value.to_str().ok());
-        let answer = match read_body(body).await {
+        let answer = match read_body(body, memory.is_some()).await {
             Ok(body) => match self.open_body(&head, coding, body) {
                 Ok((_, body)) if target == Some(describe_endpoints::TARGET) => {
                     let host = head.headers.get(HOST).and_then(|value| value.to_str().ok());
@@ -219,30 +224,38 @@ fn timestamp(time: EpochMillis) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(time.0).ok()?).ok()
 }
 
-async fn read_body(body: Incoming) -> Result<Bytes, BodyError> {
+/// Reads a body; `is_large` says that memory is kept for it.
+async fn read_body(body: Incoming, is_large: bool) -> Result<Bytes, BodyError> {
     let max = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
     if body.size_hint().lower() > max {
         return Err(BodyError::TooLarge);
     }
-    match tokio::time::timeout(BODY_TIMEOUT, read_frames(body)).await {
+    match tokio::time::timeout(BODY_TIMEOUT, read_frames(body, is_large)).await {
         Ok(outcome) => outcome,
         Err(_) => Err(BodyError::TooSlow),
     }
 }
 
 /// Reads a body piece by piece. Most bodies are one piece, which is not copied.
-async fn read_frames(body: Incoming) -> Result<Bytes, BodyError> {
+async fn read_frames(body: Incoming, is_large: bool) -> Result<Bytes, BodyError> {
     let mut body = pin!(body);
     let (mut first, mut whole) = (None, Vec::new());
+    let begun = Instant::now();
     loop {
-        let frame = tokio::time::timeout(BODY_IDLE_TIMEOUT, body.frame()).await;
+        let come = whole.len() + first.as_ref().map_or(0, Bytes::len);
+        let earned = u64::try_from(come / BODY_BYTES_PER_SECOND_MIN).unwrap_or(u64::MAX);
+        let until = match is_large {
+            true => begun + LARGE_BODY_TIMEOUT + Duration::from_secs(earned),
+            false => Instant::now() + BODY_IDLE_TIMEOUT,
+        };
+        let frame = tokio::time::timeout_at(until, body.frame()).await;
         let data = match frame.map_err(|_| BodyError::TooSlow)? {
             None => break,
             Some(Err(_)) => return Err(BodyError::Broken),
             // Trailers say nothing that matters here.
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
         };
-        if whole.len() + first.as_ref().map_or(0, Bytes::len) + data.len() > BODY_BYTES_MAX {
+        if come + data.len() > BODY_BYTES_MAX {
             return Err(BodyError::TooLarge);
         }
         match first.take() {

@@ -10,9 +10,10 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::frame::{FrameReader, Seal};
+use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
 use super::handshake::{self, Failure, Opened};
-use super::{Handler, Local, PeerIdentity, Question};
+use super::{Answer, Handler, Local, PeerIdentity, Question};
+use crate::node::transport::Response;
 
 /// Connections that are taken at once: a few times what the peers of a cluster need.
 const CONNECTIONS_MAX: usize = 64;
@@ -96,7 +97,7 @@ async fn read(
         let (handler, answers) = (Arc::clone(handler), answers.clone());
         tokio::spawn(async move {
             let answer = handler.answer(slot, question).await;
-            match postcard::to_stdvec(&answer) {
+            match encode(&answer) {
                 // A connection that has ended needs no answer.
                 Ok(payload) => drop(answers.send((id, payload)).await),
                 Err(error) => tracing::error!(%error, "an answer cannot be encoded"),
@@ -104,6 +105,18 @@ async fn read(
             drop(permit);
         });
     }
+}
+
+/// An answer as bytes. In the place of one that no frame takes is said that nobody knows: what was
+/// asked may have been done. The connection carries much else, and must not end for it.
+fn encode(answer: &Answer) -> Result<Vec<u8>, postcard::Error> {
+    let payload = postcard::to_stdvec(answer)?;
+    if payload.len() <= PAYLOAD_BYTES_MAX || !matches!(answer, Answer::Node(_)) {
+        return Ok(payload);
+    }
+    let reason =
+        format!("the answer has {} bytes, too many to be sent to another node", payload.len());
+    postcard::to_stdvec(&Answer::Node(Box::new(Response::Unknown(reason))))
 }
 
 /// A question, of the node that the connection is of.
@@ -126,8 +139,6 @@ async fn write(
     while let Some(first) = waiting.recv().await {
         let mut next = Some(first);
         while let Some((id, payload)) = next {
-            // An answer that is too large ends the connection: what was asked may have been done,
-            // and the peer learns that nobody knows.
             seal.write(id, &payload, &mut buffer)?;
             next = if buffer.len() < WRITE_BYTES { waiting.try_recv().ok() } else { None };
         }
@@ -138,4 +149,19 @@ async fn write(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_no_frame_takes_is_an_unknown_outcome() {
+        let fits = Answer::Node(Box::new(Response::Refused("no".to_owned())));
+        assert_eq!(encode(&fits).unwrap(), postcard::to_stdvec(&fits).unwrap());
+        let large = Response::Refused("x".repeat(PAYLOAD_BYTES_MAX));
+        let payload = encode(&Answer::Node(Box::new(large))).unwrap();
+        let Ok(Answer::Node(said)) = postcard::from_bytes(&payload) else { panic!("no answer") };
+        assert!(matches!(*said, Response::Unknown(reason) if reason.contains("too many")));
+    }
 }

@@ -42,6 +42,27 @@ async fn converse(mut client: DuplexStream, pieces: &[(u64, &str)]) -> (String, 
     }
 }
 
+/// The same of one that says that it will be large.
+const LARGE_HEAD: &str = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 1000000\r\n\r\n";
+
+#[tokio::test]
+async fn clients_that_take_no_answer_are_let_go() {
+    let server = Server::start().await;
+    let routes = Arc::new(Routes::new(server.store.clone(), Access::default()));
+    let room = Room { places: Arc::new(Semaphore::new(1)), wanted: Notify::new() };
+    let (_stop, stopped) = watch::channel(false);
+    tokio::time::pause();
+    // There is room for a few bytes of the answer.
+    let (mut client, stream) = duplex(64);
+    let begun = Instant::now();
+    let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    let sent = client.write_all(request.as_bytes());
+    let served = serve_connection(stream, routes, &room, stopped);
+    let (sent, ()) = tokio::join!(sent, served);
+    sent.unwrap();
+    assert_eq!(begun.elapsed().as_secs(), 30);
+}
+
 #[tokio::test]
 async fn slow_clients_are_let_go() {
     let server = Server::start().await;
@@ -58,6 +79,7 @@ async fn slow_clients_are_let_go() {
         ("no body", &[(10, HEAD)], (late, 40)),
         ("half a body", &[(0, HEAD), (25, "{}")], (late, 55)),
         ("a body in pieces", &trickle, (late, 60)),
+        ("a large body in pieces", &[(0, LARGE_HEAD), (4, "{"), (4, " "), (20, " ")], (late, 5)),
         (
             "a request in time",
             &[(50, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")],
