@@ -18,6 +18,7 @@ mod host;
 mod in_place;
 mod lost;
 mod making;
+mod neighbours;
 mod plan_file;
 mod report;
 mod server_date;
@@ -213,7 +214,10 @@ impl Context {
     pub(crate) async fn plan(&self, name: &str) -> Result<(Plan, String), String> {
         let entry = self.control.get(name, "PLAN").await?;
         let json = entry.as_ref().and_then(|entry| text(entry, "plan"));
-        let json = json.ok_or_else(|| format!("migration `{name}` has no plan"))?;
+        let Some(json) = json else {
+            self.state(name).await?;
+            return Err(format!("migration `{name}` has no plan"));
+        };
         let plan = serde_json::from_str(json).map_err(|error| format!("its plan: {error}"))?;
         Ok((plan, Plan::fingerprint(json)))
     }

@@ -18,7 +18,7 @@ use super::held::new_holder;
 use super::host::{Host, Options, Problem};
 use super::plan_file::PlanFile;
 use super::verbs::{Answer, Verb, answer};
-use super::{Context, LOOK_EVERY, behind, estimate, report, tables};
+use super::{Context, LOOK_EVERY, behind, estimate, neighbours, report, tables};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::function::binaries::Wanted;
@@ -104,7 +104,13 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
     context.control.ensure().await?;
     let is_begun = match begun(context, plan).await? {
         Answer::Go if is_hopeless(context, &file, &migration).await? => return Ok(Exit::Refused),
-        Answer::Go | Answer::GoOn => false,
+        Answer::Go | Answer::GoOn => {
+            if let Some(why) = neighbours::in_the_way(context, plan).await? {
+                say(&format!("refused: {why}"));
+                return Ok(Exit::Refused);
+            }
+            false
+        }
         Answer::Already => true,
         Answer::Refused(why) => {
             say(&why);

@@ -230,13 +230,17 @@ impl EditionHead {
     /// Why it cannot be.
     pub fn published(self, edition: &Edition) -> Result<Self, PublishRefusal> {
         let (number, current) = (edition.number, self.current);
-        match edition.base {
+        // What it was prepared over does not matter as long as it is not whole.
+        let base = edition.base.filter(|_| edition.state == EditionState::Ready);
+        match base {
             // Told twice: the one that is current was prepared over another one.
             _ if number == current => {}
             Some(base) if base != current => {
                 return Err(PublishRefusal::OtherBase { number, base, current });
             }
-            None if number < current => return Err(PublishRefusal::Overtaken(number, current)),
+            None if number < current && edition.state == EditionState::Ready => {
+                return Err(PublishRefusal::Overtaken(number, current));
+            }
             _ => {}
         }
         self.turned_to(edition)
@@ -396,6 +400,7 @@ mod tests {
             (head.published(&edition(3, Preparing)), Err(PublishRefusal::NotReady(3, "preparing"))),
             (head.published(&edition(2, Ready)), Err(PublishRefusal::IsCurrent(2))),
             (head.published(&edition(1, Ready)), Err(PublishRefusal::Overtaken(1, 2))),
+            (head.published(&edition(1, Preparing)), Err(PublishRefusal::NotReady(1, "preparing"))),
             (head.turned_to(&edition(1, Ready)), Ok((1, 2))),
             (head.turned_to(&edition(1, Pruned)), Err(PublishRefusal::NotReady(1, "pruned"))),
         ] {
