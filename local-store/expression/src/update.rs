@@ -3,7 +3,6 @@
 //! Every value is read from the item as it was, and every list index means a place in the list as
 //! it was. Key attributes are protected by the server, which asks [`Update::touched`].
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -143,6 +142,8 @@ impl Update {
                     writes.push(Write::Put(path, value));
                 }
                 Ok(write) => writes.push(write),
+                // As when the value is counted: told before what is wrong behind it.
+                Err(UpdateError::TooLarge) => return Err(UpdateError::TooLarge),
                 Err(error) if precedence(&error) == 0 => return Err(error),
                 Err(error) => failure = more_urgent(failure, error),
             }
@@ -194,11 +195,12 @@ impl Update {
     }
 
     fn set_value(&self, value: &SetValue, item: &Item) -> Result<AttributeValue, UpdateError> {
-        let number = |operand: &SetOperand| {
-            self.operand(operand, item)?.as_number().ok_or(UpdateError::IncorrectType)
+        let number = |operand: &SetOperand| match self.operand(operand, item)? {
+            Found::Value(value) => value.as_number().ok_or(UpdateError::IncorrectType),
+            Found::Appended { .. } => Err(UpdateError::IncorrectType),
         };
         match value {
-            SetValue::Operand(operand) => Ok(self.operand(operand, item)?.into_owned()),
+            SetValue::Operand(operand) => Ok(self.operand(operand, item)?.into_value()),
             SetValue::Sum(left, right) => {
                 Ok(AttributeValue::N(sum(number(left)?, number(right)?)?))
             }
@@ -212,26 +214,63 @@ impl Update {
         &'a self,
         operand: &'a SetOperand,
         item: &'a Item,
-    ) -> Result<Cow<'a, AttributeValue>, UpdateError> {
+    ) -> Result<Found<'a>, UpdateError> {
         match operand {
             SetOperand::Path(path) => {
-                path.find(item).map(Cow::Borrowed).ok_or(UpdateError::MissingAttribute)
+                path.find(item).map(Found::Value).ok_or(UpdateError::MissingAttribute)
             }
-            SetOperand::Value(index) => Ok(Cow::Borrowed(index.of(&self.values))),
+            SetOperand::Value(index) => Ok(Found::Value(index.of(&self.values))),
             SetOperand::IfNotExists { path, default } => match path.find(item) {
-                Some(value) => Ok(Cow::Borrowed(value)),
+                Some(value) => Ok(Found::Value(value)),
                 None => self.operand(default, item),
             },
             SetOperand::ListAppend { first, second } => {
                 let first = self.operand(first, item)?;
                 let second = self.operand(second, item)?;
-                match (&*first, &*second) {
-                    (AttributeValue::L(first), AttributeValue::L(second)) => {
-                        Ok(Cow::Owned(AttributeValue::L([first.as_slice(), second].concat())))
-                    }
-                    _ => Err(UpdateError::IncorrectType),
-                }
+                first.append(second)
             }
+        }
+    }
+}
+
+/// What an operand means. Nothing is copied before the whole of it is known to be small enough:
+/// statements nest `list_append` hundreds of times, and each may double what it is given.
+enum Found<'a> {
+    Value(&'a AttributeValue),
+    /// The lists that one is put together from, in order, and its size.
+    Appended {
+        parts: Vec<&'a [AttributeValue]>,
+        bytes: usize,
+    },
+}
+
+impl<'a> Found<'a> {
+    fn into_value(self) -> AttributeValue {
+        match self {
+            Self::Value(value) => value.clone(),
+            Self::Appended { parts, .. } => AttributeValue::L(parts.concat()),
+        }
+    }
+
+    fn append(self, other: Self) -> Result<Self, UpdateError> {
+        let (mut parts, first_bytes) = self.into_parts()?;
+        let (behind, second_bytes) = other.into_parts()?;
+        parts.extend(behind);
+        let empty_bytes = AttributeValue::L(Vec::new()).size();
+        let bytes = (first_bytes + second_bytes).saturating_sub(empty_bytes);
+        // No part of a value that is set may be larger than the item that it is set in.
+        if bytes > ITEM_BYTES_MAX {
+            return Err(UpdateError::TooLarge);
+        }
+        Ok(Self::Appended { parts, bytes })
+    }
+
+    /// The parts of a list, and its size.
+    fn into_parts(self) -> Result<(Vec<&'a [AttributeValue]>, usize), UpdateError> {
+        match self {
+            Self::Value(list @ AttributeValue::L(elements)) => Ok((vec![elements], list.size())),
+            Self::Value(_) => Err(UpdateError::IncorrectType),
+            Self::Appended { parts, bytes } => Ok((parts, bytes)),
         }
     }
 }

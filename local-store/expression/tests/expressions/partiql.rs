@@ -2,12 +2,61 @@
 //!
 //! What statements mean is tested where they are carried out, in the server's `testdata/api`.
 
+use std::time::{Duration, Instant};
+
 use expression::partiql::{Statement, parse_statement};
-use model::{AttributeValue, Number};
+use model::{AttributeValue, Item, Number};
 use proptest::prelude::*;
 
 /// A stack that is much smaller than any thread of the store has.
 const STACK_BYTES: usize = 1024 * 1024;
+
+/// What an update makes of an item with a list of NULLs.
+fn updated(set: &str, nulls: usize) -> Result<Item, String> {
+    let text = format!("UPDATE t SET {set} WHERE pk = 'a'");
+    let statement = parse_statement(&text, &[]).unwrap();
+    let Statement::Update { update, .. } = statement else { panic!("{statement:?}") };
+    let list = AttributeValue::L(vec![AttributeValue::Null; nulls]);
+    update.apply(&Item::new().with("l", list)).map_err(|error| error.to_string())
+}
+
+/// Goal: no nesting makes a list that is larger than an item may be, or takes long.
+#[test]
+fn lists_that_are_appended_stay_below_the_size_of_an_item() {
+    let too_large = Err("Item size to update has exceeded the maximum allowed size".to_owned());
+    fn tree(leaf: &str, levels: usize) -> String {
+        let below = if levels == 1 { leaf.to_owned() } else { tree(leaf, levels - 1) };
+        format!("list_append({below}, {below})")
+    }
+    let behind = |list: &str, with: &str| format!("l = list_append({list}, {with})");
+    let begin = Instant::now();
+    // The limit is 409,600 bytes; a list has 3 of its own, and 2 for each NULL.
+    for (set, nulls) in [
+        (format!("l = {}", tree("l", 9)), 200_000),
+        (format!("l = {}", tree("if_not_exists(m, l)", 7)), 200_000),
+        (behind("l", "l"), 102_400),
+        (format!("m = {}, l = []", tree("l", 2)), 51_200),
+    ] {
+        assert_eq!(updated(&set, nulls), too_large, "{nulls}");
+    }
+    // To make the first of them and to refuse it then takes gigabytes and longer than this.
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    for (set, nulls, expected) in [
+        (behind("l", "l"), 102_399, 204_798),
+        (format!("l = {}", tree("l", 2)), 51_199, 204_796),
+        (behind("l", &tree("[]", 8)), 200_000, 200_000),
+    ] {
+        let item = updated(&set, nulls).unwrap();
+        let Some(AttributeValue::L(list)) = item.get("l") else { panic!("{nulls}") };
+        assert_eq!(list.len(), expected);
+    }
+    let wrong = updated("l = list_append(l, list_append(5, []))", 1);
+    assert!(wrong.unwrap_err().contains("incorrect data type"));
+    let items = updated("l = list_append(list_append(['a'], l), list_append(['b'], ['c']))", 1);
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let expected = vec![text("a"), AttributeValue::Null, text("b"), text("c")];
+    assert_eq!(items.unwrap().get("l"), Some(&AttributeValue::L(expected)));
+}
 
 /// What becomes of a statement: its error, or nothing.
 fn outcome(text: &str) -> String {
