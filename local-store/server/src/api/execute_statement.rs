@@ -16,7 +16,7 @@ use super::page::{PageRequest, answer_statement_page};
 use super::parameters::Parameters;
 use super::shard_iterator::decode_hexadecimal;
 use super::statements::{
-    EXISTS_MISPLACED, SEVERAL_KEY_ATTRIBUTES, StatementParameters, StatementWrite,
+    EXISTS_MISPLACED, SEVERAL_KEY_ATTRIBUTES, StatementParameters, StatementWrite, check_key_sizes,
 };
 use super::tables;
 use crate::mark::MARK_BYTES;
@@ -96,6 +96,7 @@ fn answer_select(
     let (partition, sort) = key_attributes(source)?;
     check_key_values(select, partition, sort)?;
     let (partition, sort) = (partition.name.as_str(), sort.map(|sort| sort.name.as_str()));
+    check_key_sizes(&select.condition, partition, sort)?;
     let reads = select.condition.reads(partition, sort);
     let reads = reads.map_err(|error| ApiError::validation(error.to_string()))?;
     // A statement that does not name partition keys reads the index as a Scan does.

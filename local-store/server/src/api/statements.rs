@@ -9,6 +9,7 @@ use std::sync::Arc;
 use expression::partiql::{Returning, Statement, StatementText, Where};
 use expression::{Condition, LegacyCondition, LegacyOperator, Update};
 use model::key::KeyError;
+use model::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 use model::{AttributeValue, Item, KeySchema, PrimaryKey};
 use partition::{Table, TableId, Write, WriteAction, Written, check_put};
 
@@ -311,6 +312,26 @@ fn first_key_of(condition: &Where, schema: &KeySchema) -> Result<PrimaryKey, Pla
     Ok(schema.key_of_parameter(&key)?)
 }
 
+/// Refuses values of keys that are larger than any key. To be asked before conditions are taken apart
+/// into reads: each of up to 1,000 has a copy of its values, and a parameter may have megabytes.
+pub(crate) fn check_key_sizes(
+    condition: &Where,
+    partition: &str,
+    sort: Option<&str>,
+) -> Result<(), KeyError> {
+    for (name, value) in condition.key_values(partition, sort) {
+        let (bytes_max, too_long) = if name == partition {
+            (PARTITION_KEY_BYTES_MAX, KeyError::PartitionKeyTooLong)
+        } else {
+            (SORT_KEY_BYTES_MAX, KeyError::SortKeyTooLong)
+        };
+        if value.size() > bytes_max {
+            return Err(too_long);
+        }
+    }
+    Ok(())
+}
+
 /// The item that a `SELECT` of one item means; it asks for the key and nothing else, or is refused
 /// with `otherwise`.
 pub(crate) fn only_key_of(
@@ -328,6 +349,7 @@ pub(crate) fn only_key_of(
     }
     // What cannot be read at all is told before that it is not one item.
     let sort = schema.sort.as_ref().map(|sort| sort.name.as_str());
+    check_key_sizes(condition, &schema.partition.name, sort)?;
     let refusal = condition.reads(&schema.partition.name, sort).err();
     let text = refusal.map_or_else(|| otherwise.to_owned(), |refusal| refusal.to_string());
     Err(ApiError::validation(text).into())
