@@ -29,7 +29,7 @@ use super::united_columns::{UnitedColumns, with_columns};
 use super::{PARQUET, not_of_the_archive};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::object_store::{ObjectEntry, ObjectMaintenance, PutOutcome};
+use crate::object_store::{ChangeOutcome, ObjectEntry, ObjectMaintenance, PutOutcome};
 
 /// Bytes of parts that go into one object at most, unless one part alone has more. They are in
 /// memory at the same time as the object that is made of them.
@@ -63,7 +63,8 @@ pub struct CompactionReport {
     pub bytes_before: u64,
     /// Bytes of those objects.
     pub bytes_after: u64,
-    /// Parts of earlier runs that were still there and are removed now.
+    /// Parts whose rows stood in an object already, as a run leaves them that dies or that the store
+    /// does not answer, and that were removed now.
     pub leftovers_removed: usize,
     /// Hours that are left to the next run: others changed them, or the store did not answer.
     pub postponed_hours: usize,
@@ -283,8 +284,7 @@ impl<O: ObjectMaintenance> Compactor<O> {
         let parts = self.old_parts(hour, selection).await?;
         let mut known = self.compacted(hour).await?;
         let (leftovers, parts) = self.divide(parts, &known).await?;
-        report.leftovers_removed += leftovers.len();
-        self.remove_all(&leftovers).await?;
+        self.remove_all(&leftovers, &mut report.leftovers_removed).await?;
         // One object is not made smaller by writing it again.
         if parts.len() < 2 {
             return Ok(ChunkOutcome::Done);
@@ -319,7 +319,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
         report.bytes_after += bytes_after;
         report.parts_replaced += chunk.parts.len();
         report.bytes_before += chunk.parts.iter().map(|part| part.bytes).sum::<u64>();
-        self.remove_all(&chunk.parts).await?;
+        // What stays of them is a leftover to the next look.
+        self.remove_all(&chunk.parts, &mut 0).await?;
         Ok(ChunkOutcome::More)
     }
 
@@ -355,12 +356,20 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(content.event_ids.iter().all(|id| known.event_ids.contains(id)))
     }
 
-    /// Removes objects that are still those that were read.
-    async fn remove_all(&self, entries: &[ObjectEntry]) -> Result<(), Failure> {
+    /// Removes objects that are still those that were read, and counts those that it removed, also
+    /// if it cannot remove all of them.
+    async fn remove_all(
+        &self,
+        entries: &[ObjectEntry],
+        removed: &mut usize,
+    ) -> Result<(), Failure> {
         let removals: Vec<_> =
             entries.iter().map(|entry| self.store.remove(&entry.name, &entry.entity_tag)).collect();
-        let removals = stream::iter(removals).buffer_unordered(REQUESTS_AT_ONCE);
-        removals.try_for_each(async |_| Ok(())).await
+        let mut removals = stream::iter(removals).buffer_unordered(REQUESTS_AT_ONCE);
+        while let Some(outcome) = removals.try_next().await? {
+            *removed += usize::from(outcome == ChangeOutcome::Made);
+        }
+        Ok(())
     }
 
     async fn compacted(&self, hour: &Hour) -> Result<Compacted, Failure> {
@@ -470,4 +479,4 @@ fn unwritable(name: &str, error: &dyn std::fmt::Display) -> Failure {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

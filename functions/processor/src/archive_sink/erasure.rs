@@ -234,28 +234,4 @@ impl<O: ObjectMaintenance> Eraser<O> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
-        let row = json::item_from_str(r#"{"tenant":{"S":"3"},"tags":{"L":[{"S":"x1"}]}}"#).unwrap();
-        for (program, expected) in [
-            (".tenant == \"3\"", Ok(true)),
-            (".tenant == \"4\"", Ok(false)),
-            (".missing", Ok(false)),
-            (".tenant = \"3\"", Err("the condition gave an object; ")),
-            (".tenant = \"4\"", Err("the condition gave an object; ")),
-            ("select(.tenant == \"4\")", Err("the condition gave nothing; ")),
-            (".tags[], .tenant", Err("the condition gave more than one value; ")),
-        ] {
-            let condition = Some(Condition::parse(program).unwrap());
-            let found = Subject { condition, ..Subject::default() }.is_met_by(&row);
-            match expected {
-                Ok(is_met) => assert_eq!(found, Ok(is_met), "{program}"),
-                Err(why) => assert!(found.unwrap_err().starts_with(why), "{program}"),
-            }
-        }
-        assert!(Condition::parse("true) | (true").is_err());
-    }
-}
+mod tests;

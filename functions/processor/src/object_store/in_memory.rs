@@ -22,8 +22,15 @@ pub(crate) struct Faults {
     pub(crate) lost: u64,
     /// A put takes effect and fails all the same.
     pub(crate) unanswered: u64,
-    /// A put is answered with 409.
+    /// A put, a replacement or a removal is answered with 409, without effect.
     pub(crate) contended: u64,
+}
+
+impl Faults {
+    /// Whether a request that was not lost has this fate.
+    fn is_contended(self, fate: u64) -> bool {
+        (self.unanswered..self.unanswered + self.contended).contains(&fate)
+    }
 }
 
 #[derive(Debug)]
@@ -41,6 +48,8 @@ struct State {
     now_seconds: u64,
     random: u64,
     missing_bucket: bool,
+    /// Objects whose next change is not made, and is said to be stale.
+    refused: BTreeSet<String>,
 }
 
 /// The store.
@@ -78,6 +87,19 @@ impl InMemoryObjectStore {
 
     pub(crate) fn lose_bucket(&self) {
         self.state.lock().unwrap().missing_bucket = true;
+    }
+
+    /// Makes the next change of this object answer that it is another one by now, which it is not.
+    pub(crate) fn refuse_once(&self, name: &str) {
+        self.state.lock().unwrap().refused.insert(name.to_owned());
+    }
+
+    /// Fails when a change with this fate comes to nothing because of other requests.
+    fn conflict(&self, fate: u64) -> Result<(), Failure> {
+        if self.faults.is_contended(fate) {
+            return Err(Failure::Retry("409 ConditionalRequestConflict".to_owned()));
+        }
+        Ok(())
     }
 
     /// Lets other tasks run for a while, then fails or not.
@@ -118,8 +140,9 @@ impl State {
         self.earlier.extend(before.map(|object| (name.to_owned(), object.content)));
     }
 
-    fn is(&self, name: &str, entity_tag: &str) -> bool {
-        self.objects.get(name).is_some_and(|object| object.tag.to_string() == entity_tag)
+    fn may_change(&mut self, name: &str, entity_tag: &str) -> bool {
+        !self.refused.remove(name)
+            && self.objects.get(name).is_some_and(|object| object.tag.to_string() == entity_tag)
     }
 }
 
@@ -132,9 +155,10 @@ impl ObjectMaintenance for InMemoryObjectStore {
         _content_type: &str,
     ) -> Result<ChangeOutcome, Failure> {
         let fate = self.request().await?;
+        self.conflict(fate)?;
         {
             let mut state = self.state.lock().unwrap();
-            if !state.is(name, entity_tag) {
+            if !state.may_change(name, entity_tag) {
                 return Ok(ChangeOutcome::Stale);
             }
             state.put(name, content);
@@ -147,9 +171,10 @@ impl ObjectMaintenance for InMemoryObjectStore {
 
     async fn remove(&self, name: &str, entity_tag: &str) -> Result<ChangeOutcome, Failure> {
         let fate = self.request().await?;
+        self.conflict(fate)?;
         {
             let mut state = self.state.lock().unwrap();
-            if !state.is(name, entity_tag) {
+            if !state.may_change(name, entity_tag) {
                 return Ok(ChangeOutcome::Stale);
             }
             let before = state.objects.remove(name);
@@ -219,9 +244,7 @@ impl ObjectStore for InMemoryObjectStore {
             let mut state = self.state.lock().unwrap();
             if state.objects.contains_key(name) {
                 PutOutcome::Exists
-            } else if fate >= self.faults.unanswered
-                && fate < self.faults.unanswered + self.faults.contended
-            {
+            } else if self.faults.is_contended(fate) {
                 PutOutcome::Contended
             } else {
                 let tag = state.put(name, content);

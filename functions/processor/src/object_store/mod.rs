@@ -65,13 +65,15 @@ pub enum PutOutcome {
 pub enum ChangeOutcome {
     /// It was made.
     Made,
-    /// The object is another one by now, or gone; nothing was changed.
+    /// The object is another one by now, or gone; nothing was changed. Or this very change was made
+    /// by a request whose answer did not arrive.
     Stale,
 }
 
 /// A store whose objects can be changed and removed.
 pub trait ObjectMaintenance: ObjectStore {
-    /// Gives an object other content if it still has the entity tag.
+    /// Gives an object other content if it still has the entity tag. That others are changing it at
+    /// the same time is a failure that a retry may help: whether they will is not known.
     fn replace(
         &self,
         name: &str,
@@ -80,7 +82,7 @@ pub trait ObjectMaintenance: ObjectStore {
         content_type: &str,
     ) -> impl Future<Output = Result<ChangeOutcome, Failure>> + Send;
 
-    /// Removes an object if it still has the entity tag.
+    /// Removes an object if it still has the entity tag; fails as `replace` does.
     fn remove(
         &self,
         name: &str,

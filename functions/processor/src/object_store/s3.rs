@@ -168,15 +168,7 @@ impl ObjectMaintenance for S3ObjectStore {
             .body(ByteStream::from(content));
         match request.send().await {
             Ok(_) => Ok(ChangeOutcome::Made),
-            // 404: the object is gone. Source: S3 user guide, "How to prevent object overwrites
-            // with conditional writes".
-            Err(error) => match status(&error) {
-                Some(404 | 409 | 412) if !is_missing_bucket(&error) => Ok(ChangeOutcome::Stale),
-                Some(403) if is_denied(&error) && self.is_absent(name).await? => {
-                    Ok(ChangeOutcome::Stale)
-                }
-                _ => Err(self.failure("PutObject", &error)),
-            },
+            Err(error) => self.not_changed("PutObject", name, &error).await,
         }
     }
 
@@ -185,14 +177,7 @@ impl ObjectMaintenance for S3ObjectStore {
             self.client.delete_object().bucket(&self.bucket).key(name).if_match(entity_tag);
         match request.send().await {
             Ok(_) => Ok(ChangeOutcome::Made),
-            // Source: S3 user guide, "How to perform conditional deletes".
-            Err(error) => match status(&error) {
-                Some(404 | 409 | 412) if !is_missing_bucket(&error) => Ok(ChangeOutcome::Stale),
-                Some(403) if is_denied(&error) && self.is_absent(name).await? => {
-                    Ok(ChangeOutcome::Stale)
-                }
-                _ => Err(self.failure("DeleteObject", &error)),
-            },
+            Err(error) => self.not_changed("DeleteObject", name, &error).await,
         }
     }
 
@@ -275,6 +260,23 @@ impl S3ObjectStore {
         })
     }
 
+    /// What it means that an object was not replaced or removed: that it is another one by now, or a
+    /// failure.
+    async fn not_changed<E>(
+        &self,
+        doing: &str,
+        name: &str,
+        error: &SdkError<E>,
+    ) -> Result<ChangeOutcome, Failure>
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        if is_stale(error) || is_denied(error) && self.is_absent(name).await? {
+            return Ok(ChangeOutcome::Stale);
+        }
+        Err(self.failure(doing, error))
+    }
+
     /// Whether there is no such object. S3 tells that an object is missing only to who may list the
     /// whole bucket, and to others that they are not allowed to read it; the functions may list
     /// what is theirs. Source: Amazon S3 API reference, "GetObject", permissions.
@@ -294,6 +296,18 @@ fn entry_of(object: Object) -> Option<ObjectEntry> {
     })
 }
 
+/// Whether the object has another entity tag, or is gone. A 409 does not say so: another request for
+/// the object was under way, which may have come to nothing, and then the object is as it was and as
+/// old as it was. So that is a failure, after which the same is asked for again. Source: S3 user
+/// guide, "How to prevent object overwrites with conditional writes", "How to perform conditional
+/// deletes".
+fn is_stale<E>(error: &SdkError<E>) -> bool
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    matches!(status(error), Some(404 | 412)) && !is_missing_bucket(error)
+}
+
 fn is_denied<E>(error: &SdkError<E>) -> bool
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -310,6 +324,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_s3::config::http::HttpResponse;
+    use aws_sdk_s3::error::ErrorMetadata;
+    use aws_sdk_s3::operation::put_object::PutObjectError;
+    use aws_sdk_s3::primitives::SdkBody;
     use aws_sdk_s3::types::{DeleteMarkerEntry, ObjectVersion};
 
     use super::*;
@@ -332,6 +350,25 @@ mod tests {
             };
         }
         page.build()
+    }
+
+    #[test]
+    fn an_object_that_others_are_writing_is_not_taken_for_another_one() {
+        for (status, code, expected) in [
+            (412, "PreconditionFailed", true),
+            (404, "NoSuchKey", true),
+            (404, "NoSuchBucket", false),
+            (409, "ConditionalRequestConflict", false),
+            (409, "OperationAborted", false),
+            (403, "AccessDenied", false),
+            (503, "SlowDown", false),
+        ] {
+            let error = PutObjectError::generic(ErrorMetadata::builder().code(code).build());
+            let status = u16::try_from(status).unwrap().try_into().unwrap();
+            let response = HttpResponse::new(status, SdkBody::empty());
+            let error = SdkError::service_error(error, response);
+            assert_eq!(is_stale(&error), expected, "{code}");
+        }
     }
 
     #[test]

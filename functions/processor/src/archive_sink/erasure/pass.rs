@@ -3,7 +3,9 @@
 //! A pass looks at objects that were written since a time, and at the end of each page of the
 //! listing it is known how far it got. So one that did not end is gone on with, and the next one
 //! looks at little. Objects change their content only by being written again, and compaction puts
-//! rows into objects that are new: what a pass did not see was written after it began.
+//! rows into objects that are new: what a pass did not see was written after it began. A pass that
+//! did not replace what it meant to has left objects as old as they were, so the next one looks at
+//! everything that it looked at.
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -17,7 +19,7 @@ use super::super::{PARQUET, not_of_the_archive};
 use super::{Eraser, ErasureReceipt, Subject};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
-use crate::object_store::{ObjectEntry, ObjectMaintenance};
+use crate::object_store::{ChangeOutcome, ObjectEntry, ObjectMaintenance};
 
 /// The column with the whole item.
 const ITEM: &str = "_item";
@@ -42,6 +44,9 @@ pub struct Progress {
     pub began_seconds: u64,
     /// It has looked at all of them up to this name.
     pub after: String,
+    /// An object that it meant to replace was another one, or was said to be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_left_some: bool,
 }
 
 impl Progress {
@@ -52,12 +57,8 @@ impl Progress {
 
     /// The pass that follows this one, when it is through.
     pub(super) fn next_pass(self, now_seconds: u64) -> Self {
-        Self {
-            since_seconds: self.began_seconds,
-            began_seconds: now_seconds,
-            after: String::new(),
-            ..self
-        }
+        let since = if self.has_left_some { self.since_seconds } else { self.began_seconds };
+        Self { since_seconds: since, ..Self::begin(self.subject, now_seconds) }
     }
 
     fn looks_at(&self, entry: &ObjectEntry) -> bool {
@@ -105,7 +106,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
         &self,
         entries: Vec<ObjectEntry>,
         subject: &Subject,
-        progress: &Progress,
+        progress: &mut Progress,
         receipt: &mut ErasureReceipt,
     ) -> Result<bool, Failure> {
         let fetches: Vec<_> = entries
@@ -144,12 +145,12 @@ impl<O: ObjectMaintenance> Eraser<O> {
         Ok(is_clean)
     }
 
-    /// Names what is erased in a receipt that others go on with, and only then erases it. If
-    /// somebody else replaced an object, the next pass looks at it again.
+    /// Names what is erased in a receipt that others go on with, and only then erases it. An object
+    /// that was not replaced, because it is another one by now, is left to the next pass.
     async fn replace_all(
         &self,
         changed: Vec<(ObjectEntry, Bytes)>,
-        progress: &Progress,
+        progress: &mut Progress,
         receipt: &mut ErasureReceipt,
     ) -> Result<(), Failure> {
         self.keep_progress(progress, receipt).await?;
@@ -160,8 +161,11 @@ impl<O: ObjectMaintenance> Eraser<O> {
                 self.persist(|| self.store.replace(name, tag, object.clone(), PARQUET)).await
             })
             .collect();
-        let replacements = stream::iter(replacements).buffer_unordered(REQUESTS_AT_ONCE);
-        replacements.try_for_each(async |_| Ok(())).await
+        let mut replacements = stream::iter(replacements).buffer_unordered(REQUESTS_AT_ONCE);
+        while let Some(outcome) = replacements.try_next().await? {
+            progress.has_left_some |= outcome != ChangeOutcome::Made;
+        }
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use rules::archive::UtcMinute;
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +10,8 @@ use super::Eraser;
 use super::pass::Progress;
 use crate::failure::Failure;
 use crate::object_store::{ChangeOutcome, ObjectMaintenance, PutOutcome};
+
+const JSON: &str = "application/json";
 
 /// What was erased. It names no key, so that it can be kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,25 +90,32 @@ impl<O: ObjectMaintenance> Eraser<O> {
                 self.receipts_prefix, receipt.table
             );
         }
-        let (name, text) = (receipt.receipt.clone(), text(receipt)?);
-        let contended =
-            || Failure::Retry(format!("receipt `{name}` is written by somebody else; ask again"));
-        let put = || self.store.put_if_absent(&name, text.clone().into(), "application/json");
+        let (name, text) = (receipt.receipt.clone(), Bytes::from(text(receipt)?));
+        let mut attempts = self.retry.attempts();
+        while attempts.next().await {
+            if self.put_receipt(&name, &text, is_named).await? {
+                return Ok(());
+            }
+        }
+        Err(Failure::Retry(format!("receipt `{name}` is written by somebody else; ask again")))
+    }
+
+    /// Creates the object of a receipt, or replaces it if it may stand there. Answers whether it is
+    /// kept; if not, it is another one than when it was looked at: this may be the work of a request
+    /// before, whose answer did not arrive.
+    async fn put_receipt(&self, name: &str, text: &Bytes, replaces: bool) -> Result<bool, Failure> {
+        let put = || self.store.put_if_absent(name, text.clone(), JSON);
         match self.persist(put).await? {
-            PutOutcome::Created { .. } => return Ok(()),
-            PutOutcome::Exists if !is_named => return Ok(()),
+            PutOutcome::Created { .. } => return Ok(true),
+            PutOutcome::Exists if !replaces => return Ok(true),
             PutOutcome::Exists => {}
-            PutOutcome::Contended => return Err(contended()),
+            PutOutcome::Contended => return Ok(false),
         }
-        let stands = self.persist(|| self.store.list(&name)).await?;
-        let stands = stands.into_iter().find(|entry| entry.name == name).ok_or_else(contended)?;
-        let replace = || {
-            let content = text.clone().into();
-            self.store.replace(&name, &stands.entity_tag, content, "application/json")
+        let stands = self.persist(|| self.store.list(name)).await?;
+        let Some(stands) = stands.into_iter().find(|entry| entry.name == name) else {
+            return Ok(false);
         };
-        match self.persist(replace).await? {
-            ChangeOutcome::Made => Ok(()),
-            _ => Err(contended()),
-        }
+        let replace = || self.store.replace(name, &stands.entity_tag, text.clone(), JSON);
+        Ok(self.persist(replace).await? == ChangeOutcome::Made)
     }
 }

@@ -1,0 +1,220 @@
+//! Erasure over the object store in memory: it goes on where it died, erases what it first could not
+//! replace, and nothing comes back. What it does beside compaction is tested there.
+
+use std::collections::BTreeSet;
+
+use model::json::item_from_str;
+
+use super::super::compaction::AGE_SECONDS_MIN;
+use super::super::compaction::tests::{
+    Store, check_each_once, compact, eraser, event_id, film, kept_earlier, parts,
+    polls_until_death, three_parts,
+};
+use super::super::tests::{block_on, contents, folded, hour, sink};
+use super::*;
+use crate::frame::Executor;
+use rules::Found;
+
+#[test]
+fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
+    let row = json::item_from_str(r#"{"tenant":{"S":"3"},"tags":{"L":[{"S":"x1"}]}}"#).unwrap();
+    for (program, expected) in [
+        (".tenant == \"3\"", Ok(true)),
+        (".tenant == \"4\"", Ok(false)),
+        (".missing", Ok(false)),
+        (".tenant = \"3\"", Err("the condition gave an object; ")),
+        (".tenant = \"4\"", Err("the condition gave an object; ")),
+        ("select(.tenant == \"4\")", Err("the condition gave nothing; ")),
+        (".tags[], .tenant", Err("the condition gave more than one value; ")),
+    ] {
+        let condition = Some(Condition::parse(program).unwrap());
+        let found = Subject { condition, ..Subject::default() }.is_met_by(&row);
+        match expected {
+            Ok(is_met) => assert_eq!(found, Ok(is_met), "{program}"),
+            Err(why) => assert!(found.unwrap_err().starts_with(why), "{program}"),
+        }
+    }
+    assert!(Condition::parse("true) | (true").is_err());
+}
+
+/// Compaction removes parts with rows that are erased later, and an erasure may die after it
+/// replaced an object: the bucket keeps both until an erasure ends.
+#[test]
+fn a_versioned_bucket_keeps_nothing_of_what_was_erased() {
+    block_on(async {
+        let store = Store::default();
+        three_parts(&store).await;
+        store.pass_seconds(AGE_SECONDS_MIN);
+        compact(&store).await.unwrap();
+        assert!(kept_earlier(&store).contains(&event_id(5)));
+        let receipt = eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
+        assert_eq!(receipt.earlier_contents_removed, 4);
+        assert_eq!(kept_earlier(&store), BTreeSet::new());
+
+        for polls in 1.. {
+            let erase = async || eraser(&store).erase("things", &film(6), None, 60, hour()).await;
+            if polls_until_death(polls, erase()).await.is_some() {
+                break;
+            }
+            if kept_earlier(&store).contains(&event_id(6)) {
+                let again = erase().await.unwrap();
+                assert_eq!((again.event_ids.len(), again.earlier_contents_removed), (0, 1));
+            }
+            assert!(!kept_earlier(&store).contains(&event_id(6)), "after {polls} polls");
+        }
+        check_each_once(&store, [4, 7, 8].into_iter());
+    });
+}
+
+/// The name of the object that has this row.
+fn object_with(store: &Store, number: usize) -> String {
+    contents(&parts(store))[&event_id(number)][0].0.clone()
+}
+
+/// An object that was not replaced is as old as it was, and no later pass would look at it again.
+#[test]
+fn what_was_not_replaced_is_erased_by_the_next_pass() {
+    block_on(async {
+        for name in [None, Some("leaves")] {
+            let store = Store::default();
+            three_parts(&store).await;
+            store.pass_seconds(10 * AGE_SECONDS_MIN);
+            store.refuse_once(&object_with(&store, 5));
+            let now = store.now_seconds();
+            let receipt =
+                eraser(&store).erase("things", &film(5), name, now, hour()).await.unwrap();
+            assert_eq!(receipt.event_ids, BTreeSet::from([event_id(5)]));
+            assert_eq!((receipt.passes, receipt.objects_replaced), (3, 1));
+            check_each_once(&store, [4, 6, 7, 8].into_iter());
+        }
+    });
+}
+
+/// A receipt that was not replaced because of other requests is replaced by the next one.
+#[test]
+fn a_receipt_is_kept_although_it_was_changed_meanwhile() {
+    block_on(async {
+        let store = Store::default();
+        three_parts(&store).await;
+        let erase = async |number| {
+            eraser(&store).erase("things", &film(number), Some("a"), 60, hour()).await
+        };
+        let first = erase(5).await.unwrap();
+        store.refuse_once(&first.receipt);
+        assert_eq!(erase(6).await.unwrap().event_ids.len(), 2);
+        let kept = serde_json::from_slice::<ErasureReceipt>(&store.objects()[&first.receipt]);
+        assert_eq!(kept.unwrap().event_ids.len(), 2);
+    });
+}
+
+/// No call has the time for all objects, and together they have.
+#[test]
+fn an_erasure_with_a_name_goes_on_where_it_ended() {
+    block_on(async {
+        const PARTS: usize = 120;
+        let store = Store::default();
+        for number in 0..PARTS {
+            sink(&store, 5).apply(folded(number..number + 1), &Found::default(), hour()).await;
+        }
+        store.pass_seconds(10 * AGE_SECONDS_MIN);
+        store.refuse_once(&object_with(&store, 15));
+        let of_some = Subject {
+            condition: Some(Condition::parse(r#".id | endswith("5")"#).unwrap()),
+            ..Subject::default()
+        };
+        let (mut calls, mut receipt) = (0, None);
+        while receipt.is_none() {
+            calls += 1;
+            assert!(calls < 50, "it does not go on");
+            // As long as a call lasts.
+            store.pass_seconds(AGE_SECONDS_MIN + 1);
+            let now = store.now_seconds();
+            let eraser = eraser(&store);
+            let erase = eraser.erase("things", &of_some, Some("some"), now, hour());
+            receipt = polls_until_death(100, erase).await;
+        }
+        assert!(calls > 2, "{calls}");
+        let receipt = receipt.unwrap().unwrap();
+        let is_meant = |number: &usize| number % 10 == 5;
+        let ids: BTreeSet<_> = (0..PARTS).filter(is_meant).map(event_id).collect();
+        assert_eq!((receipt.event_ids, receipt.progress), (ids, None));
+        check_each_once(&store, (0..PARTS).filter(|number| !is_meant(number)));
+        // What another subject asks for under the same name begins with the first object.
+        let other = eraser(&store).erase("things", &film(4), Some("some"), 60, hour()).await;
+        assert!(other.unwrap().event_ids.contains(&event_id(4)));
+    });
+}
+
+/// An erasure that has a name goes on after it died, and tells of everything that it erased.
+#[test]
+fn an_erasure_that_is_asked_for_again_keeps_one_receipt() {
+    block_on(async {
+        let store = Store::default();
+        sink(&store, 5).apply(folded(0..12), &Found::default(), hour()).await;
+        let of = |program: &str| Subject {
+            condition: Some(Condition::parse(program).unwrap()),
+            ..Subject::default()
+        };
+        let erase = async |subject: &Subject| {
+            eraser(&store).erase("things", subject, Some("leaves"), 60, hour()).await
+        };
+        let first = erase(&of(r#".id == "k5""#)).await.unwrap();
+        let ids = |numbers: &[u32]| -> BTreeSet<String> {
+            numbers.iter().map(|number| format!("{number:032x}")).collect()
+        };
+        assert_eq!((first.event_ids, first.objects_replaced), (ids(&[5]), 1));
+        // Found after the first time: late rows of the same subject.
+        let both = of(r#".id == "k5" or .id == "k7""#);
+        let second = erase(&both).await.unwrap();
+        assert_eq!(second.event_ids, ids(&[5, 7]));
+        assert_eq!(second.receipt, "erasures/table=things/leaves.json");
+        let third = erase(&both).await.unwrap();
+        assert_eq!((&third.event_ids, third.passes), (&second.event_ids, 1));
+        check_each_once(&store, (0..12).filter(|number| ![5, 7].contains(number)));
+        let receipts = store.objects().into_keys().filter(|name| name.starts_with("erasures/"));
+        assert_eq!(receipts.count(), 1);
+        // A condition that cannot be carried out erases nothing, and no object is to blame.
+        let Err(Failure::Fatal(reason)) = erase(&of(".id | tonumber > 3")).await else {
+            panic!("it was carried out")
+        };
+        let name = parts(&store).into_keys().next().unwrap();
+        assert!(reason.starts_with("`where` fails for event `"), "{reason}");
+        assert!(reason.contains(&format!("` in `{name}`: ")), "{reason}");
+        assert!(!reason.contains("move it away"), "{reason}");
+        let passing_over = erase(&of("any(.id | numbers; . > 3)")).await.unwrap();
+        assert_eq!(passing_over.event_ids, second.event_ids);
+        check_each_once(&store, (0..12).filter(|number| ![5, 7].contains(number)));
+    });
+}
+
+#[test]
+fn what_is_erased_does_not_come_back() {
+    block_on(async {
+        let store = Store::default();
+        sink(&store, 5).apply(folded(0..12), &Found::default(), hour()).await;
+        let subject = Subject {
+            equals: item_from_str(r#"{"id":{"S":"k5"}}"#).unwrap(),
+            begins_with: vec![("id".to_owned(), "k".to_owned())],
+            condition: None,
+        };
+        let receipt = eraser(&store).erase("things", &subject, None, 60, hour()).await.unwrap();
+        assert_eq!(receipt.event_ids, BTreeSet::from([format!("{:032x}", 5)]));
+        assert_eq!((receipt.objects_replaced, receipt.passes), (1, 2));
+        check_each_once(&store, (0..12).filter(|number| *number != 5));
+
+        sink(&store, 5).apply(folded(0..12), &Found::default(), hour()).await;
+        check_each_once(&store, (0..12).filter(|number| *number != 5));
+        store.pass_seconds(AGE_SECONDS_MIN);
+        sink(&store, 5).apply(folded(10..14), &Found::default(), hour()).await;
+        store.pass_seconds(AGE_SECONDS_MIN);
+        assert!(compact(&store).await.unwrap().objects_written > 0);
+        sink(&store, 5).apply(folded(0..14), &Found::default(), hour()).await;
+        check_each_once(&store, (0..14).filter(|number| *number != 5));
+        let receipts = store.objects().into_keys().filter(|name| name.starts_with("erasures/"));
+        assert_eq!(receipts.count(), 1);
+
+        let everything =
+            eraser(&store).erase("things", &Subject::default(), None, 60, hour()).await;
+        assert!(matches!(everything, Err(Failure::Fatal(_))));
+    });
+}
