@@ -11,6 +11,7 @@ pub mod fan_out;
 pub mod migration;
 pub mod rule;
 pub mod stamp;
+pub mod time_to_live;
 pub mod versions;
 
 pub use effect::{Effect, Folded, Join, Joined, fold};

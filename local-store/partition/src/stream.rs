@@ -248,6 +248,15 @@ pub(crate) fn split_shard(
     }
 }
 
+/// What tells the shards of a table apart that open in one millisecond: readers find a shard by its
+/// id. The number is multiplied by an odd one, so no two numbers have one suffix.
+fn id_suffix(table: crate::TableId, number: ShardNumber) -> u32 {
+    /// The golden section of 2^32, so that suffixes of numbers that follow each other look apart.
+    const SCATTER: u32 = 0x9E37_79B1;
+    let [a, b, c, d, ..] = xxhash_rust::xxh3::xxh3_64(&table.0.to_be_bytes()).to_be_bytes();
+    number.0.wrapping_mul(SCATTER) ^ u32::from_be_bytes([a, b, c, d])
+}
+
 fn open_shard(
     table: &mut Table,
     partition: usize,
@@ -257,14 +266,13 @@ fn open_shard(
 ) {
     let number = ShardNumber(table.next_shard);
     table.next_shard += 1;
-    let mut seed = table.id.0.to_be_bytes().to_vec();
-    seed.extend_from_slice(&number.0.to_be_bytes());
-    let hash = xxhash_rust::xxh3::xxh3_64(&seed) >> 32;
+    let suffix = id_suffix(table.id, number);
     // Ids order shards, and a child comes behind its parent even when both are of one millisecond.
-    let behind_parent = parent.as_deref().and_then(millis_of).map_or(0, |millis| millis + 1);
+    let behind_parent =
+        parent.as_deref().and_then(millis_of).map_or(0, |millis| millis.saturating_add(1));
     let shard = Shard {
         number,
-        id: format!("shardId-{:020}-{hash:08x}", now.0.max(behind_parent)),
+        id: format!("shardId-{:020}-{suffix:08x}", now.0.max(behind_parent)),
         parent,
         first: sequence,
         last: None,
@@ -353,8 +361,8 @@ fn old_records(
     if left.is_used_up() {
         return Ok(());
     }
-    let from = stream_record::shard_prefix(table.id, shard.number);
-    let to = end_of_prefix(&from);
+    let from = behind_trimmed(table, shard);
+    let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
     let mut result = Ok(());
     let created_seconds = stream_record::decode_created_seconds;
     view.scan(&from, &to, false, &mut |key, value| match created_seconds(value) {
@@ -369,6 +377,19 @@ fn old_records(
         }
     })?;
     result
+}
+
+/// Where the records of a shard begin that are still there. What was removed before that leaves
+/// marks in the storage, and to pass over all of them again and again takes longer each time.
+fn behind_trimmed(table: &Table, shard: &Shard) -> Vec<u8> {
+    match shard.trimmed {
+        Some(trimmed) => {
+            let mut key = stream_record::encode(table.id, shard.number, trimmed);
+            key.push(0);
+            key
+        }
+        None => stream_record::shard_prefix(table.id, shard.number),
+    }
 }
 
 fn is_trimmed(created_seconds: u64, now: EpochMillis) -> bool {
@@ -435,6 +456,7 @@ pub fn read_shard_records(
             key
         }
     };
+    let start = start.max(behind_trimmed(table, shard));
     let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
     let mut result = Ok(());
     view.scan(&start, &to, false, &mut |key, value| {
@@ -506,6 +528,14 @@ fn shown_sequence(text: &str) -> SequenceNumber {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards_of_a_table_have_suffixes_of_their_own() {
+        let numbers = (0..70_000).chain(u32::MAX - 10..=u32::MAX).map(ShardNumber);
+        let suffixes: std::collections::BTreeSet<u32> =
+            numbers.clone().map(|number| id_suffix(crate::TableId(18), number)).collect();
+        assert_eq!(suffixes.len(), numbers.count());
+    }
 
     #[test]
     fn sequences_keep_their_order_as_text() {

@@ -12,6 +12,7 @@ use aws_sdk_dynamodbstreams::types::Shard;
 use model::Item;
 use model::stream_record::lambda_record_from_str;
 use rules::archive::restored;
+use rules::migration::is_bare_tombstone_of;
 
 use super::completeness::Deletes;
 use crate::mapping::Record;
@@ -41,9 +42,10 @@ pub(super) struct Known<'k> {
 impl Known<'_> {
     /// As the function `archive` decides it: an item from any other archive, or of one that its mark
     /// does not name, has to have a row.
-    fn has(self, item: &Item) -> bool {
+    fn has(self, item: &Item, keys: &Item) -> bool {
+        let is_key = |name: &str| keys.contains_key(name);
         let mut archives = self.archives.iter();
-        archives.any(|archive| restored::is_in_archive(item, archive, self.table))
+        archives.any(|archive| restored::is_in_archive(item, archive, self.table, is_key))
     }
 }
 
@@ -128,7 +130,12 @@ fn note(
     if !record.is_time_to_live() {
         return Ok(());
     }
-    if record.old_image.as_ref().is_some_and(|item| known.has(item)) {
+    let is_key = |name: &str| record.keys.contains_key(name);
+    if record.old_image.as_ref().is_some_and(|item| is_bare_tombstone_of(item, is_key)) {
+        // It gets no row, and is none of the items that the archive had before.
+        return Ok(());
+    }
+    if record.old_image.as_ref().is_some_and(|item| known.has(item, &record.keys)) {
         restored.insert(record.event_id);
     } else if let Some(seconds) = record.approximate_creation_seconds {
         let time = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000);
@@ -250,6 +257,7 @@ mod tests {
             (None, "films", false, false),
         ] {
             let mut item = item_from_str(r#"{"id":{"S":"a"}}"#).unwrap();
+            let keys = item.clone();
             let origin = Origin { archive, table: from, event_id: "e", stamp: "s" };
             let marked = mark(&item, origin, None);
             item.insert(RESTORED.to_owned(), marked);
@@ -257,9 +265,9 @@ mod tests {
                 item.insert("n".to_owned(), model::AttributeValue::Null);
             }
             let known = Known { table: "films", archives: &archives };
-            assert_eq!(known.has(&item), expected, "{archive:?} {from} {is_changed}");
+            assert_eq!(known.has(&item, &keys), expected, "{archive:?} {from} {is_changed}");
             // A folder names no archive.
-            assert!(!Known { table: "films", archives: &BTreeSet::new() }.has(&item));
+            assert!(!Known { table: "films", archives: &BTreeSet::new() }.has(&item, &keys));
         }
     }
 }

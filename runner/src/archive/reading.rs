@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 
+use super::cell::Row;
 use super::source::{Part, Source};
 
 /// Listings of a day that are made anew at most while its parts are read: each follows a change,
@@ -64,6 +65,25 @@ impl<'s> Reading<'s> {
             self.left.push_front(new);
         }
         Ok(())
+    }
+}
+
+/// The events that were given, of one day: an event has one, and parts come by day.
+#[derive(Default)]
+pub(super) struct Seen {
+    day: Option<(String, String)>,
+    event_ids: BTreeSet<String>,
+}
+
+impl Seen {
+    /// Whether the event of this row of a part was not given before.
+    pub(super) fn is_new(&mut self, part: &Part, row: &Row) -> bool {
+        let is_same = |(table, date): &(String, String)| *table == part.table && *date == part.date;
+        if !self.day.as_ref().is_some_and(is_same) {
+            self.day = Some((part.table.clone(), part.date.clone()));
+            self.event_ids.clear();
+        }
+        self.event_ids.insert(row.text("_event_id").to_owned())
     }
 }
 

@@ -3,9 +3,12 @@
 //! Rows can be put in any order and as often as one likes, and the newest one of a key stays:
 //! `newest` decides. Each restored item carries the mark of `rules::archive::restored`, so that it
 //! is not archived again because of this where the archive is that of the table. A row that DynamoDB
-//! does not take as an item is named and skipped, and the others go on.
+//! does not take as an item is named and skipped, and the others go on. An event that stands in two
+//! objects, as where a compaction died, is restored once.
 
+mod form;
 mod newest;
+mod selection;
 mod unchanged;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,20 +20,23 @@ use aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure as OnFailure;
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{AttributeValue, Item};
+use model::Item;
 use rules::archive::restored::{self, Origin, RESTORED};
 use serde_json::json;
 
+use self::form::{Form, Formed};
 use self::newest::{Attempt, Fate, put_newest};
+use self::selection::Selection;
 use self::unchanged::Unchanged;
-use super::cell::{Row, parse_time, rows_of};
-use super::condition::{Condition, are_met_by};
-use super::reading::Reading;
+use super::cell::{Row, rows_of};
+use super::condition::Condition;
+use super::of_day;
+use super::reading::{Reading, Seen};
 use super::source::{Part, Source};
-use super::{of_day, versions};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::load::{from_sdk_item, to_sdk_item, to_sdk_value};
+use crate::output::say;
 use crate::sdk_error::error_text;
 
 /// Puts that are under way at the same time; each batch of rows waits for its own.
@@ -65,7 +71,8 @@ pub(super) struct RestoreArguments {
     /// Everything; without it, some condition must be given
     #[arg(long)]
     all: bool,
-    /// The restored items' time to live: strip, or seconds from now
+    /// The restored items' time to live: strip, or seconds from now; where it is a part of the key,
+    /// it stays as it was
     #[arg(long, value_name = "strip|SECONDS", default_value = "strip")]
     ttl: String,
     /// Say what would be put, and put nothing
@@ -83,6 +90,8 @@ struct Counts {
     restored: AtomicU64,
     kept: AtomicU64,
     skipped: AtomicU64,
+    /// Rows of a migration's tombstones, which are no items.
+    tombstones: AtomicU64,
     /// Event ids of the first ones that were skipped, and why.
     skipped_rows: Mutex<Vec<(String, String)>>,
 }
@@ -109,6 +118,7 @@ impl Counts {
             "restored": count(&self.restored),
             "keptAsTheyAre": count(&self.kept),
             "skipped": count(&self.skipped),
+            "tombstones": count(&self.tombstones),
             "skippedRows": rows.collect::<Vec<_>>(),
         });
         let code = if count(&self.skipped) > 0 { Exit::Differences } else { Exit::Done };
@@ -126,10 +136,7 @@ struct Target {
     has_archive: bool,
     /// The ARN of the table's stream.
     stream: Option<String>,
-    partition_key: String,
-    ttl_attribute: Option<String>,
-    /// The new time to live, in seconds since 1970; `None` for none.
-    expires_at: Option<i64>,
+    form: Form,
 }
 
 /// Restores, and answers with the counts as one line of JSON. Rows that were skipped are a
@@ -146,17 +153,7 @@ pub(super) async fn restore(
     let Some(first) = parts.first() else {
         return Err("the table has no parts in the archive".to_owned());
     };
-    let selects = arguments.key.is_some()
-        || !arguments.conditions.is_empty()
-        || arguments.begins_with.is_some()
-        || arguments.dt.is_some()
-        || arguments.as_of.is_some();
-    if !selects && !arguments.all {
-        return Err("say what to restore with --key, --where, --begins-with, --dt or --as-of, or restore everything with --all".to_owned());
-    }
-    let key = arguments.key.as_deref().map(versions::parse_key).transpose()?;
-    let as_of = arguments.as_of.as_deref().map(parse_time).transpose()?;
-    let begins_with = arguments.begins_with.as_deref().map(parse_begins_with).transpose()?;
+    let selection = Selection::read(conditions, arguments)?;
     let wanted = match &arguments.dt {
         Some(day) => of_day(parts.to_vec(), day)?,
         None => parts.to_vec(),
@@ -164,7 +161,7 @@ pub(super) async fn restore(
     let target = target(source, arguments, &first.table).await?;
     let counts = Counts::default();
     let progress = progress(&wanted);
-    let mut reading = Reading::of(source, wanted);
+    let (mut reading, mut seen) = (Reading::of(source, wanted), Seen::default());
     while let Some((part, batches)) = reading.next(None).await? {
         let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
         let archive = source.archive_of(&part);
@@ -173,49 +170,27 @@ pub(super) async fn restore(
             let batch = batch.map_err(|error| failed(error.to_string()))?;
             let mut puts = Vec::new();
             for row in rows_of(&batch).map_err(failed)? {
-                if as_of.is_some_and(|as_of| row.deleted_at() > as_of)
-                    || !are_met_by(conditions, &row).map_err(failed)?
+                if let Some(item) = selection.item_of(&row).map_err(failed)?
+                    && seen.is_new(&part, &row)
                 {
-                    continue;
-                }
-                let item = model::json::item_from_str(row.text("_item"))
-                    .map_err(|error| failed(format!("`_item`: {error}")))?;
-                let is_key = key.as_ref().is_none_or(|key| {
-                    key.iter().all(|(name, value)| item.get(name) == Some(value))
-                });
-                if is_key && begins_with.as_ref().is_none_or(|wanted| wanted.is_met_by(&item)) {
                     puts.push((row, item));
                 }
             }
             let puts = puts
-                .into_iter()
+                .iter()
                 .map(|(row, item)| put(&target, (archive, row), item, arguments.dry_run, &counts));
             stream::iter(puts).buffer_unordered(PUTS_AT_ONCE).try_collect::<Vec<()>>().await?;
         }
         progress.inc(part.bytes);
     }
     progress.finish_and_clear();
+    if let Some(name) = target.form.kept_ttl_attribute() {
+        say(&format!(
+            "`{name}` is a part of the key of `{}`, so it is restored as it was: TTL deletes these items again when that time is over",
+            target.table
+        ));
+    }
     Ok(counts.tell(&target.table, arguments.dry_run))
-}
-
-struct BeginsWith {
-    attribute: String,
-    text: String,
-}
-
-impl BeginsWith {
-    fn is_met_by(&self, item: &Item) -> bool {
-        matches!(item.get(&self.attribute), Some(AttributeValue::S(text)) if text.starts_with(&self.text))
-    }
-}
-
-fn parse_begins_with(text: &str) -> Result<BeginsWith, String> {
-    match text.split_once('=') {
-        Some((attribute, text)) if !attribute.is_empty() && !text.is_empty() => {
-            Ok(BeginsWith { attribute: attribute.to_owned(), text: text.to_owned() })
-        }
-        _ => Err(format!("--begins-with `{text}` is not ATTRIBUTE=TEXT; write `pk=TENANT#7#`")),
-    }
 }
 
 async fn target(
@@ -230,21 +205,27 @@ async fn target(
     let described = client.describe_table().table_name(&table).send().await;
     let described = described.map_err(|error| failed(error_text(&error)))?.table;
     let stream = described.as_ref().and_then(|table| table.latest_stream_arn.clone());
-    let keys = described.map(|table| table.key_schema.unwrap_or_default()).unwrap_or_default();
-    let partition_key = keys
-        .first()
-        .map(|key| key.attribute_name.clone())
-        .ok_or_else(|| failed("it has no key".to_owned()))?;
+    let keys = described.and_then(|table| table.key_schema).unwrap_or_default();
+    let keys: Vec<String> = keys.into_iter().map(|key| key.attribute_name).collect();
+    if keys.is_empty() {
+        return Err(failed("it has no key".to_owned()));
+    }
     let ttl = client.describe_time_to_live().table_name(&table).send().await;
     let ttl = ttl.map_err(|error| failed(error_text(&error)))?;
     let ttl_attribute = ttl.time_to_live_description.and_then(|ttl| ttl.attribute_name);
-    let expires_at = match arguments.ttl.as_str() {
+    let mut form = Form { keys, ttl_attribute, expires_at: None };
+    form.expires_at = match arguments.ttl.as_str() {
         "strip" => None,
         seconds => {
             let seconds: u32 = seconds.parse().map_err(|_| {
                 format!("--ttl `{seconds}` is neither `strip` nor a number of seconds, such as 604800 for a week")
             })?;
-            if ttl_attribute.is_none() {
+            if let Some(name) = form.kept_ttl_attribute() {
+                return Err(failed(format!(
+                    "its TTL attribute `{name}` is a part of the key, so a new time would make other items, and one of those that differ in nothing else; leave --ttl out"
+                )));
+            }
+            if form.ttl_attribute.is_none() {
                 return Err(failed("TTL is not enabled on it; leave --ttl out".to_owned()));
             }
             Some(endpoint::store_seconds(&url).await.saturating_add(i64::from(seconds)))
@@ -252,35 +233,31 @@ async fn target(
     };
     let archived = archived.to_owned();
     let has_archive = source.is_of_store(&url);
-    Ok(Target {
-        client,
-        table,
-        archived,
-        has_archive,
-        stream,
-        partition_key,
-        ttl_attribute,
-        expires_at,
-    })
+    Ok(Target { client, table, archived, has_archive, stream, form })
 }
 
 async fn put(
     target: &Target,
-    (archive, row): (Option<&str>, Row),
-    mut item: Item,
+    (archive, row): (Option<&str>, &Row),
+    archived: &Item,
     dry_run: bool,
     counts: &Counts,
 ) -> Result<(), String> {
     counts.rows.fetch_add(1, Ordering::Relaxed);
+    let event_id = row.text("_event_id");
+    let mut item = match target.form.of(archived) {
+        Formed::Item(item) => item,
+        Formed::Tombstone => {
+            counts.tombstones.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        Formed::Refused(reason) => {
+            counts.skip(event_id, reason);
+            return Ok(());
+        }
+    };
     if dry_run {
         return Ok(());
-    }
-    item.remove(RESTORED);
-    if let Some(name) = &target.ttl_attribute {
-        item.remove(name);
-        if let Some(seconds) = target.expires_at {
-            item.insert(name.clone(), AttributeValue::N(seconds.into()));
-        }
     }
     // Text order is time order, also across streams: labels are times.
     let label = row.text("_stream_arn").rsplit('/').next().unwrap_or_default().to_owned();
@@ -289,11 +266,10 @@ async fn put(
     let archive = archive.filter(|_| {
         target.has_archive || target.stream.as_deref() == Some(row.text("_stream_arn"))
     });
-    let event_id = row.text("_event_id");
     let origin = Origin { archive, table: &target.archived, event_id, stamp: &stamp };
-    let mark = restored::mark(&item, origin, target.ttl_attribute.as_deref());
+    let mark = restored::mark(&item, origin, target.form.changed_ttl_attribute());
     item.insert(RESTORED.to_owned(), mark);
-    match put_newest(origin, async |live| attempt(target, &item, live).await).await? {
+    match put_newest(origin, &target.form, async |live| attempt(target, &item, live).await).await? {
         Fate::Restored => counts.restored.fetch_add(1, Ordering::Relaxed),
         Fate::Kept => counts.kept.fetch_add(1, Ordering::Relaxed),
         Fate::Skipped(reason) => counts.skip(origin.event_id, reason),
@@ -312,7 +288,7 @@ async fn attempt(target: &Target, item: &Item, live: Option<&Item>) -> Result<At
     let Some(live) = live else {
         let if_absent = request
             .condition_expression("attribute_not_exists(#key)")
-            .expression_attribute_names("#key", &target.partition_key);
+            .expression_attribute_names("#key", target.form.partition_key());
         return outcome(target, if_absent.send().await);
     };
     let unchanged = match Unchanged::of(live, item) {
@@ -370,9 +346,15 @@ fn progress(parts: &[Part]) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_dynamodb::types::{
+        AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+        TimeToLiveSpecification,
+    };
     use clap::Parser;
+    use model::json::item_from_str;
 
     use super::*;
+    use crate::test_store::TestStore;
 
     #[derive(Parser)]
     struct CommandLine {
@@ -391,5 +373,93 @@ mod tests {
             let refused = restore(&source, &parts, &[], &arguments).await.unwrap_err();
             assert_eq!(refused, format!("--dt `{day}` is no day: write such as 2026-11-21"));
         }
+    }
+
+    /// A store with the table `movies` of the archive, and TTL on the sort key `year`.
+    async fn movies_by_year() -> TestStore {
+        let store = TestStore::open().await;
+        let mut request = store.client.create_table().table_name("movies");
+        for (name, attribute_type, key_type) in [
+            ("title", ScalarAttributeType::S, KeyType::Hash),
+            ("year", ScalarAttributeType::N, KeyType::Range),
+        ] {
+            let attribute = AttributeDefinition::builder().attribute_name(name);
+            let attribute = attribute.attribute_type(attribute_type).build().unwrap();
+            let key = KeySchemaElement::builder().attribute_name(name).key_type(key_type);
+            request = request.attribute_definitions(attribute).key_schema(key.build().unwrap());
+        }
+        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+        let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("year");
+        let request = store.client.update_time_to_live().table_name("movies");
+        let ttl = ttl.build().unwrap();
+        request.time_to_live_specification(ttl).send().await.unwrap();
+        store
+    }
+
+    async fn run(
+        source: &Source,
+        store: &TestStore,
+        flags: &[&str],
+    ) -> Result<serde_json::Value, String> {
+        let words = ["restore", "--all", "--endpoint", &store.url].into_iter();
+        let arguments = CommandLine::try_parse_from(words.chain(flags.iter().copied()));
+        let parts = source.parts(None, None).await.unwrap();
+        let (answer, _) = restore(source, &parts, &[], &arguments.unwrap().arguments).await?;
+        Ok(serde_json::from_str(&answer).unwrap())
+    }
+
+    async fn put_live(store: &TestStore, text: &str) {
+        let item = to_sdk_item(&item_from_str(text).unwrap());
+        let request = store.client.put_item().table_name("movies").set_item(Some(item));
+        request.send().await.unwrap();
+    }
+
+    /// A year that is long over is ignored by TTL, so the items stay.
+    #[tokio::test]
+    async fn a_time_to_live_that_is_a_part_of_the_key_is_restored_as_it_was() {
+        let folder = super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = movies_by_year().await;
+        let refused = run(&source, &store, &["--ttl", "3600"]).await.unwrap_err();
+        assert!(refused.contains("its TTL attribute `year` is a part of the key"), "{refused}");
+        let answer = run(&source, &store, &[]).await.unwrap();
+        assert_eq!((&answer["restored"], &answer["skipped"]), (&json!(4), &json!(0)), "{answer}");
+        let items = store.client.scan().table_name("movies").send().await.unwrap();
+        let years = items.items().iter().map(|item| item["year"].as_n().unwrap().as_str());
+        let years = years.collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(years, ["1999", "2013", "9007199254740993"].into());
+    }
+
+    /// As where a compaction died between its two steps.
+    #[tokio::test]
+    async fn an_event_that_stands_in_two_objects_is_restored_once() {
+        let folder = super::super::tests::archive();
+        let day = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");
+        std::fs::copy(day.join("part-1.parquet"), day.join("compact-1.parquet")).unwrap();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = movies_by_year().await;
+        assert_eq!(run(&source, &store, &["--dry-run"]).await.unwrap()["rows"], 4);
+        let answer = run(&source, &store, &[]).await.unwrap();
+        assert_eq!((&answer["rows"], &answer["restored"]), (&json!(4), &json!(4)), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_tombstone_makes_room_and_what_was_written_where_it_stood_does_not() {
+        let folder = super::super::tests::archive();
+        let source = Source::Folder(folder.path().to_owned());
+        let store = movies_by_year().await;
+        let gone = r#""_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}"#;
+        for key in [
+            r#""title":{"S":"Big"},"year":{"N":"9007199254740993"}"#,
+            r#""title":{"S":"O'Brien"},"year":{"N":"1999"},"n":{"N":"1"}"#,
+        ] {
+            put_live(&store, &format!("{{{key},{gone}}}")).await;
+        }
+        let answer = run(&source, &store, &[]).await.unwrap();
+        assert_eq!(
+            (&answer["restored"], &answer["keptAsTheyAre"]),
+            (&json!(3), &json!(1)),
+            "{answer}"
+        );
     }
 }

@@ -3,12 +3,10 @@
 //! One part is open and one batch decoded at a time, however large the archive is. An event that
 //! stands in two objects of a day, as while a compaction is under way, is written once. No SQL.
 
-use std::collections::BTreeSet;
-
 use super::cell::rows_of;
 use super::condition::{Condition, are_met_by};
 use super::output::Output;
-use super::reading::Reading;
+use super::reading::{Reading, Seen};
 use super::schema::Union;
 use super::source::{Part, Source};
 
@@ -25,16 +23,10 @@ pub(super) async fn write_rows(
     output: &mut Output<'_>,
 ) -> Result<u64, String> {
     let mut written = 0;
-    // An event has one day, so only the ids of one day are kept.
-    let (mut day, mut seen) = (None, BTreeSet::new());
+    let mut seen = Seen::default();
     let mut reading = Reading::of(source, parts.iter().cloned());
     while written < limit && !output.is_closed() {
         let Some((part, batches)) = reading.next(None).await? else { break };
-        let of_part = Some((part.table.clone(), part.date.clone()));
-        if day != of_part {
-            day = of_part;
-            seen.clear();
-        }
         for batch in batches {
             let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
             let batch = batch.map_err(|error| failed(error.to_string()))?;
@@ -42,9 +34,7 @@ pub(super) async fn write_rows(
                 if written == limit || output.is_closed() {
                     return Ok(written);
                 }
-                if are_met_by(conditions, &row).map_err(failed)?
-                    && seen.insert(row.text("_event_id").to_owned())
-                {
+                if are_met_by(conditions, &row).map_err(failed)? && seen.is_new(&part, &row) {
                     output.line(&row.json())?;
                     written += 1;
                 }

@@ -60,16 +60,8 @@ pub(super) async fn describe(
     let is_going_on = !is_paused && copied > 0 && copied < 100;
     let left = is_going_on.then(|| seconds * (100 - copied) / copied);
     let mut standing = Standing::of(name, &state, plan.as_ref(), now);
-    // What a function has refused waits as well.
-    standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && problems.is_empty();
-    standing.is_hopeless = at(&stream, "/hopeless").is_string();
     standing.is_held_up = text(&route, "write") == Some("none");
-    // What the streams have forgotten is not among what they say.
-    if standing.stale_seconds.is_some()
-        && let Some(percent) = stream.pointer_mut("/converged_percent")
-    {
-        *percent = Value::Null;
-    }
+    note_stream(&mut standing, &mut stream, problems.is_empty());
     let throttled = match &plan {
         Some(plan) => throttled(context, &state, plan, now).await?,
         None => None,
@@ -104,6 +96,19 @@ pub(super) async fn describe(
         "has_way_back": plan.as_ref().map(|plan| !plan.inverse.is_empty()),
         "next_steps": steps(&standing),
     }))
+}
+
+/// What the streams say of where a migration stands, and what may not be said of them.
+fn note_stream(standing: &mut Standing<'_>, stream: &mut Value, is_without_problems: bool) {
+    // What a function has refused waits as well.
+    standing.is_unfollowed = at(stream, "/unfollowed").is_string() && is_without_problems;
+    standing.is_hopeless = at(stream, "/hopeless").is_string();
+    // What the streams have forgotten is not among what they say.
+    if standing.stale_seconds.is_some()
+        && let Some(percent) = stream.pointer_mut("/converged_percent")
+    {
+        *percent = Value::Null;
+    }
 }
 
 /// The first problems, in words.

@@ -12,9 +12,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, TimeToLiveStatus};
-use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX, TTL_PAST_SECONDS_MAX};
+use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 use model::{AttributeValue, Item, json};
 use rules::migration::unmarked;
+use rules::time_to_live;
 use rules::versions::Version;
 
 use super::Place;
@@ -116,11 +117,8 @@ async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> 
 /// is over for more than five years.
 fn is_over(value: Option<&AttributeValue>, now: u64) -> bool {
     let Some(AttributeValue::N(number)) = value else { return false };
-    // Fractions of a second do not count.
-    let text = number.to_string();
-    let seconds = text.split('.').next().and_then(|whole| whole.parse::<u64>().ok());
-    let oldest = now.saturating_sub(TTL_PAST_SECONDS_MAX);
-    seconds.is_some_and(|seconds| (oldest..now).contains(&seconds))
+    let expiry = time_to_live::expiry_of(&number.to_string());
+    expiry.is_some_and(|expiry| time_to_live::is_over(expiry, now))
 }
 
 async fn read(place: &Place, key: &Item) -> Result<Option<Item>, String> {

@@ -5,7 +5,7 @@
 
 use model::{AttributeType, AttributeValue, Item};
 
-use super::column::Column;
+use super::column::{Column, ColumnType};
 use super::discovered::{has_room_for, number_column};
 
 /// What the notes of a column begin with, up to its type.
@@ -15,7 +15,12 @@ fn note_start(column: &str, found: AttributeType) -> String {
 
 /// The note that a value of type `found` does not fit the column.
 pub(super) fn note(column: &Column, found: AttributeType) -> String {
-    note_start(&column.name, found) + &column.column_type.to_string()
+    note_of(&column.name, column.column_type, found)
+}
+
+/// The same of a column that is none of a schema's.
+pub(super) fn note_of(column: &str, column_type: ColumnType, found: AttributeType) -> String {
+    note_start(column, found) + &column_type.to_string()
 }
 
 /// The value in a row's item that its column does not have, as the row's `coercions` say; `None` if

@@ -36,13 +36,14 @@ pub use row::{ColumnValue, DeletedBy, Row, Rows, SCHEMA_VERSION};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use model::EventName;
 use model::arn::StreamArn;
 use model::json::{ItemView, ValueView};
 use model::stream_record::{LambdaRecord, RecordView};
+use model::{AttributeType, EventName};
 
 use crate::effect::Effect;
 use crate::rule::{Found, LookAhead, Needs, Refusal, Rule};
+use crate::{migration, time_to_live};
 
 /// The seconds since 1970 of the years 1 to 9999: what timestamps of Athena, DuckDB and Python hold.
 const EXPIRY_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
@@ -96,7 +97,7 @@ impl Rule for Archive {
         let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
-        if self.was_restored_from_here(&record) {
+        if self.was_restored_from_here(&record) || is_tombstone(&record) {
             return Ok(Vec::new());
         }
         let (bucket, row) = self.row_of(&record, deleted_by)?;
@@ -106,8 +107,23 @@ impl Rule for Archive {
 
 /// The time of expiry in milliseconds since 1970; `None` before the year 1 and after the year 9999,
 /// as of an attribute that somebody wrote in microseconds: engines fail on a column that has it.
-fn expires_at_ms(ttl_raw: i64) -> Option<i64> {
-    EXPIRY_SECONDS.contains(&ttl_raw).then(|| ttl_raw.saturating_mul(1000))
+fn expires_at_ms(seconds: i64) -> Option<i64> {
+    EXPIRY_SECONDS.contains(&seconds).then(|| seconds.saturating_mul(1000))
+}
+
+/// The second that a number says, as TTL reads it: without its fraction.
+fn whole_seconds(number: &str) -> Option<i64> {
+    number.split('.').next().and_then(|whole| whole.parse().ok())
+}
+
+/// Whether what was deleted is the tombstone of a migration, which has nothing but a key: the item
+/// went before it, and somebody may have put its row here.
+fn is_tombstone(change: &RecordView<'_>) -> bool {
+    let marked = change.old_image.as_ref().filter(|item| item.get(migration::MARK).is_some());
+    marked.is_some_and(|item| {
+        let is_key = |name: &str| change.keys.get(name).is_some();
+        migration::is_bare_tombstone_of(&item.clone().into_item(), is_key)
+    })
 }
 
 impl Archive {
@@ -119,7 +135,8 @@ impl Archive {
         let (Some(item), Some(archive)) = (marked, &self.archive) else { return false };
         // A record without a stream is refused when its row is made.
         let Ok(stream) = change.event_source_arn.parse::<StreamArn>() else { return false };
-        restored::is_in_archive(&item.clone().into_item(), archive, &stream.table.table)
+        let is_key = |name: &str| change.keys.get(name).is_some();
+        restored::is_in_archive(&item.clone().into_item(), archive, &stream.table.table, is_key)
     }
 
     /// Who deleted the item; `None` if nothing was deleted, or nothing that is kept.
@@ -130,20 +147,21 @@ impl Archive {
         if change.event_name != EventName::Remove || self.deletes == Deletes::TimeToLive {
             return None;
         }
-        let expired_at = change.old_image.as_ref().and_then(|item| self.ttl_of(item));
-        let deleted_at =
-            change.approximate_creation_seconds.and_then(|seconds| i64::try_from(seconds).ok());
-        match (expired_at, deleted_at) {
-            (Some(expired_at), Some(deleted_at)) if expired_at <= deleted_at => {
-                Some(DeletedBy::Inferred)
-            }
-            _ => (self.deletes == Deletes::All).then_some(DeletedBy::User),
+        let ttl = change.old_image.as_ref().and_then(|item| self.ttl_of(item));
+        let is_over = ttl
+            .and_then(time_to_live::expiry_of)
+            .zip(change.approximate_creation_seconds)
+            .is_some_and(|(expiry, deleted_at)| time_to_live::is_over(expiry, deleted_at));
+        if is_over {
+            return Some(DeletedBy::Inferred);
         }
+        (self.deletes == Deletes::All).then_some(DeletedBy::User)
     }
 
-    fn ttl_of(&self, item: &ItemView<'_>) -> Option<i64> {
+    /// The number in the item's TTL attribute.
+    fn ttl_of<'i>(&self, item: &'i ItemView<'_>) -> Option<&'i str> {
         match item.get(self.ttl_attribute.as_ref()?)? {
-            ValueView::N(text) => text.parse().ok(),
+            ValueView::N(text) => Some(text),
             _ => None,
         }
     }
@@ -175,13 +193,17 @@ impl Archive {
         let mut coercions = notes.to_vec();
         let names = (&*change.padded_sequence_number(), &*change.event_id);
         let content = content_of(names, item, (&schema, &places), &mut coercions);
-        let ttl_raw = self.ttl_of(item);
+        let ttl = self.ttl_of(item);
+        let ttl_raw = ttl.and_then(|number| number.parse().ok());
+        if ttl.is_some() && ttl_raw.is_none() {
+            coercions.push(misfit::note_of("_ttl_raw", ColumnType::Bigint, AttributeType::N));
+        }
         let row = Row {
             content,
             event_name: EventName::Remove.as_str(),
             deleted_by,
             deleted_at_ms: minute.millis_of_second(seconds),
-            expires_at_ms: ttl_raw.and_then(expires_at_ms),
+            expires_at_ms: ttl.and_then(whole_seconds).and_then(expires_at_ms),
             ttl_raw,
             table: Arc::clone(&bucket.table),
             stream_arn,
@@ -233,10 +255,16 @@ mod tests {
             (Deletes::TimeToLive, true, "1795228100", Some("ttl")),
             (Deletes::TimeToLive, false, "1795228100", None),
             (Deletes::Expired, true, "1795228100", Some("ttl")),
-            (Deletes::Expired, false, "1795228199", Some("inferred")),
-            (Deletes::Expired, false, "1795228200", None),
-            (Deletes::All, false, "1795228199", Some("inferred")),
-            (Deletes::All, false, "1795228200", Some("user")),
+            (Deletes::Expired, false, "1795228198", Some("inferred")),
+            (Deletes::Expired, false, "1795228198.75", Some("inferred")),
+            (Deletes::Expired, false, "1795228199", None),
+            (Deletes::All, false, "1795228198", Some("inferred")),
+            (Deletes::All, false, "1795228199", Some("user")),
+            // TTL never deletes these.
+            (Deletes::Expired, false, "1637548199", Some("inferred")),
+            (Deletes::Expired, false, "1637548198", None),
+            (Deletes::Expired, false, "0", None),
+            (Deletes::All, false, "-1795228100", Some("user")),
         ] {
             let ttl_attribute = Some("expires".to_owned());
             let rule = Archive { ttl_attribute, deletes, ..Archive::default() };
@@ -295,6 +323,52 @@ mod tests {
                 let case = format!("{writes_to:?} {archive:?} {from} {without:?} {is_changed}");
                 assert_eq!(decided.len(), rows, "{case} {deletes:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_tombstone_gives_no_row_and_what_was_written_where_it_stood_does() {
+        let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
+        let plain = model::stream_record::lambda_record_from_str(text).unwrap();
+        let rule = Archive { deletes: Deletes::All, ..Archive::default() };
+        let gone = r#"{"_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}}"#;
+        let live = r#"{"_weir":{"M":{"at":{"S":"x"}}}}"#;
+        for (mark, more, rows) in [
+            (gone, "{}", 0),
+            (gone, r#"{"_weir_touch":{"S":"x"}}"#, 0),
+            (gone, r#"{"n":{"N":"1"}}"#, 1),
+            (live, "{}", 1),
+        ] {
+            let mut record = plain.clone();
+            let mut image = record.record.keys.clone();
+            image.extend(json::item_from_str(mark).unwrap());
+            image.extend(json::item_from_str(more).unwrap());
+            record.record.old_image = Some(image);
+            for user in [None, record.record.user_identity.clone()] {
+                record.record.user_identity = user;
+                let decided = rule.decide(&record, &Found::default()).unwrap();
+                assert_eq!(decided.len(), rows, "{mark} {more}");
+            }
+        }
+    }
+
+    /// It is another item by its key, and its row stands nowhere.
+    #[test]
+    fn what_was_restored_under_another_key_gives_a_row() {
+        let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
+        let plain = model::stream_record::lambda_record_from_str(text).unwrap();
+        let rule = Archive { archive: Some("b/archive/".to_owned()), ..Archive::default() };
+        for (ttl_attribute, rows) in [(Some("year"), 1), (Some("expires"), 0)] {
+            let mut record = plain.clone();
+            let image = record.record.old_image.as_mut().unwrap();
+            let archive = rule.archive.as_deref();
+            let origin = restored::Origin { archive, table: "movies", event_id: "e", stamp: "s" };
+            let mark = restored::mark(image, origin, ttl_attribute);
+            let renewed = ttl_attribute.unwrap().to_owned();
+            image.insert(renewed, model::AttributeValue::N("1795228111".parse().unwrap()));
+            image.insert(restored::RESTORED.to_owned(), mark);
+            let decided = rule.decide(&record, &Found::default()).unwrap();
+            assert_eq!(decided.len(), rows, "{ttl_attribute:?}");
         }
     }
 

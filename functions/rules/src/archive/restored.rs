@@ -40,7 +40,7 @@ pub fn archive_name(bucket: &str, prefix: &str) -> String {
 }
 
 /// The mark as an attribute: of an item that was restored from a row, and whose time to live is in
-/// `ttl_attribute`.
+/// `ttl_attribute`; `None` also if that is a part of its key, which is restored as it was.
 #[must_use]
 pub fn mark(item: &Item, origin: Origin<'_>, ttl_attribute: Option<&str>) -> AttributeValue {
     let text = |text: &str| AttributeValue::S(text.to_owned());
@@ -64,19 +64,25 @@ pub fn stamp_of(item: &Item) -> Option<&str> {
 }
 
 /// Whether the item is still what was restored from the archive of `table`, apart from its time to
-/// live. Marks that say no table are older than this part of them, and count for any.
+/// live, unless that is a part of its key: then another time is another item. Marks that say no
+/// table are older than this part of them, and count for any.
 #[must_use]
-pub fn is_as_restored(item: &Item, table: &str) -> bool {
+pub fn is_as_restored(item: &Item, table: &str, is_key: impl Fn(&str) -> bool) -> bool {
+    let ttl_attribute = text_of(item, TTL_ATTRIBUTE).filter(|name| !is_key(name));
     text_of(item, TABLE).is_none_or(|known| known == table)
-        && text_of(item, FINGERPRINT)
-            .is_some_and(|known| known == fingerprint(item, text_of(item, TTL_ATTRIBUTE)))
+        && text_of(item, FINGERPRINT).is_some_and(|known| known == fingerprint(item, ttl_attribute))
 }
 
 /// Whether the item is still what was restored from the rows of `table` in `archive`, as
 /// [`archive_name`] names it. Marks that name no archive, as older ones do, are of none.
 #[must_use]
-pub fn is_in_archive(item: &Item, archive: &str, table: &str) -> bool {
-    text_of(item, ARCHIVE) == Some(archive) && is_as_restored(item, table)
+pub fn is_in_archive(
+    item: &Item,
+    archive: &str,
+    table: &str,
+    is_key: impl Fn(&str) -> bool,
+) -> bool {
+    text_of(item, ARCHIVE) == Some(archive) && is_as_restored(item, table, is_key)
 }
 
 fn text_of<'i>(item: &'i Item, name: &str) -> Option<&'i str> {
@@ -106,6 +112,7 @@ mod tests {
     #[test]
     fn an_item_is_as_restored_until_it_is_changed() {
         let item = |text: &str| json::item_from_str(text).unwrap();
+        let is_key = |name: &str| name == "id";
         let archived =
             item(r#"{"id":{"S":"a"},"n":{"N":"1.0"},"s":{"SS":["b","a"]},"ttl":{"N":"5"}}"#);
         let mut restored = archived.clone();
@@ -115,36 +122,41 @@ mod tests {
         let marked = mark(&restored, origin, Some("ttl"));
         restored.insert(RESTORED.to_owned(), marked);
         assert_eq!(stamp_of(&restored), Some("2026#0001"));
-        assert!(is_as_restored(&restored, "films"));
+        assert!(is_as_restored(&restored, "films", is_key));
         let mut renewed = restored.clone();
         renewed.insert("ttl".to_owned(), AttributeValue::N("99".parse().unwrap()));
-        assert!(is_as_restored(&renewed, "films"));
+        assert!(is_as_restored(&renewed, "films", is_key));
         for change in
             [r#"{"n":{"N":"2"}}"#, r#"{"new":{"NULL":true}}"#, r#"{"_restored":{"S":"x"}}"#]
         {
             let mut changed = renewed.clone();
             changed.extend(item(change));
-            assert!(!is_as_restored(&changed, "films"), "{change}");
-            assert!(!is_in_archive(&changed, "bucket/archive/", "films"), "{change}");
+            assert!(!is_as_restored(&changed, "films", is_key), "{change}");
+            assert!(!is_in_archive(&changed, "bucket/archive/", "films", is_key), "{change}");
         }
-        assert!(!is_as_restored(&archived, "films"));
+        assert!(!is_as_restored(&archived, "films", is_key));
         for (archive, table, is_in) in [
             ("bucket/archive/", "films", true),
             ("bucket/archive/", "other", false),
             ("bucket/", "films", false),
             ("other/archive/", "films", false),
         ] {
-            assert_eq!(is_in_archive(&renewed, archive, table), is_in, "{archive} {table}");
+            assert_eq!(is_in_archive(&renewed, archive, table, is_key), is_in, "{archive} {table}");
         }
         assert_eq!(stamp_of(&archived), None);
+        // Where the time to live is a part of the key, another time is another item.
+        assert!(!is_as_restored(&renewed, "films", |name| name == "ttl"));
 
         // The archive of another table has no row of it.
-        assert!(!is_as_restored(&restored, "other"));
+        assert!(!is_as_restored(&restored, "other", is_key));
         let Some(AttributeValue::M(mark)) = restored.get_mut(RESTORED) else { panic!("a mark") };
         mark.remove(TABLE);
-        assert!(is_as_restored(&restored, "films") && is_as_restored(&restored, "other"));
+        assert!(
+            is_as_restored(&restored, "films", is_key)
+                && is_as_restored(&restored, "other", is_key)
+        );
         let Some(AttributeValue::M(mark)) = restored.get_mut(RESTORED) else { panic!("a mark") };
         mark.remove(ARCHIVE);
-        assert!(!is_in_archive(&restored, "bucket/archive/", "films"));
+        assert!(!is_in_archive(&restored, "bucket/archive/", "films", is_key));
     }
 }

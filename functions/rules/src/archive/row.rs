@@ -93,7 +93,7 @@ pub struct Row {
     pub deleted_at_ms: i64,
     /// When the item expired, in milliseconds since 1970.
     pub expires_at_ms: Option<i64>,
-    /// The TTL attribute as it stood in the item, if it was an integer.
+    /// The TTL attribute as it stood in the item, if it was an integer that fits.
     pub ttl_raw: Option<i64>,
     /// The item's table.
     pub table: Arc<str>,

@@ -197,7 +197,8 @@ fn check_row(rule: &Archive, row: &Row, record: &LambdaRecord) {
     assert_eq!(row.sequence_number(), record.record.sequence_number.padded());
     assert_eq!(row.event_id(), record.record.event_id);
     assert_eq!(row.ttl_raw, item.get("ttl").and_then(|ttl| ttl.as_number()?.to_i64()));
-    let mut misfits = 0;
+    let has_ttl = item.get("ttl").is_some_and(|ttl| ttl.as_number().is_some());
+    let mut misfits = usize::from(has_ttl && row.ttl_raw.is_none());
     for (position, column) in schema.columns().enumerate() {
         let expected = expected_value(column, item);
         misfits += usize::from(expected.is_none());

@@ -35,7 +35,7 @@ pub use phase::Phase;
 pub use plan::{Direction, Kind, Plan};
 pub use registers::{
     ForeignItem, MARK, MARK_AT, MARK_FROM, MARK_GONE, MARK_MORE, OnlyMark, Register, Registers,
-    TOUCH, is_bare_tombstone, key_of, unmarked, visible,
+    TOUCH, is_bare_tombstone, is_bare_tombstone_of, key_of, unmarked, visible,
 };
 pub use source_item::{SourceItem, SourceItemError};
 pub use split::PARTS_MAX;

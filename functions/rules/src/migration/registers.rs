@@ -248,8 +248,14 @@ pub fn unmarked(item: &Item) -> Item {
 /// key. An update that a writer made where a tombstone stood keeps the mark and is an item.
 #[must_use]
 pub fn is_bare_tombstone(item: &Item, schema: &KeySchema) -> bool {
+    is_bare_tombstone_of(item, |name| schema.contains(name))
+}
+
+/// The same where it is only known which attributes are those of the key.
+#[must_use]
+pub fn is_bare_tombstone_of(item: &Item, is_key: impl Fn(&str) -> bool) -> bool {
     let gone = item.get(MARK).and_then(AttributeValue::as_map).is_some_and(is_gone);
-    gone && item.keys().all(|name| name == MARK || name == TOUCH || schema.contains(name))
+    gone && item.keys().all(|name| name == MARK || name == TOUCH || is_key(name))
 }
 
 /// The item that a reader of a table sees: without its mark, and none if it is a tombstone.

@@ -20,6 +20,10 @@ use super::parameters::Parameters;
 use super::table_options::{Subject, ThroughputOptions};
 use super::table_settings::check_units;
 
+/// Indexes of a list that are looked at one by one: some more than a table may have, so that what is
+/// wrong with one is told first as ever. Each is compared with those before it.
+const INDEXES_CHECKED_MAX: usize = 100;
+
 /// One index, as it was sent.
 #[derive(Debug)]
 pub(crate) struct IndexParameters<'j> {
@@ -282,12 +286,16 @@ impl<'j> IndexLists<'j> {
     ) -> Result<Vec<IndexDefinition>, ApiError> {
         let mut indexes: Vec<IndexDefinition> = Vec::new();
         let lists = [
-            (&self.local, "List of LocalSecondaryIndexes is empty"),
-            (&self.global, "List of GlobalSecondaryIndexes is empty"),
+            (IndexKind::Local, &self.local, "List of LocalSecondaryIndexes is empty"),
+            (IndexKind::Global, &self.global, "List of GlobalSecondaryIndexes is empty"),
         ];
-        for (list, is_empty) in lists {
+        for (kind, list, is_empty) in lists {
             if list.as_ref().is_some_and(Vec::is_empty) {
                 return Err(ApiError::invalid_parameter(is_empty));
+            }
+            let length = list.as_ref().map_or(0, Vec::len);
+            if length > INDEXES_CHECKED_MAX {
+                check_count(kind, length)?;
             }
             for parameters in list.iter().flatten() {
                 let index = parameters.check(definitions, table, billing)?;
@@ -306,18 +314,25 @@ impl<'j> IndexLists<'j> {
     }
 }
 
+/// Checks how many indexes of a kind a table has.
+fn check_count(kind: IndexKind, count: usize) -> Result<(), ApiError> {
+    match kind {
+        IndexKind::Local if count > LOCAL_INDEXES_MAX => Err(ApiError::invalid_parameter(format!(
+            "Number of LocalSecondaryIndexes exceeds per-table limit of {LOCAL_INDEXES_MAX}"
+        ))),
+        IndexKind::Global if count > GLOBAL_INDEXES_MAX => {
+            Err(ApiError::invalid_parameter(format!(
+                "GlobalSecondaryIndex count exceeds the per-table limit of {GLOBAL_INDEXES_MAX}"
+            )))
+        }
+        IndexKind::Local | IndexKind::Global => Ok(()),
+    }
+}
+
 /// Checks how many indexes a table has, and what they project together.
 pub(crate) fn check_counts(indexes: &[&IndexDefinition]) -> Result<(), ApiError> {
-    let count = |kind: IndexKind| indexes.iter().filter(|index| index.kind == kind).count();
-    if count(IndexKind::Local) > LOCAL_INDEXES_MAX {
-        return Err(ApiError::invalid_parameter(format!(
-            "Number of LocalSecondaryIndexes exceeds per-table limit of {LOCAL_INDEXES_MAX}"
-        )));
-    }
-    if count(IndexKind::Global) > GLOBAL_INDEXES_MAX {
-        return Err(ApiError::invalid_parameter(format!(
-            "GlobalSecondaryIndex count exceeds the per-table limit of {GLOBAL_INDEXES_MAX}"
-        )));
+    for kind in [IndexKind::Local, IndexKind::Global] {
+        check_count(kind, indexes.iter().filter(|index| index.kind == kind).count())?;
     }
     let projected = |index: &&IndexDefinition| match &index.projection {
         IndexProjection::Include(names) => names.len(),

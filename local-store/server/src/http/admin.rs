@@ -28,6 +28,8 @@ use crate::store::Store;
 /// Where the paths of the admin endpoint begin.
 pub(super) const PREFIX: &str = "/_weir/";
 
+/// The last millisecond of the year 9999, since 1970: no text of a time has room for later ones.
+const TIME_MAX: u64 = 253_402_300_799_999;
 const PATHS: &str = "GET /_weir/clock, POST /_weir/clock, POST /_weir/ttl/sweep, GET /_weir/status, \
     GET /_weir/partitions/<table>, POST /_weir/partitions/<table>/split, \
     or GET /_weir/streams/<table>";
@@ -118,6 +120,9 @@ async fn change_clock(store: &Store, body: &[u8]) -> Answer {
         ("freeze", Json::Bool(true)) => store.clock().freeze(),
         ("resume", Json::Bool(true)) => store.clock().resume(),
         ("advance_ms", Json::Integer(millis)) => match u64::try_from(*millis) {
+            Ok(millis) if store.clock().now().0.saturating_add(millis) > TIME_MAX => {
+                return refuse("the clock cannot go beyond the year 9999");
+            }
             Ok(millis) => store.clock().advance(millis),
             Err(_) => return refuse("the clock never goes back: `advance_ms` must be 0 or more"),
         },

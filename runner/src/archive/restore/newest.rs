@@ -1,14 +1,16 @@
 //! The newest row of a key stays, in whatever order rows are put, several of one key at once.
 //!
-//! A row is put if the table has no item of its key, or one that was restored from an older row of
-//! the same archive and not touched otherwise; each time on the condition that it still is what was
-//! seen. What stands there when the condition fails is looked at again. An item that somebody wrote
-//! meanwhile is never replaced. Nothing is put here.
+//! A row is put if the table has no item of its key, or a migration's tombstone, or one that was
+//! restored from an older row of the same archive and not touched otherwise; each time on the
+//! condition that it still is what was seen. What stands there when the condition fails is looked at
+//! again. An item that somebody wrote meanwhile is never replaced. Nothing is put here.
 
 use model::Item;
 use rules::archive::restored::{self, Origin};
+use rules::migration::is_bare_tombstone_of;
 
 use super::PUTS_AT_ONCE;
+use super::form::Form;
 
 /// Looks at a key at most. Each but the first follows a put of another row; those of one batch are
 /// as many as are under way, and whoever writes the same restored item more often than that is not
@@ -43,6 +45,7 @@ pub(super) enum Fate {
 /// When an attempt fails, or others put rows of the key all the time.
 pub(super) async fn put_newest(
     origin: Origin<'_>,
+    form: &Form,
     attempt: impl AsyncFn(Option<&Item>) -> Result<Attempt, String>,
 ) -> Result<Fate, String> {
     let mut live: Option<Item> = None;
@@ -50,7 +53,7 @@ pub(super) async fn put_newest(
         match attempt(live.as_ref()).await? {
             Attempt::Put => return Ok(Fate::Restored),
             Attempt::Refused(reason) => return Ok(Fate::Skipped(reason)),
-            Attempt::Stands(Some(item)) if is_older(&item, origin) => live = Some(item),
+            Attempt::Stands(Some(item)) if may_go(&item, origin, form) => live = Some(item),
             // It was deleted between a look and the put.
             Attempt::Stands(None) if live.is_some() => live = None,
             Attempt::Stands(_) => return Ok(Fate::Kept),
@@ -62,10 +65,14 @@ pub(super) async fn put_newest(
     ))
 }
 
-/// Whether the item is still as it was restored from an older row of the same archive.
-fn is_older(live: &Item, origin: Origin<'_>) -> bool {
-    restored::stamp_of(live).is_some_and(|known| known < origin.stamp)
-        && restored::is_as_restored(live, origin.table)
+/// Whether the item is still as it was restored from an older row of the same archive, or a
+/// tombstone, which readers take for nothing. An update that somebody made where a tombstone stood
+/// is an item.
+fn may_go(live: &Item, origin: Origin<'_>, form: &Form) -> bool {
+    let is_key = |name: &str| form.is_key(name);
+    let is_older = restored::stamp_of(live).is_some_and(|known| known < origin.stamp)
+        && restored::is_as_restored(live, origin.table, is_key);
+    is_older || is_bare_tombstone_of(live, is_key)
 }
 
 #[cfg(test)]
@@ -78,6 +85,10 @@ mod tests {
     use rules::archive::restored::RESTORED;
 
     use super::*;
+
+    fn form() -> Form {
+        Form { keys: vec!["id".to_owned()], ..Form::default() }
+    }
 
     fn row(number: usize, table: &str) -> Item {
         let text = |text: String| AttributeValue::S(text);
@@ -113,7 +124,7 @@ mod tests {
                 *live = Some(row(*number, "t"));
                 Ok(Attempt::Put)
             };
-            put_newest(origin, attempt).await.unwrap()
+            put_newest(origin, &form(), attempt).await.unwrap()
         });
         join_all(puts).await
     }
@@ -137,6 +148,9 @@ mod tests {
 
     #[test]
     fn what_somebody_wrote_or_another_archive_gave_is_kept() {
+        let item = |text: &str| model::json::item_from_str(text).unwrap();
+        let gone = r#"{"id":{"S":"k"},"_weir":{"M":{"at":{"S":"x"},"gone":{"BOOL":true}}}}"#;
+        let written = item(gone).with("n", AttributeValue::Null);
         let changed = row(1, "t").with("n", AttributeValue::S("changed".to_owned()));
         for (live, fate) in [
             (None, Fate::Restored),
@@ -145,6 +159,8 @@ mod tests {
             (Some(row(9, "t")), Fate::Kept),
             (Some(row(1, "other")), Fate::Kept),
             (Some(changed), Fate::Kept),
+            (Some(item(gone)), Fate::Restored),
+            (Some(written), Fate::Kept),
             (Some(Item::new().with("id", AttributeValue::S("k".to_owned()))), Fate::Kept),
         ] {
             let cell = RefCell::new(live.clone());
@@ -155,6 +171,7 @@ mod tests {
         }
         let refused = block_on(put_newest(
             Origin { archive: None, table: "t", event_id: "e", stamp: "1" },
+            &form(),
             async |_| Ok(Attempt::Refused("too large".to_owned())),
         ));
         assert_eq!(refused, Ok(Fate::Skipped("too large".to_owned())));

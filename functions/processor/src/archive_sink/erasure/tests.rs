@@ -17,7 +17,7 @@ use rules::Found;
 
 #[test]
 fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
-    let row = json::item_from_str(r#"{"tenant":{"S":"3"},"tags":{"L":[{"S":"x1"}]}}"#).unwrap();
+    let row = item_from_str(r#"{"tenant":{"S":"3"},"tags":{"L":[{"S":"x1"}]}}"#).unwrap();
     for (program, expected) in [
         (".tenant == \"3\"", Ok(true)),
         (".tenant == \"4\"", Ok(false)),

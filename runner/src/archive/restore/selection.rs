@@ -1,0 +1,83 @@
+//! Which rows are restored. What becomes of them is not known here.
+
+use model::{AttributeValue, Item, json};
+
+use super::super::cell::{Row, parse_time};
+use super::super::condition::{Condition, are_met_by};
+use super::super::versions;
+use super::RestoreArguments;
+
+/// What a row has to be.
+pub(super) struct Selection<'s> {
+    conditions: &'s [Condition],
+    key: Option<Item>,
+    /// In milliseconds since 1970.
+    as_of: Option<i64>,
+    begins_with: Option<BeginsWith>,
+}
+
+impl<'s> Selection<'s> {
+    /// Reads what was asked for.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that nothing was asked for.
+    pub(super) fn read(
+        conditions: &'s [Condition],
+        arguments: &RestoreArguments,
+    ) -> Result<Self, String> {
+        let selects = arguments.key.is_some()
+            || !arguments.conditions.is_empty()
+            || arguments.begins_with.is_some()
+            || arguments.dt.is_some()
+            || arguments.as_of.is_some();
+        if !selects && !arguments.all {
+            return Err("say what to restore with --key, --where, --begins-with, --dt or --as-of, or restore everything with --all".to_owned());
+        }
+        Ok(Self {
+            conditions,
+            key: arguments.key.as_deref().map(versions::parse_key).transpose()?,
+            as_of: arguments.as_of.as_deref().map(parse_time).transpose()?,
+            begins_with: arguments.begins_with.as_deref().map(parse_begins_with).transpose()?,
+        })
+    }
+
+    /// The item of a row that is restored; `None` of any other row.
+    ///
+    /// # Errors
+    /// An item that cannot be read.
+    pub(super) fn item_of(&self, row: &Row) -> Result<Option<Item>, String> {
+        if self.as_of.is_some_and(|as_of| row.deleted_at() > as_of)
+            || !are_met_by(self.conditions, row)?
+        {
+            return Ok(None);
+        }
+        let item =
+            json::item_from_str(row.text("_item")).map_err(|error| format!("`_item`: {error}"))?;
+        let is_key = self
+            .key
+            .as_ref()
+            .is_none_or(|key| key.iter().all(|(name, value)| item.get(name) == Some(value)));
+        let begins = self.begins_with.as_ref().is_none_or(|wanted| wanted.is_met_by(&item));
+        Ok((is_key && begins).then_some(item))
+    }
+}
+
+struct BeginsWith {
+    attribute: String,
+    text: String,
+}
+
+impl BeginsWith {
+    fn is_met_by(&self, item: &Item) -> bool {
+        matches!(item.get(&self.attribute), Some(AttributeValue::S(text)) if text.starts_with(&self.text))
+    }
+}
+
+fn parse_begins_with(text: &str) -> Result<BeginsWith, String> {
+    match text.split_once('=') {
+        Some((attribute, text)) if !attribute.is_empty() && !text.is_empty() => {
+            Ok(BeginsWith { attribute: attribute.to_owned(), text: text.to_owned() })
+        }
+        _ => Err(format!("--begins-with `{text}` is not ATTRIBUTE=TEXT; write `pk=TENANT#7#`")),
+    }
+}
