@@ -421,19 +421,29 @@ fn create_folders(bucket: &str, key: &str, folder: &Path, relative: &Path) -> Re
     for name in parents {
         path.push(name);
         let Err(error) = fs::create_dir(&path) else { continue };
-        match error.kind() {
-            ErrorKind::AlreadyExists if path.is_dir() => {}
-            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+        // What is there is asked once: a delete may take it away, and another write make it again.
+        let is_folder = match error.kind() {
+            ErrorKind::AlreadyExists => fs::metadata(&path).map(|found| found.is_dir()),
+            _ => Ok(false),
+        };
+        match (error.kind(), is_folder) {
+            (ErrorKind::AlreadyExists, Ok(true)) => {}
+            (ErrorKind::AlreadyExists, Err(gone)) if gone.kind() == ErrorKind::NotFound => {
+                return Ok(());
+            }
+            (ErrorKind::AlreadyExists | ErrorKind::NotADirectory, _) => {
                 let object = path.strip_prefix(folder).unwrap_or(&path).display();
                 let reason = format!(
                     "`{object}` is an object, and a file cannot also be a folder; choose another key or delete that object first"
                 );
                 return Err(Error::InvalidKey { key: key.to_owned(), reason });
             }
-            ErrorKind::NotFound if !folder.is_dir() => return Err(no_such_bucket(bucket)),
+            (ErrorKind::NotFound, _) if !folder.is_dir() => return Err(no_such_bucket(bucket)),
             // A delete took the parent away; the caller tries again.
-            ErrorKind::NotFound => return Ok(()),
-            ErrorKind::InvalidFilename => return Err(Error::KeyTooLong { key: key.to_owned() }),
+            (ErrorKind::NotFound, _) => return Ok(()),
+            (ErrorKind::InvalidFilename, _) => {
+                return Err(Error::KeyTooLong { key: key.to_owned() });
+            }
             _ => return Err(Error::disk("create", path)(error)),
         }
     }
