@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 
 /// Time that a client has to take any part of what it is sent. An answer may have several megabytes,
 /// and stays in memory until then.
-pub(super) const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
+const TAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A stream that fails when nothing could be written to it for so long.
 pub(super) struct Taken<S> {
