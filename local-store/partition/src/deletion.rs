@@ -8,8 +8,9 @@ use crate::storage::{Overlay, ReadError, View};
 /// Entries that one command removes at most; large ones are fewer.
 const PURGE_ENTRIES_MAX: usize = 2000;
 
-/// The kinds of entry that a table leaves behind.
-const FAMILIES: [Family; 7] = [
+/// The kinds of entry that a table leaves behind, in the order of their keys: where one step ended
+/// is where the next one begins.
+const FAMILIES: [Family; 8] = [
     Family::Item,
     Family::StreamRecord,
     Family::Expiry,
@@ -17,20 +18,22 @@ const FAMILIES: [Family; 7] = [
     Family::IndexEntry,
     Family::IndexStatistics,
     Family::ItemCollection,
+    Family::Removal,
 ];
 
 /// Removes the next entries of a deleted table. Gives whether there are more.
 pub(crate) fn purge(overlay: &mut Overlay<'_>, id: TableId) -> Result<bool, ReadError> {
     let mut left = Allowance::of_entries(PURGE_ENTRIES_MAX);
+    let place = table::deleted_place(id);
     for family in FAMILIES {
         if left.is_used_up() {
             break;
         }
-        remove_under(overlay, &family.of_table(id), &mut left)?;
+        remove_under(overlay, &place, &family.of_table(id), &mut left)?;
     }
     let more = left.is_used_up();
     if !more {
-        table::forget_deleted(overlay, id);
+        overlay.delete(place);
     }
     Ok(more)
 }

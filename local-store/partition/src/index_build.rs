@@ -11,7 +11,7 @@ use model::EncodedItem;
 use crate::index::{
     IndexChange, IndexEntry, IndexNumber, IndexStatus, SecondaryIndex, replace_entry,
 };
-use crate::keys::{Family, index_entry, index_statistics, item};
+use crate::keys::{Family, index_entry, index_statistics, item, removal};
 use crate::outbox;
 use crate::placement::{ArcId, Seat};
 use crate::step::{Allowance, STEP_BYTES_MAX, remove_under};
@@ -161,9 +161,12 @@ fn remove_entries(
     index: IndexNumber,
 ) -> Result<bool, ReadError> {
     let mut left = Allowance::of_entries(STEP_ENTRIES_MAX);
-    remove_under(overlay, &index_entry::index_prefix(table.id, index), &mut left)?;
+    let prefix = index_entry::index_prefix(table.id, index);
+    let place = removal::place(table.id, &prefix);
+    remove_under(overlay, &place, &prefix, &mut left)?;
     let more = left.is_used_up();
     if !more {
+        overlay.delete(place);
         overlay.delete(index_statistics::key(table.id, index));
     }
     Ok(more)

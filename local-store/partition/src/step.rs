@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 
+use crate::keys::removal;
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 
 /// Bytes that a step reads at most, and some more for the last thing that it reads: about ten items of
@@ -35,24 +36,92 @@ impl Allowance {
     }
 }
 
-/// Removes the next entries whose keys begin with a prefix, as many as there is room for.
+/// Removes the next entries whose keys begin with a prefix, as many as there is room for. The last of
+/// them stays noted at a place, which the caller forgets when there are no more: the next step goes on
+/// behind it. What was removed leaves marks in the storage, and to pass over all of them again in each
+/// step takes longer each time. So nothing may be put under the prefix any more.
 pub(crate) fn remove_under(
     overlay: &mut Overlay<'_>,
+    place: &[u8],
     prefix: &[u8],
     left: &mut Allowance,
 ) -> Result<(), ReadError> {
+    let mut from = prefix.to_vec();
+    if let Some(mut removed) = removal::read(overlay, place)? {
+        removed.push(0);
+        from = from.max(removed);
+    }
+    let to = end_of_prefix(prefix);
+    if from >= to {
+        return Ok(());
+    }
     let mut keys = Vec::new();
-    overlay.scan(prefix, &end_of_prefix(prefix), false, &mut |key, value| {
+    overlay.scan(&from, &to, false, &mut |key, value| {
         keys.push(key.to_vec());
         left.take(key, value)
     })?;
+    if let Some(last) = keys.last() {
+        removal::write(overlay, place, last)?;
+    }
     keys.into_iter().for_each(|key| overlay.delete(key));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+    use crate::TableId;
+    use crate::keys::Family;
+    use crate::storage::testing::MapStorage;
+    use crate::storage::{Value, Visit};
+
+    /// A storage that notes where it is scanned from.
+    #[derive(Default)]
+    struct Watched(MapStorage, RefCell<Vec<Vec<u8>>>);
+
+    impl View for Watched {
+        fn get(&self, key: &[u8]) -> Result<Option<Value>, ReadError> {
+            self.0.get(key)
+        }
+
+        fn scan(
+            &self,
+            from: &[u8],
+            to: &[u8],
+            reverse: bool,
+            visit: &mut Visit<'_>,
+        ) -> Result<(), ReadError> {
+            self.1.borrow_mut().push(from.to_vec());
+            self.0.scan(from, to, reverse, visit)
+        }
+    }
+
+    /// Goal: no step looks at what the steps before it removed.
+    #[test]
+    fn a_removal_goes_on_where_it_ended() {
+        let table = TableId(7);
+        let prefix = Family::IndexEntry.of_table(table);
+        let place = removal::place(table, &[prefix.as_slice(), b"xyz"].concat());
+        assert_eq!(place, [&Family::Removal.of_table(table)[..], b"\x08xyz"].concat());
+        let key = |number: u8| [prefix.as_slice(), &[number]].concat();
+        let mut watched = Watched::default();
+        let mut overlay = Overlay::new(&watched);
+        (0..5).for_each(|number| overlay.put(key(number), Vec::new()));
+        let batch = overlay.into_batch();
+        watched.0.apply(batch);
+        for _ in 0..3 {
+            let mut overlay = Overlay::new(&watched);
+            let mut left = Allowance::of_entries(2);
+            remove_under(&mut overlay, &place, &prefix, &mut left).unwrap();
+            let batch = overlay.into_batch();
+            watched.0.apply(batch);
+        }
+        let behind = |number: u8| [key(number).as_slice(), &[0]].concat();
+        assert_eq!(*watched.1.borrow(), [prefix.clone(), behind(1), behind(3)]);
+        assert_eq!(watched.0.0.into_keys().collect::<Vec<_>>(), [place]);
+    }
 
     #[test]
     fn a_step_ends_behind_so_many_entries_or_bytes() {

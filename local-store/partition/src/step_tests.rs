@@ -91,6 +91,7 @@ fn disabling_time_to_live_removes_a_thousand_entries_at_a_time() {
         let step = Command::StepTimeToLive { table: TABLE };
         assert_eq!(count_steps(&mut replica, 4, 0, &step), steps, "{items} items");
         assert_eq!(entries(&replica), 0);
+        assert_eq!(replica.storage.0.keys().filter(|key| key[0] == 22).count(), 0);
         assert_eq!(replica.table().time_to_live.status(), "DISABLED");
         assert_eq!(replica.items().len() as u64, items);
     }
@@ -128,6 +129,8 @@ fn what_was_there_expires_as_what_is_written_later() {
 fn a_deleted_table_goes_in_steps() {
     let mut replica = replica();
     replica.apply(3, &entry(0, vec![Command::DeleteTable { table: TABLE }]));
+    // As a version before left it that noted nothing.
+    assert_eq!(replica.storage.0.get(&[&[7][..], &1u64.to_be_bytes()].concat()).unwrap().len(), 0);
     let steps = count_steps(&mut replica, 4, 0, &Command::PurgeTable { table: TABLE });
     // A record of its stream tells of each item.
     assert!((2 * STEPS - 1..=2 * STEPS).contains(&steps), "{steps}");

@@ -484,9 +484,10 @@ pub fn read_last_sequence(
     table: &Table,
     shard: &Shard,
 ) -> Result<Option<Sequence>, ReadError> {
-    let from = stream_record::shard_prefix(table.id, shard.number);
+    let from = behind_trimmed(table, shard);
+    let to = end_of_prefix(&stream_record::shard_prefix(table.id, shard.number));
     let mut last = Ok(None);
-    view.scan(&from, &end_of_prefix(&from), true, &mut |key, _| {
+    view.scan(&from, &to, true, &mut |key, _| {
         last = stream_record::decode_sequence(key).map(Some);
         ControlFlow::Break(())
     })?;

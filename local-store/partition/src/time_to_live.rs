@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
 use crate::image::{Image, damaged, item_of};
-use crate::keys::{Family, expiry, item};
+use crate::keys::{Family, expiry, item, removal};
 use crate::step::{Allowance, remove_under};
 use crate::storage::{Overlay, ReadError, View, end_of_prefix};
 use crate::table::Table;
@@ -146,9 +146,12 @@ pub(crate) fn step(overlay: &mut Overlay<'_>, table: &mut Table) -> Result<bool,
         }
         TimeToLive::Disabling { .. } => {
             let mut left = Allowance::of_entries(STEP_ENTRIES_MAX);
-            remove_under(overlay, &Family::Expiry.of_table(table.id), &mut left)?;
+            let prefix = Family::Expiry.of_table(table.id);
+            let place = removal::place(table.id, &prefix);
+            remove_under(overlay, &place, &prefix, &mut left)?;
             let more = left.is_used_up();
             if !more {
+                overlay.delete(place);
                 table.time_to_live = TimeToLive::Disabled;
             }
             Ok(more)

@@ -10,6 +10,7 @@ pub(crate) mod item;
 pub(crate) mod item_collection;
 pub(crate) mod machine_state;
 pub(crate) mod outbox;
+pub(crate) mod removal;
 pub(crate) mod request_token;
 pub(crate) mod statistics;
 pub(crate) mod stream_record;
@@ -33,7 +34,7 @@ pub(crate) enum Family {
     Expiry = 5,
     /// Item count and bytes by table and partition. See [`statistics`].
     Statistics = 6,
-    /// Ids of deleted tables whose entries are being removed. See [`table`].
+    /// Ids of deleted tables whose entries are being removed, and how far that is. See [`table`].
     DeletedTable = 7,
     /// Entries of secondary indexes by table, index, token and keys. See [`index_entry`].
     IndexEntry = 8,
@@ -63,6 +64,8 @@ pub(crate) enum Family {
     ItemCollection = 20,
     /// How large an item collection may be. See [`item_collection`].
     ItemCollectionLimit = 21,
+    /// How far the removal of entries of tables has come that stay. See [`removal`].
+    Removal = 22,
 }
 
 impl Family {

@@ -1,6 +1,9 @@
 //! Key: `[2] table-id:u64`. Value: the table; under version 2 with its placement, which a table that
-//! lies wholly in the only arc does not have. And `[7] table-id:u64` with an empty value, for a
-//! deleted table whose other entries are still being removed.
+//! lies wholly in the only arc does not have. And `[7] table-id:u64`, for a deleted table whose other
+//! entries are still being removed: its value is empty, or the last key that was removed, as [`removal`]
+//! has it.
+//!
+//! [`removal`]: super::removal
 
 use std::ops::ControlFlow;
 
@@ -34,11 +37,12 @@ fn decode(value: &[u8]) -> Result<Table, ReadError> {
 
 pub(crate) fn delete(overlay: &mut Overlay<'_>, table: TableId) {
     overlay.delete(Family::Table.of_table(table));
-    overlay.put(Family::DeletedTable.of_table(table), Vec::new());
+    overlay.put(deleted_place(table), Vec::new());
 }
 
-pub(crate) fn forget_deleted(overlay: &mut Overlay<'_>, table: TableId) {
-    overlay.delete(Family::DeletedTable.of_table(table));
+/// Where a deleted table stands while its entries are being removed.
+pub(crate) fn deleted_place(table: TableId) -> Vec<u8> {
+    Family::DeletedTable.of_table(table)
 }
 
 /// Every table, by id.

@@ -1,0 +1,26 @@
+//! Key: `[22] table-id:u64 family:u8 rest`. Value: the last key that was removed of those that begin
+//! with a prefix, while they are being removed step by step; the prefix is `family table-id rest`.
+//!
+//! The place of a deleted table, `[7] table-id`, has such a value too: see [`super::table`].
+
+use super::{Family, decode_value, encode_value};
+use crate::storage::{Overlay, ReadError, View};
+
+/// The place of what is removed of a table under a prefix.
+pub(crate) fn place(table: crate::TableId, prefix: &[u8]) -> Vec<u8> {
+    let of_table = Family::Removal.of_table(table);
+    let (family, behind) = prefix.split_at_checked(1).unwrap_or_default();
+    let rest = behind.get(of_table.len().saturating_sub(1)..).unwrap_or_default();
+    [&of_table, family, rest].concat()
+}
+
+/// The last key that was removed; `None` when none was, or by a version that did not note it.
+pub(crate) fn read(view: &dyn View, place: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    let value = view.get(place)?.filter(|value| !value.is_empty());
+    value.map(|value| decode_value(&value)).transpose()
+}
+
+pub(crate) fn write(overlay: &mut Overlay<'_>, place: &[u8], last: &[u8]) -> Result<(), ReadError> {
+    overlay.put(place.to_vec(), encode_value(&last)?);
+    Ok(())
+}
