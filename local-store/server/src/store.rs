@@ -575,11 +575,12 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes every item that has expired by now and gives how many delete commands that took.
+    /// Deletes every item that has expired by now, or as many as one sweep takes on, and gives how
+    /// many delete commands that took.
     ///
     /// # Errors
     /// See [`Unavailable`].
     pub async fn sweep_time_to_live(&self) -> Result<u64, Unavailable> {
-        ticks::sweep(self, usize::MAX).await
+        ticks::sweep(self, ticks::ENTRIES_PER_SWEEP).await
     }
 }

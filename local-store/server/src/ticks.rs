@@ -24,6 +24,10 @@ pub const TICK: Duration = Duration::from_millis(250);
 const EXPIRED_PER_ENTRY: usize = 500;
 /// Log entries that one tick makes for one purpose at most, so that requests are not held up.
 const ENTRIES_PER_TICK: usize = 20;
+/// Log entries that a sweep on demand makes at most for each table and arc: ten million items, more
+/// than anybody waits for. Without an end it would go on for as long as a transaction keeps so many
+/// items that have expired locked. Few in tests.
+pub(crate) const ENTRIES_PER_SWEEP: usize = if cfg!(test) { 3 } else { 20_000 };
 
 /// Ticks for as long as somebody else keeps the store running and it is available.
 pub(crate) async fn run(store: WeakStore) {

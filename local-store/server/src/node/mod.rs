@@ -9,6 +9,7 @@
 //! to where it has to see and waits until that is applied here. An answer that does not come in time
 //! is an unknown outcome, never a failure.
 
+mod budget;
 mod forward;
 mod home;
 mod members;

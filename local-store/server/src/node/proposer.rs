@@ -16,14 +16,12 @@ use partition::{
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use super::budget::{Budget, writes_of};
 use super::forward::Submission;
 use super::types::{CallBack, NodeId, Payload, TypeConfig};
 use super::{Raft, SubmitError};
 use crate::clock::Clock;
 
-/// Positions of commands after which an entry takes no further proposal: what a few thousand
-/// connections have ready at once. The sequence number has room for 99,999.
-const POSITIONS_PER_ENTRY: usize = 4096;
 /// Proposals in one entry at most: as many as there are connections.
 const PROPOSALS_PER_ENTRY: usize = 1024;
 /// Bytes after which an entry takes no further proposal: some of the largest items.
@@ -115,17 +113,20 @@ struct Gathered {
     entry: Arc<Entry>,
     bytes: Bytes,
     waiters: Vec<Waiter>,
+    /// How many items its commands may make.
+    writes: usize,
 }
 
 async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal>) {
     let under_way = Arc::new(Semaphore::new(ENTRIES_UNDER_WAY));
+    let budget = Arc::new(Budget::new());
     let mut bytes_before = 0;
     while let Some(first) = waiting.recv().await {
         let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else { return };
         // The last entry says how much room this one is likely to need.
         let encoder = EntryEncoder::with_room(bytes_before);
-        let Gathered { entry, bytes, waiters } = match gather(encoder, first, &mut waiting, &clock)
-        {
+        let gathered = gather(encoder, first, &mut waiting, &clock, budget.writes_max());
+        let Gathered { entry, bytes, waiters, writes } = match gathered {
             Ok(gathered) => gathered,
             Err(error) => {
                 // A defect of ours: nothing was proposed, and the waiters learn it by the drop.
@@ -138,7 +139,11 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
         }
         bytes_before = bytes.len();
         let payload = Payload::of(bytes, Arc::clone(&entry));
-        let answer = CallBack::new(move |result| {
+        let learner = Arc::clone(&budget);
+        let answer = CallBack::new(move |result: ClientWriteResult<TypeConfig>| {
+            if let Ok(response) = &result {
+                learner.learn(writes, &response.data.0);
+            }
             drop(permit);
             distribute(result, &entry, waiters);
         });
@@ -149,15 +154,17 @@ async fn run(raft: Raft, clock: Arc<Clock>, mut waiting: mpsc::Receiver<Proposal
     }
 }
 
-/// Takes proposals into an entry until none is ready or it is large enough.
+/// Takes proposals into an entry until none is ready or it is large enough: the last one brings it to
+/// `writes_max`, or to its bytes.
 fn gather(
     mut encoder: EntryEncoder,
     first: Proposal,
     waiting: &mut mpsc::Receiver<Proposal>,
     clock: &Clock,
+    writes_max: usize,
 ) -> Result<Gathered, EntryError> {
     let (mut commands, mut waiters) = (Vec::new(), Vec::new());
-    let mut positions = 0;
+    let mut writes = 0;
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
         if outcome.is_closed() {
@@ -176,10 +183,10 @@ fn gather(
             next = waiting.try_recv().ok();
             continue;
         };
-        positions += own.iter().map(Command::positions).sum::<usize>();
+        writes += own.iter().map(writes_of).sum::<usize>();
         waiters.push(Waiter { commands: own.len(), asked_at, outcome });
         commands.extend(own);
-        let full = positions >= POSITIONS_PER_ENTRY
+        let full = writes >= writes_max
             || waiters.len() >= PROPOSALS_PER_ENTRY
             || bytes >= BYTES_PER_ENTRY;
         next = if full { None } else { waiting.try_recv().ok() };
@@ -191,7 +198,7 @@ fn gather(
         bytes.shrink_to_fit();
     }
     let bytes = Bytes::from(bytes).slice(begins_at..);
-    Ok(Gathered { entry: Arc::new(Entry { now, commands }), bytes, waiters })
+    Ok(Gathered { entry: Arc::new(Entry { now, commands }), bytes, waiters, writes })
 }
 
 /// What commands are answered with that no entry has room for.
@@ -232,6 +239,52 @@ fn distribute(result: ClientWriteResult<TypeConfig>, entry: &Entry, waiters: Vec
                 };
                 let _ = outcome.send(Err(unproposed));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expression::Update;
+    use model::{KeyValue, PrimaryKey};
+    use partition::{TableId, Transaction, Write, WriteAction};
+
+    use super::*;
+
+    fn transaction(updates: usize) -> Command {
+        let update = |number: usize| Write {
+            table: TableId(1),
+            key: PrimaryKey { partition: KeyValue::S(number.to_string()), sort: None },
+            action: WriteAction::Update(Update::default()),
+            condition: None,
+            return_old: false,
+            return_new: false,
+            return_on_failure: false,
+        };
+        let operations = (0..updates).map(update).collect();
+        Command::Transaction(Box::new(Transaction { token: None, operations }))
+    }
+
+    /// Goal: updates that say little, and may make much, do not all come into one entry.
+    #[test]
+    fn an_entry_is_full_when_it_has_its_writes() {
+        let (proposals, mut waiting) = mpsc::channel(PROPOSALS_MAX);
+        let clock = Clock::with_source(EpochMillis(0), Box::new(|| EpochMillis(1_000)));
+        let mut outcomes = Vec::new();
+        for _ in 0..41 {
+            let (outcome, received) = oneshot::channel();
+            let submission = Submission { asked_at: clock.now(), commands: vec![transaction(100)] };
+            proposals.try_send(Proposal { submission, outcome }).ok().unwrap();
+            outcomes.push(received);
+        }
+        for (writes_max, expected) in
+            [(Budget::new().writes_max(), 100), (162, 200), (4096, 3_800)]
+        {
+            let first = waiting.try_recv().unwrap();
+            let encoder = EntryEncoder::with_room(0);
+            let gathered = gather(encoder, first, &mut waiting, &clock, writes_max).unwrap();
+            assert_eq!(gathered.writes, expected);
+            assert_eq!(gathered.waiters.len(), expected / 100);
         }
     }
 }

@@ -238,6 +238,27 @@ async fn what_expires_is_gone_within_seconds_of_store_time() {
     assert!(store.now() >= EpochMillis(now.0 + 120_000 + 3 * 3_600_000));
 }
 
+/// Goal: a sweep that is asked for comes to an end, whatever there is to delete.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_deletes_so_much_and_the_next_one_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let change = TimeToLiveChange::Enable("ttl".to_owned());
+    let enable = Command::UpdateTimeToLive { table: TableId(1), change };
+    let now = store.clock().freeze();
+    let item = Item::new().with("ttl", Number::from(now.seconds() - 60));
+    store.submit(vec![create(), enable]).await.unwrap();
+    let puts = (0..1_501).map(|number| put(&number.to_string(), item.clone()));
+    store.submit(puts.collect()).await.unwrap();
+    let step = Command::StepTimeToLive { table: TableId(1) };
+    store.submit(vec![step]).await.unwrap();
+    // A tick may have deleted some before.
+    let deleted = store.sweep_time_to_live().await.unwrap();
+    assert!(deleted <= 1_500, "{deleted}");
+    store.sweep_time_to_live().await.unwrap();
+    assert!(get(&store, "0").is_none() && get(&store, "1500").is_none());
+}
+
 /// Waits until every node has its replica and its vote.
 async fn healed(store: &Store, incarnations: [u64; 3]) {
     let wanted: Vec<u64> = (1..=3).zip(incarnations).map(|(slot, n)| node_id(slot, n)).collect();
