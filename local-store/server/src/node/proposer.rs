@@ -277,8 +277,7 @@ mod tests {
             proposals.try_send(Proposal { submission, outcome }).ok().unwrap();
             outcomes.push(received);
         }
-        for (writes_max, expected) in
-            [(Budget::new().writes_max(), 100), (162, 200), (4096, 3_800)]
+        for (writes_max, expected) in [(Budget::new().writes_max(), 100), (162, 200), (4096, 3_800)]
         {
             let first = waiting.try_recv().unwrap();
             let encoder = EntryEncoder::with_room(0);

@@ -247,11 +247,10 @@ async fn a_sweep_deletes_so_much_and_the_next_one_the_rest() {
     let enable = Command::UpdateTimeToLive { table: TableId(1), change };
     let now = store.clock().freeze();
     let item = Item::new().with("ttl", Number::from(now.seconds() - 60));
-    store.submit(vec![create(), enable]).await.unwrap();
+    let step = Command::StepTimeToLive { table: TableId(1) };
+    store.submit(vec![create(), enable, step]).await.unwrap();
     let puts = (0..1_501).map(|number| put(&number.to_string(), item.clone()));
     store.submit(puts.collect()).await.unwrap();
-    let step = Command::StepTimeToLive { table: TableId(1) };
-    store.submit(vec![step]).await.unwrap();
     // A tick may have deleted some before.
     let deleted = store.sweep_time_to_live().await.unwrap();
     assert!(deleted <= 1_500, "{deleted}");
