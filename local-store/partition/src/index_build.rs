@@ -4,18 +4,16 @@
 //! Writes keep an index in step from the moment at which it is created (see `index`), so building
 //! only has to add what was there before, and what it adds is read from the table itself.
 
-use std::ops::ControlFlow;
-
 use model::EncodedItem;
 
 use crate::index::{
     IndexChange, IndexEntry, IndexNumber, IndexStatus, SecondaryIndex, replace_entry,
 };
-use crate::keys::{Family, index_entry, index_statistics, item, removal};
+use crate::keys::{index_entry, index_statistics, item, removal};
 use crate::outbox;
 use crate::placement::{ArcId, Seat};
-use crate::step::{Allowance, STEP_BYTES_MAX, remove_under};
-use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::step::{Allowance, remove_under, visit_items};
+use crate::storage::{Overlay, ReadError, View};
 use crate::table::Table;
 
 /// Items that one step examines at most. Few in tests, so that histories have much between steps.
@@ -113,37 +111,15 @@ fn add_entries(
     here: ArcId,
     cursor: Option<Vec<u8>>,
 ) -> Result<Option<Vec<u8>>, ReadError> {
-    let start = Family::Item.of_table(table.id);
-    let end = end_of_prefix(&start);
-    let from = cursor.map_or(start, |mut key| {
-        key.push(0);
-        key
-    });
     let mut entries = Vec::new();
-    let (mut examined, mut bytes) = (0, 0);
-    let mut stopped_at = None;
-    let mut result = Ok(());
-    overlay.scan(&from, &end, false, &mut |key, value| {
+    let mut left = Allowance::of_entries(STEP_ITEMS_MAX);
+    let stopped_at = visit_items(overlay, table.id, cursor, &mut |key, value| {
+        let primary = item::decode(&table.key_schema, key)?;
         let found = EncodedItem::from_stored(value);
-        let entry = item::decode(&table.key_schema, key).and_then(|primary| {
-            Ok(index.entry_of(table, &primary, &found)?.map(IndexEntry::into_owned))
-        });
-        match entry {
-            Ok(entry) => entries.extend(entry),
-            Err(error) => {
-                result = Err(error);
-                return ControlFlow::Break(());
-            }
-        }
-        examined += 1;
-        bytes += value.len();
-        if examined == STEP_ITEMS_MAX || bytes >= STEP_BYTES_MAX {
-            stopped_at = Some(key.to_vec());
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
+        let entry = index.entry_of(table, &primary, &found)?;
+        entries.extend(entry.map(IndexEntry::into_owned));
+        Ok(left.take(&[], value))
     })?;
-    result?;
     for entry in entries {
         // What was written since the index was created is there already, and is newer than nothing.
         // Elsewhere the same entry may arrive once more: it is the item as it is now.

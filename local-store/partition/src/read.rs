@@ -10,7 +10,7 @@ use model::{Item, KeyValue, PrimaryKey, Token};
 use crate::index::{IndexKey, IndexNumber};
 use crate::keys::statistics::{self, Statistics};
 use crate::keys::{Family, index_entry, index_statistics, item};
-use crate::storage::{ReadError, Value, View, end_of_prefix};
+use crate::storage::{ReadError, Value, View, behind, end_of_prefix};
 use crate::table::{PartitionNumber, Table};
 
 /// The sort keys that a Query asks for, as a key condition states them.
@@ -213,17 +213,11 @@ fn visit_behind(
     visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     match start_after {
-        Some(key) if forward => from = from.max(next_key(key)),
+        Some(key) if forward => from = from.max(behind(key)),
         Some(key) => to = to.min(key),
         None => {}
     }
     view.scan(&from, &to, !forward, &mut |_, value| visit(value))
-}
-
-/// The key behind a key: none lies between the two.
-fn next_key(mut key: Vec<u8>) -> Vec<u8> {
-    key.push(0);
-    key
 }
 
 /// The keys of a stretch of the ring, given where the last token's end and how a token's begin.
@@ -239,7 +233,7 @@ fn collection_bounds(prefix: &[u8], sort: Option<&SortCondition>) -> Bounds {
         value.encode_ordered(&mut key);
         key
     };
-    sort_bounds(prefix, sort, at, |value| next_key(at(value)), at)
+    sort_bounds(prefix, sort, at, |value| behind(at(value)), at)
 }
 
 /// The entries whose sort key a condition allows. The keys of the table stand behind the sort key,

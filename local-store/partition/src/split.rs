@@ -15,14 +15,13 @@ use crate::keys::statistics::Statistics;
 use crate::keys::{Family, item, statistics};
 use crate::placement::Seat;
 use crate::read::TokenRange;
-use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::step::STEP_BYTES_MAX;
+use crate::storage::{Overlay, ReadError, View, behind, end_of_prefix};
 use crate::stream::{self, Sequence};
 use crate::table::{Partition, PartitionNumber, Table, TableId, partition_count};
 
 /// Items that one step counts at most, so that no entry takes long to apply.
 const STEP_ITEMS_MAX: u64 = 2000;
-/// Bytes of items that one step counts at most.
-const STEP_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Partitions of one table at most: each is a part of the table's description, which is written
 /// whole whenever the table changes, and each is an open shard of its stream.
 pub const PARTITIONS_MAX: usize = 1024;
@@ -220,7 +219,7 @@ fn walk(
     below: &mut Statistics,
 ) -> Result<Walk, ReadError> {
     let (first, end) = bounds(table.id, range);
-    let from = split.cursor.as_ref().map_or(first, |key| [key.as_slice(), &[0]].concat());
+    let from = split.cursor.as_ref().map_or(first, |key| behind(key.clone()));
     let to = split.at.map_or(end, |at| item::token_prefix(table.id, at));
     let mut walk = Walk { cursor: split.cursor.clone(), end: WalkEnd::Bound };
     let mut last = split.cursor.as_deref().map(item::decode_token).transpose()?;
@@ -244,7 +243,7 @@ fn walk(
             return ControlFlow::Break(());
         }
         if below.items - start.items >= STEP_ITEMS_MAX
-            || below.bytes - start.bytes >= STEP_BYTES_MAX
+            || below.bytes - start.bytes >= STEP_BYTES_MAX as u64
         {
             walk.end = WalkEnd::Limit;
             return ControlFlow::Break(());

@@ -3,8 +3,9 @@
 
 use std::ops::ControlFlow;
 
-use crate::keys::removal;
-use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::TableId;
+use crate::keys::{Family, removal};
+use crate::storage::{Overlay, ReadError, View, behind, end_of_prefix};
 
 /// Bytes that a step reads at most, and some more for the last thing that it reads: about ten items of
 /// the largest size.
@@ -36,6 +37,32 @@ impl Allowance {
     }
 }
 
+/// Takes a key and its value; breaks where a step is to end.
+type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, ReadError> + 'v;
+
+/// Visits the next items of a table, from behind a key on, until `visit` breaks. Gives the key of the
+/// item where it did, behind which the next step goes on; `None` at the end of the table.
+pub(crate) fn visit_items(
+    view: &dyn View,
+    table: TableId,
+    cursor: Option<Vec<u8>>,
+    visit: &mut Visit<'_>,
+) -> Result<Option<Vec<u8>>, ReadError> {
+    let first = Family::Item.of_table(table);
+    let end = end_of_prefix(&first);
+    let mut stopped_at = Ok(None);
+    view.scan(&cursor.map_or(first, behind), &end, false, &mut |key, value| {
+        let next = visit(key, value);
+        match next {
+            Ok(ControlFlow::Continue(())) => return ControlFlow::Continue(()),
+            Ok(ControlFlow::Break(())) => stopped_at = Ok(Some(key.to_vec())),
+            Err(error) => stopped_at = Err(error),
+        }
+        ControlFlow::Break(())
+    })?;
+    stopped_at
+}
+
 /// Removes the next entries whose keys begin with a prefix, as many as there is room for. The last of
 /// them stays noted at a place, which the caller forgets when there are no more: the next step goes on
 /// behind it. What was removed leaves marks in the storage, and to pass over all of them again in each
@@ -47,9 +74,8 @@ pub(crate) fn remove_under(
     left: &mut Allowance,
 ) -> Result<(), ReadError> {
     let mut from = prefix.to_vec();
-    if let Some(mut removed) = removal::read(overlay, place)? {
-        removed.push(0);
-        from = from.max(removed);
+    if let Some(removed) = removal::read(overlay, place)? {
+        from = from.max(behind(removed));
     }
     let to = end_of_prefix(prefix);
     if from >= to {
@@ -72,8 +98,6 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::TableId;
-    use crate::keys::Family;
     use crate::storage::testing::MapStorage;
     use crate::storage::{Value, Visit};
 

@@ -263,6 +263,12 @@ impl View for Overlay<'_> {
     }
 }
 
+/// The key behind a key: none lies between the two.
+pub(crate) fn behind(mut key: Vec<u8>) -> Vec<u8> {
+    key.push(0);
+    key
+}
+
 /// The smallest key after every key that begins with `prefix`.
 pub(crate) fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();

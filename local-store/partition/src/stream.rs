@@ -19,7 +19,7 @@ use crate::image::{Image, damaged};
 use crate::keys::stream_record::{self, NewRecord, StoredRecord};
 use crate::mutation::{self, Mutation};
 use crate::step::Allowance;
-use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::storage::{Overlay, ReadError, View, behind, end_of_prefix};
 use crate::table::Table;
 
 /// A shard's number among all shards that its table ever had.
@@ -383,11 +383,7 @@ fn old_records(
 /// marks in the storage, and to pass over all of them again and again takes longer each time.
 fn behind_trimmed(table: &Table, shard: &Shard) -> Vec<u8> {
     match shard.trimmed {
-        Some(trimmed) => {
-            let mut key = stream_record::encode(table.id, shard.number, trimmed);
-            key.push(0);
-            key
-        }
+        Some(trimmed) => behind(stream_record::encode(table.id, shard.number, trimmed)),
         None => stream_record::shard_prefix(table.id, shard.number),
     }
 }
@@ -451,9 +447,7 @@ pub fn read_shard_records(
     let start = match from {
         Position::At(sequence) => stream_record::encode(table.id, shard.number, sequence),
         Position::After(sequence) => {
-            let mut key = stream_record::encode(table.id, shard.number, sequence);
-            key.push(0);
-            key
+            behind(stream_record::encode(table.id, shard.number, sequence))
         }
     };
     let start = start.max(behind_trimmed(table, shard));

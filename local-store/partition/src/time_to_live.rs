@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::command::Command;
 use crate::image::{Image, damaged, item_of};
 use crate::keys::{Family, expiry, item, removal};
-use crate::step::{Allowance, remove_under};
-use crate::storage::{Overlay, ReadError, View, end_of_prefix};
+use crate::step::{Allowance, remove_under, visit_items};
+use crate::storage::{Overlay, ReadError, View};
 use crate::table::Table;
 
 /// A table's TTL setting. Enabling indexes the items that are already there, step by step.
@@ -167,31 +167,13 @@ fn index_items(
     attribute: &str,
     cursor: Option<Vec<u8>>,
 ) -> Result<Option<Vec<u8>>, ReadError> {
-    let start = Family::Item.of_table(table.id);
-    let end = end_of_prefix(&start);
-    let from = cursor.map_or(start, |mut key| {
-        key.push(0);
-        key
-    });
     let mut entries = Vec::new();
     let mut left = Allowance::of_entries(STEP_ITEMS_MAX);
-    let mut stopped_at = None;
-    let mut result = Ok(());
-    overlay.scan(&from, &end, false, &mut |key, value| {
-        match expiry_entry(table, attribute, key, value) {
-            Ok(entry) => entries.extend(entry),
-            Err(error) => {
-                result = Err(error);
-                return ControlFlow::Break(());
-            }
-        }
-        if left.take(key, value).is_break() || entries.len() == STEP_ENTRIES_MAX {
-            stopped_at = Some(key.to_vec());
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
+    let stopped_at = visit_items(overlay, table.id, cursor, &mut |key, value| {
+        entries.extend(expiry_entry(table, attribute, key, value)?);
+        let next = left.take(key, value);
+        Ok(if entries.len() == STEP_ENTRIES_MAX { ControlFlow::Break(()) } else { next })
     })?;
-    result?;
     entries.into_iter().for_each(|key| overlay.put(key, Vec::new()));
     Ok(stopped_at)
 }
