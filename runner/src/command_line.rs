@@ -214,7 +214,10 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             show(&report.text);
             report.failure.map_or(Ok(Exit::Done), Err)
         }
-        Verb::Doctor(arguments) => Ok(doctor::run(&arguments, output, stack()).await),
+        Verb::Doctor(arguments) => {
+            let folder = folder_of(&line.template);
+            Ok(doctor::run(&arguments, output, stack(), &folder).await)
+        }
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut CommandLine::command(), "weir", &mut script);

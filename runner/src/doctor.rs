@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::function::binaries::Wanted;
 use crate::output::{self, Output};
 use crate::running::{Look, Running};
+use crate::system::functions::wanted;
 use crate::template::Stack;
 
 /// Below this, in MB, a first build may not fit.
@@ -61,7 +63,9 @@ pub async fn run(
     arguments: &DoctorArguments,
     output: Output,
     stack: Result<Stack, String>,
+    template_folder: &Path,
 ) -> Exit {
+    let functions = stack.as_ref().ok().map(|stack| functions(stack, template_folder));
     let mut checks = vec![
         tool("toolchain", "rustc", "install Rust 1.95 or later: https://rustup.rs"),
         tool("cargo", "cargo", "install Rust 1.95 or later: https://rustup.rs"),
@@ -69,6 +73,7 @@ pub async fn run(
         folder(&arguments.directory),
         space(),
     ];
+    checks.extend(functions);
     checks.extend(running().await);
     let rows: Vec<Vec<Value>> = checks
         .iter()
@@ -113,6 +118,21 @@ fn template(stack: Result<Stack, String>) -> Check {
         Err(error) => (State::Failed, error.lines().next().unwrap_or_default().to_owned()),
     };
     Check { what: "template", state, finding, fix }
+}
+
+/// Whether every function can be built, or lies beside this program.
+fn functions(stack: &Stack, template_folder: &Path) -> Check {
+    let wanted = wanted(stack, template_folder);
+    let absent = wanted.iter().find_map(|(id, wanted)| Some((id, wanted.absence()?)));
+    let (state, finding) = match absent {
+        Some((id, error)) => (State::Failed, format!("`{id}`: {error}")),
+        None if wanted.values().all(Wanted::has_source) => {
+            (State::Well, format!("{} are built from their sources", wanted.len()))
+        }
+        None => (State::Well, format!("{} are there", wanted.len())),
+    };
+    let fix = "correct CodeUri, or put the binary beside weir";
+    Check { what: "functions", state, finding, fix }
 }
 
 fn counts(stack: &Stack) -> String {

@@ -111,7 +111,11 @@ fn read_event(path: &Path) -> Result<Vec<u8>, String> {
         bytes =
             std::fs::read(path).map_err(|e| format!("cannot read `{}`: {e}", path.display()))?;
     }
-    serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
-        .map_err(|error| format!("`{}` is not JSON: {error}", path.display()))?;
+    let place = match path.as_os_str() == "-" {
+        true => "standard input".to_owned(),
+        false => format!("`{}`", path.display()),
+    };
+    let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes);
+    is_json.map_err(|error| format!("{place} is not JSON: {error}"))?;
     Ok(bytes)
 }

@@ -186,6 +186,9 @@ pub async fn run(
                 json!(reading.as_of),
             ];
             output::rows(output, &["counter", "total", "slots", "as of"], &[row]);
+            if reading.slots == 0 {
+                say(&format!("nobody has voted for `{counter}` yet, or its name is another one"));
+            }
             Ok(Exit::Done)
         }
         CountersVerb::Fold { to, slots } => {

@@ -4,6 +4,7 @@
 //! stopped goes on anywhere.
 
 use bytes::Bytes;
+use model::json;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
@@ -26,7 +27,13 @@ pub(super) async fn run(
     let mut after: Option<Value> = match after {
         None => None,
         Some(text) => {
-            Some(serde_json::from_str(text).map_err(|error| format!("--after `{text}`: {error}"))?)
+            let key = json::item_from_str(text).map_err(|error| {
+                format!(
+                    "--after `{text}` is no key in DynamoDB JSON ({error}); a stopped repair says it, as in \
+                     --after '{{\"orderID\":{{\"N\":\"7\"}}}}'"
+                )
+            })?;
+            Some(serde_json::from_str(&json::item_to_string(&key)).map_err(|e| e.to_string())?)
         }
     };
     let (mut rows, mut is_left) = (Vec::new(), false);

@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{KeySchemaElement, KeyType, StreamViewType, TableDescription};
 use rules::fan_out::{CopyRule, TableShape, check_tables};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::load::error_text;
 use crate::output::{self, Output, say};
+
+/// What is told of each rule.
+const HEADINGS: [&str; 4] = ["rule", "tables", "attributes", "finding"];
 
 /// Checks rules, and with a client their tables.
 ///
@@ -25,7 +28,14 @@ pub(super) async fn run(
     let rules = match rules {
         Ok(rules) => rules,
         Err(problem) => {
-            say(&problem);
+            match output {
+                Output::Table => say(&problem),
+                // Rules that cannot be read have no names.
+                Output::Json | Output::Ndjson => {
+                    let row = [Value::Null, Value::Null, Value::Null, json!(problem)];
+                    output::rows(output, &HEADINGS, &[row.to_vec()]);
+                }
+            }
             return Ok(Exit::Differences);
         }
     };
@@ -51,7 +61,7 @@ pub(super) async fn run(
             json!(finding(verdict)),
         ]);
     }
-    output::rows(output, &["rule", "tables", "attributes", "finding"], &rows);
+    output::rows(output, &HEADINGS, &rows);
     Ok(if is_wrong { Exit::Differences } else { Exit::Done })
 }
 

@@ -35,6 +35,16 @@ impl Wanted {
     pub fn has_source(&self) -> bool {
         self.package_folder.join("Cargo.toml").is_file()
     }
+
+    /// Why it can be neither built nor found, if that is so.
+    #[must_use]
+    pub fn absence(&self) -> Option<Error> {
+        let program = env::current_exe().unwrap_or_default();
+        match self.has_source() {
+            true => None,
+            false => found_beside(&program, &self.package_folder, &self.binary).err(),
+        }
+    }
 }
 
 /// Why a binary could not be had.
@@ -123,16 +133,18 @@ async fn package(
     if manifest.is_file() {
         return compile(&manifest, names, origin(program).as_ref(), progress).await;
     }
-    let beside = |name: &str| program.with_file_name(format!("{name}{}", env::consts::EXE_SUFFIX));
-    let path_of = |name: &&str| {
-        let (binary, beside) = ((*name).to_owned(), beside(name));
-        if beside.is_file() {
-            Ok((binary, beside))
-        } else {
-            Err(Error::Missing { binary, manifest: manifest.clone(), beside })
-        }
-    };
+    let path_of = |name: &&str| Ok(((*name).to_owned(), found_beside(program, folder, name)?));
     names.iter().map(path_of).collect()
+}
+
+/// The binary of a package without sources: it lies beside `program`.
+fn found_beside(program: &Path, package_folder: &Path, name: &str) -> Result<PathBuf, Error> {
+    let beside = program.with_file_name(format!("{name}{}", env::consts::EXE_SUFFIX));
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    let manifest = package_folder.join("Cargo.toml");
+    Err(Error::Missing { binary: name.to_owned(), manifest, beside })
 }
 
 /// The target folder and the profile that `program` was built with.

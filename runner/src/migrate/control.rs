@@ -110,7 +110,7 @@ impl Control {
         }
     }
 
-    /// The states of all migrations.
+    /// The states of all migrations; none while there is no control table, which the first one makes.
     pub(crate) async fn states(&self) -> Result<Vec<Entry>, String> {
         let (mut states, mut start) = (Vec::new(), None);
         loop {
@@ -123,8 +123,12 @@ impl Control {
                 .expression_attribute_values(":e", s("STATE"))
                 .set_exclusive_start_key(start)
                 .send()
-                .await
-                .map_err(|error| failed("the control table cannot be read", &error))?;
+                .await;
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(error) if is_not_found(&error) => return Ok(states),
+                Err(error) => return Err(failed("the control table cannot be read", &error)),
+            };
             states.extend(answer.items.unwrap_or_default());
             start = answer.last_evaluated_key;
             if start.is_none() {

@@ -345,6 +345,15 @@ impl Reader<'_, '_> {
         for entry in node.get("key").map(Node::entries).unwrap_or_default() {
             let place = format!("{place}.key.{}", entry.key);
             self.places.insert(place, entry.value.at);
+            if matches!(entry.value.kind, NodeKind::Map(_)) {
+                let names = entry.value.entries().iter().map(|inner| inner.key.as_str());
+                let meant =
+                    format!("{}: '{{{}}}'", entry.key, names.collect::<Vec<_>>().join(", "));
+                let what = "braces without quotation marks are a YAML mapping, and no template";
+                let help = format!("write `{meant}`");
+                self.findings.error(entry.value.at, what.to_owned(), help);
+                continue;
+            }
             let template = entry.value.as_text().unwrap_or_default();
             match KeyTemplate::parse(template) {
                 Ok(_) => {

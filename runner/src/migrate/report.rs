@@ -425,7 +425,11 @@ pub(super) async fn wait(
             return Err(format!("`{name}` is {now}"));
         }
         if started.elapsed() > Duration::from_secs(timeout) {
-            say(&format!("`{name}` is still {now} after {timeout} s"));
+            let advice = match now {
+                "copying" => format!("; are there workers? `weir migrate work {name}`"),
+                _ => String::new(),
+            };
+            say(&format!("`{name}` is still {now} after {timeout} s{advice}"));
             return Ok(Exit::TimedOut);
         }
         // A look at the phase is one item, the whole status is several: it is taken less often.
@@ -452,6 +456,9 @@ pub(super) async fn list(context: &Context) -> Result<Exit, String> {
         })
         .collect();
     output::rows(context.output, &["migration", "phase", "paused", "begun"], &rows);
+    if rows.is_empty() {
+        say(&format!("no migration was begun: `{}` has none", context.control.table));
+    }
     Ok(Exit::Done)
 }
 

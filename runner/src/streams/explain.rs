@@ -10,6 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::EndpointFlag;
+use super::redrives::{self, Redrive};
 use super::shards;
 use crate::endpoint;
 use crate::exit::Exit;
@@ -131,28 +132,40 @@ pub(super) async fn run(
         ));
     }
     let status = status::read(&directory).filter(|_| endpoint.is_some());
-    let place =
-        Surroundings { found: found.as_ref().ok(), status: status.as_ref(), directory: &directory };
+    let place = Surroundings {
+        found: found.as_ref().ok(),
+        status: status.as_ref(),
+        directory: &directory,
+        redrives: &redrives::read(&directory),
+    };
     let verdicts = verdicts(&history, &place, &sequence);
     if output == Output::Table {
         output::show(&text(&sequence, &history, found.as_ref(), &verdicts));
         suggest(&verdicts);
     } else {
-        let name = history.record.as_ref().map(|record| record.event_name().to_owned());
-        let found = found.as_ref().ok();
-        let document = json!({
-            "schema": "weir.explain/v1",
-            "sequence_number": sequence,
-            "event_id": event_id(&history, found),
-            "event_name": name.or_else(|| event_name(found)),
-            "table": found.map(|found| &found.table),
-            "shard": found.map(|found| &found.shard).or(history.shard.as_ref()),
-            "in_stream": found.is_some(),
-            "mappings": verdicts.iter().map(Verdict::json).collect::<Vec<_>>(),
-        });
+        let document = document(&sequence, &history, found.as_ref().ok(), &verdicts);
         output::show(&format!("{document}\n"));
     }
     Ok(Exit::Done)
+}
+
+fn document(
+    sequence: &str,
+    history: &History,
+    found: Option<&Found>,
+    verdicts: &[Verdict],
+) -> Value {
+    let name = history.record.as_ref().map(|record| record.event_name().to_owned());
+    json!({
+        "schema": "weir.explain/v1",
+        "sequence_number": sequence,
+        "event_id": event_id(history, found),
+        "event_name": name.or_else(|| event_name(found)),
+        "table": found.map(|found| &found.table),
+        "shard": found.map(|found| &found.shard).or(history.shard.as_ref()),
+        "in_stream": found.is_some(),
+        "mappings": verdicts.iter().map(Verdict::json).collect::<Vec<_>>(),
+    })
 }
 
 /// What one mapping did.
@@ -190,6 +203,8 @@ struct Surroundings<'a> {
     status: Option<&'a Value>,
     /// The data folder.
     directory: &'a Path,
+    /// What was redriven by hand.
+    redrives: &'a [Redrive],
 }
 
 fn verdicts(history: &History, place: &Surroundings<'_>, sequence: &str) -> Vec<Verdict> {
@@ -214,7 +229,7 @@ fn verdict(
     place: &Surroundings<'_>,
     sequence: &str,
 ) -> Verdict {
-    let Surroundings { found, status, directory } = *place;
+    let Surroundings { found, status, directory, redrives } = *place;
     let live = found.zip(FilterCriteria::compile(&mapping.facts.filters).ok());
     let live = live.map(|(found, filter)| {
         let event = found.record.event();
@@ -243,7 +258,12 @@ fn verdict(
         ("delivered", String::new())
     } else if let Some(given_up) = given_up {
         let place = kept.as_ref().map_or(KEPT_NOWHERE, |kept| &kept.place);
-        ("given up", format!("{}, {place}", given_up.condition))
+        let given_up = format!("{}, {place}", given_up.condition);
+        match redriven(redrives, &mapping.facts, sequence) {
+            Some((true, at)) => (REDRIVEN, format!("done at {at}; it was given up: {given_up}")),
+            Some((false, at)) => ("given up", format!("{given_up}; not done by a redrive at {at}")),
+            None => ("given up", given_up),
+        }
     } else if was_tried {
         ("being tried", "no attempt was successful yet".to_owned())
     } else if passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
@@ -263,7 +283,20 @@ fn verdict(
     }
 }
 
+/// What `weir streams redrive` has brought to its function after it was given up.
+const REDRIVEN: &str = "redriven";
 const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination, or it could not be reached until the records expired";
+
+/// Whether a redrive brought a record to its mapping's function, and when: the first that did, or the
+/// last that was tried.
+fn redriven(redrives: &[Redrive], facts: &MappingFacts, sequence: &str) -> Option<(bool, String)> {
+    let own = redrives.iter().filter_map(|redrive| {
+        Some((redrive.has_done(&facts.function, &facts.stream, sequence)?, redrive.at_ms))
+    });
+    let own: Vec<(bool, i64)> = own.collect();
+    let (done, at_ms) = own.iter().find(|(done, _)| *done).or(own.last())?;
+    Some((*done, time(*at_ms)))
+}
 
 /// Where what was given up is kept.
 struct Kept {
@@ -414,7 +447,7 @@ fn records(count: usize) -> String {
 
 fn suggest(verdicts: &[Verdict]) {
     for verdict in verdicts {
-        if let Some(key) = &verdict.failure_object {
+        if let Some(key) = verdict.failure_object.as_ref().filter(|_| verdict.outcome != REDRIVEN) {
             output::next(&[(
                 &format!("weir streams redrive {key}"),
                 "invoke the function with them again",

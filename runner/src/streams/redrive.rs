@@ -11,6 +11,7 @@ use bytes::Bytes;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::redrives::{self, Redrive};
 use super::shards::{self, Place, Refusal, Start};
 use crate::endpoint;
 use crate::exit::Exit;
@@ -81,21 +82,20 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
     let name = running.function(&function)?;
     let invoked = invoke::invoke(&running, name, records.event).await?;
     let places: Vec<&SequenceNumber> = records.sequences.iter().collect();
-    let (outcome, retry, exit) = if invoked.failed {
-        ("failed".to_owned(), first.clone(), Exit::Failed)
+    let (outcome, done) = if invoked.failed {
+        ("failed".to_owned(), 0)
     } else {
         // A mapping that the journal does not know is taken for one that reports its failures.
         let reports = mapping.is_none_or(|mapping| mapping.facts.report_batch_item_failures);
         match read_answer(&invoked.body, reports, &places) {
-            Answer::Complete => ("done".to_owned(), Value::Null, Exit::Done),
-            Answer::From(place) => (
-                format!("{place} of {count} done"),
-                span(records.sequences.get(place)),
-                Exit::Failed,
-            ),
-            Answer::Failed(reason) => (format!("failed: {reason}"), first.clone(), Exit::Failed),
+            Answer::Complete => ("done".to_owned(), count),
+            Answer::From(place) => (format!("{place} of {count} done"), place),
+            Answer::Failed(reason) => (format!("failed: {reason}"), 0),
         }
     };
+    let retry = span(records.sequences.get(done));
+    let exit = if outcome == "done" { Exit::Done } else { Exit::Failed };
+    note(&running, &document, &function, &records.sequences, done);
     output::rows(output, &headings, &[row(&outcome, retry)]);
     if exit != Exit::Done {
         output::say(&String::from_utf8_lossy(&invoked.body));
@@ -103,6 +103,27 @@ pub(super) async fn run(arguments: &RedriveArguments, output: Output) -> Result<
         output::next(&[(&logs, "what the function wrote")]);
     }
     Ok(exit)
+}
+
+/// Notes for `weir streams explain` what was done.
+fn note(
+    running: &Running,
+    document: &Value,
+    function: &str,
+    sequences: &[SequenceNumber],
+    done: usize,
+) {
+    let stream = document.pointer("/DDBStreamBatchInfo/streamArn").and_then(Value::as_str);
+    let redrive = Redrive {
+        at_ms: jiff::Timestamp::now().as_millisecond(),
+        function: function.to_owned(),
+        stream: stream.map(str::to_owned),
+        sequences: sequences.iter().map(|sequence| sequence.as_str().to_owned()).collect(),
+        done,
+    };
+    if let Err(error) = redrives::note(&running.directory, &redrive) {
+        output::say(&format!("`weir streams explain` will not know of this: {error}"));
+    }
 }
 
 /// The object's bytes, from a file or a bucket.
@@ -119,6 +140,10 @@ async fn read_object(running: &Running, object: &str) -> Result<Vec<u8>, String>
         let Ok(answer) = client.get_object().bucket(bucket).key(key).send().await else { continue };
         let body = answer.body.collect().await.map_err(|error| format!("`{object}`: {error}"))?;
         return Ok(body.to_vec());
+    }
+    let known = running.buckets.join(", ");
+    if let Some(bucket) = buckets.first().filter(|bucket| !running.buckets.contains(bucket)) {
+        return Err(format!("there is no bucket `{bucket}` here; the template has {known}"));
     }
     Err(format!("there is no file and no object `{object}` in the buckets {}", buckets.join(", ")))
 }

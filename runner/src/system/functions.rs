@@ -28,20 +28,22 @@ pub(crate) struct Endpoints {
     pub(crate) invoke_url: Option<String>,
 }
 
+/// The binary that every function needs, by logical id.
+pub(crate) fn wanted(stack: &Stack, template_folder: &Path) -> BTreeMap<String, Wanted> {
+    let of = |function: &template::Function| {
+        let package_folder = template_folder.join(&function.code_uri);
+        let binary = function.binary.clone();
+        (function.logical_id.clone(), Wanted { package_folder, binary })
+    };
+    stack.functions.iter().map(of).collect()
+}
+
 /// Builds, or finds, the binary of every function, by logical id.
 pub(crate) async fn build(
     stack: &Stack,
     template_folder: &Path,
 ) -> Result<BTreeMap<String, PathBuf>, String> {
-    let wanted: BTreeMap<_, _> = stack
-        .functions
-        .iter()
-        .map(|function| {
-            let package_folder = template_folder.join(&function.code_uri);
-            let binary = function.binary.clone();
-            (function.logical_id.clone(), Wanted { package_folder, binary })
-        })
-        .collect();
+    let wanted = wanted(stack, template_folder);
     let list: Vec<_> = wanted.values().cloned().collect();
     if list.is_empty() {
         return Ok(BTreeMap::new());

@@ -6,7 +6,7 @@
 
 mod backing;
 mod billing;
-mod functions;
+pub(crate) mod functions;
 mod indexes;
 mod mappings;
 mod schedules;

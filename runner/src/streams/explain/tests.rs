@@ -53,7 +53,7 @@ fn entry(line: &str) -> Entry {
 }
 
 fn explain(lines: &str, sequence: &str) -> String {
-    explain_with(lines, sequence, (Some("failures"), None)).0
+    explain_with(lines, sequence, (Some("failures"), None), &[]).0
 }
 
 /// The text, and what `redrive` is to be called with; the mapping has this bucket, or this queue or
@@ -62,6 +62,7 @@ fn explain_with(
     lines: &str,
     sequence: &str,
     (bucket, messages): (Option<&str>, Option<Messages>),
+    redrives: &[Redrive],
 ) -> (String, Option<String>) {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::begin(folder.path(), 1).unwrap();
@@ -77,7 +78,7 @@ fn explain_with(
     });
     journal.write(lines.lines().map(entry));
     let history = history_of(Reader::open(folder.path()).unwrap(), sequence);
-    let place = Surroundings { found: None, status: None, directory: Path::new("up") };
+    let place = Surroundings { found: None, status: None, directory: Path::new("up"), redrives };
     let verdicts = verdicts(&history, &place, sequence);
     let object = verdicts[0].failure_object.clone();
     (text(sequence, &history, Err(&NotFound::Gone), &verdicts), object)
@@ -153,7 +154,7 @@ fn what_is_given_up_is_said_with_its_place() {
         ((None, None), "kept below up/destinations, in a file `x.json`", None),
     ];
     for (destination, place, object) in cases {
-        let (text, found) = explain_with(BISECTED, "43", destination);
+        let (text, found) = explain_with(BISECTED, "43", destination, &[]);
         assert!(text.contains(&format!("RetryAttemptsExhausted, {place}\n")), "{text}");
         assert_eq!(found.as_deref(), object, "{text}");
     }
@@ -169,4 +170,33 @@ gave-up 41 43 aws/lambda/x";
     let text = explain(lines, "42");
     assert!(text.ends_with(" └─ votes  filtered out   because\n"), "{text}");
     assert!(explain(lines, "41").contains("given up"));
+}
+
+/// Goal: what was given up and driven again by hand is not said to wait for that.
+#[test]
+fn what_was_redriven_is_said_to_be() {
+    let redrive = |at_ms, done| Redrive {
+        at_ms,
+        function: "counters".to_owned(),
+        stream: Some("arn".to_owned()),
+        sequences: vec!["43".to_owned()],
+        done,
+    };
+    let said =
+        |redrives: &[Redrive]| explain_with(BISECTED, "43", (Some("failures"), None), redrives).0;
+    let given_up = "RetryAttemptsExhausted, kept in s3://failures/aws/lambda/x";
+    let (first, second) = ("1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00.002Z");
+    for (redrives, expected) in [
+        (
+            vec![redrive(1, 0)],
+            format!("given up       {given_up}; not done by a redrive at {first}"),
+        ),
+        (
+            vec![redrive(1, 0), redrive(2, 1), redrive(3, 0)],
+            format!("redriven       done at {second}; it was given up: {given_up}"),
+        ),
+    ] {
+        let said = said(&redrives);
+        assert!(said.contains(&format!(" └─ votes  {expected}\n")), "{said}");
+    }
 }

@@ -1,0 +1,115 @@
+//! What was redriven by hand: a file beside the journal, which only `weir up` writes. The format is in
+//! docs/formats/journal.md.
+//!
+//! It is a memory for people: a redrive that cannot be noted was made all the same.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of the file after which the next redrive begins a new one; the one before is kept. A redrive
+/// of the largest batch, 10,000 records, takes 240 KB.
+const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// One redrive: a function was invoked again with records that were given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Redrive {
+    /// When, in milliseconds since 1970, by this machine's clock.
+    pub(super) at_ms: i64,
+    /// The function's name.
+    pub(super) function: String,
+    /// The stream's ARN, if the failure object says it.
+    #[serde(default)]
+    pub(super) stream: Option<String>,
+    /// The sequence numbers of the records, in their order.
+    pub(super) sequences: Vec<String>,
+    /// Records at the beginning that the function has done.
+    pub(super) done: usize,
+}
+
+impl Redrive {
+    /// Whether a record was done; `None` if it was not among those that were redriven.
+    pub(super) fn has_done(&self, function: &str, stream: &str, sequence: &str) -> Option<bool> {
+        let is_own =
+            self.function == function && self.stream.as_deref().is_none_or(|own| own == stream);
+        let place = self.sequences.iter().position(|own| own == sequence)?;
+        is_own.then_some(place < self.done)
+    }
+}
+
+fn paths(directory: &Path) -> [PathBuf; 2] {
+    ["redrives.old.ndjson", "redrives.ndjson"].map(|name| directory.join(name))
+}
+
+/// Notes a redrive.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn note(directory: &Path, redrive: &Redrive) -> io::Result<()> {
+    let [old, current] = paths(directory);
+    if fs::metadata(&current).is_ok_and(|file| file.len() >= FILE_BYTES_MAX) {
+        fs::rename(&current, old)?;
+    }
+    // The line before may have been cut off.
+    let line = format!("\n{}\n", serde_json::to_string(redrive)?);
+    OpenOptions::new().create(true).append(true).open(current)?.write_all(line.as_bytes())
+}
+
+/// All redrives that were noted, oldest first. What cannot be read is passed over.
+pub(super) fn read(directory: &Path) -> Vec<Redrive> {
+    let files = paths(directory).into_iter().filter_map(|path| File::open(path).ok());
+    let lines = files.flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
+    lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_read_and_the_file_stays_small() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()), []);
+        let redrive = |at_ms| Redrive {
+            at_ms,
+            function: "counters".to_owned(),
+            stream: Some("arn".to_owned()),
+            sequences: ["41", "42"].map(str::to_owned).to_vec(),
+            done: 1,
+        };
+        note(folder.path(), &redrive(1)).unwrap();
+        let current = folder.path().join("redrives.ndjson");
+        let mut file = OpenOptions::new().append(true).open(&current).unwrap();
+        file.write_all(b"{\"at_ms\":7,\"func").unwrap();
+        note(folder.path(), &redrive(2)).unwrap();
+        assert_eq!(read(folder.path()), [redrive(1), redrive(2)]);
+        file.set_len(FILE_BYTES_MAX).unwrap();
+        note(folder.path(), &redrive(3)).unwrap();
+        assert_eq!(read(folder.path()).last(), Some(&redrive(3)));
+        assert!(fs::metadata(current).unwrap().len() < 1_000);
+    }
+
+    #[test]
+    fn a_record_is_known_by_function_stream_and_number() {
+        let redrive = Redrive {
+            at_ms: 1,
+            function: "counters".to_owned(),
+            stream: Some("arn".to_owned()),
+            sequences: ["41", "42"].map(str::to_owned).to_vec(),
+            done: 1,
+        };
+        for (function, stream, sequence, expected) in [
+            ("counters", "arn", "41", Some(true)),
+            ("counters", "arn", "42", Some(false)),
+            ("counters", "arn", "43", None),
+            ("counters", "other", "41", None),
+            ("archive", "arn", "41", None),
+        ] {
+            assert_eq!(redrive.has_done(function, stream, sequence), expected, "{sequence}");
+        }
+        let unnamed = Redrive { stream: None, ..redrive };
+        assert_eq!(unnamed.has_done("counters", "arn", "41"), Some(true));
+    }
+}
