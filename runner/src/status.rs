@@ -71,7 +71,7 @@ fn describe(system: &System) -> Value {
     // All that is told is from between these two moments.
     let taken_ms = machine_ms();
     let (statuses, tick_ms) = (system.statuses(), tick_ms());
-    let mappings = statuses.into_iter().map(|(name, function, is_ended, status)| {
+    let mappings = statuses.into_iter().map(|(name, function, end, status)| {
         let totals = &status.totals;
         json!({
             "mapping": name,
@@ -79,7 +79,8 @@ fn describe(system: &System) -> Value {
             "stream": status.stream_arn,
             "described": status.described,
             "unavailable": status.unavailable,
-            "ended": is_ended,
+            "ended": end.is_some(),
+            "end": end,
             "totals": {
                 "read": totals.read, "filtered": totals.filtered, "done": totals.done,
                 "invocations": totals.invocations, "failures": totals.failures,
@@ -255,6 +256,13 @@ impl Shown {
         } else if mapping.get("described") == Some(&json!(false)) {
             self.remarks.push(format!("{name}: its shards are not known yet"));
         }
+        let ended = mapping.get("ended") == Some(&json!(true));
+        if ended {
+            let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
+            self.remarks.push(format!(
+                "{name}: it runs no more: {why}; start `weir up` again to go on from its checkpoint"
+            ));
+        }
         if given_up > 0 {
             self.remarks.push(format!(
                 "{name}: {given_up} records were given up since `weir up` began; `weir streams explain RECORD` says where they are kept"
@@ -265,7 +273,8 @@ impl Shown {
                 "{name}: records were LOST {gaps} times since it began; the stream had trimmed them unread"
             ));
         }
-        self.is_well &= unavailable.is_none()
+        self.is_well &= !ended
+            && unavailable.is_none()
             && mapping.get("described") != Some(&json!(false))
             && given_up == 0
             && gaps == 0;
@@ -343,9 +352,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_whose_shards_are_not_known_is_not_well() {
-        for members in [json!({"described": false}), json!({"described": true, "unavailable": "x"})]
-        {
+    fn a_mapping_that_has_ended_or_whose_shards_are_not_known_is_not_well() {
+        for members in [
+            json!({"described": false}),
+            json!({"described": true, "unavailable": "x"}),
+            json!({"described": true, "ended": true, "end": "its stream is disabled"}),
+        ] {
             let shown = show(&json!({ "mappings": [members] }), Output::Table);
             assert!(!shown.is_well && shown.remarks.len() == 1, "{:?}", shown.remarks);
         }

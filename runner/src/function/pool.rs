@@ -15,6 +15,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use serde_json::json;
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep_until, timeout},
@@ -142,10 +143,17 @@ impl Function {
     pub async fn invoke_as(&self, request_id: &str, payload: Bytes) -> InvokeOutcome {
         let pool = &self.pool;
         if payload.len() > REQUEST_BYTES_MAX {
+            // It never fits, so it uses up its retries as an event does that the function fails on.
             let size = payload.len();
-            return InvokeOutcome::NotInvoked(format!(
+            let message = format!(
                 "{size} byte payload is too large for the RequestResponse invocation type (limit {REQUEST_BYTES_MAX} bytes)"
-            ));
+            );
+            let error = json!({"errorType": "RequestTooLargeException", "errorMessage": message});
+            return InvokeOutcome::FunctionError {
+                kind: "Unhandled".to_owned(),
+                message,
+                payload: error.to_string().into(),
+            };
         }
         if self.settings().concurrency == 0 {
             let name = self.name();

@@ -285,8 +285,13 @@ async fn a_function_that_does_not_start_says_why_and_is_not_started_without_end(
 async fn payloads_have_limits_in_both_directions() {
     let fixture = Fixture::start(|_| {});
     let large = Bytes::from(vec![b' '; REQUEST_BYTES_MAX + 1]);
-    let InvokeOutcome::NotInvoked(reason) = fixture.function.invoke(large).await else { panic!() };
-    assert!(reason.starts_with("6291457 byte payload is too large"), "{reason}");
+    let InvokeOutcome::FunctionError { message, payload, .. } =
+        fixture.function.invoke(large).await
+    else {
+        panic!()
+    };
+    assert!(message.starts_with("6291457 byte payload is too large"), "{message}");
+    assert!(String::from_utf8_lossy(&payload).contains("RequestTooLargeException"));
     assert!(fixture.function.instances().is_empty());
     let fits = json!({ "do": "large", "bytes": RESPONSE_BYTES_MAX - 2 });
     assert!(matches!(fixture.invoke(fits).await, InvokeOutcome::Ok(_)));

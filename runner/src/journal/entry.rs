@@ -189,6 +189,17 @@ pub enum Entry {
         /// The key of the failure object, if there is one.
         key: Option<String>,
     },
+    /// What was given up cannot be stored yet, and the shard waits.
+    DestinationUnavailable {
+        /// The mapping.
+        mapping: String,
+        /// The shard.
+        shard: String,
+        /// When.
+        at_ms: i64,
+        /// Why.
+        reason: String,
+    },
     /// Records were trimmed before they were read; the shard stands still.
     Gap {
         /// The mapping.
@@ -224,6 +235,7 @@ impl Entry {
             | Self::Succeeded { mapping, .. }
             | Self::Failed { mapping, .. }
             | Self::GaveUp { mapping, .. }
+            | Self::DestinationUnavailable { mapping, .. }
             | Self::Gap { mapping, .. }
             | Self::Missed { mapping, .. } => Some(mapping),
         }

@@ -36,6 +36,8 @@ pub struct MappingHistory {
     pub attempts: Vec<Attempt>,
     /// It was given up.
     pub given_up: Option<GivenUp>,
+    /// Why what was given up in the record's shard could not be stored, after the last attempt.
+    pub undelivered: Option<String>,
     /// The first and last records of batches that reach over the record and do not have it.
     others: BTreeSet<(String, String)>,
     /// Reports of the mapping that are missing in the journal.
@@ -207,6 +209,11 @@ impl History {
                     own.given_up = Some(GivenUp { condition, key, count, shard });
                 }
             }
+            Entry::DestinationUnavailable { mapping, shard, reason, .. } => {
+                if self.shard.as_deref() == Some(&shard) {
+                    self.mappings.entry(mapping).or_default().undelivered = Some(reason);
+                }
+            }
             Entry::Gap { .. } => {}
             Entry::Missed { mapping, count, .. } => {
                 self.mappings.entry(mapping).or_default().missed += count;
@@ -275,6 +282,7 @@ impl MappingHistory {
             self.others.insert((first.clone(), last.clone()));
         }
         if attempt.place.is_some() || is_part {
+            self.undelivered = None;
             self.attempts.push(attempt);
         }
     }

@@ -80,6 +80,14 @@ impl MappingJournal {
                     key: key.clone(),
                 })
             }
+            Event::DestinationUnavailable { shard, reason } => {
+                Some(Entry::DestinationUnavailable {
+                    mapping,
+                    shard: shard.as_str().to_owned(),
+                    at_ms,
+                    reason: reason.clone(),
+                })
+            }
             Event::Gap { shard, reason, .. } => Some(Entry::Gap {
                 mapping,
                 shard: shard.as_str().to_owned(),

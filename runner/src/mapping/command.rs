@@ -114,8 +114,13 @@ pub struct ShardDescription {
 pub enum ReadFailure {
     /// The iterator is older than 15 minutes.
     IteratorExpired,
-    /// The position, or the whole shard, is older than the stream's 24 hours.
+    /// The position is older than the stream's 24 hours.
     Trimmed {
+        /// What the stream said.
+        reason: String,
+    },
+    /// The shard, or its stream, is not there any more.
+    ShardGone {
         /// What the stream said.
         reason: String,
     },

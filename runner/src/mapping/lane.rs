@@ -166,6 +166,7 @@ impl Lane {
         while !context.step.stopping {
             match &self.stage {
                 Stage::Idle => {
+                    self.drop_window_of_no_setting(context);
                     let Some(segment) = self.next_segment(reading, context.step) else { return };
                     self.segments.push_back(segment);
                     self.stage = Stage::Ready;
@@ -195,11 +196,20 @@ impl Lane {
         }
     }
 
+    /// The setting was removed since the checkpoints were saved, and what was aggregated has no meaning
+    /// any more.
+    fn drop_window_of_no_setting(&mut self, context: &mut LaneContext<'_, '_>) {
+        if context.step.settings.tumbling_window_s.is_none()
+            && let Some(OpenWindow { window, .. }) = self.window.take()
+        {
+            context.step.report(Event::WindowGivenUp { shard: context.shard.clone(), window });
+            context.step.commands.push(Command::Save);
+        }
+    }
+
     /// What is to be tried next; `None` if nothing is due.
     fn next_segment(&mut self, reading: Reading, context: &Context<'_>) -> Option<Segment> {
         let Some(length_s) = context.settings.tumbling_window_s else {
-            // The setting was removed, and what was aggregated has no meaning any more.
-            self.window = None;
             return self.is_batch_due(reading, None, context).then(|| {
                 let limits = batch_limits(context, EVENT_BYTES_MAX, None);
                 Segment { records: self.queue.take_batch(limits), ..Segment::default() }

@@ -276,22 +276,27 @@ impl Shard {
         }
         match failure {
             ReadFailure::IteratorExpired => self.next_read = context.now.tick_ms,
-            ReadFailure::Unavailable { reason } => {
-                self.failures = self.failures.saturating_add(1);
-                let seed = back_off::seed_of(self.id.as_str());
-                let delay_ms = context.settings.pace.reach.delay_ms(self.failures, seed);
-                self.next_read = context.now.tick_ms.saturating_add(delay_ms);
-                context.report(Event::ShardUnavailable { shard: self.id.clone(), reason });
-            }
+            // The oldest record may be trimmed between an iterator and its read. The shard may be open,
+            // so it is read once more.
+            ReadFailure::Trimmed { reason } if self.restart => self.read_later(reason, context),
+            ReadFailure::Unavailable { reason } => self.read_later(reason, context),
             // The gap was accepted and there is nothing left to read.
-            ReadFailure::Trimmed { .. } if self.restart => self.ended = true,
-            ReadFailure::Trimmed { reason } => {
+            ReadFailure::ShardGone { .. } if self.restart => self.ended = true,
+            ReadFailure::Trimmed { reason } | ReadFailure::ShardGone { reason } => {
                 self.phase = Phase::Gap;
                 context.totals.gaps += 1;
                 let after = self.last_read.as_ref().or(self.work.checkpoint()).cloned();
                 context.report(Event::Gap { shard: self.id.clone(), after, reason });
             }
         }
+    }
+
+    fn read_later(&mut self, reason: String, context: &mut Context<'_>) {
+        self.failures = self.failures.saturating_add(1);
+        let seed = back_off::seed_of(self.id.as_str());
+        let delay_ms = context.settings.pace.reach.delay_ms(self.failures, seed);
+        self.next_read = context.now.tick_ms.saturating_add(delay_ms);
+        context.report(Event::ShardUnavailable { shard: self.id.clone(), reason });
     }
 
     /// Goes on after a gap, from the oldest record that there still is.

@@ -12,7 +12,7 @@
 //! describe-failed
 //! page SHARD [SEQ[@SECONDS][#ITEM][=BYTES][~] …] [end]
 //!                                          a page; `~` is a record that does not pass the filter
-//! read-failed SHARD expired|trimmed|unavailable
+//! read-failed SHARD expired|trimmed|gone|unavailable
 //! ok BATCH [ANSWER]                        the function has answered, with nothing or with JSON
 //! ok-large BATCH                           it has answered with a state of over 1 MB
 //! error BATCH | throttled BATCH            it has failed; it was not reached
@@ -150,6 +150,7 @@ fn input(command: &str, words: &[&str]) -> Input {
             failure: match words[1] {
                 "expired" => ReadFailure::IteratorExpired,
                 "trimmed" => ReadFailure::Trimmed { reason: "trimmed".to_owned() },
+                "gone" => ReadFailure::ShardGone { reason: "gone".to_owned() },
                 _ => ReadFailure::Unavailable { reason: "refused".to_owned() },
             },
         },

@@ -9,6 +9,7 @@
 //! { "format": 1,
 //!   "md5":  "<of the text of body, in hex>",
 //!   "body": { "mapping": "<id>", "stream": "<arn>", "created_ms": 0,
+//!             "starting_position": "TRIM_HORIZON" | "LATEST",
 //!             "shards": { "<shard id>": { "parent": "<shard id>" | null,
 //!                                         "position": "trim_horizon" | "latest"
 //!                                                   | {"after": "<sequence number>"}
@@ -29,7 +30,7 @@ use serde_json::value::RawValue;
 
 use crate::mapping::{
     CheckpointPosition, Checkpoints, OpenWindow, SequenceNumber, Settings, ShardCheckpoint,
-    ShardId, Window,
+    ShardId, StartingPosition, Window,
 };
 
 const FORMAT: u32 = 1;
@@ -94,6 +95,9 @@ struct Body {
     mapping: String,
     stream: String,
     created_ms: i64,
+    /// Where the mapping was told to begin; files of earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    starting_position: Option<StartingPosition>,
     shards: BTreeMap<String, Entry>,
 }
 
@@ -215,6 +219,7 @@ fn encode(settings: &Settings, checkpoints: &Checkpoints) -> Result<Vec<u8>, ser
         mapping: settings.mapping_id.clone(),
         stream: settings.stream_arn.clone(),
         created_ms: checkpoints.created_ms,
+        starting_position: Some(settings.starting_position),
         shards,
     };
     let body = serde_json::value::to_raw_value(&body)?;
@@ -241,6 +246,14 @@ fn decode(bytes: &[u8], settings: &Settings, path: &Path) -> Result<Checkpoints,
             "it belongs to mapping `{}` on stream `{}`, and not to mapping `{}` on stream `{}`",
             body.mapping, body.stream, settings.mapping_id, settings.stream_arn
         )));
+    }
+    // It is a property that cannot be changed: CloudFormation makes another mapping instead.
+    if body.starting_position.is_some_and(|position| position != settings.starting_position) {
+        tracing::warn!(
+            "mapping {}: its StartingPosition is another one now; on AWS that makes a new mapping, which begins there. Here it goes on from its checkpoint; delete `{}` to have it begin anew",
+            settings.mapping_id,
+            path.display()
+        );
     }
     let mut shards = BTreeMap::new();
     for (id, entry) in body.shards {

@@ -8,6 +8,7 @@ mod checkpoint_store;
 mod destination;
 mod invoke;
 mod page;
+mod reports;
 mod run;
 mod stream;
 
@@ -19,6 +20,5 @@ pub use self::checkpoint_store::{CheckpointError, CheckpointStore};
 pub use self::destination::{FailureDestination, FileDestination, NoDestination, S3Destination};
 pub use self::invoke::{Invoke, InvokeOutcome};
 pub use self::page::{Page, PageFailure, read_page};
-pub use self::run::{
-    Observed, Observer, PageWatcher, Poller, RunEnd, RunError, run_mapping, tick_ms,
-};
+pub use self::reports::{Observed, Observer, PageWatcher};
+pub use self::run::{Poller, RunEnd, RunError, run_mapping, tick_ms};

@@ -18,10 +18,11 @@ use super::checkpoint_store::{CheckpointError, CheckpointStore};
 use super::destination::FailureDestination;
 use super::invoke::Invoke;
 use super::page::Page;
+use super::reports::{Observer, PageWatcher, Reports};
 use super::stream::{DescribeFailure, Listing, ReadStart, Stream};
 use crate::mapping::{
     BatchId, Checkpoints, Command, DeliveryId, Input, InvalidSetting, InvokeOutcome, Mapping, Now,
-    ReadFailure, ReadFrom, Record, Settings, ShardId, Status, event,
+    ReadFailure, ReadFrom, Settings, ShardId, Status, event,
 };
 
 /// Pages that are read at once: each may take some 10 MB while it is decoded.
@@ -31,6 +32,11 @@ const INVOCATIONS_AT_ONCE: usize = 64;
 /// How long a stopped mapping waits for what is under way. What has not ended by then is
 /// delivered again by the next run.
 const STOP_MS: u64 = 10_000;
+
+/// How long a save that failed waits for its next attempt.
+const SAVE_RETRY_MS: u64 = 1_000;
+/// After so long without a save a mapping ends: whatever it delivers would come once more.
+const SAVE_FAILING_MS_MAX: u64 = 10 * 60 * 1_000;
 
 /// Everything that one mapping runs with.
 pub struct Poller<I, D, C> {
@@ -54,38 +60,6 @@ pub struct Poller<I, D, C> {
     pub accepted_gaps: mpsc::Receiver<ShardId>,
     /// Becomes true, or is dropped, when the mapping shall stop.
     pub shutdown: watch::Receiver<bool>,
-}
-
-/// Who watches a mapping.
-#[derive(Debug)]
-pub struct Observer {
-    /// The newest status, after each step.
-    pub status: watch::Sender<Status>,
-    /// What happens, in order. When the channel is full, what happens is counted and left out.
-    pub events: Option<mpsc::Sender<Observed>>,
-    /// Sees each page before the mapping does.
-    pub pages: Option<Arc<dyn PageWatcher>>,
-}
-
-/// Sees the records that a mapping reads. It must be quick: the mapping waits for it.
-pub trait PageWatcher: std::fmt::Debug + Send + Sync {
-    /// A page of a shard was read.
-    fn page(&self, shard: &ShardId, records: &[Record], now: Now);
-}
-
-/// Something that has happened in a mapping: an attempt, a checkpoint, the hand-over of a failure
-/// record or a report.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Observed {
-    /// The mapping's UUID.
-    pub mapping_id: Arc<str>,
-    /// When.
-    pub now: Now,
-    /// How many were left out before this one.
-    pub missed: u64,
-    /// What the mapping asked for or reported: `Invoke`, `Checkpoint`, `DeliverFailure` or
-    /// `Report`.
-    pub command: Command,
 }
 
 /// Why a mapping ended well.
@@ -173,8 +147,9 @@ struct Run<I, D, C> {
     failures: Arc<D>,
     store: CheckpointStore,
     clock: C,
-    observer: Observer,
-    missed: u64,
+    status: watch::Sender<Status>,
+    pages: Option<Arc<dyn PageWatcher>>,
+    reports: Reports,
     chaos: Option<Arc<MappingChaos>>,
     accepted_gaps: mpsc::Receiver<ShardId>,
     shutdown: watch::Receiver<bool>,
@@ -188,21 +163,32 @@ struct Run<I, D, C> {
     /// The checkpoints have moved since the last save began.
     unsaved: bool,
     saving: bool,
+    /// Since when no save was successful, and when the next one is tried.
+    save_failing: Option<SaveFailing>,
+}
+
+#[derive(Clone, Copy)]
+struct SaveFailing {
+    since: u64,
+    next: u64,
 }
 
 impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     fn new(poller: Poller<I, D, C>, checkpoints: Option<Checkpoints>) -> Self {
         let stream = Stream { client: poller.streams, arn: poller.settings.stream_arn.clone() };
+        let mapping_id: Arc<str> = poller.settings.mapping_id.as_str().into();
+        let Observer { status, events, pages } = poller.observer;
         Self {
-            mapping_id: poller.settings.mapping_id.as_str().into(),
+            reports: Reports::new(Arc::clone(&mapping_id), events),
+            mapping_id,
+            status,
+            pages,
             mapping: Mapping::new(poller.settings, checkpoints),
             stream,
             invoker: Arc::new(poller.invoker),
             failures: Arc::new(poller.failures),
             store: poller.checkpoints,
             clock: poller.clock,
-            observer: poller.observer,
-            missed: 0,
             chaos: poller.chaos,
             accepted_gaps: poller.accepted_gaps,
             shutdown: poller.shutdown,
@@ -214,6 +200,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             invocations: Arc::new(Semaphore::new(INVOCATIONS_AT_ONCE)),
             unsaved: false,
             saving: false,
+            save_failing: None,
         }
     }
 
@@ -227,10 +214,12 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 for command in self.mapping.step(now, input) {
                     self.carry_out(command, now);
                 }
-                self.observer.status.send_replace(self.mapping.status(now.time_ms));
+                self.status.send_replace(self.mapping.status(now.time_ms));
             }
+            self.reports.flush();
             self.save_if_due();
             if let Some(end) = self.end() {
+                self.reports.finish().await;
                 return Ok(end);
             }
             input = self.next_input().await?;
@@ -258,7 +247,8 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     async fn next_input(&mut self) -> Result<Option<Input>, RunError> {
         // Once patience is over, only the save that is under way is waited for.
         let stop_at = self.stop_at.filter(|stop_at| *stop_at > tick_ms());
-        let deadline = [self.wake, stop_at].into_iter().flatten().min();
+        let save_at = self.save_failing.filter(|_| self.unsaved && !self.saving).map(|it| it.next);
+        let deadline = [self.wake, stop_at, save_at].into_iter().flatten().min();
         let sleep = async {
             match deadline {
                 Some(tick) => {
@@ -288,6 +278,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             Some(shard) = self.accepted_gaps.recv() => Ok(Some(Input::AcceptGap { shard })),
             () = sleep => Ok(Some(Input::Tick)),
             () = crashed => self.start_again().await.map(Some),
+            () = self.reports.room() => Ok(None),
         }
     }
 
@@ -297,7 +288,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         // A save that is under way cannot be dropped; it is waited for.
         self.tasks.shutdown().await;
         self.iterators.clear();
-        (self.unsaved, self.saving) = (false, false);
+        (self.unsaved, self.saving, self.save_failing) = (false, false, None);
         let settings = self.mapping.settings().clone();
         let checkpoints = load(self.store.clone(), settings.clone()).await?;
         self.mapping = Mapping::new(settings, checkpoints);
@@ -320,7 +311,7 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 if let Some(iterator) = page.next_iterator {
                     self.iterators.insert(shard.clone(), iterator);
                 }
-                if let Some(watcher) = &self.observer.pages {
+                if let Some(watcher) = &self.pages {
                     watcher.page(&shard, &page.records, self.now());
                 }
                 Input::Page { shard, records: page.records, end }
@@ -332,16 +323,40 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 Input::FailureNotDelivered { delivery, reason }
             }
             Done::Saved(saved) => {
-                saved?;
                 self.saving = false;
+                self.take_in_save(saved)?;
                 return Ok(None);
             }
         }))
     }
 
+    /// Deals with the end of a save. One that failed is tried again for a while, since what refused
+    /// it (a full disk, say) may pass; meanwhile the checkpoints on disk are older, so more would be
+    /// delivered twice after a crash, and nothing would be lost.
+    fn take_in_save(&mut self, saved: Result<(), CheckpointError>) -> Result<(), RunError> {
+        let Err(error) = saved else {
+            if self.save_failing.take().is_some() {
+                tracing::info!("mapping {}: its checkpoints are saved again", self.mapping_id);
+            }
+            return Ok(());
+        };
+        let now = tick_ms();
+        let since = self.save_failing.map_or(now, |failing| failing.since);
+        if self.stop_at.is_some() || now.saturating_sub(since) >= SAVE_FAILING_MS_MAX {
+            return Err(error.into());
+        }
+        if self.save_failing.is_none() {
+            tracing::error!("mapping {}: {error}; it goes on and tries again", self.mapping_id);
+        }
+        self.unsaved = true;
+        let next = now.saturating_add(SAVE_RETRY_MS);
+        self.save_failing = Some(SaveFailing { since, next });
+        Ok(())
+    }
+
     fn carry_out(&mut self, command: Command, now: Now) {
         tracing::debug!(mapping_id = %self.mapping_id, %command, "mapping");
-        self.observe(&command, now);
+        self.reports.take(&command, now);
         match command {
             Command::Describe => {
                 let stream = self.stream.clone();
@@ -399,7 +414,9 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     /// gathered for the next one, so a slow disk makes saves rarer and never older than a whole
     /// state of the mapping.
     fn save_if_due(&mut self) {
-        if !self.unsaved || self.saving {
+        let is_early = self.save_failing.is_some_and(|failing| tick_ms() < failing.next);
+        // Who is told to stop waits for nothing.
+        if !self.unsaved || self.saving || (is_early && self.stop_at.is_none()) {
             return;
         }
         self.unsaved = false;
@@ -407,26 +424,6 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
         self.saving = true;
         let (store, settings) = (self.store.clone(), self.mapping.settings().clone());
         self.tasks.spawn_blocking(move || Done::Saved(store.save(&settings, &checkpoints)));
-    }
-
-    fn observe(&mut self, command: &Command, now: Now) {
-        let Some(events) = &self.observer.events else { return };
-        if matches!(
-            command,
-            Command::Describe | Command::Read { .. } | Command::Wake { .. } | Command::Save
-        ) {
-            return;
-        }
-        let observed = Observed {
-            mapping_id: Arc::clone(&self.mapping_id),
-            now,
-            missed: self.missed,
-            command: command.clone(),
-        };
-        match events.try_send(observed) {
-            Ok(()) => self.missed = 0,
-            Err(_) => self.missed = self.missed.saturating_add(1),
-        }
     }
 }
 

@@ -139,9 +139,8 @@ where
     let reason = describe_error(call, error);
     match error.as_service_error().and_then(ProvideErrorMetadata::code) {
         Some("ExpiredIteratorException") => ReadFailure::IteratorExpired,
-        Some("TrimmedDataAccessException" | "ResourceNotFoundException") => {
-            ReadFailure::Trimmed { reason }
-        }
+        Some("TrimmedDataAccessException") => ReadFailure::Trimmed { reason },
+        Some("ResourceNotFoundException") => ReadFailure::ShardGone { reason },
         _ => ReadFailure::Unavailable { reason },
     }
 }

@@ -401,7 +401,7 @@ async fn what_is_given_up_is_stored_before_the_shard_goes_on() {
         assert_eq!(observed.missed, 0);
         texts.push(observed.command.to_string());
     }
-    for part in ["invoke b1 s1 attempt 1: 1 2 3", "report gave up s1", "checkpoint s1 after 6"] {
+    for part in ["invoke b1 s1 attempt 1: 1 2 3", "report gave up s1"] {
         assert!(texts.iter().any(|text| text.contains(part)), "{part} in {texts:?}");
     }
 }
@@ -460,6 +460,30 @@ async fn a_disabled_stream_is_worked_off_to_its_end() {
     let running = bench.run(&function);
     assert_eq!(running.task.await.unwrap().unwrap(), RunEnd::StreamEnded);
     assert_eq!(function.delivered(), [1, 2]);
+}
+
+/// Goal: a disk that refuses for a moment does not end a mapping, and nothing is lost by it.
+#[tokio::test]
+async fn checkpoints_that_cannot_be_saved_are_saved_later() {
+    let bench = Bench::new(vec![("s1", open([1, 2]))]).await;
+    let path = CheckpointStore::new(bench.folder.path()).path(&bench.settings);
+    let (folder, away) = (path.parent().unwrap(), bench.folder.path().join("away"));
+    let function = Arc::new(FakeFunction::default());
+    let mut running = bench.run(&function);
+    running.drain().await;
+    std::fs::rename(folder, &away).unwrap();
+    std::fs::write(folder, "in the way").unwrap();
+    bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(3);
+    running.drain().await;
+    assert_eq!(function.delivered(), [1, 2, 3]);
+    assert!(!running.task.is_finished());
+    std::fs::remove_file(folder).unwrap();
+    std::fs::rename(away, folder).unwrap();
+    assert_eq!(running.stop().await, RunEnd::Stopped);
+    let function = Arc::new(FakeFunction::default());
+    let mut running = bench.run(&function);
+    running.drain().await;
+    assert_eq!(function.delivered(), [0; 0], "the last checkpoint was saved");
 }
 
 #[tokio::test]

@@ -137,6 +137,7 @@ pub(super) async fn run(
         status: status.as_ref(),
         directory: &directory,
         redrives: &redrives::read(&directory),
+        shard: history.shard.as_deref(),
     };
     let verdicts = verdicts(&history, &place, &sequence);
     if output == Output::Table {
@@ -205,6 +206,8 @@ struct Surroundings<'a> {
     directory: &'a Path,
     /// What was redriven by hand.
     redrives: &'a [Redrive],
+    /// The record's shard, if the journal names it.
+    shard: Option<&'a str>,
 }
 
 fn verdicts(history: &History, place: &Surroundings<'_>, sequence: &str) -> Vec<Verdict> {
@@ -229,7 +232,7 @@ fn verdict(
     place: &Surroundings<'_>,
     sequence: &str,
 ) -> Verdict {
-    let Surroundings { found, status, directory, redrives } = *place;
+    let Surroundings { found, status, directory, redrives, .. } = *place;
     let live = found.zip(FilterCriteria::compile(&mapping.facts.filters).ok());
     let live = live.map(|(found, filter)| {
         let event = found.record.event();
@@ -265,11 +268,14 @@ fn verdict(
             None => ("given up", given_up),
         }
     } else if was_tried {
-        ("being tried", "no attempt was successful yet".to_owned())
+        let waits = |why: &String| format!("it was given up and waits for its destination: {why}");
+        let tried = "no attempt was successful yet";
+        ("being tried", mapping.undelivered.as_ref().map_or_else(|| tried.to_owned(), waits))
     } else if passed_over.is_some() || live.as_ref().is_some_and(|(matched, _)| !matched) {
         ("filtered out", why.join("; "))
     } else {
-        ("not delivered", waiting(name, status, sequence))
+        let shard = found.map(|found| found.shard.as_str()).or(place.shard);
+        ("not delivered", waiting(name, status, sequence, shard, mapping.missed))
     };
     Verdict {
         mapping: name.to_owned(),
@@ -325,8 +331,15 @@ impl Kept {
     }
 }
 
-/// Why a record that passes has not been delivered, as far as the mapping's state says it.
-fn waiting(name: &str, status: Option<&Value>, sequence: &str) -> String {
+/// Why a record that passes has not been delivered, as far as the mapping's state says it. Sequence
+/// numbers say nothing of other shards than the record's own.
+fn waiting(
+    name: &str,
+    status: Option<&Value>,
+    sequence: &str,
+    shard: Option<&str>,
+    missed: u64,
+) -> String {
     let Some(status) = status else {
         return "`weir up` does not run; it goes on from its checkpoint when it is started"
             .to_owned();
@@ -335,23 +348,37 @@ fn waiting(name: &str, status: Option<&Value>, sequence: &str) -> String {
     let Some(mapping) = status::list(status, "mappings").iter().find(is_own) else {
         return "the mapping is not running: it is not enabled, or its stream is gone".to_owned();
     };
-    let at_most = |shard: &Value, field: &str| {
-        let mark = shard.get(field).and_then(Value::as_str);
-        let parse = |text: &str| SequenceNumber::parse(text).ok();
-        mark.and_then(parse).zip(parse(sequence)).is_some_and(|(mark, own)| own <= mark)
+    if mapping.get("ended") == Some(&json!(true)) {
+        let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
+        return format!("the mapping runs no more: {why}; start `weir up` again");
+    }
+    let is_its = |candidate: &&Value| candidate.get("id").and_then(Value::as_str) == shard;
+    let Some(shard) = status::list(mapping, "shards").iter().find(is_its) else {
+        return "its shard is not read yet, or is over".to_owned();
     };
-    let shards = status::list(mapping, "shards");
-    if shards.iter().any(|shard| shard.get("state").and_then(Value::as_str) == Some("gap")) {
-        return "a shard stands still at a gap: records were trimmed before they were read"
-            .to_owned();
+    let text = |name: &str| shard.get(name).and_then(Value::as_str);
+    let is_behind = |mark: &str| {
+        let parse = |text: &str| SequenceNumber::parse(text).ok();
+        text(mark).and_then(parse).zip(parse(sequence)).is_some_and(|(mark, own)| own <= mark)
+    };
+    if is_behind("checkpoint") {
+        return match missed {
+            0 => "it was passed before the journal begins".to_owned(),
+            missed => format!("it is done or was given up; the journal misses {missed} reports"),
+        };
     }
-    if shards.iter().any(|shard| at_most(shard, "checkpoint")) {
-        return "it was passed before the journal begins".to_owned();
+    match text("state") {
+        Some("gap") => {
+            "its shard stands still at a gap: records were trimmed before they were read".to_owned()
+        }
+        Some("retrying") => "it waits behind a batch that fails".to_owned(),
+        Some("unreachable") => "its shard cannot be read; it is tried again".to_owned(),
+        Some("waits for its parent") => "its shard waits until its parent is done".to_owned(),
+        _ if is_behind("last_read") => "it was read and waits for its batch".to_owned(),
+        _ => {
+            "it has not been read yet, or was written before the mapping began at LATEST".to_owned()
+        }
     }
-    if shards.iter().any(|shard| at_most(shard, "last_read")) {
-        return "it was read and waits for its batch".to_owned();
-    }
-    "it has not been read yet, or was written before the mapping began at LATEST".to_owned()
 }
 
 fn end(attempt: &Attempt) -> String {

@@ -24,6 +24,10 @@ use crate::running::Running;
 /// Pages that are read at most to find the records again: a batch has up to 10,000.
 const PAGES_MAX: usize = 1_000;
 
+/// Pages without a record in a row after which no more is expected: a shard of DynamoDB's has stretches
+/// of time without any.
+const EMPTY_PAGES_MAX: usize = 50;
+
 /// Which failure object.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -188,7 +192,7 @@ async fn from_stream(
     let shard = text("shardId")?;
     let end = SequenceNumber::parse(last).map_err(|error| error.to_string())?;
     let mut place = Place::new(Start::At(first.to_owned()));
-    let mut records = Vec::new();
+    let (mut records, mut empty) = (Vec::new(), 0);
     for _ in 0..PAGES_MAX {
         let page = match stream.next_page(shard, &mut place).await {
             Ok(Some(page)) => page,
@@ -196,9 +200,11 @@ async fn from_stream(
             Err(Refusal::Trimmed) => return Ok(Err(GONE.to_owned())),
             Err(refusal) => return Err(refusal.to_string()),
         };
-        let is_behind = page.last().is_none_or(|record| record.sequence >= end);
+        // A page may be empty and others follow.
+        empty = if page.is_empty() { empty + 1 } else { 0 };
+        let is_behind = page.last().is_some_and(|record| record.sequence >= end);
         records.extend(page.into_iter().filter(|record| record.sequence <= end));
-        if is_behind {
+        if is_behind || empty >= EMPTY_PAGES_MAX {
             break;
         }
     }

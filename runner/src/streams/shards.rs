@@ -29,6 +29,10 @@ pub(crate) struct Stream {
     pub(crate) shards: Vec<Shard>,
 }
 
+/// Pages that are read at most to find one record in a shard: it is in the first one that is not empty,
+/// or not there.
+const FIND_PAGES_MAX: usize = 5;
+
 /// Iterators that may expire one after the other, before the reader gives up: each of them takes a
 /// leap of the clock by 15 minutes between two requests.
 const EXPIRED_MAX: usize = 8;
@@ -282,10 +286,14 @@ impl Stream {
         for shard in self.shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
             // A shard that does not reach to the record refuses it; the next one is asked.
             let mut place = Place::new(Start::At(sequence.to_owned()));
-            let Ok(Some(records)) = self.next_page(shard, &mut place).await else { continue };
-            let found = records.into_iter().find(|record| record.sequence.as_str() == sequence);
-            if let Some(record) = found {
-                return Some((shard.to_owned(), record));
+            for _ in 0..FIND_PAGES_MAX {
+                let Ok(Some(records)) = self.next_page(shard, &mut place).await else { break };
+                // A page may be empty and others follow.
+                let Some(first) = records.into_iter().next() else { continue };
+                if first.sequence.as_str() == sequence {
+                    return Some((shard.to_owned(), first));
+                }
+                break;
             }
         }
         None

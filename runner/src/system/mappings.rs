@@ -3,8 +3,8 @@
 //! What a mapping does is in `mapping`; how it reaches the stream is in `poller`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,15 +12,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::backing::Clock;
+use super::reports;
 use crate::endpoint;
 use crate::function::Function;
 use crate::journal::{Entry, Journal, MappingJournal, Messages};
-use crate::mapping::{
-    Command, Event, FilterCriteria, InvokeOutcome, Settings, ShardId, StartingPosition, Status,
-};
+use crate::mapping::{FilterCriteria, InvokeOutcome, Settings, ShardId, StartingPosition, Status};
 use crate::poller::{
-    Chaos, CheckpointStore, FailureDestination, FileDestination, Invoke, NoDestination, Observed,
-    Observer, PageWatcher, Poller, S3Destination, run_mapping,
+    Chaos, CheckpointStore, FailureDestination, FileDestination, Invoke, NoDestination, Observer,
+    PageWatcher, Poller, RunEnd, S3Destination, run_mapping,
 };
 use crate::template::{self, Destination, EventSourceMapping, Stack, StreamSource};
 
@@ -56,6 +55,8 @@ pub(crate) struct RunningMapping {
     status: watch::Receiver<Status>,
     shutdown: watch::Sender<bool>,
     task: JoinHandle<()>,
+    /// How it ended, once it has.
+    end: Arc<OnceLock<Result<RunEnd, String>>>,
 }
 
 impl RunningMapping {
@@ -68,9 +69,16 @@ impl RunningMapping {
         self.status.borrow().clone()
     }
 
-    /// Whether its stream is over, or it failed.
-    pub(crate) fn is_ended(&self) -> bool {
-        self.task.is_finished()
+    /// Why it runs no more, if that is so.
+    pub(crate) fn end(&self) -> Option<String> {
+        match self.end.get() {
+            Some(Ok(RunEnd::Stopped)) => Some("it was stopped".to_owned()),
+            Some(Ok(RunEnd::StreamEnded)) => {
+                Some("its stream is disabled, and every record of it is done".to_owned())
+            }
+            Some(Err(error)) => Some(error.clone()),
+            None => self.task.is_finished().then(|| "it has failed, a defect of weir".to_owned()),
+        }
     }
 
     /// The logical id of the function.
@@ -85,13 +93,16 @@ impl RunningMapping {
 
     /// Whether every record that was in the stream at a tick was filtered, done or given up.
     pub(crate) fn is_drained_after(&self, tick_ms: u64) -> bool {
-        self.is_ended() || self.status.borrow().is_drained_after(tick_ms)
+        let has_ended_well = matches!(self.end.get(), Some(Ok(_)));
+        has_ended_well || self.status.borrow().is_drained_after(tick_ms)
     }
 
     pub(crate) fn describe(&self) -> String {
         let status = self.status.borrow();
         let waiting: usize = status.shards.iter().map(|shard| shard.waiting).sum();
-        format!("{} shards, {waiting} records waiting, {:?}", status.shards.len(), status.totals)
+        let end = self.end().map(|why| format!(", it runs no more: {why}")).unwrap_or_default();
+        let shards = status.shards.len();
+        format!("{shards} shards, {waiting} records waiting, {:?}{end}", status.totals)
     }
 
     /// Stops after what is under way; its checkpoints are on disk then.
@@ -163,14 +174,24 @@ fn settings(
         usize::try_from(described.parallelization_factor).unwrap_or(usize::MAX);
     settings.tumbling_window_s =
         described.tumbling_window.map(|window| u32::try_from(window.as_secs()).unwrap_or(u32::MAX));
-    settings.has_failure_destination =
-        !matches!(described.on_failure, None | Some(Destination::Arn(_)));
-    settings.failure_payload = matches!(described.on_failure, Some(Destination::Bucket(_)));
+    let destination = destination(described, surroundings.stack);
+    settings.has_failure_destination = destination.is_some();
+    settings.failure_payload = matches!(destination, Some(Destination::Bucket(_)));
     if let Some(pause) = surroundings.idle_poll_ms {
         settings.pace.idle_poll_ms = pause;
     }
     settings.faults.duplicate_delivery = surroundings.duplicate_deliveries;
     Ok(settings)
+}
+
+/// Where a mapping's failure records go; `None` if that place is not in the template, as `weir check`
+/// says it.
+fn destination<'m>(described: &'m EventSourceMapping, stack: &Stack) -> Option<&'m Destination> {
+    described.on_failure.as_ref().filter(|destination| match destination {
+        Destination::Bucket(name) => stack.buckets.iter().any(|bucket| bucket.name == *name),
+        Destination::Queue(_) | Destination::Topic(_) => true,
+        Destination::Arn(_) => false,
+    })
 }
 
 fn run(
@@ -185,7 +206,7 @@ fn run(
     let (shutdown, stopped) = watch::channel(false);
     let (accept, accepted_gaps) = mpsc::channel(GAPS_MAX);
     tokio::spawn(go_on_after_gaps(described.logical_id.clone(), status.clone(), accept));
-    let failures: Arc<dyn FailureDestination> = match &described.on_failure {
+    let failures: Arc<dyn FailureDestination> = match destination(described, surroundings.stack) {
         Some(Destination::Bucket(bucket)) => Arc::new(S3Destination {
             client: endpoint::s3_client(surroundings.s3_url),
             bucket: bucket.clone(),
@@ -212,14 +233,22 @@ fn run(
     let name = described.logical_id.clone();
     let task_name = name.clone();
     let messages = messages(described).map(|to| (to, surroundings.data_folder.to_owned()));
-    tokio::spawn(show(name.clone(), observed, journal, messages));
+    tokio::spawn(reports::show(name.clone(), observed, journal, messages));
+    let end = Arc::new(OnceLock::new());
+    let ended = Arc::clone(&end);
     let task = tokio::spawn(async move {
-        match run_mapping(poller).await {
-            Ok(end) => tracing::debug!("mapping {task_name} ended: {end:?}"),
+        let outcome = run_mapping(poller).await;
+        match &outcome {
+            Ok(RunEnd::Stopped) => tracing::debug!("mapping {task_name} was stopped"),
+            Ok(RunEnd::StreamEnded) => tracing::warn!(
+                "mapping {task_name} runs no more: its stream was disabled, and every record of it is done; start `weir up` again to follow a new one"
+            ),
             Err(error) => tracing::error!("mapping {task_name} cannot go on: {error}"),
         }
+        let _ = ended.set(outcome.map_err(|error| error.to_string()));
     });
-    RunningMapping { name, function: described.function.clone(), status, shutdown, task }
+    let function = described.function.clone();
+    RunningMapping { name, function, status, shutdown, task, end }
 }
 
 /// Has shards whose records were trimmed unread go on with the oldest record that there is, as Lambda
@@ -234,7 +263,7 @@ async fn go_on_after_gaps(
             status.borrow_and_update().gaps().map(|shard| shard.id.clone()).collect();
         for shard in gaps {
             tracing::error!(
-                "mapping {name}: records of {shard} are LOST: the stream trimmed them unread, after 24 hours; it goes on with the oldest that there is"
+                "mapping {name}: records of {shard} that were not read yet are LOST: the stream has them no longer, after 24 hours or because its table was deleted; it goes on with the oldest that there is"
             );
             if accept.send(shard).await.is_err() {
                 return;
@@ -260,7 +289,7 @@ fn journal(
     surroundings: &Surroundings<'_>,
 ) -> Option<MappingJournal> {
     let journal = surroundings.journal.clone()?;
-    let bucket = match &described.on_failure {
+    let bucket = match destination(described, surroundings.stack) {
         Some(Destination::Bucket(bucket)) => Some(bucket.clone()),
         _ => None,
     };
@@ -280,44 +309,6 @@ fn journal(
     Some(MappingJournal::new(journal, &described.logical_id, settings.filter.clone()))
 }
 
-/// Shows what a person must know: what failed, what was given up, what was lost.
-async fn show(
-    name: String,
-    mut observed: mpsc::Receiver<Observed>,
-    journal: Option<MappingJournal>,
-    messages: Option<(Messages, PathBuf)>,
-) {
-    while let Some(seen) = observed.recv().await {
-        if let Some(journal) = &journal {
-            journal.write(&seen);
-        }
-        match seen.command {
-            Command::Report(
-                event @ (Event::Gap { .. } | Event::GaveUp { .. } | Event::WindowGivenUp { .. }),
-            ) => {
-                let file = message_file(&event, messages.as_ref());
-                tracing::error!("mapping {name}: {event}{file}");
-            }
-            Command::Report(event @ Event::Failed { .. }) => {
-                tracing::info!("mapping {name}: {event}");
-            }
-            Command::Report(event) => tracing::debug!("mapping {name}: {event}"),
-            _ => {}
-        }
-    }
-}
-
-/// The file of a queue's or topic's message about what was given up, as the end of a line; empty for
-/// any other event.
-fn message_file(event: &Event, messages: Option<&(Messages, PathBuf)>) -> String {
-    match (event, messages) {
-        (Event::GaveUp { key: Some(key), .. }, Some((messages, folder))) => {
-            format!(", the file {}", messages.file(folder, key).display())
-        }
-        _ => String::new(),
-    }
-}
-
 /// A function, as a mapping invokes it.
 struct Invoker(Arc<Function>);
 
@@ -331,25 +322,7 @@ impl Invoke for Invoker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapping::{Condition, Phase, SequenceNumber, ShardStatus};
-
-    #[test]
-    fn what_a_queue_got_is_named_by_its_file() {
-        let queue = (Messages::Queue("Failed".to_owned()), PathBuf::from("up"));
-        let gave_up = |key: Option<&str>| Event::GaveUp {
-            shard: ShardId::new("shardId-1"),
-            first: SequenceNumber::parse("1").unwrap(),
-            last: SequenceNumber::parse("1").unwrap(),
-            count: 1,
-            condition: Condition::RetryAttemptsExhausted,
-            key: key.map(str::to_owned),
-        };
-        let kept = gave_up(Some("aws/lambda/m/shardId-1/x"));
-        let file = message_file(&kept, Some(&queue));
-        assert_eq!(file, ", the file up/destinations/Failed/x.json");
-        assert_eq!(message_file(&kept, None), "");
-        assert_eq!(message_file(&gave_up(None), Some(&queue)), "");
-    }
+    use crate::mapping::{Phase, ShardStatus};
 
     #[tokio::test]
     async fn a_shard_with_a_gap_goes_on_and_others_are_left_alone() {

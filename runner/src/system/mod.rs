@@ -2,13 +2,15 @@
 //! the schedules, started in this order and ended in the reverse one.
 //!
 //! Everything is kept below one folder: `state/` (the store), `s3/` (objects as plain files),
-//! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions). Nothing here decides when a function runs.
+//! `checkpoints/` (mappings), `destinations/` (what queues and topics got), `logs/` (functions), `lock`
+//! (whose it is). Nothing here decides when a function runs.
 
 mod backing;
 mod billing;
 pub(crate) mod functions;
 mod indexes;
 mod mappings;
+mod reports;
 mod schedules;
 mod splits;
 #[cfg(test)]
@@ -17,6 +19,7 @@ mod tables;
 mod time_to_live;
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +84,8 @@ pub struct System {
     chaos: Option<Arc<Chaos>>,
     /// Splits partitions while everything runs, when there is chaos.
     splits: Option<JoinHandle<()>>,
+    /// While it is held, no other process follows the same checkpoints.
+    _lock: File,
 }
 
 impl System {
@@ -90,6 +95,7 @@ impl System {
     /// What cannot be started, and what to do about it. What was started before is ended.
     pub async fn start(stack: Stack, options: Options) -> Result<Self, String> {
         show_not_emulated(&stack);
+        let lock = lock(&options.directory)?;
         let Ports { store: listener, objects: object_port, invoke } = Ports::take(&options).await?;
         let binaries = build(&stack, &options).await?;
         let Backing { dynamodb, streams: clients, credentials, clock, local, url } = match listener
@@ -118,10 +124,8 @@ impl System {
         tracing::info!("functions  {}", names(functions.keys()));
         let invocable = functions.values().map(|found| Function::clone(found));
         let invoke_endpoint = InvokeEndpoint::start(invocable, invoke);
-        tracing::info!(
-            "lambda     {}   for `aws lambda invoke --endpoint-url`",
-            invoke_endpoint.url()
-        );
+        let lambda = invoke_endpoint.url();
+        tracing::info!("lambda     {lambda}   for `aws lambda invoke --endpoint-url`");
         let chaos = options.chaos.map(Chaos::new);
         let surroundings = mappings::Surroundings {
             stack: &stack,
@@ -156,6 +160,7 @@ impl System {
             schedules,
             chaos,
             splits,
+            _lock: lock,
         })
     }
 
@@ -232,13 +237,13 @@ impl System {
         self.invoke_endpoint.url()
     }
 
-    /// Every mapping, by its name, with its function's logical id, whether it has ended by itself,
+    /// Every mapping, by its name, with its function's logical id, why it runs no more, if that is so,
     /// and its state now.
     #[must_use]
-    pub fn statuses(&self) -> Vec<(String, String, bool, Status)> {
+    pub fn statuses(&self) -> Vec<(String, String, Option<String>, Status)> {
         let of = |mapping: &RunningMapping| {
             let (name, function) = (mapping.name().to_owned(), mapping.function().to_owned());
-            (name, function, mapping.is_ended(), mapping.status())
+            (name, function, mapping.end(), mapping.status())
         };
         self.mappings.iter().map(of).collect()
     }
@@ -284,11 +289,11 @@ impl System {
     pub async fn wait_until_drained(&self, limit: Duration) -> Result<(), String> {
         let (started, tick) = (Instant::now(), tick_ms());
         while let Some(mapping) = self.mappings.iter().find(|m| !m.is_drained_after(tick)) {
-            if started.elapsed() > limit {
+            if started.elapsed() > limit || mapping.end().is_some() {
                 return Err(format!(
                     "mapping {} still has records after {} s: {}",
                     mapping.name(),
-                    limit.as_secs(),
+                    started.elapsed().as_secs(),
                     mapping.describe()
                 ));
             }
@@ -348,6 +353,26 @@ async fn build(stack: &Stack, options: &Options) -> Result<BTreeMap<String, Path
 }
 
 /// Begins the journal. Without one everything runs all the same, and only `explain` knows less.
+/// Takes the data folder for this process alone: two that follow its checkpoints would both deliver, and
+/// overwrite what the other one did. The system frees it when the process ends, however that is.
+fn lock(directory: &Path) -> Result<File, String> {
+    let path = directory.join("lock");
+    let failed = |error: std::io::Error| {
+        format!("cannot take the data folder `{}`: {error}", directory.display())
+    };
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    let file = File::options().create(true).truncate(false).write(true).open(path);
+    let file = file.map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(format!(
+            "another `weir up` or `weir demo` uses the data folder `{}`: end it, or name another one with --directory",
+            directory.display()
+        )),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
 fn begin_journal(folder: &Path, now_ms: i64) -> Option<Journal> {
     Journal::begin(folder, now_ms)
         .inspect_err(|error| {

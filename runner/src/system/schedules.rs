@@ -1,9 +1,9 @@
 //! The schedules of a template: each invokes its function when the store's time says so.
 //!
-//! A time that passes while the runner is off, or that a leap of the clock skips, is made up for
-//! once, as the function's own reconciliation does not count how often it runs. An invocation that
-//! fails is tried again as often as the template says; one that waits for that when the runner ends
-//! is lost.
+//! Times that a leap of the clock skips are made up for by one invocation, as the function's own
+//! reconciliation does not count how often it runs. A rate counts from the start of the runner, and
+//! nothing makes up for what was due while it was off. An invocation that fails is tried again as often
+//! as the template says; one that waits for that when the runner ends is lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +21,9 @@ use crate::template::{Schedule, Stack};
 /// How often the clock is looked at: schedules have a resolution of a minute.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// How long who ends the runner waits for an invocation that is under way, as for those of mappings.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
 /// Lambda waits a minute before the second attempt of an asynchronous invocation and two before the
 /// third (AWS Lambda guide, "How Lambda handles errors and retries with asynchronous invocation"); here
 /// by the store's time.
@@ -37,10 +40,18 @@ pub(crate) struct RunningSchedules {
 }
 
 impl RunningSchedules {
-    /// Stops after the invocations that are under way.
+    /// Stops after the invocations that are under way, or ends those that take longer.
     pub(crate) async fn stop(mut self) {
         let _ = self.shutdown.send(true);
-        while self.tasks.join_next().await.is_some() {}
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_MAX, all).await.is_err() {
+            tracing::warn!(
+                "a scheduled invocation is ended after {} s, before it is done",
+                STOP_MAX.as_secs()
+            );
+            // An invocation that is dropped ends its instance.
+            self.tasks.shutdown().await;
+        }
     }
 }
 

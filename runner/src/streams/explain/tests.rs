@@ -8,7 +8,7 @@ fn record(sequence: &str) -> RecordName {
 }
 
 /// `invoked BATCH ATTEMPT SEQ…`, `ok BATCH`, `failed BATCH DONE REASON…`, `gave-up FIRST LAST KEY`,
-/// `passed-over SEQ WHY…`; an attempt takes 7 ms.
+/// `unstored WHY…`, `passed-over SEQ WHY…`; an attempt takes 7 ms.
 fn entry(line: &str) -> Entry {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (mapping, shard) = ("votes".to_owned(), "shardId-1".to_owned());
@@ -41,6 +41,9 @@ fn entry(line: &str) -> Entry {
             condition: "RetryAttemptsExhausted".to_owned(),
             key: Some(words[3].to_owned()),
         },
+        "unstored" => {
+            Entry::DestinationUnavailable { mapping, shard, at_ms: 6, reason: words[1..].join(" ") }
+        }
         "passed-over" => Entry::PassedOver {
             mapping,
             shard,
@@ -78,7 +81,13 @@ fn explain_with(
     });
     journal.write(lines.lines().map(entry));
     let history = history_of(Reader::open(folder.path()).unwrap(), sequence);
-    let place = Surroundings { found: None, status: None, directory: Path::new("up"), redrives };
+    let place = Surroundings {
+        found: None,
+        status: None,
+        directory: Path::new("up"),
+        redrives,
+        shard: None,
+    };
     let verdicts = verdicts(&history, &place, sequence);
     let object = verdicts[0].failure_object.clone();
     (text(sequence, &history, Err(&NotFound::Gone), &verdicts), object)
@@ -199,4 +208,42 @@ fn what_was_redriven_is_said_to_be() {
         let said = said(&redrives);
         assert!(said.contains(&format!(" └─ votes  {expected}\n")), "{said}");
     }
+}
+
+/// Goal: what another shard has done is not said of a record of this one.
+#[test]
+fn a_record_waits_as_its_own_shard_says() {
+    let shard = |id: &str, state: &str, checkpoint: &str, last_read: &str| json!({"id": id, "state": state, "checkpoint": checkpoint, "last_read": last_read});
+    let status = json!({"mappings": [
+        {"mapping": "votes", "shards": [
+            shard("a", "retrying", "3", "90"), shard("b", "caught up", "80", "80"),
+            shard("c", "working", "3", "50"), shard("d", "gap", "3", "4"),
+        ]},
+        {"mapping": "over", "ended": true, "end": "its stream is disabled", "shards": []},
+    ]});
+    for (mapping, of, missed, expected) in [
+        ("votes", Some("a"), 0, "it waits behind a batch that fails"),
+        ("votes", Some("b"), 0, "it was passed before the journal begins"),
+        ("votes", Some("b"), 7, "it is done or was given up; the journal misses 7 reports"),
+        ("votes", Some("c"), 0, "it was read and waits for its batch"),
+        ("votes", Some("d"), 0, "its shard stands still at a gap"),
+        ("votes", Some("e"), 0, "its shard is not read yet"),
+        ("votes", None, 0, "its shard is not read yet"),
+        ("over", Some("a"), 0, "the mapping runs no more: its stream is disabled"),
+        ("other", Some("a"), 0, "the mapping is not running"),
+    ] {
+        let said = waiting(mapping, Some(&status), "41", of, missed);
+        assert!(said.starts_with(expected), "{mapping} {of:?}: {said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_is_said_to_wait_for_its_destination() {
+    let failed = "invoked 1 1 41\nfailed 1 0 bad\nunstored no bucket";
+    let waits = "being tried    it was given up and waits for its destination: no bucket";
+    assert!(explain(failed, "41").contains(waits), "{}", explain(failed, "41"));
+    let again = explain(&format!("{failed}\ninvoked 2 2 41"), "41");
+    assert!(again.contains("no attempt was successful yet"), "{again}");
+    let kept = explain(&format!("{failed}\ngave-up 41 41 aws/lambda/x"), "41");
+    assert!(kept.contains("given up       RetryAttemptsExhausted, kept in"), "{kept}");
 }

@@ -1,0 +1,128 @@
+//! What is shown of a mapping: what failed, what was given up, what was lost, what cannot be reached.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use tokio::sync::mpsc;
+
+use crate::journal::{MappingJournal, Messages};
+use crate::mapping::{Command, Event};
+use crate::poller::Observed;
+
+/// Things that cannot be reached that are remembered at most; then all are told once more.
+const TOLD_MAX: usize = 1_000;
+
+/// What could not be reached, and why, as far as it was told: it is tried again and again, and is told
+/// once.
+#[derive(Default)]
+struct Told(HashSet<(String, String)>);
+
+impl Told {
+    /// Whether a command tells nothing new.
+    fn is_old(&mut self, command: &Command) -> bool {
+        let (what, why) = match command {
+            Command::Report(Event::DestinationUnavailable { shard, reason }) => {
+                (format!("destination of {}", shard.as_str()), reason)
+            }
+            Command::Report(Event::ShardUnavailable { shard, reason }) => {
+                (shard.as_str().to_owned(), reason)
+            }
+            Command::Report(Event::StreamUnavailable { reason }) => (String::new(), reason),
+            _ => return false,
+        };
+        if self.0.len() >= TOLD_MAX {
+            self.0.clear();
+        }
+        !self.0.insert((what, why.clone()))
+    }
+}
+
+/// Shows what a person must know: what failed, what was given up, what was lost.
+pub(super) async fn show(
+    name: String,
+    mut observed: mpsc::Receiver<Observed>,
+    journal: Option<MappingJournal>,
+    messages: Option<(Messages, PathBuf)>,
+) {
+    let mut told = Told::default();
+    while let Some(seen) = observed.recv().await {
+        let is_old = told.is_old(&seen.command);
+        if let Some(journal) = journal.as_ref().filter(|_| !is_old) {
+            journal.write(&seen);
+        }
+        if seen.missed > 0 {
+            tracing::warn!("mapping {name}: {} reports were left out here", seen.missed);
+        }
+        match seen.command {
+            _ if is_old => {}
+            Command::Report(
+                event @ (Event::Gap { .. } | Event::GaveUp { .. } | Event::WindowGivenUp { .. }),
+            ) => {
+                let file = message_file(&event, messages.as_ref());
+                tracing::error!("mapping {name}: {event}{file}");
+            }
+            Command::Report(event @ Event::Failed { .. }) => {
+                tracing::info!("mapping {name}: {event}");
+            }
+            Command::Report(event @ Event::DestinationUnavailable { .. }) => {
+                tracing::error!("mapping {name}: {event}");
+            }
+            Command::Report(
+                event @ (Event::ShardUnavailable { .. } | Event::StreamUnavailable { .. }),
+            ) => tracing::warn!("mapping {name}: {event}"),
+            Command::Report(event) => tracing::debug!("mapping {name}: {event}"),
+            _ => {}
+        }
+    }
+}
+
+/// The file of a queue's or topic's message about what was given up, as the end of a line; empty for
+/// any other event.
+fn message_file(event: &Event, messages: Option<&(Messages, PathBuf)>) -> String {
+    match (event, messages) {
+        (Event::GaveUp { key: Some(key), .. }, Some((messages, folder))) => {
+            format!(", the file {}", messages.file(folder, key).display())
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Condition, SequenceNumber, ShardId};
+
+    #[test]
+    fn what_cannot_be_reached_is_told_once_for_each_reason() {
+        let mut told = Told::default();
+        let report = |shard: &str, reason: &str| {
+            let (shard, reason) = (ShardId::new(shard), reason.to_owned());
+            Command::Report(Event::DestinationUnavailable { shard, reason })
+        };
+        for (shard, reason, expected) in
+            [("a", "full", false), ("a", "full", true), ("b", "full", false), ("a", "gone", false)]
+        {
+            assert_eq!(told.is_old(&report(shard, reason)), expected, "{shard} {reason}");
+        }
+        let stream = Command::Report(Event::StreamUnavailable { reason: "full".to_owned() });
+        assert!(!told.is_old(&stream) && told.is_old(&stream));
+    }
+
+    #[test]
+    fn what_a_queue_got_is_named_by_its_file() {
+        let queue = (Messages::Queue("Failed".to_owned()), PathBuf::from("up"));
+        let gave_up = |key: Option<&str>| Event::GaveUp {
+            shard: ShardId::new("shardId-1"),
+            first: SequenceNumber::parse("1").unwrap(),
+            last: SequenceNumber::parse("1").unwrap(),
+            count: 1,
+            condition: Condition::RetryAttemptsExhausted,
+            key: key.map(str::to_owned),
+        };
+        let kept = gave_up(Some("aws/lambda/m/shardId-1/x"));
+        let file = message_file(&kept, Some(&queue));
+        assert_eq!(file, ", the file up/destinations/Failed/x.json");
+        assert_eq!(message_file(&kept, None), "");
+        assert_eq!(message_file(&gave_up(None), Some(&queue)), "");
+    }
+}
