@@ -66,6 +66,8 @@ impl Lineage {
             .iter()
             .filter_map(|shard| shard.parent.clone().filter(|parent| *parent != shard.id))
             .collect();
+        let closed: BTreeSet<ShardId> =
+            listing.iter().filter(|shard| shard.closed).map(|shard| shard.id.clone()).collect();
         for description in listing {
             if !self.shards.contains_key(&description.id) {
                 let skipped = is_new && (description.closed || parents.contains(&description.id));
@@ -80,6 +82,7 @@ impl Lineage {
         });
         for (id, shard) in &mut self.shards {
             shard.listed = listed.contains(id);
+            shard.is_closed |= closed.contains(id);
             if parents.contains(id) {
                 shard.note_child();
             }

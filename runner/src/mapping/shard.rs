@@ -13,7 +13,8 @@ use super::settings::StartingPosition;
 use super::work::Work;
 
 /// A shard that is listed as open although it has children counts as closed after this many
-/// empty reads in a row. One is not enough: empty pages in the middle of a shard are normal.
+/// empty reads in a row. One is not enough: empty pages in the middle of a shard are normal. Of one that
+/// is listed as closed any number are, and its last page says that it is the last.
 const EMPTY_READS_TO_CLOSE: u32 = 5;
 
 /// Where a shard stands.
@@ -66,6 +67,8 @@ pub(super) struct Shard {
     /// Whether the stream listed it last time, whether with children.
     pub(super) listed: bool,
     pub(super) has_child: bool,
+    /// Whether the stream said that it takes no more records: then its pages say where it ends.
+    pub(super) is_closed: bool,
 }
 
 impl Shard {
@@ -93,6 +96,7 @@ impl Shard {
             tip: None,
             listed: false,
             has_child: false,
+            is_closed: false,
         }
     }
 
@@ -160,7 +164,7 @@ impl Shard {
     }
 
     fn is_drained_open_parent(&self) -> bool {
-        self.has_child && !self.ended && self.empty_reads >= EMPTY_READS_TO_CLOSE
+        self.has_child && !self.is_closed && !self.ended && self.empty_reads >= EMPTY_READS_TO_CLOSE
     }
 
     pub(super) fn close(&mut self, context: &mut Context<'_>) {
