@@ -5,7 +5,7 @@
 //! what time it is.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use model::EpochMillis;
 
@@ -21,16 +21,26 @@ const MOVED_MIN: u64 = 1_000;
 /// Where wall time comes from.
 pub type TimeSource = Box<dyn Fn() -> EpochMillis + Send + Sync>;
 
+/// Milliseconds that have passed since some moment, whatever is done to the wall clock.
+type ElapsedSource = Box<dyn Fn() -> u64 + Send + Sync>;
+
 /// A clock that only its owner can move, and only forward.
 pub struct Clock {
     state: Mutex<State>,
     wall_clock: TimeSource,
+    /// What the wall clock is compared with, if it may be set.
+    elapsed: Option<ElapsedSource>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Store time minus wall time while the clock runs, in milliseconds.
+    /// By how much the owner moved the clock from the wall clock, in milliseconds.
     offset: i128,
+    /// By how much it is ahead of that as others were, or it before a restart, in milliseconds: they
+    /// were moved, or the wall clock is behind. In the latter case it goes when the wall clock is set.
+    learned: i128,
+    /// The wall clock and the elapsed time at the last look.
+    last: Option<(EpochMillis, u64)>,
     /// Store time while the clock is frozen.
     frozen_at: Option<EpochMillis>,
     /// The latest time that was given out.
@@ -44,15 +54,31 @@ impl Clock {
     /// was last stopped, which is ahead of the wall clock if the clock was advanced then.
     #[must_use]
     pub fn starting_at(earliest: EpochMillis) -> Self {
-        Self::with_source(earliest, Box::new(wall_clock))
+        let start = Instant::now();
+        let elapsed = move || u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Self::with_sources(earliest, Box::new(wall_clock), Some(Box::new(elapsed)))
     }
 
-    /// As [`Clock::starting_at`], with another wall clock: that of a simulation.
+    /// As [`Clock::starting_at`], with another wall clock, that nobody sets: that of a simulation.
     #[must_use]
     pub fn with_source(earliest: EpochMillis, wall_clock: TimeSource) -> Self {
-        let state =
-            State { offset: 0, frozen_at: None, latest: EpochMillis(0), own: EpochMillis(0) };
-        let clock = Self { state: Mutex::new(state), wall_clock };
+        Self::with_sources(earliest, wall_clock, None)
+    }
+
+    fn with_sources(
+        earliest: EpochMillis,
+        wall_clock: TimeSource,
+        elapsed: Option<ElapsedSource>,
+    ) -> Self {
+        let state = State {
+            offset: 0,
+            learned: 0,
+            last: None,
+            frozen_at: None,
+            latest: EpochMillis(0),
+            own: EpochMillis(0),
+        };
+        let clock = Self { state: Mutex::new(state), wall_clock, elapsed };
         clock.reach(earliest);
         clock
     }
@@ -79,7 +105,7 @@ impl Clock {
     pub fn follow(&self, now: EpochMillis, is_frozen: bool) {
         self.update(|state, wall| {
             let shown = state.now(wall).max(now);
-            state.offset = i128::from(shown.0) - i128::from(wall.0);
+            state.run_from(wall, shown);
             state.frozen_at = is_frozen.then_some(shown);
         });
     }
@@ -112,7 +138,7 @@ impl Clock {
     pub fn resume(&self) -> EpochMillis {
         self.update(|state, wall| {
             if let Some(time) = state.frozen_at.take() {
-                state.offset = i128::from(time.0) - i128::from(wall.0);
+                state.offset = i128::from(time.0) - i128::from(wall.0) - state.learned;
             }
         })
     }
@@ -127,6 +153,9 @@ impl Clock {
         // The state is plain numbers, consistent at every point, so a poisoned lock is usable.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let wall = (self.wall_clock)();
+        if let Some(elapsed) = &self.elapsed {
+            state.look(wall, elapsed());
+        }
         change(&mut state, wall);
         state.latest = state.now(wall);
         state.own = state.by_itself(wall);
@@ -140,7 +169,7 @@ impl State {
     }
 
     fn by_itself(&self, wall: EpochMillis) -> EpochMillis {
-        let running = i128::from(wall.0) + self.offset;
+        let running = i128::from(wall.0) + self.offset + self.learned;
         let running = EpochMillis(u64::try_from(running).unwrap_or(0));
         self.frozen_at.unwrap_or(running).max(self.own)
     }
@@ -149,7 +178,29 @@ impl State {
     fn go_on_from(&mut self, wall: EpochMillis, time: EpochMillis) {
         match self.frozen_at {
             Some(_) => self.frozen_at = Some(time),
-            None => self.offset = i128::from(time.0) - i128::from(wall.0),
+            None => self.run_from(wall, time),
+        }
+    }
+
+    /// Has the running clock show a time that others show. Whether they were moved, or the wall clock is
+    /// behind, cannot be known yet.
+    fn run_from(&mut self, wall: EpochMillis, time: EpochMillis) {
+        self.learned = i128::from(time.0) - i128::from(wall.0) - self.offset;
+        if self.learned < 0 {
+            self.offset += std::mem::take(&mut self.learned);
+        }
+    }
+
+    /// Notices that the wall clock was set forward by more than time has passed: then it was behind, and
+    /// what others were ahead by was that.
+    fn look(&mut self, wall: EpochMillis, elapsed: u64) {
+        let before = self.last.replace((wall, elapsed));
+        let Some((wall_before, elapsed_before)) = before else { return };
+        let step = i128::from(wall.0)
+            - i128::from(wall_before.0)
+            - i128::from(elapsed.saturating_sub(elapsed_before));
+        if step > i128::from(SKEW_MAX) {
+            self.learned -= step.min(self.learned);
         }
     }
 
@@ -248,6 +299,58 @@ mod tests {
         assert_eq!(clock.advance(5_000).0, 4_605_000);
         *wall.lock().unwrap() = 4_601_000;
         assert_eq!(clock.now().0, 4_606_000);
+    }
+
+    /// A clock that shows at least `earliest`; its wall clock is at `wall`. Gives a function that lets
+    /// time pass and sets the wall clock forward or back meanwhile, and gives what the clock shows.
+    fn with_settable_wall(earliest: u64, wall: u64) -> (Arc<Clock>, impl Fn(u64, i64) -> u64) {
+        let times = Arc::new(Mutex::new((wall, 0)));
+        let (walls, passed) = (Arc::clone(&times), Arc::clone(&times));
+        let clock = Arc::new(Clock::with_sources(
+            EpochMillis(earliest),
+            Box::new(move || EpochMillis(walls.lock().unwrap().0)),
+            Some(Box::new(move || passed.lock().unwrap().1)),
+        ));
+        let shown = Arc::clone(&clock);
+        let pass = move |millis: u64, set: i64| {
+            let mut times = times.lock().unwrap();
+            times.0 = (times.0 + millis).checked_add_signed(set).unwrap();
+            times.1 += millis;
+            drop(times);
+            shown.now().0
+        };
+        (clock, pass)
+    }
+
+    /// Goal: a machine that starts with a wrong clock does not take the store's time with it.
+    #[test]
+    fn a_wall_clock_that_was_behind_is_set_right() {
+        let year = 365 * DAY;
+        let (clock, pass) = with_settable_wall(3 * year, year);
+        assert_eq!(clock.now().0, 3 * year, "time does not go back");
+        assert_eq!(pass(5_000, 0), 3 * year + 5_000);
+        assert_eq!(pass(1_000, 2 * year as i64), 3 * year + 6_000, "and not forward either");
+        assert_eq!(pass(1_000, 0), 3 * year + 7_000);
+        assert_eq!(clock.advance(DAY).0, 3 * year + 7_000 + DAY, "what its owner does stays");
+        assert_eq!(pass(1_000, 20_000), 3 * year + 28_000 + DAY, "a clock that is set is followed");
+    }
+
+    /// Goal: one node whose wall clock is wrong for a while does not move the others for good.
+    #[test]
+    fn a_wall_clock_that_was_behind_for_a_while_leaves_nothing() {
+        let hour = 3_600_000;
+        let (clock, pass) = with_settable_wall(0, 10 * hour);
+        assert_eq!(clock.now().0, 10 * hour);
+        assert_eq!(pass(1_000, -(hour as i64)), 10 * hour, "time does not go back");
+        for second in 2..=25 {
+            pass(1_000, 0);
+            clock.reach(EpochMillis(10 * hour + second * 1_000));
+        }
+        assert_eq!(clock.now().0, 10 * hour + 25_000, "it goes with the others");
+        assert_eq!(pass(1_000, hour as i64), 10 * hour + 26_000);
+        // What another node's owner does to its clock is still followed.
+        clock.reach(EpochMillis(10 * hour + 26_000 + DAY));
+        assert_eq!(pass(1_000, 0), 10 * hour + 27_000 + DAY);
     }
 
     #[test]

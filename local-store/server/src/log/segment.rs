@@ -62,15 +62,16 @@ impl Header {
             let found = format!("`{}`", magic.escape_ascii());
             return Err(corrupt(0, "the magic `weir-log`", found));
         }
-        let version = read_u32(version);
-        if version != FORMAT_VERSION {
-            let (file, expected) = (name.to_owned(), FORMAT_VERSION);
-            return Err(Error::UnknownVersion { file, found: version, expected });
-        }
+        // Before the version: a bit that flipped in it is damage, and no later program's file.
         let computed = crc32c(&[head, body].concat());
         if read_u32(crc) != computed {
             let found = format!("{:#010x}", read_u32(crc));
             return Err(corrupt(12, &format!("header checksum {computed:#010x}"), found));
+        }
+        let version = read_u32(version);
+        if version != FORMAT_VERSION {
+            let (file, expected) = (name.to_owned(), FORMAT_VERSION);
+            return Err(Error::UnknownVersion { file, found: version, expected });
         }
         let mut fields = body.chunks_exact(8).map(read_u64);
         let mut next = || fields.next().unwrap_or_default();
@@ -219,6 +220,10 @@ mod tests {
         let mut bytes = *bytes.first_chunk().unwrap();
         assert_eq!(Header::decode(&bytes, "file").unwrap(), header);
         bytes[8] = 2;
+        let error = Header::decode(&bytes, "file").unwrap_err();
+        assert!(matches!(error, Error::Corrupt { .. }), "a bit that flipped: {error}");
+        let crc = crc32c(&[&bytes[..12], &bytes[16..]].concat());
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         let error = Header::decode(&bytes, "file").unwrap_err();
         assert!(matches!(error, Error::UnknownVersion { found: 2, expected: 1, .. }), "{error}");
     }

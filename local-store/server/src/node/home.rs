@@ -155,9 +155,20 @@ impl DirectoryHome {
         Ok(found)
     }
 
-    /// Removes every storage but the one with this number.
+    /// Removes every storage but the one with this number. That one was made before any other, so if it
+    /// is not there, the pointer is wrong and one of the others is the state.
     fn remove_others(&self, kept: u64) -> io::Result<()> {
         let (kept, found) = (self.path(kept), self.find_storages()?);
+        if let Some(other) = found.first().filter(|_| !found.contains(&kept)) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "`{CURRENT}` says that `{}` is the state, which is not there, and `{}` is",
+                    kept.display(),
+                    other.display()
+                ),
+            ));
+        }
         found.iter().filter(|path| **path != kept).try_for_each(|path| LsmStorage::remove(path))
     }
 }
@@ -270,6 +281,23 @@ mod tests {
         storage.apply(&Batch { ops: vec![Op::Put(key.to_vec(), [].into())] }).unwrap();
     }
 
+    /// Goal: a pointer that is wrong removes nothing.
+    #[test]
+    fn a_pointer_to_what_is_not_there_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = DirectoryHome::new(folder.path().to_owned()).unwrap();
+        let state = home.open().unwrap();
+        put(&*state, b"kept");
+        state.persist().unwrap();
+        drop((state, home));
+        fs::write(folder.path().join(CURRENT), "3\n").unwrap();
+        let home = DirectoryHome::new(folder.path().to_owned()).unwrap();
+        assert!(matches!(home.open(), Err(Error::Corrupt { .. })));
+        fs::write(folder.path().join(CURRENT), "1\n").unwrap();
+        let home = DirectoryHome::new(folder.path().to_owned()).unwrap();
+        assert_eq!(keys(&*home.open().unwrap()), [b"kept"]);
+    }
+
     #[test]
     fn what_is_begun_counts_only_when_it_is_adopted() {
         let folder = tempfile::tempdir().unwrap();
@@ -323,7 +351,9 @@ mod tests {
     fn a_storage_of_an_earlier_life_takes_no_other_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let open = || DirectoryHome::new(folder.path().to_owned()).unwrap();
-        let earlier = open().begin().unwrap();
+        let earlier = open();
+        drop(earlier.open().unwrap());
+        let earlier = earlier.begin().unwrap();
         let home = open();
         let state = home.open().unwrap();
         let begun = home.begin().unwrap();

@@ -557,7 +557,11 @@ impl Node {
                     if submission.is_too_old(now) {
                         return Response::TooOld { now };
                     }
-                    self.answer_submit(submission).await
+                    // Who asked waits no longer than that, and what waits is in memory.
+                    let answer = self.answer_submit(submission);
+                    let answer = tokio::time::timeout(FORWARD_TIMEOUT, answer).await;
+                    let late = || Response::Unknown("it was not done in time".to_owned());
+                    answer.unwrap_or_else(|_| late())
                 }
                 Err(reason) => Response::Refused(reason),
             },

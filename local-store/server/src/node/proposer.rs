@@ -3,7 +3,7 @@
 //! While an entry is under way, further proposals gather; so the busier a node is, the more commands
 //! share an entry, its messages and its syncs. It runs on every node and has work on the leader only.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use model::EpochMillis;
@@ -70,8 +70,32 @@ impl From<Unproposed> for Rejection {
 
 /// Commands of one request, and where their replies go.
 pub(super) struct Proposal {
-    submission: Submission,
+    submission: Held,
     outcome: oneshot::Sender<Outcome>,
+}
+
+/// The commands of a request, until they are gathered or nobody waits for them any more: without a
+/// majority, or on a full disk, what clients gave up must not stay in memory.
+#[derive(Clone)]
+struct Held(Arc<Mutex<Option<Submission>>>);
+
+impl Held {
+    fn new(submission: Submission) -> Self {
+        Self(Arc::new(Mutex::new(Some(submission))))
+    }
+
+    fn take(&self) -> Option<Submission> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Takes the commands back when it is dropped.
+struct Waiting(Held);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.take();
+    }
 }
 
 /// Where to propose.
@@ -93,6 +117,8 @@ impl Proposer {
         let (outcome, received) = oneshot::channel();
         let stopping =
             || Unproposed::Failed(SubmitError::NotDone("the node is stopping".to_owned()));
+        let submission = Held::new(submission);
+        let _waiting = Waiting(submission.clone());
         self.proposals.send(Proposal { submission, outcome }).await.map_err(|_| stopping())?;
         let unknown = "the node stopped before the outcome was known".to_owned();
         received.await.unwrap_or(Err(Unproposed::Failed(SubmitError::Unknown(unknown))))
@@ -167,11 +193,11 @@ fn gather(
     let mut writes = 0;
     let mut next = Some(first);
     while let Some(Proposal { submission, outcome }) = next {
-        if outcome.is_closed() {
+        let Some(submission) = submission.take().filter(|_| !outcome.is_closed()) else {
             // Nobody waits for it any more, and nobody was told that it was made.
             next = waiting.try_recv().ok();
             continue;
-        }
+        };
         if submission.is_too_old(clock.now()) {
             let _ = outcome.send(Err(Unproposed::NotLeader(None, submission)));
             next = waiting.try_recv().ok();
@@ -273,7 +299,8 @@ mod tests {
         let mut outcomes = Vec::new();
         for _ in 0..41 {
             let (outcome, received) = oneshot::channel();
-            let submission = Submission { asked_at: clock.now(), commands: vec![transaction(100)] };
+            let commands = vec![transaction(100)];
+            let submission = Held::new(Submission { asked_at: clock.now(), commands });
             proposals.try_send(Proposal { submission, outcome }).ok().unwrap();
             outcomes.push(received);
         }
@@ -285,5 +312,19 @@ mod tests {
             assert_eq!(gathered.writes, expected);
             assert_eq!(gathered.waiters.len(), expected / 100);
         }
+    }
+
+    /// Goal: what nobody waits for any more takes no memory, however long the queue stands still.
+    #[tokio::test]
+    async fn commands_are_taken_back_when_nobody_waits() {
+        let (proposals, mut waiting) = mpsc::channel(PROPOSALS_MAX);
+        let proposer = Proposer { proposals };
+        let commands = vec![transaction(100)];
+        let submission = Submission { asked_at: EpochMillis(0), commands };
+        let mut asking = Box::pin(proposer.propose(submission));
+        assert!(futures::poll!(&mut asking).is_pending());
+        let proposal = waiting.try_recv().ok().unwrap();
+        drop(asking);
+        assert!(proposal.submission.take().is_none());
     }
 }

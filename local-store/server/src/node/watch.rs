@@ -39,7 +39,13 @@ pub(super) async fn watch_over(
             biased;
             changed = metrics.changed() => {
                 if changed.is_err() {
-                    return;
+                    // A consensus that ends in order says so first.
+                    let state = metrics.borrow_watched().running_state.clone();
+                    return match state {
+                        Err(Fatal::Stopped) => {}
+                        Err(error) => on_fatal(&format!("the consensus ended: {error}")),
+                        Ok(()) => on_fatal("the consensus ended by a panic, a defect of this program"),
+                    };
                 }
             }
             () = due.notified() => {

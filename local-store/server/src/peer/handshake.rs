@@ -18,6 +18,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::frame::{FrameReader, Seal};
 use super::{Local, PeerIdentity};
+use crate::node::slot_of;
 
 /// What every connection begins with, in both directions.
 const MAGIC: [u8; 8] = *b"WEIRPEER";
@@ -192,6 +193,12 @@ fn objection(local: &Local, identity: Option<&PeerIdentity>, hello: &Hello) -> O
         );
     }
     let (other, own) = (hello.slot, local.slot);
+    if let Some(identity) = hello.identity.as_ref().filter(|it| slot_of(it.node) != other) {
+        return Some(format!(
+            "node {other} has the directory of node {}: put each directory back in its place",
+            slot_of(identity.node)
+        ));
+    }
     if hello.to != own {
         return Some(format!(
             "this is node {own}, not node {}: check its address in --peer",

@@ -36,9 +36,14 @@ pub(super) async fn start(
 ) -> Result<Vec<Replicas>, String> {
     let mut files = BTreeMap::new();
     for slot in 1..=replicas {
-        if let Some(opened) = open_slot(data, slot, on_fatal).await? {
-            files.insert(slot, opened);
-        }
+        let opened = match replicas {
+            1 => open_only(data, slot, on_fatal).await?,
+            _ => open_slot(data, slot, on_fatal).await?,
+        };
+        files.extend(opened.map(|opened| (slot, opened)));
+    }
+    if files.values().all(|files| files.log.is_fresh()) {
+        refuse_beside_set_aside(data, replicas)?;
     }
     let (cluster, arcs) = one_cluster(files.values(), arcs)?;
     let is_complete = (1..=replicas).all(|slot| files.contains_key(&slot));
@@ -166,6 +171,37 @@ fn check_majority(nodes: &[&Node], replicas: u64, is_complete: bool) -> Result<(
     ))
 }
 
+/// Refuses to begin a cluster beside directories of one: what it held would seem to be gone.
+fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
+    let aside = (1..=replicas).flat_map(|slot| directory::list_damaged(data, slot));
+    let aside: Vec<String> = aside.collect();
+    if aside.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "every node of `{}` was damaged and set aside ({}), and nobody is left to fill one from:          restore a majority of the `node-N` directories from a copy, or move those that were set          aside away to begin anew",
+        data.display(),
+        aside.join(", ")
+    ))
+}
+
+/// Opens the directory of the only node, which nobody could fill again: a damaged one stays where it is.
+async fn open_only(
+    data: &Path,
+    slot: u64,
+    on_fatal: &OnFatal,
+) -> Result<Option<NodeFiles>, String> {
+    let path = directory::path(data, slot);
+    open_existing(&path, slot, on_fatal).await.map_err(|problem| match problem {
+        Problem::Other(reason) | Problem::InUse(reason) => reason,
+        Problem::Damaged(reason) => format!(
+            "the only node is damaged, and nobody can fill it again: {reason}; restore `{}` from a copy, \
+             or move it away to begin anew",
+            path.display()
+        ),
+    })
+}
+
 /// Opens the directory of a slot; `None` if it has none, or none any more.
 pub(super) async fn open_slot(
     data: &Path,
@@ -173,7 +209,7 @@ pub(super) async fn open_slot(
     on_fatal: &OnFatal,
 ) -> Result<Option<NodeFiles>, String> {
     let path = directory::path(data, slot);
-    let reason = match open_existing(&path, on_fatal).await {
+    let reason = match open_existing(&path, slot, on_fatal).await {
         Ok(opened) => return Ok(opened),
         Err(Problem::Other(reason) | Problem::InUse(reason)) => return Err(reason),
         Err(Problem::Damaged(reason)) => reason,
@@ -192,8 +228,21 @@ pub(super) fn set_aside(data: &Path, slot: u64, reason: &str) -> Result<(), Stri
     Ok(())
 }
 
-async fn open_existing(path: &Path, on_fatal: &OnFatal) -> Result<Option<NodeFiles>, Problem> {
+async fn open_existing(
+    path: &Path,
+    slot: u64,
+    on_fatal: &OnFatal,
+) -> Result<Option<NodeFiles>, Problem> {
     let Some(identity) = directory::read_identity(path)? else { return Ok(None) };
+    // Two nodes of one identity would both give its vote.
+    if slot_of(identity.node) != slot {
+        return Err(Problem::Other(format!(
+            "`{}` belongs to node {}, and not to node {slot}: the directories were exchanged or copied; \
+             put each back in its place, or move this one away, and the node is filled from its peers",
+            path.display(),
+            slot_of(identity.node)
+        )));
+    }
     let mut tries = CLOSING_TRIES;
     loop {
         let opened = lock(path).and_then(|disk| directory::open(&disk, identity.clone(), on_fatal));

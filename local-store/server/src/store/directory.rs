@@ -38,6 +38,9 @@ const IDENTITY: &str = "identity";
 /// The file in a directory that was set aside that says why.
 const REASON: &str = "reason";
 
+/// The reason of a directory that nothing was written to.
+pub(crate) const HOLDS_NOTHING: &str = "it holds nothing";
+
 /// Who a data directory belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
@@ -50,6 +53,22 @@ pub(crate) struct Identity {
     /// Arcs of the cluster's ring. Directories of the first programs had one and did not say so.
     #[serde(default = "one_arc")]
     pub(crate) arcs: u32,
+}
+
+/// An identity as it stands in its file.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    identity: Identity,
+    /// CRC-32C of the identity as JSON; files of earlier programs have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    crc: Option<u32>,
+}
+
+impl Stored {
+    fn crc_of(identity: &Identity) -> Option<u32> {
+        serde_json::to_vec(identity).ok().map(|json| crc32c::crc32c(&json))
+    }
 }
 
 fn one_arc() -> u32 {
@@ -157,8 +176,12 @@ pub(crate) fn read_identity(directory: &Path) -> Result<Option<Identity>, Proble
             return Err(Problem::Other(format!("cannot read `{}`: {error}", path.display())));
         }
     };
-    let identity: Identity = serde_json::from_slice(&text)
-        .map_err(|error| Problem::Damaged(format!("`{}`: {error}", path.display())))?;
+    let damaged = |reason: String| Problem::Damaged(format!("`{}`: {reason}", path.display()));
+    let Stored { identity, crc } =
+        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    if crc.is_some() && crc != Stored::crc_of(&identity) {
+        return Err(damaged("its checksum is another one".to_owned()));
+    }
     if identity.format != format_of(identity.arcs) {
         return Err(Problem::Other(format!(
             "`{}` has format {}; this program reads the formats {FORMAT_ONE_ARC} and {FORMAT_ARCS}: \
@@ -175,7 +198,8 @@ pub(crate) fn write_identity(directory: &Path, identity: &Identity) -> io::Resul
     fs::create_dir_all(directory)?;
     let fresh = directory.join("identity.new");
     let mut file = File::create(&fresh)?;
-    serde_json::to_writer(&mut file, identity)?;
+    let stored = Stored { identity: identity.clone(), crc: Stored::crc_of(identity) };
+    serde_json::to_writer(&mut file, &stored)?;
     file.write_all(b"\n")?;
     file.sync_all()?;
     fs::rename(fresh, directory.join(IDENTITY))?;
@@ -211,6 +235,17 @@ pub(crate) fn open(
     Ok(NodeFiles { identity, log, homes, worker: start("state")? })
 }
 
+/// The name of the directory of another node than the slot's, if there is one.
+pub(crate) fn find_node_beside(data: &Path, slot: u64) -> Option<String> {
+    let entries = fs::read_dir(data).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut nodes = names.filter(|name| {
+        let number = name.strip_prefix("node-").and_then(|number| number.parse::<u64>().ok());
+        number.is_some_and(|number| number != slot) && data.join(name).join(IDENTITY).exists()
+    });
+    nodes.next()
+}
+
 /// The names of the directories of a slot that were set aside, in order.
 pub(crate) fn list_set_aside(data: &Path, slot: u64) -> Vec<String> {
     let prefix = format!("node-{slot}.set-aside-");
@@ -218,6 +253,16 @@ pub(crate) fn list_set_aside(data: &Path, slot: u64) -> Vec<String> {
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut found: Vec<String> = names.filter(|name| name.starts_with(&prefix)).collect();
     found.sort();
+    found
+}
+
+/// As [`list_set_aside`], without those that held nothing.
+pub(crate) fn list_damaged(data: &Path, slot: u64) -> Vec<String> {
+    let mut found = list_set_aside(data, slot);
+    found.retain(|name| {
+        let reason = fs::read_to_string(data.join(name).join(REASON)).unwrap_or_default();
+        reason.trim_end() != HOLDS_NOTHING
+    });
     found
 }
 
@@ -275,6 +320,26 @@ mod tests {
         }
         fs::write(directory.join(IDENTITY), "x").unwrap();
         assert!(matches!(read_identity(&directory), Err(Problem::Damaged(_))));
+    }
+
+    /// Goal: no bit of the file can make one node another one.
+    #[test]
+    fn a_bit_that_flips_in_an_identity_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let identity = Identity::new("c1".to_owned(), 2, 1);
+        write_identity(folder.path(), &identity).unwrap();
+        let path = folder.path().join(IDENTITY);
+        let right = fs::read(&path).unwrap();
+        for place in 0..right.len() * 8 {
+            let mut wrong = right.clone();
+            wrong[place / 8] ^= 1 << (place % 8);
+            fs::write(&path, &wrong).unwrap();
+            let read = read_identity(folder.path());
+            // The name of the checksum itself, or white space at the end.
+            let is_same = matches!(&read, Ok(Some(found)) if *found == identity);
+            let text = String::from_utf8_lossy(&wrong);
+            assert!(is_same || matches!(read, Err(Problem::Damaged(_))), "{text}");
+        }
     }
 
     #[test]

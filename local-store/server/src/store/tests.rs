@@ -384,6 +384,55 @@ async fn less_than_a_majority_is_not_served() {
     assert!(error.contains("1 of 3 replicas"), "{error}");
 }
 
+/// Flips a bit in the header of a node's log.
+fn damage(directory: &Path, slot: u64) {
+    let log = directory.join(format!("node-{slot}/log"));
+    let segment = std::fs::read_dir(&log).unwrap().map(|found| found.unwrap().path());
+    let segment = segment.filter(|path| path.to_string_lossy().contains("segment-")).min().unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[9] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+}
+
+/// Goal: a store whose nodes are all damaged does not become an empty one.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_new_store_is_made_beside_one_that_is_damaged() {
+    for replicas in [1, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = || Config { replicas, ..config(folder.path()) };
+        let store = Store::open(config(), Box::new(|_| {})).await.unwrap();
+        store.submit(vec![create()]).await.unwrap();
+        drop(store);
+        wait_until_closed(folder.path()).await;
+        (1..=replicas).for_each(|slot| damage(folder.path(), slot));
+        // Also the second time.
+        for _ in 0..2 {
+            let refused = Store::open(config(), Box::new(|_| {})).await;
+            let error = refused.err().unwrap().to_string();
+            assert!(error.contains("move") && error.contains("to begin anew"), "{error}");
+            wait_until_closed(folder.path()).await;
+        }
+        assert_eq!(folder.path().join("node-1").exists(), replicas == 1, "the only one stays");
+    }
+}
+
+/// Goal: directories that were exchanged are not taken for each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_in_another_place_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    store.submit(vec![create()]).await.unwrap();
+    drop(store);
+    wait_until_closed(folder.path()).await;
+    let node = |name: &str| folder.path().join(format!("node-{name}"));
+    std::fs::rename(node("1"), node("x")).unwrap();
+    std::fs::rename(node("2"), node("1")).unwrap();
+    std::fs::rename(node("x"), node("2")).unwrap();
+    let refused = Store::open(config(folder.path()), Box::new(|_| {})).await;
+    let error = refused.err().unwrap().to_string();
+    assert!(error.contains("node-1` belongs to node 2, and not to node 1"), "{error}");
+}
+
 /// The nodes of a store that was dropped close their files in the background.
 async fn wait_until_closed(directory: &Path) {
     for _ in 0..1000 {

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use self::attendant::{Attendant, Invited};
 use super::cluster::{self, Replicas};
-use super::directory::{Identity, NodeFiles};
+use super::directory::{self, HOLDS_NOTHING, Identity, NodeFiles};
 use crate::clock::Clock;
 use crate::node::status::{Role, Status};
 use crate::node::{Node, NodeId, OnFatal, incarnation_of, node_id, slot_of};
@@ -138,6 +138,15 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
     Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))
 }
 
+/// Why no new cluster is made of a node whose directories were set aside.
+fn set_aside_before(aside: &[String]) -> String {
+    format!(
+        "this node had data, which was damaged and set aside ({}): it waits to be filled from its peers, \
+         and makes no new cluster; to begin anew, move what was set aside away",
+        aside.join(", ")
+    )
+}
+
 fn identity_of(identity: &Identity) -> PeerIdentity {
     PeerIdentity { cluster: identity.cluster.clone(), node: identity.node }
 }
@@ -148,7 +157,16 @@ async fn open_files(
     slot: u64,
     on_fatal: &OnFatal,
 ) -> Result<Option<NodeFiles>, String> {
-    let Some(files) = cluster::open_slot(data, slot, on_fatal).await? else { return Ok(None) };
+    let Some(files) = cluster::open_slot(data, slot, on_fatal).await? else {
+        return match directory::find_node_beside(data, slot) {
+            None => Ok(None),
+            Some(other) => Err(format!(
+                "`{}` is the data of another node, `{other}`, and this is node {slot}: give each node its \
+                 own --data",
+                data.display()
+            )),
+        };
+    };
     if files.log.is_fresh() && !files.has_empty_states()? {
         // It voted once and has forgotten for whom: it must not vote again.
         drop(files);
@@ -215,7 +233,13 @@ impl Begin<'_> {
         let mut progress = Progress::new();
         let mut refused_since = None;
         loop {
+            let aside = directory::list_damaged(&self.data, self.local.slot);
             if let Ok((invitation, answer)) = invited.try_recv() {
+                // Where this node had data, there is a cluster, and no other one is made beside it.
+                if !aside.is_empty() && incarnation_of(invitation.identity.node) == 0 {
+                    let _ = answer.send(Answer::Refused(set_aside_before(&aside)));
+                    continue;
+                }
                 let files = self.take_up(&invitation, files)?;
                 let replicas = self.start_node(files).await?;
                 // A peer that heard nothing asks again.
@@ -243,13 +267,15 @@ impl Begin<'_> {
                 match self.rejoin().await {
                     Ok(invitation) => {
                         if files.take().is_some() {
-                            cluster::set_aside(&self.data, self.local.slot, "it holds nothing")?;
+                            cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
                         }
                         tracing::info!("this node is filled from its peers");
                         return self.start_node(self.take_up(&invitation, None)?).await;
                     }
                     Err(reason) => progress.say(&format!("no leader takes this node in: {reason}")),
                 }
+            } else if !aside.is_empty() {
+                progress.say(&set_aside_before(&aside));
             } else if is_first && all_are_there {
                 let opened = match files.take() {
                     Some(files) => files,
@@ -381,7 +407,7 @@ impl Begin<'_> {
                 return Ok(files);
             }
             drop(files);
-            cluster::set_aside(&self.data, self.local.slot, "it holds nothing")?;
+            cluster::set_aside(&self.data, self.local.slot, HOLDS_NOTHING)?;
         }
         let PeerIdentity { cluster, node } = invitation.identity.clone();
         let identity = Identity::new(cluster, node, invitation.arcs);
