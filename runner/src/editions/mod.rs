@@ -83,7 +83,8 @@ enum EditionsVerb {
         /// Whole editions that are kept beside those two
         #[arg(long, default_value_t = 0)]
         keep: usize,
-        /// Only editions that were begun this many days ago: readers may still be reading others
+        /// Only editions that were begun, and left by their readers, this many days ago: somebody may
+        /// still be reading or preparing others
         #[arg(long, value_name = "DAYS", default_value_t = 1)]
         days: u64,
     },
@@ -240,6 +241,9 @@ fn parse_key(text: &str) -> Result<Item, String> {
         false => Ok(plain),
     }
 }
+
+#[cfg(test)]
+mod store_tests;
 
 #[cfg(test)]
 mod tests {

@@ -98,6 +98,7 @@ async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, S
             at_seconds: place.now,
             keys: keys.clone(),
             base: Some(base),
+            left_at: None,
         };
         let record = Put::builder()
             .table_name(&place.table)

@@ -31,7 +31,7 @@ const BATCH_DELETES: usize = 25;
 pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u64, u64)>, String> {
     let head = reading::head(place).await?;
     let editions = reading::editions(place).await?;
-    // Zero days mean: everything that was begun until now.
+    // Zero days mean: everything that was begun or left until now.
     let before = place.now.saturating_sub(days.saturating_mul(DAY_SECONDS));
     let before = if days == 0 { u64::MAX } else { before };
     let mut pruned = Vec::new();
