@@ -213,7 +213,7 @@ fn show_editions(editions: &[Edition], current: u64, output: Output) {
 async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, String> {
     let key = json::item_to_string(&parse_key(key)?);
     let found = match number {
-        Some(number) => reading::item(place, number, &key).await?,
+        Some(number) => reading::item_of(place, number, &key).await?,
         None => reading::current_item(place, &key).await?,
     };
     match found {

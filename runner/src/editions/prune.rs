@@ -84,6 +84,17 @@ async fn mark(place: &Place, number: u64, revision: u64) -> Result<bool, String>
 
 /// Removes the items and then the record.
 async fn remove(place: &Place, number: u64) -> Result<u64, String> {
+    let removed = remove_items(place, number).await?;
+    let request = place.client.delete_item().table_name(&place.table);
+    let request = request
+        .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
+        .key(EDITION_ITEM, SdkValue::S(version_text(number)));
+    request.send().await.map_err(|error| format!("edition {number}: {}", error_text(&error)))?;
+    Ok(removed)
+}
+
+/// Removes the items of an edition; gives how many there were.
+pub(super) async fn remove_items(place: &Place, number: u64) -> Result<u64, String> {
     let mut removed = 0;
     for part in 0..EDITION_PARTS {
         let partition = part_key(&place.set, number, part);
@@ -106,10 +117,5 @@ async fn remove(place: &Place, number: u64) -> Result<u64, String> {
             removed += some.len() as u64;
         }
     }
-    let request = place.client.delete_item().table_name(&place.table);
-    let request = request
-        .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
-        .key(EDITION_ITEM, SdkValue::S(version_text(number)));
-    request.send().await.map_err(|error| format!("edition {number}: {}", error_text(&error)))?;
     Ok(removed)
 }

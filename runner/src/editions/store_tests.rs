@@ -6,6 +6,7 @@ use rules::versions::edition::EditionState;
 use tempfile::NamedTempFile;
 
 use super::*;
+use crate::load::to_sdk_item;
 use crate::test_store::TestStore;
 
 /// The time at which a test begins; days are counted from here.
@@ -87,4 +88,54 @@ async fn a_record_that_is_gone_is_neither_needed_nor_made_again() {
     let numbers: Vec<u64> =
         reading::editions(&place).await.unwrap().iter().map(|edition| edition.number).collect();
     assert_eq!(numbers, [2]);
+}
+
+/// Whoever prepared edition 2 died before the first item, edition 3 before the last one; edition 4 is
+/// being pruned.
+#[tokio::test]
+async fn what_is_not_ready_does_not_look_whole() {
+    let store = TestStore::open().await;
+    let (place, items) = (place(&store).await, items(3));
+    prepare_and_publish(&place, &items).await;
+    for state in ["preparing", "preparing", "pruned"] {
+        let number = prepare::run(&place, &of_file(&items)).await.unwrap().number;
+        set_state(&place, number, state).await;
+    }
+    prune::remove_items(&place, 2).await.unwrap();
+    for number in [2, 3, 4] {
+        let mut record = reading::known_edition(&place, number).await.unwrap();
+        (record.items, record.digest) = (0, 0);
+        let put = place.client.put_item().table_name("editions");
+        put.set_item(Some(to_sdk_item(&record.to_item("main")))).send().await.unwrap();
+        let checked = compare::run(&place, number, Output::Json).await;
+        assert_eq!(checked, Ok(Exit::Differences), "{number}");
+        let state = record.state.as_str();
+        let not_whole = format!(
+            "edition {number} is {state}, so not whole: name one that is ready, `weir editions ls` shows them"
+        );
+        let mut seen = 0;
+        let dumped = reading::each(&place, number, |_, _| {
+            seen += 1;
+            Ok(())
+        });
+        assert_eq!((dumped.await, seen), (Err(not_whole.clone()), 0));
+        // Whether it has the key or not.
+        for key in [r#"{"id":1}"#, r#"{"id":9}"#] {
+            assert_eq!(get(&place, key, Some(number)).await, Err(not_whole.clone()), "{key}");
+        }
+        assert!(reading::was_there(&place, number).await.is_err());
+    }
+    assert_eq!(get(&place, r#"{"id":1}"#, Some(1)).await, Ok(Exit::Done));
+    assert_eq!(compare::run(&place, 1, Output::Json).await, Ok(Exit::Done));
+    let nothing = Err("set `main` has no edition 9".to_owned());
+    assert_eq!(get(&place, r#"{"id":1}"#, Some(9)).await, nothing);
+    let gone = reading::was_there(&place, 9).await.unwrap_err();
+    assert_eq!(gone, "edition 9 was pruned while it was read: begin anew");
+}
+
+async fn set_state(place: &Place, number: u64, state: &str) {
+    let mut record = reading::known_edition(place, number).await.unwrap().to_item("main");
+    record.insert("state".to_owned(), state.into());
+    let put = place.client.put_item().table_name("editions");
+    put.set_item(Some(to_sdk_item(&record))).send().await.unwrap();
 }
