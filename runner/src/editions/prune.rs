@@ -2,7 +2,8 @@
 //!
 //! First the edition becomes `pruned`, while the head is checked not to name it; from then on it
 //! cannot be published. Then its items go, then its record. Whoever dies in between leaves an
-//! edition that is pruned next time.
+//! edition that is pruned next time. Whoever still prepares it finds that out in the end, and removes
+//! what was written since.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{
@@ -83,7 +84,7 @@ async fn mark(place: &Place, number: u64, revision: u64) -> Result<bool, String>
 }
 
 /// Removes the items and then the record.
-async fn remove(place: &Place, number: u64) -> Result<u64, String> {
+pub(super) async fn remove(place: &Place, number: u64) -> Result<u64, String> {
     let removed = remove_items(place, number).await?;
     let request = place.client.delete_item().table_name(&place.table);
     let request = request
