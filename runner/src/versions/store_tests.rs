@@ -2,6 +2,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::Number;
+use rules::versions::Head;
 
 use super::*;
 use crate::load::to_sdk_item;
@@ -75,4 +76,28 @@ async fn a_base_without_a_time_is_restored_by_its_number_only() {
     assert_eq!(restored(&place, as_of_seconds(1_700_000_000)).await, Ok(Exit::Refused));
     let first = Which { number: Some(1), as_of: None };
     assert_eq!(restored(&place, first).await, Ok(Exit::Done));
+}
+
+#[tokio::test]
+async fn a_history_without_its_beginning_is_wrong() {
+    let store = TestStore::open().await;
+    let place = films(&store).await;
+    backfill::run(&place, false).await.unwrap();
+    let item = history_key(&parse_key(KEY).unwrap());
+    let write = async |entry: Item| {
+        let put = place.client.put_item().table_name(&place.history);
+        put.set_item(Some(to_sdk_item(&entry))).send().await.unwrap();
+    };
+    let base = versions(&place).await.remove(0);
+    write(Version { number: 2, ..base.clone() }.to_item(&item)).await;
+    write(Head { latest: 2, ..Head::of_base() }.to_item(&item)).await;
+    assert!(check::run(&place, 0).await.unwrap().is_clean());
+    let delete = place.client.delete_item().table_name(&place.history);
+    let delete = delete.key("item", SdkValue::S(item.clone()));
+    delete.key("version", SdkValue::S("v0000000001".to_owned())).send().await.unwrap();
+    let wrong = check::run(&place, 0).await.unwrap().wrong;
+    assert_eq!(wrong, [(item.clone(), "has no versions at its beginning")].into());
+    // A head that says so: it was deleted because of newer ones.
+    write(Head { latest: 2, first: 2, ..Head::of_base() }.to_item(&item)).await;
+    assert!(check::run(&place, 0).await.unwrap().is_clean());
 }
