@@ -49,4 +49,16 @@ impl TestStore {
         let request = request.billing_mode(BillingMode::PayPerRequest).stream_specification(stream);
         request.send().await.unwrap();
     }
+
+    /// Makes a table without a stream, with a partition key and a sort key, both texts.
+    pub(crate) async fn table_of(&self, name: &str, partition: &str, sort: &str) {
+        let mut request = self.client.create_table().table_name(name);
+        for (key, key_type) in [(partition, KeyType::Hash), (sort, KeyType::Range)] {
+            let attribute = AttributeDefinition::builder().attribute_name(key);
+            let attribute = attribute.attribute_type(ScalarAttributeType::S).build().unwrap();
+            let schema = KeySchemaElement::builder().attribute_name(key).key_type(key_type);
+            request = request.attribute_definitions(attribute).key_schema(schema.build().unwrap());
+        }
+        request.billing_mode(BillingMode::PayPerRequest).send().await.unwrap();
+    }
 }

@@ -187,7 +187,7 @@ pub async fn run(
             ];
             output::rows(output, &["counter", "total", "slots", "as of"], &[row]);
             if reading.slots == 0 {
-                say(&format!("nobody has voted for `{counter}` yet, or its name is another one"));
+                say(&why_no_slots(&counter, &reading));
             }
             Ok(Exit::Done)
         }
@@ -220,6 +220,16 @@ pub async fn run(
             let generated = generate::run(&place, &totals, &votes).await?;
             Ok(show_generated(&generated, output))
         }
+    }
+}
+
+/// Why a counter has no slots. Only its total can still tell of slots that are gone.
+fn why_no_slots(counter: &str, reading: &reading::Reading) -> String {
+    match reading.as_of {
+        Some(_) => format!("all slots of `{counter}` are gone: they were deleted, or have expired"),
+        None => format!(
+            "`{counter}` has no slots: nobody has voted for it yet, its slots are gone, or its name is another one"
+        ),
     }
 }
 

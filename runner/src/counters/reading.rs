@@ -26,7 +26,7 @@ const ROUNDS_MAX: u32 = 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) total: Number,
-    /// Slots that have a value.
+    /// Slots that are there.
     pub(super) slots: usize,
     /// The stamp of the last stream record that is in it; `None` when slots were read.
     pub(super) as_of: Option<String>,
@@ -47,7 +47,7 @@ pub(super) async fn read(
             let total = total_of(&place.client, totals, counter).await?;
             Ok(Reading {
                 total: total.cells.sum(),
-                slots: total.cells.len(),
+                slots: total.cells.slots_there(),
                 as_of: total.cells.as_of().map(ToString::to_string),
             })
         }
@@ -242,6 +242,26 @@ mod tests {
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), reads);
         assert_eq!(requests[0].matches(r#""Get""#).count(), 10);
+    }
+
+    /// As the total says after `fold --to 1`: what was in slot 1 is in slot 0.
+    #[tokio::test]
+    async fn a_slot_that_was_folded_away_is_not_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = place(&format!("http://{}", listener.local_addr().unwrap()));
+        let stamp = |last: &str| format!("l/{}{last}", "0".repeat(39));
+        let total = format!(
+            r#"{{"Item":{{"counter":{{"S":"A"}},"revision":{{"N":"3"}},"slots":{{"M":{{"0":{{"M":{{"value":{{"N":"5"}},"stamp":{{"S":"{}"}}}}}},"1":{{"M":{{"value":{{"N":"0"}},"stamp":{{"S":"{}"}},"gone_at":{{"N":"99"}}}}}}}}}}}}}}"#,
+            stamp("8"),
+            stamp("9")
+        );
+        let answers = [(200, total.as_str(), false)];
+        let reads = async {
+            let reading = read(&place, &totals(), "A", How::RolledUp).await.unwrap();
+            assert_eq!((reading.total, reading.slots), (Number::from(5_i64), 1));
+            assert_eq!(reading.as_of, Some(stamp("9")));
+        };
+        tokio::join!(serve(listener, &answers), reads);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! `weir editions check`: counts an edition anew, and says how it differs from the current one.
 //!
-//! Both stand in the same parts by the same keys, so they are compared part by part. Nothing is
-//! written.
+//! Both stand in the same parts by the same keys, so they are compared part by part. What is not
+//! ready is not whole, whatever is there of it. Nothing is written.
 
 use std::collections::BTreeMap;
 
 use model::{Item, json};
-use rules::versions::edition::{Digest, EDITION_PARTS};
+use rules::versions::edition::{Digest, EDITION_PARTS, Edition, EditionState};
 use serde_json::json;
 
 use super::{Place, reading};
@@ -66,7 +66,7 @@ pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Ex
     if current != 0 {
         reading::was_there(place, current).await?;
     }
-    let is_whole = (digest.items, digest.sum) == (edition.items, edition.digest);
+    let is_whole = is_whole(&edition, digest);
     let row = vec![
         json!(number),
         json!(edition.state.as_str()),
@@ -79,7 +79,18 @@ pub(super) async fn run(place: &Place, number: u64, output: Output) -> Result<Ex
     let headings = ["edition", "state", "items", "whole", "added", "changed", "removed"];
     output::rows(output, &headings, &[row]);
     difference.samples.iter().for_each(|sample| say(sample));
+    if edition.state != EditionState::Ready {
+        let state = edition.state.as_str();
+        say(&format!("edition {number} is {state}: only what is there of it was compared"));
+    }
     Ok(if is_whole { Exit::Done } else { Exit::Differences })
+}
+
+/// Whether an edition that was counted has all its items. Until it is ready its record says 0 items,
+/// as many as are there when whoever prepared it died early.
+fn is_whole(edition: &Edition, counted: Digest) -> bool {
+    edition.state == EditionState::Ready
+        && (counted.items, counted.sum) == (edition.items, edition.digest)
 }
 
 async fn part_of(place: &Place, number: u64, part: u64) -> Result<BTreeMap<String, Item>, String> {

@@ -83,7 +83,8 @@ enum EditionsVerb {
         /// Whole editions that are kept beside those two
         #[arg(long, default_value_t = 0)]
         keep: usize,
-        /// Only editions that were begun this many days ago: readers may still be reading others
+        /// Only editions that were begun, and left by their readers, this many days ago: somebody may
+        /// still be reading or preparing others
         #[arg(long, value_name = "DAYS", default_value_t = 1)]
         days: u64,
     },
@@ -212,7 +213,7 @@ fn show_editions(editions: &[Edition], current: u64, output: Output) {
 async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, String> {
     let key = json::item_to_string(&parse_key(key)?);
     let found = match number {
-        Some(number) => reading::item(place, number, &key).await?,
+        Some(number) => reading::item_of(place, number, &key).await?,
         None => reading::current_item(place, &key).await?,
     };
     match found {
@@ -240,6 +241,9 @@ fn parse_key(text: &str) -> Result<Item, String> {
         false => Ok(plain),
     }
 }
+
+#[cfg(test)]
+mod store_tests;
 
 #[cfg(test)]
 mod tests {

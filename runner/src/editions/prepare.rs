@@ -2,7 +2,9 @@
 //! current edition, through a command if one is given.
 //!
 //! The number is taken first, by a conditional write of the head, so two who prepare write to
-//! different editions. Who dies leaves an edition that is `preparing`; it is never published.
+//! different editions. Who dies leaves an edition that is `preparing`; it is never published. When
+//! such an edition is pruned while its items are still being written, whoever writes them removes
+//! them: without the record nobody else could find them.
 
 use std::collections::HashSet;
 use std::process::Stdio;
@@ -24,7 +26,7 @@ use tokio::process::{ChildStdin, Command};
 use tokio::sync::mpsc;
 
 use super::turn::{is_cancelled, put_head};
-use super::{Place, PrepareArguments, reading};
+use super::{Place, PrepareArguments, prune, reading};
 use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
 
 /// Items in one request, as DynamoDB takes them.
@@ -48,17 +50,49 @@ pub(super) async fn run(place: &Place, arguments: &PrepareArguments) -> Result<E
     let keys = keys(place, arguments, head.current).await?;
     // Read before any item: what is published from now on is not in this edition.
     let edition = begin(place, keys, head.current).await?;
+    match fill(place, arguments, &edition, head.current).await {
+        Ok(digest) => finish(place, edition, digest).await,
+        Err(reason) => {
+            // The record of one that is still there lets `prune` remove it.
+            match left_behind(place, &edition).await {
+                Ok(_) => Err(reason),
+                Err(left) => Err(format!("{reason}; {left}")),
+            }
+        }
+    }
+}
+
+/// Writes the items.
+async fn fill(
+    place: &Place,
+    arguments: &PrepareArguments,
+    edition: &Edition,
+    current: u64,
+) -> Result<Digest, String> {
     let (to_read, items) = mpsc::channel::<Item>(QUEUE_ITEMS);
-    let read = read(place, arguments, head.current, to_read);
-    let digest = match &arguments.through {
-        None => tokio::try_join!(read, write(place, &edition, items))?.1,
+    let read = read(place, arguments, current, to_read);
+    Ok(match &arguments.through {
+        None => tokio::try_join!(read, write(place, edition, items))?.1,
         Some(command) => {
             let (to_write, changed) = mpsc::channel::<Item>(QUEUE_ITEMS);
             let through = through(command, items, to_write);
-            tokio::try_join!(read, through, write(place, &edition, changed))?.2
+            tokio::try_join!(read, through, write(place, edition, changed))?.2
         }
-    };
-    finish(place, edition, digest).await
+    })
+}
+
+/// What became of an edition that could not be finished. Of one that was pruned meanwhile, or is
+/// being pruned, the items are removed that were written behind the one who prunes.
+async fn left_behind(place: &Place, edition: &Edition) -> Result<Option<Edition>, String> {
+    let number = edition.number;
+    let found = reading::edition(place, number).await?;
+    let found = found.filter(|found| found.state != EditionState::Pruned);
+    if found.is_none() {
+        prune::remove(place, number).await.map_err(|reason| {
+            format!("edition {number} was pruned, and items of it were left: {reason}")
+        })?;
+    }
+    Ok(found)
 }
 
 async fn keys(
@@ -98,6 +132,7 @@ async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, S
             at_seconds: place.now,
             keys: keys.clone(),
             base: Some(base),
+            left_at: None,
         };
         let record = Put::builder()
             .table_name(&place.table)
@@ -298,12 +333,80 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
         );
     match request.send().await {
         Ok(_) => Ok(ready),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Err(format!(
-            "edition {} was pruned while it was prepared ({EDITION_PARTITION} `{}`, {EDITION_ITEM} `{}`)",
-            ready.number,
-            records_key(&place.set),
-            version_text(ready.number)
-        )),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => {
+            // A request whose answer was lost is sent again, and then fails because it was done.
+            match left_behind(place, &ready).await? {
+                Some(found) if (found.state, found.digest) == (ready.state, ready.digest) => {
+                    Ok(ready)
+                }
+                _ => Err(format!(
+                    "edition {} was pruned while it was prepared ({EDITION_PARTITION} `{}`, {EDITION_ITEM} `{}`): prepare it anew, and prune with more --days",
+                    ready.number,
+                    records_key(&place.set),
+                    version_text(ready.number)
+                )),
+            }
+        }
         Err(error) => Err(format!("edition {}: {}", ready.number, error_text(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store_tests::{items, of_file, place};
+    use super::*;
+    use crate::test_store::TestStore;
+
+    /// How many entries the table has.
+    async fn entries(place: &Place) -> i32 {
+        place.client.scan().table_name(&place.table).send().await.unwrap().count()
+    }
+
+    /// One that is pruned while its last items are under way.
+    #[tokio::test]
+    async fn what_is_written_behind_one_who_prunes_does_not_stay() {
+        let store = TestStore::open().await;
+        let (place, items) = (place(&store).await, items(30));
+        // What has died leaves a record, and pruning finds it.
+        let dead = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
+        fill(&place, &of_file(&items), &dead, 0).await.unwrap();
+        assert_eq!(prune::run(&place, 0, 0).await, Ok(vec![(1, 30)]));
+        let living = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
+        assert_eq!(prune::run(&place, 0, 0).await, Ok(vec![(2, 0)]));
+        let digest = fill(&place, &of_file(&items), &living, 0).await.unwrap();
+        assert_eq!(entries(&place).await, 31, "the head and the items");
+        let said = finish(&place, living, digest).await.unwrap_err();
+        assert!(said.starts_with("edition 2 was pruned while it was prepared"), "{said}");
+        assert_eq!(entries(&place).await, 1);
+    }
+
+    /// An item turns out to be none after the edition was pruned and others were written.
+    #[tokio::test]
+    async fn what_fails_after_it_was_pruned_leaves_no_items() {
+        let store = TestStore::open().await;
+        let (place, mut items) = (place(&store).await, items(30));
+        let living = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
+        prune::run(&place, 0, 0).await.unwrap();
+        std::io::Write::write_all(&mut items, b"no item\n").unwrap();
+        let failed = fill(&place, &of_file(&items), &living, 0).await.unwrap_err();
+        assert!(failed.contains("line 31"), "{failed}");
+        assert_eq!(left_behind(&place, &living).await, Ok(None));
+        assert_eq!(entries(&place).await, 1);
+        // One that was not pruned stays for whoever prunes.
+        assert!(run(&place, &of_file(&items)).await.is_err());
+        let left = reading::known_edition(&place, 2).await.unwrap();
+        assert_eq!(left.state, EditionState::Preparing);
+    }
+
+    /// As if the answer to the last write was lost and the write sent again.
+    #[tokio::test]
+    async fn what_is_ready_already_is_ready() {
+        let store = TestStore::open().await;
+        let (place, items) = (place(&store).await, items(3));
+        let edition = begin(&place, vec!["id".to_owned()], 0).await.unwrap();
+        let digest = fill(&place, &of_file(&items), &edition, 0).await.unwrap();
+        let ready = finish(&place, edition.clone(), digest).await.unwrap();
+        assert_eq!(finish(&place, edition, digest).await, Ok(ready));
+        assert_eq!(entries(&place).await, 5, "the head, the record and the items");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! First the edition becomes `pruned`, while the head is checked not to name it; from then on it
 //! cannot be published. Then its items go, then its record. Whoever dies in between leaves an
-//! edition that is pruned next time.
+//! edition that is pruned next time. Whoever still prepares it finds that out in the end, and removes
+//! what was written since.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{
@@ -31,7 +32,7 @@ const BATCH_DELETES: usize = 25;
 pub(super) async fn run(place: &Place, keep: usize, days: u64) -> Result<Vec<(u64, u64)>, String> {
     let head = reading::head(place).await?;
     let editions = reading::editions(place).await?;
-    // Zero days mean: everything that was begun until now.
+    // Zero days mean: everything that was begun or left until now.
     let before = place.now.saturating_sub(days.saturating_mul(DAY_SECONDS));
     let before = if days == 0 { u64::MAX } else { before };
     let mut pruned = Vec::new();
@@ -83,7 +84,18 @@ async fn mark(place: &Place, number: u64, revision: u64) -> Result<bool, String>
 }
 
 /// Removes the items and then the record.
-async fn remove(place: &Place, number: u64) -> Result<u64, String> {
+pub(super) async fn remove(place: &Place, number: u64) -> Result<u64, String> {
+    let removed = remove_items(place, number).await?;
+    let request = place.client.delete_item().table_name(&place.table);
+    let request = request
+        .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
+        .key(EDITION_ITEM, SdkValue::S(version_text(number)));
+    request.send().await.map_err(|error| format!("edition {number}: {}", error_text(&error)))?;
+    Ok(removed)
+}
+
+/// Removes the items of an edition; gives how many there were.
+pub(super) async fn remove_items(place: &Place, number: u64) -> Result<u64, String> {
     let mut removed = 0;
     for part in 0..EDITION_PARTS {
         let partition = part_key(&place.set, number, part);
@@ -106,10 +118,5 @@ async fn remove(place: &Place, number: u64) -> Result<u64, String> {
             removed += some.len() as u64;
         }
     }
-    let request = place.client.delete_item().table_name(&place.table);
-    let request = request
-        .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
-        .key(EDITION_ITEM, SdkValue::S(version_text(number)));
-    request.send().await.map_err(|error| format!("edition {number}: {}", error_text(&error)))?;
     Ok(removed)
 }

@@ -71,6 +71,17 @@ pub(super) async fn known_edition(place: &Place, number: u64) -> Result<Edition,
         .ok_or_else(|| format!("set `{}` has no edition {number}", place.set))
 }
 
+/// That an edition is whole, so that what is read of it from now on is all that it has.
+pub(super) async fn is_whole(place: &Place, number: u64) -> Result<(), String> {
+    match known_edition(place, number).await?.state {
+        EditionState::Ready => Ok(()),
+        state => Err(format!(
+            "edition {number} is {}, so not whole: name one that is ready, `weir editions ls` shows them",
+            state.as_str()
+        )),
+    }
+}
+
 /// All editions, by number.
 pub(super) async fn editions(place: &Place) -> Result<Vec<Edition>, String> {
     let mut editions = Vec::new();
@@ -86,9 +97,20 @@ pub(super) async fn editions(place: &Place) -> Result<Vec<Edition>, String> {
 }
 
 /// An item of an edition.
-pub(super) async fn item(place: &Place, number: u64, key: &str) -> Result<Option<Item>, String> {
+async fn item(place: &Place, number: u64, key: &str) -> Result<Option<Item>, String> {
     let found = get(place, &part_key(&place.set, number, part_of(key)), key).await?;
     found.as_ref().map(image_of).transpose().map_err(|error| error.to_string())
+}
+
+/// An item of an edition that must be whole: of another one nobody knows whether it has the key. What
+/// is found was in it, also when it was pruned meanwhile.
+pub(super) async fn item_of(place: &Place, number: u64, key: &str) -> Result<Option<Item>, String> {
+    is_whole(place, number).await?;
+    let found = item(place, number, key).await?;
+    if found.is_none() {
+        was_there(place, number).await?;
+    }
+    Ok(found)
 }
 
 /// An item of the current edition. What is not found in an edition that was pruned meanwhile is
@@ -107,25 +129,32 @@ pub(super) async fn current_item(place: &Place, key: &str) -> Result<Option<Item
     Err("editions are pruned faster than they can be read: prune with more --days".to_owned())
 }
 
-/// Shows every item of an edition with its key, part by part, by key. The edition is looked at once
-/// more in the end: one that was pruned meanwhile was not seen whole.
+/// Shows every item of an edition with its key, part by part, by key. The edition must be whole, and
+/// is looked at once more in the end: one that was pruned meanwhile was not seen whole.
 pub(super) async fn each(
     place: &Place,
     number: u64,
     mut visit: impl FnMut(String, Item) -> Result<(), String>,
 ) -> Result<(), String> {
+    is_whole(place, number).await?;
     for part in 0..EDITION_PARTS {
         each_of_part(place, number, part, &mut visit).await?;
     }
     was_there(place, number).await
 }
 
-/// That an edition was not pruned while it was read: then what was read of it may not be all.
+/// That an edition is whole after it was read: otherwise what was read of it may not be all.
 pub(super) async fn was_there(place: &Place, number: u64) -> Result<(), String> {
-    if known_edition(place, number).await?.state == EditionState::Pruned {
-        return Err(format!("edition {number} was pruned while it was read: begin anew"));
+    match edition(place, number).await?.map(|edition| edition.state) {
+        Some(EditionState::Ready) => Ok(()),
+        Some(EditionState::Preparing) => Err(format!(
+            "edition {number} is preparing, so what was read of it may not be all: begin anew when it is ready"
+        )),
+        // Pruning removes the record in the end.
+        Some(EditionState::Pruned) | None => {
+            Err(format!("edition {number} was pruned while it was read: begin anew"))
+        }
     }
-    Ok(())
 }
 
 /// Shows the items of one part of an edition with their keys, by key.

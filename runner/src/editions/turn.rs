@@ -3,13 +3,16 @@
 //! The head is written together with a check that the edition is ready, so an edition that is being
 //! pruned cannot become current, and of two who turn at the same time one is told so. What an edition
 //! was prepared over never changes, and the head that it is compared with is the one written over.
+//! With it, the edition that readers leave says when they did, so that pruning lets them finish.
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
-use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, ConditionCheck, Put, TransactWriteItem};
+use aws_sdk_dynamodb::types::{
+    AttributeValue as SdkValue, ConditionCheck, Put, TransactWriteItem, Update,
+};
 use model::Item;
 use rules::versions::edition::{
-    EDITION_ITEM, EDITION_PARTITION, EDITION_REVISION, EDITION_STATE, EditionHead, EditionState,
-    PublishRefusal, records_key,
+    EDITION_ITEM, EDITION_LEFT_AT, EDITION_PARTITION, EDITION_REVISION, EDITION_STATE, EditionHead,
+    EditionState, PublishRefusal, records_key,
 };
 use rules::versions::version_text;
 
@@ -52,7 +55,12 @@ async fn turn(
     };
     let is_ready = check_state(place, to.current, EditionState::Ready)?;
     let head = put_head(place, from, to)?;
-    let request = place.client.transact_write_items().transact_items(is_ready).transact_items(head);
+    let mut request =
+        place.client.transact_write_items().transact_items(is_ready).transact_items(head);
+    // A record that somebody deleted by hand must not come back as a stub.
+    if from.current > 0 && reading::edition(place, from.current).await?.is_some() {
+        request = request.transact_items(leave(place, from.current)?);
+    }
     match request.send().await {
         Ok(_) => Ok(Ok((to, format!("edition {} is current", to.current)))),
         Err(error) if is_cancelled(error.code()) => Ok(Err(
@@ -83,6 +91,22 @@ pub(super) fn check_state(
         .build()
         .map_err(|error| error.to_string())?;
     Ok(TransactWriteItem::builder().condition_check(check).build())
+}
+
+/// That readers leave an edition now.
+fn leave(place: &Place, number: u64) -> Result<TransactWriteItem, String> {
+    let update = Update::builder()
+        .table_name(&place.table)
+        .key(EDITION_PARTITION, SdkValue::S(records_key(&place.set)))
+        .key(EDITION_ITEM, SdkValue::S(version_text(number)))
+        .update_expression("SET #left_at = :now")
+        .condition_expression("attribute_exists(#state)")
+        .expression_attribute_names("#left_at", EDITION_LEFT_AT)
+        .expression_attribute_names("#state", EDITION_STATE)
+        .expression_attribute_values(":now", SdkValue::N(place.now.to_string()))
+        .build()
+        .map_err(|error| error.to_string())?;
+    Ok(TransactWriteItem::builder().update(update).build())
 }
 
 /// The write of a head over the one that was read.

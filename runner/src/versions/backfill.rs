@@ -3,16 +3,19 @@
 //! A history that exists is never touched, so this may run beside the function, twice, or be
 //! stopped and begun again. What it writes is a base: the first change that comes through the
 //! stream says itself what the item was before it, and replaces the base if it knows better.
+//! The time of a base is when its page of the table had been read: the item was so then, unless a
+//! change came before that, and that change is in the stream and corrects the base.
 //! An item that no version can hold is named and left out; the others have their histories.
 
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, Put, TransactWriteItem};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{Item, KeyAttributeType};
 use rules::versions::{Head, ITEM_ATTRIBUTE, Version, fits_into_a_version, history_key};
 use serde_json::json;
 
 use super::{Place, absent};
+use crate::endpoint;
 use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
 use crate::output::Output;
 use crate::sdk_error::is_not_found;
@@ -109,19 +112,28 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
             .unwrap_or_else(|_| ProgressStyle::default_spinner()),
     );
     let scan = place.client.scan().table_name(&place.table).consistent_read(true);
-    let items = scan.into_paginator().items().send();
-    let items = stream::unfold(items, async |mut items| Some((items.next().await?, items)));
-    let outcomes = items.map(|item| async {
-        let item = item.map_err(|error| error_text(&error)).and_then(from_sdk_item);
-        let item = item.map_err(|error| format!("cannot read table `{}`: {error}", place.table))?;
-        let text = key_text(&keys, &item);
-        if let Err(reason) = fits_into_a_version(&text, Some(&item)) {
-            return Ok(Outcome::LeftOut(format!("{text}: {reason}")));
+    let pages = scan.into_paginator().send();
+    let items = stream::unfold(pages, async |mut pages| {
+        let page = pages.next().await?.map_err(|error| unread(place, &error_text(&error)));
+        // One question for a page: the items that are in it are as they are by now.
+        let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+        let items = page.map(|page| page.items.unwrap_or_default().into_iter());
+        Some((items.map(|items| stream::iter(items.map(move |item| Ok((item, now))))), pages))
+    });
+    let outcomes = items.try_flatten().map_ok(|(item, now)| {
+        let item = from_sdk_item(item).map_err(|error| unread(place, &error));
+        let keys = &keys;
+        async move {
+            let item = item?;
+            let text = key_text(keys, &item);
+            if let Err(reason) = fits_into_a_version(&text, Some(&item)) {
+                return Ok(Outcome::LeftOut(format!("{text}: {reason}")));
+            }
+            if dry_run { Ok(Outcome::NotWritten) } else { begin(place, text, item, now).await }
         }
-        if dry_run { Ok::<_, String>(Outcome::NotWritten) } else { begin(place, text, item).await }
     });
     let report = outcomes
-        .buffer_unordered(WRITERS)
+        .try_buffer_unordered(WRITERS)
         .try_fold(Report::default(), async |mut report, outcome| {
             report.add(outcome);
             progress
@@ -133,6 +145,10 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
     report
 }
 
+fn unread(place: &Place, reason: &str) -> String {
+    format!("cannot read table `{}`: {reason}", place.table)
+}
+
 /// The text under which the item's history stands.
 pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> String {
     let key: Item =
@@ -140,8 +156,9 @@ pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> Stri
     history_key(&key)
 }
 
-/// Begins the history of an item under its key, if there is none.
-async fn begin(place: &Place, text: String, item: Item) -> Result<Outcome, String> {
+/// Begins the history of an item under its key, if there is none. The item was so at `now`, and how
+/// long before is not known.
+async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome, String> {
     let put =
         |item: Item| Put::builder().table_name(&place.history).set_item(Some(to_sdk_item(&item)));
     let failed = |reason: String| format!("cannot begin the history of {text}: {reason}");
@@ -150,7 +167,8 @@ async fn begin(place: &Place, text: String, item: Item) -> Result<Outcome, Strin
         .expression_attribute_names("#item", ITEM_ATTRIBUTE)
         .build()
         .map_err(|error| failed(error.to_string()))?;
-    let base = put(Version::base(item).to_item(&text)).build();
+    let base = Version { at_seconds: Some(now), ..Version::base(item) };
+    let base = put(base.to_item(&text)).build();
     let base = base.map_err(|error| failed(error.to_string()))?;
     let request = place
         .client

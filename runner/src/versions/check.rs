@@ -1,7 +1,7 @@
 //! `weir versions check`: compares every history with its item.
 //!
-//! A history is right when its versions have no gap, its head names the last one, and that one is
-//! the item, or says that it was deleted. What has expired does not count, because TTL deletes in no
+//! A history is right when its versions have no gap, begin where its head says, its head names the
+//! last one, and that one is the item, or says that it was deleted. What has expired does not count, because TTL deletes in no
 //! promised order; neither do the marks that a migration puts on items. What differs is looked at
 //! again after a grace, because the function may be a moment behind. Nothing is written.
 
@@ -181,8 +181,12 @@ fn gap(history: &History) -> Option<&'static str> {
     if history.count == 0 || history.highest != head.latest {
         return Some("has a head that does not name the last version");
     }
-    (history.highest - history.lowest + 1 != history.count)
-        .then_some("has a gap between two versions")
+    if history.highest - history.lowest + 1 != history.count {
+        return Some("has a gap between two versions");
+    }
+    // Those before `first` were deleted by number, and those up to `expiring` may have expired.
+    let begins_at = head.first.max(head.expiring + 1);
+    (history.lowest > begins_at).then_some("has no versions at its beginning")
 }
 
 #[cfg(test)]
@@ -192,11 +196,22 @@ mod tests {
     #[test]
     fn gaps_are_found() {
         let head = |latest| Some(Head { latest, ..Head::of_base() });
+        let kept = |first, expiring| Some(Head { latest: 9, first, expiring, ..Head::of_base() });
+        let beheaded = Some("has no versions at its beginning");
         let history =
             |head, lowest, highest, count| History { head, lowest, highest, count, image: None };
         for (history, expected) in [
             (history(head(3), 1, 3, 3), None),
-            (history(head(9), 7, 9, 3), None),
+            (history(head(9), 7, 9, 3), beheaded),
+            // By number, by days (of which some are there still), and one after the other.
+            (history(kept(7, 0), 7, 9, 3), None),
+            (history(kept(7, 0), 8, 9, 2), beheaded),
+            (history(kept(1, 6), 7, 9, 3), None),
+            (history(kept(1, 6), 5, 9, 5), None),
+            (history(kept(1, 6), 8, 9, 2), beheaded),
+            (history(kept(7, 3), 8, 9, 2), beheaded),
+            (history(kept(3, 6), 7, 9, 3), None),
+            (history(kept(1, 8), 9, 9, 1), None),
             (history(head(3), 1, 3, 2), Some("has a gap between two versions")),
             (history(head(4), 1, 3, 3), Some("has a head that does not name the last version")),
             (history(head(1), 0, 0, 0), Some("has a head that does not name the last version")),
@@ -208,8 +223,8 @@ mod tests {
 
     #[test]
     fn what_has_expired_leaves_no_gap() {
-        let mut history =
-            History { head: Some(Head { latest: 4, ..Head::of_base() }), ..History::default() };
+        let head = Head { latest: 4, expiring: 3, expiring_at: 101, ..Head::of_base() };
+        let mut history = History { head: Some(head), ..History::default() };
         // TTL deleted version 2 and not yet version 1.
         for (number, expires_at) in [(1, Some(50)), (3, Some(101)), (4, None)] {
             let version = Version { number, expires_at, ..Version::base(Item::new()) };

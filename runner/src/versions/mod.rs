@@ -13,14 +13,14 @@ mod restore;
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
 use model::{Item, json};
-use rules::versions::{NotKnown, Version, as_of, history_key};
+use rules::versions::{NotKnown, Version, as_of, has_known_begin, history_key};
 use serde_json::{Value, json};
 
 use crate::archive::cell::parse_time;
 use crate::archive::versions::parse_key;
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::output::{self, Output, show};
+use crate::output::{self, Output, say, show};
 
 /// Histories that `ls` shows at most when no key is named.
 const HISTORIES_SHOWN_MAX: usize = 100;
@@ -28,7 +28,7 @@ const HISTORIES_SHOWN_MAX: usize = 100;
 /// What to do with versions, and whose.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences or `backfill` left items out, 4 refused: the item changes at this moment, or TTL would delete what is restored"
+    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences or `backfill` left items out, 4 refused: the item changes at this moment, TTL would delete what is restored, or nobody knows whether the item was so at the time of `--as-of`"
 )]
 pub struct VersionsArguments {
     #[command(subcommand)]
@@ -143,6 +143,9 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             let image = version.image.as_ref().ok_or_else(|| {
                 format!("version {} says that the item was deleted", version.number)
             })?;
+            if let Some(doubt) = doubt(&versions, version, &which) {
+                say(&doubt);
+            }
             show(&format!("{}\n", json::item_to_string(image)));
         }
         VersionsVerb::Diff { key, from, to } => {
@@ -157,6 +160,11 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             let key = parse_key(&key)?;
             let versions = kept(&place, &key).await?;
             let version = choose(&versions, &which)?;
+            if let Some(doubt) = doubt(&versions, version, &which) {
+                let number = version.number;
+                say(&format!("refused: {doubt}; if it is meant, name it with --number {number}"));
+                return Ok(Exit::Refused);
+            }
             return restore::run(&place, &key, &versions, version, &without, dry_run).await;
         }
         VersionsVerb::Backfill { dry_run } => {
@@ -213,6 +221,16 @@ fn choose<'v>(versions: &'v [Version], which: &Which) -> Result<&'v Version, Str
     })
 }
 
+/// What is not known of a version that was chosen by a time: nobody saw the item before it was changed
+/// from that. What it is named by a number for does not depend on a time.
+fn doubt(versions: &[Version], version: &Version, which: &Which) -> Option<String> {
+    let text = which.as_of.as_ref().filter(|_| !has_known_begin(versions, version))?;
+    Some(format!(
+        "version {} has no time, so it is not known since when the item was so; it may have been another one at {text}",
+        version.number
+    ))
+}
+
 fn at(version: Option<&Version>) -> Value {
     let seconds = version.and_then(|version| version.at_seconds);
     let time =
@@ -250,6 +268,9 @@ async fn list_histories(place: &Place, output: Output) -> Result<(), String> {
 }
 
 #[cfg(test)]
+mod store_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -282,6 +303,14 @@ mod tests {
             Err("the history begins after 1700000002; the first version that is kept is from \"2023-11-14T22:13:23Z\"".to_owned())
         );
         assert!(choose(None, Some("yesterday")).is_err());
+        let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
+        assert_eq!(doubt(&versions, &versions[1], &which), None);
+        let base = [Version::base(Item::new()), Version { number: 2, ..versions[2].clone() }];
+        assert_eq!(
+            doubt(&base, super::choose(&base, &which).unwrap(), &which),
+            Some("version 1 has no time, so it is not known since when the item was so; it may have been another one at 1700000004".to_owned())
+        );
+        assert_eq!(doubt(&base, &base[0], &Which { number: Some(1), as_of: None }), None);
         let broken = [versions[0].clone(), versions[2].clone()];
         let which = Which { number: None, as_of: Some("1700000004".to_owned()) };
         assert_eq!(

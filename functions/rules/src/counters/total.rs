@@ -100,6 +100,13 @@ impl Cells {
         self.0.len()
     }
 
+    /// Number of slots that are there. A slot that is gone keeps its cell, because its stamp must
+    /// still win against records that come late.
+    #[must_use]
+    pub fn slots_there(&self) -> usize {
+        self.0.values().filter(|cell| cell.gone_at.is_none()).count()
+    }
+
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -220,9 +227,9 @@ mod tests {
     #[test]
     fn a_counter_expires_when_its_last_slot_is_gone_and_lives_again_with_a_new_vote() {
         let mut cells = Cells::from([(0, gone("5", 1000)), (1, cell("l", "6", "3"))]);
-        assert_eq!(cells.expires_at(), None);
+        assert_eq!((cells.expires_at(), cells.slots_there(), cells.len()), (None, 1, 2));
         cells.join(Cells::from([(1, gone("7", 4000))]));
-        assert_eq!(cells.expires_at(), Some(4000 + KEPT_SECONDS));
+        assert_eq!((cells.expires_at(), cells.slots_there()), (Some(4000 + KEPT_SECONDS), 0));
         let total = Total { cells, revision: 2 };
         let item = total.to_item("counter", "C1");
         assert_eq!(item.get(EXPIRES_AT), Some(&AttributeValue::N("608800".parse().unwrap())));

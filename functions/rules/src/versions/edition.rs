@@ -22,6 +22,8 @@ pub const EDITION_HEAD: &str = "v0";
 pub const EDITION_REVISION: &str = "revision";
 /// The attribute with an edition's state.
 pub const EDITION_STATE: &str = "state";
+/// The attribute with the time at which readers last left an edition for another one.
+pub const EDITION_LEFT_AT: &str = "left_at";
 /// The attribute with the item itself.
 pub const EDITION_IMAGE: &str = "image";
 /// Parts that an edition's items are spread over, so that no single partition takes them all.
@@ -82,6 +84,9 @@ pub struct Edition {
     /// The edition that was current when this one was begun, which readers would go over from; 0:
     /// none was. `None`: it was prepared by a program that did not write this down.
     pub base: Option<u64>,
+    /// When it ceased to be current, the last time, in epoch seconds. `None`: it never was, or a
+    /// program turned the head that did not write this down.
+    pub left_at: Option<u64>,
 }
 
 /// Which edition is current.
@@ -275,8 +280,8 @@ impl EditionHead {
     }
 
     /// The editions that may go: not the current one nor the one before it, not the last `keep`
-    /// others, and none that began at or after `before` (epoch seconds). What is being prepared may
-    /// go too when it is that old: whoever prepared it is dead.
+    /// others, and none that was begun, or that readers left, at or after `before` (epoch seconds).
+    /// What is being prepared may go too when it is that old: whoever prepared it is dead.
     #[must_use]
     pub fn prunable(self, editions: &[Edition], keep: usize, before: u64) -> Vec<u64> {
         let is_held = |edition: &&Edition| [self.current, self.previous].contains(&edition.number);
@@ -287,7 +292,7 @@ impl EditionHead {
             let counts = edition.state == EditionState::Ready;
             if counts && kept < keep {
                 kept += 1;
-            } else if edition.at_seconds < before || edition.state == EditionState::Pruned {
+            } else if edition.in_use_at() < before || edition.state == EditionState::Pruned {
                 prunable.push(edition.number);
             }
         }
@@ -296,6 +301,12 @@ impl EditionHead {
 }
 
 impl Edition {
+    /// The last moment that is written down at which somebody wrote or read it. An edition that was
+    /// current for months may have been left a second ago, by readers who are still at it.
+    fn in_use_at(&self) -> u64 {
+        self.left_at.map_or(self.at_seconds, |left| left.max(self.at_seconds))
+    }
+
     /// The edition's record.
     #[must_use]
     pub fn to_item(&self, set: &str) -> Item {
@@ -309,6 +320,9 @@ impl Edition {
             .with(KEYS, AttributeValue::L(self.keys.iter().map(|k| k.as_str().into()).collect()));
         if let Some(base) = self.base {
             item.insert(BASE.to_owned(), Number::from(base).into());
+        }
+        if let Some(left) = self.left_at {
+            item.insert(EDITION_LEFT_AT.to_owned(), Number::from(left).into());
         }
         item
     }
@@ -337,6 +351,10 @@ impl Edition {
                 _ => return Err(damaged(KEYS)),
             },
             base: item.get(BASE).map(|_| number(item, BASE)).transpose()?,
+            left_at: item
+                .get(EDITION_LEFT_AT)
+                .map(|_| number(item, EDITION_LEFT_AT))
+                .transpose()?,
         })
     }
 }
@@ -384,6 +402,7 @@ mod tests {
             at_seconds: number * 100,
             keys: vec!["k".to_owned()],
             base: None,
+            left_at: None,
         }
     }
 
@@ -476,13 +495,26 @@ mod tests {
     }
 
     #[test]
+    fn what_readers_have_just_left_is_not_prunable() {
+        let head = EditionHead { current: 5, previous: 4, latest: 5, revision: 1 };
+        let left = |number, left_at| Edition { left_at, ..edition(number, EditionState::Ready) };
+        // Edition 1 was current until 680, edition 2 until 700; edition 3 never was.
+        let editions = [left(1, Some(680)), left(2, Some(700)), left(3, None)];
+        for (before, expected) in [(701, &[3, 2, 1][..]), (700, &[3, 1]), (680, &[3]), (300, &[])] {
+            assert_eq!(head.prunable(&editions, 0, before), expected, "{before}");
+        }
+        // A clock that was behind when it was left does not make it older.
+        assert_eq!(head.prunable(&[left(3, Some(7))], 0, 300), [0; 0]);
+    }
+
+    #[test]
     fn items_round_trip() {
         let head = EditionHead { current: 2, previous: 1, latest: 4, revision: 9 };
         assert_eq!(EditionHead::from_item(&head.to_item("s")), Ok(head));
         let mut edition = edition(12, EditionState::Ready);
         edition.digest = u64::MAX;
         assert_eq!(Edition::from_item(&edition.to_item("s")), Ok(edition.clone()));
-        edition.base = Some(0);
+        (edition.base, edition.left_at) = (Some(0), Some(7));
         assert_eq!(Edition::from_item(&edition.to_item("s")), Ok(edition.clone()));
         assert!(Edition::from_item(&edition.to_item("s").with(BASE, "x")).is_err());
         let image = Item::new().with("a", "b");

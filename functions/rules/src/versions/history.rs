@@ -86,7 +86,9 @@ pub struct Version {
     pub event: VersionEvent,
     /// The item; `None` when it was deleted.
     pub image: Option<Item>,
-    /// When it came to be, in epoch seconds; `None` for a base and when the record did not say.
+    /// When it came to be, in epoch seconds; `None` when the record did not say. Of a base, when a
+    /// back-fill saw the item so: it was so at that time, and maybe before; `None` for a base that
+    /// is known only from the first change.
     pub at_seconds: Option<u64>,
     /// Whether TTL deleted the item.
     pub by_ttl: bool,
@@ -171,6 +173,15 @@ pub fn as_of(versions: &[Version], seconds: u64) -> Result<&Version, NotKnown> {
         }
         _ => Ok(last),
     }
+}
+
+/// Whether it is known since when, or at least at what time before it was chosen, an item was what a
+/// version of `versions` says. If neither it nor one before it has a time, [`as_of`] gives it for any
+/// time before the next one, and the item may have been another one then.
+#[must_use]
+pub fn has_known_begin(versions: &[Version], chosen: &Version) -> bool {
+    let mut until_then = versions.iter().take_while(|version| version.number <= chosen.number);
+    until_then.any(|version| version.at_seconds.is_some())
 }
 
 fn number(item: &BTreeMap<String, AttributeValue>, name: &str) -> Result<u64, DamagedHistory> {
@@ -389,6 +400,17 @@ mod tests {
             assert_eq!(as_of(&versions, seconds).map(|v| v.number), Ok(expected));
         }
         assert_eq!(as_of(&versions[1..], 9), Err(NotKnown::Earlier));
+        // Nobody saw the item before version 2. One without a time came with the one before it.
+        let known = |versions: &[Version]| -> Vec<bool> {
+            versions.iter().map(|version| has_known_begin(versions, version)).collect()
+        };
+        assert_eq!(known(&versions), [false, true, true, true]);
+        assert_eq!(known(&[version(1, None), version(2, None)]), [false, false]);
+        assert_eq!(known(&[version(3, Some(9)), version(4, None)]), [true, true]);
+        // A back-fill did see it, and nobody before.
+        let seen = [version(1, Some(8)), version(2, Some(10))];
+        assert_eq!(as_of(&seen, 7), Err(NotKnown::Earlier));
+        assert_eq!(as_of(&seen, 8).map(|v| v.number), Ok(1));
         // Without versions 2 and 3 nobody knows what the item was before version 4.
         let broken = [versions[0].clone(), versions[3].clone()];
         assert_eq!(as_of(&broken, 11), Err(NotKnown::Missing(2, 3)));

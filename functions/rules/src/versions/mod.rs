@@ -14,8 +14,8 @@ pub use change::{Change, Changes};
 use history::image_bytes;
 pub use history::{
     DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, NotKnown, REVISION_ATTRIBUTE,
-    VERSION_ATTRIBUTE, VERSION_NUMBER_MAX, Version, VersionEvent, as_of, number_of_version,
-    version_text,
+    VERSION_ATTRIBUTE, VERSION_NUMBER_MAX, Version, VersionEvent, as_of, has_known_begin,
+    number_of_version, version_text,
 };
 pub use plan::{
     CHANGES_MAX, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, TooLate, Write, missing, plan,

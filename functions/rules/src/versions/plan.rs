@@ -210,14 +210,23 @@ fn merged(tail: &[Version], changes: &Changes) -> BTreeMap<Stamp, Place> {
 /// What the item was before its first change is that change's business: a base that was written for
 /// a later one, or by a back-fill, gives way. It gives way to nothing when the item was not there, or
 /// when what it was does not fit into a version.
+///
+/// A back-fill says when it saw the item. That is still right if the item is what it saw and was
+/// first changed after that; otherwise what it saw was already changed, and nobody knows since when
+/// the item was what it was before.
 fn set_base(places: &mut BTreeMap<Stamp, Place>) {
     let lowest = Stamp::lowest();
     let first = places.iter().find(|(stamp, _)| **stamp != lowest);
     let Some((_, Place { change: Some(first), .. })) = first else { return };
     match first.before.clone() {
         Some(image) => {
-            let expires_at = places.get(&lowest).and_then(|place| place.version.expires_at);
-            let version = Version { expires_at, ..Version::base(image) };
+            let known = places.get(&lowest).map(|place| &place.version);
+            let expires_at = known.and_then(|base| base.expires_at);
+            let seen = known.filter(|base| base.image.as_ref() == Some(&image));
+            let at_seconds = seen.and_then(|base| base.at_seconds);
+            let changed_at = first.at_seconds;
+            let at_seconds = at_seconds.filter(|at| changed_at.is_some_and(|it| *at <= it));
+            let version = Version { expires_at, at_seconds, ..Version::base(image) };
             places.insert(lowest, Place { version, change: None });
         }
         None => {

@@ -167,6 +167,42 @@ fn a_back_filled_base_gives_way_to_the_first_change() {
     }
 }
 
+/// The change with sequence number 5 was at 1005, and before it the item had the value 4.
+#[test]
+fn a_base_keeps_the_time_at_which_a_back_fill_saw_it() {
+    for (seen, value, expected) in [
+        (900, 4, Some(900)),
+        (1005, 4, Some(1005)),
+        // The change was there already, and another one that made it as it was before.
+        (1006, 4, None),
+        // What was seen is what the change made of the item.
+        (1005, 5, None),
+        (900, 99, None),
+    ] {
+        let base = Version { at_seconds: Some(seen), ..Version::base(image(value)) };
+        let mut table =
+            Table { head: Some(Head::of_base()), versions: BTreeMap::from([(1, base)]) };
+        table.add(&[5, 6], ALL);
+        assert_eq!(table.text(), "1=~4 2=5 3=6");
+        assert_eq!(table.versions[&1].at_seconds, expected, "{seen} {value}");
+        let versions: Vec<Version> = table.versions.into_values().collect();
+        let as_of = |seconds| super::super::as_of(&versions, seconds).map(|v| v.number);
+        assert_eq!(as_of(1005), Ok(2));
+        assert_eq!(as_of(899).is_ok(), expected.is_none());
+    }
+}
+
+/// The item was 4 until 1005, then 5; whoever saw 5 at 1005 saw it after a change that comes late.
+#[test]
+fn a_base_that_gives_way_to_a_late_change_loses_its_time() {
+    let base = Version { at_seconds: Some(1005), ..Version::base(image(5)) };
+    let mut table = Table { head: Some(Head::of_base()), versions: BTreeMap::from([(1, base)]) };
+    table.add(&[6], ALL);
+    assert_eq!((table.text().as_str(), table.versions[&1].at_seconds), ("1=~5 2=6", Some(1005)));
+    table.add(&[5], ALL);
+    assert_eq!((table.text().as_str(), table.versions[&1].at_seconds), ("1=~4 2=5 3=6", None));
+}
+
 #[test]
 fn only_the_last_versions_are_kept() {
     let last = Retention { keep_last: Some(2), keep_days: 0 };

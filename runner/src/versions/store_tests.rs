@@ -1,0 +1,103 @@
+//! Histories in a store in this process: what a base says of the time before its first change.
+
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use model::Number;
+use rules::versions::Head;
+
+use super::*;
+use crate::load::to_sdk_item;
+use crate::test_store::TestStore;
+
+const KEY: &str = r#"{"p":"Rush"}"#;
+
+/// Tables of films and their histories, and one film.
+async fn films(store: &TestStore) -> Place {
+    store.table("films").await;
+    store.table_of("films-history", "item", "version").await;
+    let put = store.client.put_item().table_name("films");
+    let put = put.item("p", SdkValue::S("Rush".to_owned()));
+    put.item("year", SdkValue::N("2013".to_owned())).send().await.unwrap();
+    Place {
+        client: store.client.clone(),
+        endpoint: store.url.clone(),
+        table: "films".to_owned(),
+        history: "films-history".to_owned(),
+    }
+}
+
+async fn versions(place: &Place) -> Vec<Version> {
+    kept(place, &parse_key(KEY).unwrap()).await.unwrap()
+}
+
+fn as_of_seconds(seconds: u64) -> Which {
+    Which { number: None, as_of: Some(seconds.to_string()) }
+}
+
+/// What `restore` of the film answers.
+async fn restored(place: &Place, which: Which) -> Result<Exit, String> {
+    let arguments = VersionsArguments {
+        verb: VersionsVerb::Restore { key: KEY.to_owned(), which, without: vec![], dry_run: false },
+        table: Some(place.table.clone()),
+        history: None,
+        endpoint: Some(place.endpoint.clone()),
+    };
+    run(arguments, Output::Json).await
+}
+
+#[tokio::test]
+async fn a_history_begins_when_a_back_fill_saw_the_item() {
+    let store = TestStore::open().await;
+    let place = films(&store).await;
+    let before = u64::try_from(endpoint::store_seconds(&store.url).await).unwrap();
+    assert!(backfill::run(&place, false).await.unwrap().is_whole());
+    let versions = versions(&place).await;
+    let at = versions[0].at_seconds.unwrap();
+    assert!(at >= before, "{at}");
+    let film = choose(&versions, &as_of_seconds(at)).unwrap();
+    assert_eq!(film.image.as_ref().unwrap()["year"], Number::from(2013u64).into());
+    assert_eq!(restored(&place, as_of_seconds(at)).await, Ok(Exit::Done), "it is so");
+    for which in [as_of_seconds(at - 1), as_of_seconds(0)] {
+        let said = choose(&versions, &which).unwrap_err();
+        assert!(said.starts_with("the history begins after"), "{said}");
+        assert_eq!(restored(&place, which).await, Err(said));
+    }
+}
+
+/// Back-fills of earlier builds, and what is known only from the first change.
+#[tokio::test]
+async fn a_base_without_a_time_is_restored_by_its_number_only() {
+    let store = TestStore::open().await;
+    let place = films(&store).await;
+    backfill::run(&place, false).await.unwrap();
+    let base = Version { at_seconds: None, ..versions(&place).await.remove(0) };
+    let base = base.to_item(&history_key(&parse_key(KEY).unwrap()));
+    let put = place.client.put_item().table_name(&place.history);
+    put.set_item(Some(to_sdk_item(&base))).send().await.unwrap();
+    assert_eq!(restored(&place, as_of_seconds(1_700_000_000)).await, Ok(Exit::Refused));
+    let first = Which { number: Some(1), as_of: None };
+    assert_eq!(restored(&place, first).await, Ok(Exit::Done));
+}
+
+#[tokio::test]
+async fn a_history_without_its_beginning_is_wrong() {
+    let store = TestStore::open().await;
+    let place = films(&store).await;
+    backfill::run(&place, false).await.unwrap();
+    let item = history_key(&parse_key(KEY).unwrap());
+    let write = async |entry: Item| {
+        let put = place.client.put_item().table_name(&place.history);
+        put.set_item(Some(to_sdk_item(&entry))).send().await.unwrap();
+    };
+    let base = versions(&place).await.remove(0);
+    write(Version { number: 2, ..base.clone() }.to_item(&item)).await;
+    write(Head { latest: 2, ..Head::of_base() }.to_item(&item)).await;
+    assert!(check::run(&place, 0).await.unwrap().is_clean());
+    let delete = place.client.delete_item().table_name(&place.history);
+    let delete = delete.key("item", SdkValue::S(item.clone()));
+    delete.key("version", SdkValue::S("v0000000001".to_owned())).send().await.unwrap();
+    let wrong = check::run(&place, 0).await.unwrap().wrong;
+    assert_eq!(wrong, [(item.clone(), "has no versions at its beginning")].into());
+    // A head that says so: it was deleted because of newer ones.
+    write(Head { latest: 2, first: 2, ..Head::of_base() }.to_item(&item)).await;
+    assert!(check::run(&place, 0).await.unwrap().is_clean());
+}
