@@ -1,5 +1,6 @@
 //! The port for peers: takes their connections and answers their questions.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +9,20 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::frame::{FrameReader, PAYLOAD_BYTES_MAX, Seal};
 use super::handshake::{self, Failure, Opened};
 use super::{Answer, Handler, Local, PeerIdentity, Question};
 use crate::node::transport::Response;
 
-/// Connections that are taken at once: a few times what the peers of a cluster need.
-const CONNECTIONS_MAX: usize = 64;
+/// Handshakes that are under way at once: many times what the peers of a cluster need. A peer's takes
+/// some milliseconds, so the oldest of so many is none of one.
+const GREETINGS_MAX: usize = 64;
+/// Connections of one peer: its two ways, each twice, since one that it made anew may take the place of
+/// one that is not known to be broken yet.
+const CONNECTIONS_PER_PEER: usize = 4;
 /// Questions of one connection that are being answered at most; then no more are read.
 const QUESTIONS_MAX: usize = 2048;
 /// Bytes after which no further answer is put into the same write.
@@ -26,47 +32,80 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time to wait after a connection was refused, so that a wrong peer costs little.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(200);
 
-/// Takes connections of peers for as long as it is not dropped.
+/// A connection whose handshake is done, and the identity that the peer was told.
+type Greeted = (Opened, watch::Receiver<Option<PeerIdentity>>);
+
+/// Takes connections of peers for as long as it is not dropped. Nobody can keep a peer out: not who
+/// greets and stays silent, nor what is left of connections that broke unnoticed.
 pub(crate) async fn serve(listener: TcpListener, local: Arc<Local>, handler: Arc<dyn Handler>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = tokio::task::JoinSet::new();
+    let (greeted, mut opened) = mpsc::channel::<Greeted>(GREETINGS_MAX);
+    let (mut greetings, mut connections) = (Tasks::default(), BTreeMap::<u64, Tasks>::new());
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        while connections.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let (local, handler) = (Arc::clone(&local), Arc::clone(&handler));
-                connections.spawn(async move {
-                    attend(stream, &local, &handler).await;
-                    drop(permit);
-                });
+        tokio::select! {
+            Some((opened, identity)) = opened.recv() => {
+                // The handshake has seen to it that it is the slot of a peer.
+                let of_peer = connections.entry(opened.slot).or_default();
+                of_peer.spawn(CONNECTIONS_PER_PEER, attend(opened, identity, Arc::clone(&handler)));
             }
-            Err(error) => {
-                tracing::warn!(%error, "a peer's connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let greeting = greet(stream, Arc::clone(&local), greeted.clone());
+                    greetings.spawn(GREETINGS_MAX, greeting);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a peer's connection could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
         }
     }
 }
 
-async fn attend(stream: TcpStream, local: &Local, handler: &Arc<dyn Handler>) {
-    let mut identity = local.identity.subscribe();
-    match handshake::accept(local, stream).await {
-        Ok(opened) => {
-            let slot = opened.slot;
-            tokio::select! {
-                ended = converse(opened, handler) => {
-                    tracing::debug!(slot, ?ended, "a peer's connection ended");
-                }
-                // The peer was told another identity than the one that this process now has.
-                _ = identity.changed() => {}
-            }
+/// Tasks of one kind, the oldest first; all end when it is dropped.
+#[derive(Default)]
+struct Tasks {
+    all: JoinSet<()>,
+    order: VecDeque<AbortHandle>,
+}
+
+impl Tasks {
+    /// Starts a task. Where there are `max` already, the oldest is ended.
+    fn spawn(&mut self, max: usize, task: impl Future<Output = ()> + Send + 'static) {
+        while self.all.try_join_next().is_some() {}
+        self.order.retain(|task| !task.is_finished());
+        if self.order.len() >= max
+            && let Some(oldest) = self.order.pop_front()
+        {
+            oldest.abort();
         }
+        self.order.push_back(self.all.spawn(task));
+    }
+}
+
+async fn greet(stream: TcpStream, local: Arc<Local>, greeted: mpsc::Sender<Greeted>) {
+    let identity = local.identity.subscribe();
+    match handshake::accept(&local, stream).await {
+        Ok(opened) => drop(greeted.send((opened, identity)).await),
         Err(Failure::Refused(reason)) => {
             tracing::debug!("{reason}");
             tokio::time::sleep(REFUSAL_PAUSE).await;
         }
         Err(Failure::Io(reason)) => tracing::debug!("a peer did not connect: {reason}"),
+    }
+}
+
+async fn attend(
+    opened: Opened,
+    mut identity: watch::Receiver<Option<PeerIdentity>>,
+    handler: Arc<dyn Handler>,
+) {
+    let slot = opened.slot;
+    tokio::select! {
+        ended = converse(opened, &handler) => {
+            tracing::debug!(slot, ?ended, "a peer's connection ended");
+        }
+        // The peer was told another identity than the one that this process now has.
+        _ = identity.changed() => {}
     }
 }
 

@@ -174,3 +174,27 @@ async fn a_port_that_speaks_http_is_named() {
         matches!(failure, handshake::Failure::Refused(text) if text.contains("port of clients"))
     );
 }
+
+/// Goal: neither who connects and says nothing nor what is left of broken connections keeps a peer out.
+#[tokio::test]
+async fn silent_connections_keep_nobody_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let handler = Arc::new(Counting::default());
+    let serving = tokio::spawn(serve(listener, Arc::new(local(2, None)), handler.clone()));
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
+    }
+    // The first of these stay open, and are of the same peer.
+    let mut ways = Vec::new();
+    for _ in 0..40 {
+        let Ok(opened) = handshake::connect(&local(1, None), 2, address).await else {
+            panic!("it is not greeted");
+        };
+        ways.push(opened);
+    }
+    let peers = Peers::connect(&Arc::new(local(1, None)), &BTreeMap::from([(2, address)]));
+    let pair = Pair { peers, handler, serving };
+    pair.ask_connected(Question::Who).await.unwrap();
+}
