@@ -104,6 +104,13 @@ pub enum Look {
 }
 
 impl CopyRule {
+    /// The origin of a copy, if it has one.
+    #[must_use]
+    pub fn origin_of(&self, copy: &Item) -> Option<Origin> {
+        let key = copy.get(&self.index_key).filter(|key| super::is_key(key))?;
+        Some(Origin { rule: self.name.clone(), key: value_text(key) })
+    }
+
     /// The values that copies of an origin hold.
     #[must_use]
     pub fn values_of(&self, origin: &Item) -> BTreeMap<String, Option<AttributeValue>> {
