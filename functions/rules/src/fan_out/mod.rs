@@ -22,7 +22,7 @@ pub use copy::{Look, OriginState, Sight, Update, is_as_wanted, look, update_of};
 pub use declaration::{CopyRule, DeclarationError, OnDelete, parse_and_check, parse_rules};
 pub use job::{DamagedJob, Job};
 pub use mark::{MARK_PREFIX, Mark, mark_attribute};
-pub use tables::{TableShape, check_tables};
+pub use tables::{TableShape, check_jobs_table, check_tables};
 
 use std::collections::BTreeMap;
 
