@@ -17,6 +17,8 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::template::Stack;
 
+use rules_check::Asked;
+
 /// What to do with rules, jobs and copies.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -56,10 +58,12 @@ enum FanOutVerb {
     /// Check the rules, and whether tables, keys, indexes and streams are as they say
     Check {
         /// Only the rules: ask no endpoint
-        #[arg(long, conflicts_with = "endpoint")]
+        #[arg(long, conflicts_with_all = ["endpoint", "jobs_table"])]
         offline: bool,
         #[command(flatten)]
         rules: RulesFlag,
+        #[command(flatten)]
+        table: JobsFlag,
         #[command(flatten)]
         endpoint: EndpointFlag,
     },
@@ -123,10 +127,16 @@ pub async fn run(
         endpoint::find(flag.endpoint.as_deref()).map(|url| endpoint::client(&url))
     };
     match arguments.verb {
-        FanOutVerb::Check { offline, rules, endpoint } => {
+        FanOutVerb::Check { offline, rules, table, endpoint } => {
             let (text, place) = rules_text(&rules)?;
-            let client = if offline { None } else { Some(client(endpoint)?) };
-            rules_check::run(parse(&text, &place), client.as_ref(), output).await
+            let asked = match offline {
+                true => None,
+                // Rules of a file are checked without a template too, and then it may be unknown.
+                false => {
+                    Some(Asked { client: client(endpoint)?, jobs_table: jobs_table(table).ok() })
+                }
+            };
+            rules_check::run(parse(&text, &place), asked.as_ref(), output).await
         }
         FanOutVerb::Jobs { open, rule, table, endpoint } => {
             let client = client(endpoint)?;
@@ -177,6 +187,7 @@ mod tests {
                 verb: FanOutVerb::Check {
                     offline: true,
                     rules: RulesFlag { rules: file.map(|name| folder.path().join(name)) },
+                    table: JobsFlag { jobs_table: None },
                     endpoint: EndpointFlag { endpoint: None },
                 },
             };

@@ -118,6 +118,7 @@ mod tests {
             let item = r#"{"p":{"S":"Rush"}}"#;
             format!("table `{history}` has no history of the item {item}{begins}")
         };
+        let long = format!(r#"{{"p":"{}"}}"#, "a".repeat(2040));
         let nope = "no versioned table `nope`: neither it nor `nope-history` is there; there are versions of films";
         let cases = [
             (
@@ -143,6 +144,10 @@ mod tests {
                 "table `series` has no versions, because there is no table `series-history`: make it with the partition key `item` and the sort key `version`, both strings, or name another one with --history; there are versions of films".to_owned(),
             ),
             (("nope", "nope-history", key), nope.to_owned()),
+            (
+                ("films", "films-history", &long),
+                "no version can hold this item: the item's key takes 2054 bytes as text; a history's key has at most 2048".to_owned(),
+            ),
         ];
         for ((table, history, key), expected) in cases {
             let found = kept(&place(table, history), &parse_key(key).unwrap()).await;

@@ -13,7 +13,9 @@ mod restore;
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
 use model::{Item, json};
-use rules::versions::{NotKnown, Version, as_of, has_known_begin, history_key};
+use rules::versions::{
+    NotKnown, Version, as_of, fits_into_a_version, has_known_begin, history_key,
+};
 use serde_json::{Value, json};
 
 use crate::archive::cell::parse_time;
@@ -189,7 +191,11 @@ fn history_of(table: &str) -> String {
 /// The versions of a key that are kept still: TTL may be late to delete the others.
 async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
     let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
-    let mut versions = reading::versions_of(place, &history_key(key)).await?;
+    let text = history_key(key);
+    // DynamoDB would refuse to look under such a key, and only say that it is too long.
+    fits_into_a_version(&text, None)
+        .map_err(|reason| format!("no version can hold this item: {reason}"))?;
+    let mut versions = reading::versions_of(place, &text).await?;
     versions.retain(|version| version.expires_at.is_none_or(|at| at > now));
     if versions.is_empty() {
         return Err(absent::no_history(place, key).await);

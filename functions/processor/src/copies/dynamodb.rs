@@ -14,7 +14,7 @@ use aws_sdk_dynamodb::types::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use model::limits::{BATCH_GET_KEYS_MAX, SCAN_SEGMENTS_MAX};
-use model::{AttributeValue, Item, json};
+use model::{AttributeValue, Item, KeyAttributeType, json};
 use rules::fan_out::{
     CopyRule, FanOut, JOB_KEY, JOB_REVISION, Mark, Origin, TableShape, Update, check_tables,
     mark_attribute,
@@ -250,9 +250,14 @@ fn shape_of(table: &TableDescription) -> TableShape {
     let indexes = global
         .chain(local)
         .filter_map(|(name, schema)| Some((name?.to_owned(), key_attributes(schema))));
+    let types = table.attribute_definitions().iter().filter_map(|definition| {
+        let key_type = KeyAttributeType::from_descriptor(definition.attribute_type().as_str())?;
+        Some((definition.attribute_name().to_owned(), key_type))
+    });
     TableShape {
         name: table.table_name().unwrap_or_default().to_owned(),
         keys: key_attributes(table.key_schema()),
+        types: types.collect(),
         has_both_images: view == Some(&StreamViewType::NewAndOldImages),
         indexes: indexes.collect(),
     }

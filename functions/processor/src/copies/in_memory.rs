@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use model::limits::PARTITION_KEY_BYTES_MAX;
 use model::stream_record::LambdaRecord;
 use model::{AttributeValue, EventName, Item, StreamRecord, StreamViewType, json};
 use rules::fan_out::{CopyRule, JOB_KEY, JOB_REVISION, Mark, Origin, Update, mark_attribute};
@@ -251,6 +252,9 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
 
     async fn jobs(&self, origins: &BTreeSet<Origin>) -> Result<BTreeMap<Origin, Item>, Failure> {
         self.request().await?;
+        if origins.iter().any(|origin| origin.job_key().len() > PARTITION_KEY_BYTES_MAX) {
+            return Err(Failure::Fatal("a key is too long".to_owned()));
+        }
         let found =
             origins.iter().filter_map(|o| Some((o.clone(), self.item(JOBS, &o.job_key())?)));
         Ok(found.collect())

@@ -5,13 +5,13 @@
 //! origin, then copy), and it is the same for all copies of a round. What a round could not settle,
 //! because a copy was written meanwhile, goes into the next one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item, json};
 use rules::Joined;
 use rules::fan_out::{
-    Copy, CopyRule, Job, Look, Origin, Revision, Sight, Update, look, mark_attribute, value_text,
+    Copy, CopyRule, Job, Look, Origin, Revision, Sight, Update, look, mark_attribute,
 };
 use tracing::warn;
 
@@ -33,7 +33,7 @@ pub(super) enum Looked {
     InOrder,
     /// It was written.
     Written,
-    /// It cannot be written: DynamoDB refuses it as it would become.
+    /// It cannot be written: DynamoDB refuses it as it would become, or its origin can have no job.
     Refused,
 }
 
@@ -59,6 +59,8 @@ enum Todo {
     Write(Update, CopyGuard),
     /// To be written, and looked at again.
     Mark(Update, CopyGuard),
+    /// Its origin can have no job, so what it must hold is not known for sure.
+    Refuse,
     /// Nobody can say.
     Fail(Failure),
 }
@@ -75,29 +77,30 @@ fn written_by_others() -> Failure {
     Failure::Retry("others write this copy all the time".to_owned())
 }
 
-/// The origin's key of a copy, if it has one.
-fn origin_of(rule: &CopyRule, copy: &Item) -> Option<AttributeValue> {
-    let value = copy.get(&rule.index_key)?;
-    let is_key =
-        matches!(value, AttributeValue::S(_) | AttributeValue::N(_) | AttributeValue::B(_));
-    is_key.then(|| value.clone())
+/// The origin of a copy and its key, if it has one that can have a job: DynamoDB refuses a whole
+/// request for one that cannot, and the other copies of a round wait for its answer.
+fn origin_of(rule: &CopyRule, copy: &Item) -> Option<(Origin, AttributeValue)> {
+    let origin = rule.origin_of(copy).filter(Origin::fits)?;
+    Some((origin, copy.get(&rule.index_key)?.clone()))
 }
 
 impl Seen {
     fn todo(&self, rule: &CopyRule, key: &str) -> Todo {
         let Some(before) = self.before.get(key) else { return Todo::Nothing };
-        let Some(origin) = origin_of(rule, before) else { return Todo::Nothing };
+        let Some(origin) = rule.origin_of(before) else { return Todo::Nothing };
+        if !origin.fits() {
+            return Todo::Refuse;
+        }
         let Some(copy) = self.after.get(key) else { return Todo::Nothing };
-        if copy.get(&rule.index_key) != Some(&origin) {
+        if rule.origin_of(copy).as_ref() != Some(&origin) {
             return Todo::Again;
         }
-        let origin = value_text(&origin);
-        let job = match self.jobs.get(&origin) {
+        let job = match self.jobs.get(&origin.key) {
             Some(Err(failure)) => return Todo::Fail(failure.clone()),
             Some(Ok(job)) => Some(&job.state),
             None => None,
         };
-        let origin = self.origins.get(&origin);
+        let origin = self.origins.get(&origin.key);
         let guard = || CopyGuard::Seen(copy.get(&mark_attribute(&rule.name)).cloned());
         match look(rule, &Sight { before, job, origin, copy, nonce: self.nonce }) {
             Look::InOrder => Todo::Nothing,
@@ -200,13 +203,10 @@ impl<T: CopyTables> Copies<T> {
         }
         // The origins are known from the copies, and the copies must be read after them: twice.
         let before = self.tables.copies(rule, &wanted).await?;
-        let values: BTreeMap<String, AttributeValue> = before
-            .values()
-            .filter_map(|copy| origin_of(rule, copy))
-            .map(|value| (value_text(&value), value))
-            .collect();
-        let origins =
-            values.keys().map(|key| Origin { rule: rule.name.clone(), key: key.clone() }).collect();
+        let known = before.values().filter_map(|copy| origin_of(rule, copy));
+        let (origins, values) = known
+            .map(|(origin, value)| (origin.clone(), (origin.key, value)))
+            .unzip::<_, _, BTreeSet<_>, BTreeMap<_, _>>();
         let jobs = self.tables.jobs(&origins).await?.into_iter();
         let jobs = jobs.map(|(origin, item)| (origin.key, super::read_job(&item))).collect();
         let origins = self.tables.origins(rule, &values).await?;
@@ -227,6 +227,14 @@ impl<T: CopyTables> Copies<T> {
             Todo::Nothing => return (text, Settled::Done(Looked::InOrder)),
             Todo::Again => return (text, Settled::Again(written_by_others())),
             Todo::Fail(failure) => return (text, Settled::Failed(failure)),
+            Todo::Refuse => {
+                warn!(
+                    rule = rule.name,
+                    copy = text,
+                    "the key of the copy's origin is too long as the key of a job"
+                );
+                return (text, Settled::Done(Looked::Refused));
+            }
             Todo::Write(update, guard) => (update, guard, false),
             Todo::Mark(update, guard) => (update, guard, true),
         };

@@ -28,7 +28,8 @@ pub struct SelfCheckReport {
     pub repaired: usize,
     /// Copies that could not be looked at: left to a later run.
     pub postponed: usize,
-    /// Copies that cannot be written: DynamoDB refuses them as they would become.
+    /// Copies that cannot be written: DynamoDB refuses them as they would become, or the key of their
+    /// origin is too long as the key of a job.
     pub refused: usize,
 }
 

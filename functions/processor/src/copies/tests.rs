@@ -3,6 +3,8 @@
 //! executors work at once. When all records have been processed and the self-check finds nothing
 //! more to do, every copy is what its origin says.
 
+mod unusual;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

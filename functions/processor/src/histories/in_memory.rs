@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use model::Item;
+use model::limits::PARTITION_KEY_BYTES_MAX;
 use rules::versions::{Head, Plan, Version, Write};
 
 use super::HistoryTable;
@@ -57,6 +58,9 @@ impl HistoryTable for InMemoryHistories {
     async fn load_heads(&self, items: &BTreeSet<String>) -> Result<Loaded, Failure> {
         assert!(items.len() <= 100);
         self.request().await?;
+        if items.iter().any(|item| item.len() > PARTITION_KEY_BYTES_MAX) {
+            return Err(Failure::Fatal("a key is too long".to_owned()));
+        }
         let mut loaded = Loaded::default();
         for item in items {
             if self.random() % 100 < self.faults.unprocessed {

@@ -11,6 +11,9 @@ use rules::{Rule, fold};
 
 use super::in_memory::InMemoryHistories;
 use super::*;
+use crate::frame::Frame;
+use crate::object_store::in_memory::InMemoryObjectStore;
+use crate::quarantine::Quarantine;
 use crate::tables::in_memory::{AT_ONCE, Faults};
 
 impl<T: HistoryTable> HistoryTable for Arc<T> {
@@ -146,4 +149,32 @@ async fn a_damaged_history_is_not_written() {
     let changes = Changes::default();
     let joined = histories.join("x", &changes, Some(&damaged)).await;
     assert!(matches!(joined, Err(Failure::Retry(_))), "{joined:?}");
+}
+
+/// The key of an item may be longer as text than a history's key can be.
+#[tokio::test]
+async fn a_key_that_no_history_can_have_is_put_aside_alone() {
+    let (table, store) = (Arc::new(InMemoryHistories::default()), Arc::default());
+    let frame = Frame {
+        rule: Versions { table: "movies".to_owned() },
+        executor: histories(&table, Retention::default()),
+        quarantine: Quarantine::new(Arc::clone(&store), "q/".to_owned(), "versions", AT_ONCE),
+    };
+    let record = |number: usize, key: &str| {
+        let key = json::item_to_string(&Item::new().with("id", key));
+        format!(
+            r#"{{"eventID":"e{number}","eventName":"INSERT","dynamodb":{{"Keys":{key},"NewImage":{key},"SequenceNumber":"{number}","SizeBytes":1,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/movies/stream/2026"}}"#
+        )
+    };
+    // Each quotation mark takes two bytes as text.
+    let records = [record(1, "a"), record(2, &"\"".repeat(1024)), record(3, &"b".repeat(2000))];
+    let payload = format!(r#"{{"Records":[{}]}}"#, records.join(","));
+    let deadline = Deadline::after(Duration::from_secs(3600));
+    let processed = frame.process_event(&payload, deadline).await.unwrap().unwrap();
+    let summary = processed.result.unwrap().summary;
+    assert_eq!((summary.applied, summary.refused, summary.retried), (2, 1, 0));
+    assert_eq!(table.histories().len(), 2);
+    let store: Arc<InMemoryObjectStore> = store;
+    let names: Vec<String> = store.objects().into_keys().collect();
+    assert_eq!(names, ["q/versions/movies/2026/2-e2.json"]);
 }

@@ -104,6 +104,13 @@ pub enum Look {
 }
 
 impl CopyRule {
+    /// The origin of a copy, if it has one.
+    #[must_use]
+    pub fn origin_of(&self, copy: &Item) -> Option<Origin> {
+        let key = copy.get(&self.index_key).filter(|key| super::is_key(key))?;
+        Some(Origin { rule: self.name.clone(), key: value_text(key) })
+    }
+
     /// The values that copies of an origin hold.
     #[must_use]
     pub fn values_of(&self, origin: &Item) -> BTreeMap<String, Option<AttributeValue>> {
@@ -116,7 +123,13 @@ impl CopyRule {
     /// place in the index: a job that is under way may have been there already.
     ///
     /// Our own writes leave the origin as it is and raise the mark. A mark that went back, or that
-    /// came with another origin, is of somebody who wrote an item whole that had been read before.
+    /// came with another origin, is of somebody who wrote an item whole that had been read before; also
+    /// if that has the same values, because the mark may be what a deletion waits for.
+    ///
+    /// No loop arises from that. A job writes only over an older mark, a look counts the revision up,
+    /// and one that marks a copy to delete has a nonce, which is greater than what looks count up to.
+    /// Only of two looks that mark the same copy at the same time may the later one have the lower
+    /// nonce; the look that this asks for deletes the copy, or finds its origin and has a greater mark.
     pub(super) fn wants_look(&self, old: Option<&Item>, new: &Item) -> bool {
         let name = super::mark_attribute(&self.name);
         let (Some(mark), Some(origin)) = (text_of(new, &name), new.get(&self.index_key)) else {
@@ -131,7 +144,9 @@ impl CopyRule {
         if !is_moved && Mark::is_raised(&origin, text_of(old, &name), mark) {
             return false;
         }
-        is_moved || self.attributes.keys().any(|to| old.get(to) != new.get(to))
+        is_moved
+            || text_of(old, &name) != Some(mark)
+            || self.attributes.keys().any(|to| old.get(to) != new.get(to))
     }
 }
 
@@ -391,6 +406,9 @@ mod tests {
         let other = marked.clone().with("other", "o");
         let newer = copy(Some("w"), Some(stamp(6)));
         let elsewhere = copy(Some("y"), None).with("aid", "2");
+        let deleting = copy(Some("y"), Some(stamp(5).reconciled(1 << 63)));
+        let deleting_with_other = deleting.clone().with("other", "o");
+        let broken = copy(Some("y"), None).with("_from_r", r#"{"S":"1"}@~"#);
         for (old, new, expected) in [
             (None, &plain, true),
             (Some(&plain), &marked, false),
@@ -402,6 +420,12 @@ mod tests {
             // Somebody put the item whole as it had been read before.
             (Some(&newer), &marked, true),
             (Some(&elsewhere), &marked, true),
+            // So it was over the mark of a deletion; nobody may believe that the copy is deleted.
+            (Some(&deleting), &marked, true),
+            (Some(&marked), &deleting, false),
+            (Some(&deleting), &deleting_with_other, false),
+            // What is no mark is above it, and somebody writes over it what is one.
+            (Some(&broken), &marked, true),
         ] {
             assert_eq!(rule.wants_look(old, new), expected);
         }

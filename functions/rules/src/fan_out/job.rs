@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX};
 use model::{AttributeValue, Item, Number};
 use thiserror::Error;
 
 use super::{JOB_DONE, JOB_KEY, JOB_REVISION, Origin, OriginState};
+use crate::rule::Refusal;
 
 const STAMP: &str = "stamp";
 const HOPS: &str = "hops";
@@ -17,6 +19,11 @@ const DELETED: &str = "deleted";
 const CURSOR: &str = "cursor";
 const COPIES: &str = "copies";
 const REFUSED: &str = "refused";
+
+/// Bytes that a job may grow by while it is worked on: by the cursor, whose values are a primary key
+/// and an index's key of 2 KB and 1 KB for each partition and sort key and whose names have up to 255
+/// bytes each, and by numbers that get more digits.
+const GROWTH_BYTES_MAX: usize = 8 * 1024;
 
 /// An item of the table of jobs that was not written by this function.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -51,6 +58,33 @@ impl Job {
     pub fn begin(state: OriginState, before: Option<&Self>) -> Self {
         let revision = before.map_or(0, |job| job.revision) + 1;
         Self { state, cursor: None, done: false, copies: 0, refused: 0, revision }
+    }
+
+    /// Whether the table of jobs takes what is said of an origin, however far its job comes. The
+    /// values are members of a map there, one level deeper than in the origin, beside what a job has.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(super) fn check(state: &OriginState, origin: &Origin) -> Result<(), Refusal> {
+        if !origin.fits() {
+            return Err(origin.unfit());
+        }
+        let Origin { rule, key } = origin;
+        let size = Self::begin(state.clone(), None).to_item(origin).size() + GROWTH_BYTES_MAX;
+        if size > ITEM_BYTES_MAX {
+            return Err(Refusal(format!(
+                "rule `{rule}`: what is copied from the origin {key} is too large: its job would take {size} bytes, more than {ITEM_BYTES_MAX}; copy fewer or smaller attributes"
+            )));
+        }
+        let mut values = state.values.iter().filter_map(|(to, value)| Some((to, value.as_ref()?)));
+        match values.find(|(_, value)| value.nesting_levels() >= NESTING_LEVELS_MAX) {
+            None => Ok(()),
+            Some((to, value)) => Err(Refusal(format!(
+                "rule `{rule}`: the value for `{to}` of the origin {key} is nested {} levels deep; its job would be deeper than {NESTING_LEVELS_MAX}; copy one of {} levels or fewer",
+                value.nesting_levels(),
+                NESTING_LEVELS_MAX - 1
+            ))),
+        }
     }
 
     /// The job's item.
@@ -128,6 +162,28 @@ impl Job {
 mod tests {
     use super::*;
     use crate::stamp::Stamp;
+
+    /// The largest that is taken still is an item with the largest cursor and the largest numbers.
+    #[test]
+    fn a_job_has_room_for_its_cursor() {
+        let origin = Origin { rule: "r".to_owned(), key: r#"{"S":"a"}"#.to_owned() };
+        let state = |bytes: usize| {
+            let values = [("a".to_owned(), Some("x".repeat(bytes).into()))].into();
+            OriginState { stamp: Stamp::lowest(), hops: 2, values, deleted: false }
+        };
+        let largest = (401_000..ITEM_BYTES_MAX).rev();
+        let largest = largest.map(state).find(|state| Job::check(state, &origin).is_ok()).unwrap();
+        let name = |first: char| format!("{first}{}", "n".repeat(254));
+        let cursor = [('p', 2048), ('s', 1024), ('i', 2048)].into_iter();
+        let sort = ['a', 'b', 'c', 'd'].map(|first| (first, 256)).into_iter();
+        let cursor = cursor.chain(sort);
+        let cursor: Item =
+            cursor.map(|(first, bytes)| (name(first), "x".repeat(bytes).into())).collect();
+        let mut job = Job::begin(largest, None);
+        job.cursor = Some(cursor);
+        (job.copies, job.refused, job.revision) = (u64::MAX, u64::MAX, u64::MAX);
+        assert!(job.to_item(&origin).size() <= ITEM_BYTES_MAX);
+    }
 
     #[test]
     fn items_round_trip() {

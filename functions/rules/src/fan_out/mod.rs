@@ -22,9 +22,12 @@ pub use copy::{Look, OriginState, Sight, Update, is_as_wanted, look, update_of};
 pub use declaration::{CopyRule, DeclarationError, OnDelete, parse_and_check, parse_rules};
 pub use job::{DamagedJob, Job};
 pub use mark::{MARK_PREFIX, Mark, mark_attribute};
-pub use tables::{TableShape, check_tables};
+pub use tables::{TableShape, check_jobs_table, check_tables};
+
+use std::collections::BTreeMap;
 
 use model::json::{ItemView, ValueView};
+use model::limits::PARTITION_KEY_BYTES_MAX;
 use model::stream_record::{LambdaRecord, RecordView};
 use model::{AttributeValue, EventName, Item, json};
 
@@ -98,6 +101,22 @@ impl Origin {
         format!("{}#{}", self.rule, self.key)
     }
 
+    /// Whether the table of jobs takes the key of the origin's job. As text, a key is longer than it is,
+    /// and DynamoDB refuses a whole request for one that is too long.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.job_key().len() <= PARTITION_KEY_BYTES_MAX
+    }
+
+    /// What is said when it does not.
+    fn unfit(&self) -> Refusal {
+        Refusal(format!(
+            "rule `{}`: the origin's key takes {} bytes as the key of its job, which has at most {PARTITION_KEY_BYTES_MAX}; give the origin a shorter key",
+            self.rule,
+            self.job_key().len()
+        ))
+    }
+
     /// Reads what [`Origin::job_key`] wrote.
     #[must_use]
     pub fn from_job_key(text: &str) -> Option<Self> {
@@ -158,7 +177,12 @@ impl FanOut {
             )));
         }
         let origin = Origin { rule: rule.name.clone(), key: value_text(key) };
-        let state = OriginState { stamp: stamp.clone(), hops, values, deleted };
+        let mut state = OriginState { stamp: stamp.clone(), hops, values, deleted };
+        // Only copies that outlive their origin get its last values, so others need not fit.
+        if deleted && rule.on_delete != OnDelete::Keep && Job::check(&state, &origin).is_err() {
+            state.values = BTreeMap::new();
+        }
+        Job::check(&state, &origin)?;
         Ok(Some(Effect::Origin { origin, state: Latest(Some(state)) }))
     }
 
@@ -170,10 +194,40 @@ impl FanOut {
         let Some(image) = &change.new_image else {
             return Err(no_images(change.view_type.as_str()));
         };
-        let wants = image.get(&rule.index_key).is_some_and(is_key)
-            && rule.wants_look(change.old_image.as_ref(), image);
+        let Some(origin) = rule.origin_of(image) else { return Ok(None) };
+        if !rule.wants_look(change.old_image.as_ref(), image) {
+            return Ok(None);
+        }
+        if !origin.fits() {
+            return Err(origin.unfit());
+        }
         let copy = Copy { rule: rule.name.clone(), key: json::item_to_string(&change.keys) };
-        Ok(wants.then_some(Effect::Look { copy }))
+        Ok(Some(Effect::Look { copy }))
+    }
+
+    /// What all rules say of a record, and why the first of those that cannot say anything cannot.
+    fn say(&self, record: &LambdaRecord) -> (Vec<Effect>, Option<Refusal>) {
+        let stream = match stream_of(&record.event_source_arn) {
+            Ok(stream) => stream,
+            Err(refusal) => return (Vec::new(), Some(refusal)),
+        };
+        let table = &stream.table.table;
+        if *table == self.jobs_table {
+            return (Self::of_job(record).into_iter().collect(), None);
+        }
+        let stamp = Stamp::of_record(&stream.label, &record.record.sequence_number);
+        let (mut effects, mut refused) = (Vec::new(), None);
+        for rule in &self.rules {
+            let of_origin = (rule.origin == *table).then(|| Self::of_origin(rule, record, &stamp));
+            let of_copy = (rule.target == *table).then(|| Self::of_copy(rule, record));
+            for said in [of_origin, of_copy].into_iter().flatten() {
+                match said {
+                    Ok(effect) => effects.extend(effect),
+                    Err(refusal) => drop(refused.get_or_insert(refusal)),
+                }
+            }
+        }
+        (effects, refused)
     }
 
     /// Whether a record is of nothing but this rule's own writes of a copy, which say nothing: the
@@ -241,22 +295,10 @@ impl Rule for FanOut {
     }
 
     fn decide(&self, record: &LambdaRecord, _found: &Found) -> Result<Vec<Effect>, Refusal> {
-        let stream = stream_of(&record.event_source_arn)?;
-        let table = &stream.table.table;
-        if *table == self.jobs_table {
-            return Ok(Self::of_job(record).into_iter().collect());
+        match self.say(record) {
+            (effects, None) => Ok(effects),
+            (_, Some(refusal)) => Err(refusal),
         }
-        let stamp = Stamp::of_record(&stream.label, &record.record.sequence_number);
-        let mut effects = Vec::new();
-        for rule in &self.rules {
-            if rule.origin == *table {
-                effects.extend(Self::of_origin(rule, record, &stamp)?);
-            }
-            if rule.target == *table {
-                effects.extend(Self::of_copy(rule, record)?);
-            }
-        }
-        Ok(effects)
     }
 
     fn decide_view(&self, record: RecordView<'_>, found: &Found) -> Result<Vec<Effect>, Refusal> {
@@ -265,12 +307,17 @@ impl Rule for FanOut {
         }
         self.decide(&record.into_record(), found)
     }
+
+    fn decide_each(&self, record: RecordView<'_>, _: &Found) -> (Vec<Effect>, Option<Refusal>) {
+        if self.is_own_write(&record) {
+            return (Vec::new(), None);
+        }
+        self.say(&record.into_record())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::rule::testing::check_decisions;
 
@@ -283,6 +330,99 @@ mod tests {
         rules[0].index_sort = vec!["at".to_owned()];
         let rule = FanOut { rules, jobs_table: "jobs".to_owned() };
         check_decisions(&rule, &Found::default(), include_str!("../../testdata/fan-out.txt"));
+    }
+
+    /// What rules with these settings say of an event of an origin with this key and name: the number
+    /// of effects that hold values, of those that hold none, and why a rule says nothing.
+    fn said(
+        on_delete: &str,
+        event: &str,
+        key: &str,
+        name: &AttributeValue,
+    ) -> (usize, usize, String) {
+        let rule = |name: &str, from: &str| {
+            format!(
+                "- {{name: {name}, from: products, to: {name}, index: i, key: {{id: id}}, attributes: {{n: {from}}}, on-delete: {on_delete}}}\n"
+            )
+        };
+        let rules = parse_rules(&(rule("names", "name") + &rule("units", "unit"))).unwrap();
+        let rule = FanOut { rules, jobs_table: "jobs".to_owned() };
+        let keys = Item::new().with("id", key);
+        let image = keys.clone().with("name", name.clone());
+        let image_name = if event == "REMOVE" { "OldImage" } else { "NewImage" };
+        let record = format!(
+            r#"{{"eventID":"e","eventName":"{event}","dynamodb":{{"Keys":{},"{image_name}":{},"SequenceNumber":"8","SizeBytes":9,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/products/stream/2026"}}"#,
+            json::item_to_string(&keys),
+            json::item_to_string(&image),
+        );
+        let record = json::parse(record.as_bytes()).unwrap();
+        let record = model::stream_record::decode_lambda_record(&record).unwrap();
+        let (effects, refused) = rule.decide_each(RecordView::of(&record), &Found::default());
+        assert_eq!(rule.decide(&record, &Found::default()).is_err(), refused.is_some());
+        let holds = |effect: &&Effect| matches!(effect, Effect::Origin { state: Latest(Some(state)), .. } if !state.values.is_empty());
+        let (holding, all) = (effects.iter().filter(holds).count(), effects.len());
+        (holding, all - holding, refused.map_or_else(String::new, |refusal| refusal.0))
+    }
+
+    #[test]
+    fn what_no_job_can_hold_is_refused_and_other_rules_go_on() {
+        let text = |bytes: usize| AttributeValue::from("x".repeat(bytes));
+        let nested = |levels: usize| {
+            (1..levels).fold(AttributeValue::Null, |value, _| AttributeValue::L(vec![value]))
+        };
+        let (large, quotes) = ("what is copied from the origin", "\"".repeat(1015));
+        for (on_delete, event, key, name, expected) in [
+            ("keep", "INSERT", "1", text(401_000), (2, 0, "")),
+            ("keep", "INSERT", "1", text(409_500), (1, 0, large)),
+            ("keep", "REMOVE", "1", text(409_500), (1, 0, large)),
+            // Copies that do not outlive their origin are deleted or cleared all the same.
+            ("cascade", "REMOVE", "1", text(409_500), (1, 1, "")),
+            ("clear", "REMOVE", "1", nested(32), (1, 1, "")),
+            ("clear", "INSERT", "1", text(409_500), (1, 0, large)),
+            ("keep", "INSERT", "1", nested(31), (2, 0, "")),
+            ("keep", "INSERT", "1", nested(32), (1, 0, "is nested 32 levels deep")),
+            // Each quotation mark takes two bytes as text.
+            ("keep", "INSERT", quotes.get(1..).unwrap(), text(1), (2, 0, "")),
+            (
+                "keep",
+                "INSERT",
+                &format!("{quotes}12345"),
+                text(1),
+                (0, 0, "takes 2049 bytes as the key"),
+            ),
+            (
+                "cascade",
+                "REMOVE",
+                &format!("{quotes}12345"),
+                text(1),
+                (0, 0, "takes 2049 bytes as the key"),
+            ),
+        ] {
+            let (holding, empty, refused) = said(on_delete, event, key, &name);
+            assert_eq!(
+                (holding, empty, refused.is_empty()),
+                (expected.0, expected.1, expected.2.is_empty()),
+                "{refused}"
+            );
+            assert!(refused.contains(expected.2), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_look_is_refused_where_no_job_can_be() {
+        let rules = "- {name: r, from: aaa, to: bbb, index: i, key: {aid: id}, attributes: {n: name}, on-delete: keep}";
+        let rule = FanOut { rules: parse_rules(rules).unwrap(), jobs_table: "jobs".to_owned() };
+        for (bytes, expected) in [(1, true), (2038, true), (2039, false)] {
+            let copy = Item::new().with("k", "1").with("aid", "a".repeat(bytes));
+            let record = format!(
+                r#"{{"eventID":"e","eventName":"INSERT","dynamodb":{{"Keys":{{"k":{{"S":"1"}}}},"NewImage":{},"SequenceNumber":"8","SizeBytes":9,"StreamViewType":"NEW_AND_OLD_IMAGES"}},"eventSourceARN":"arn:aws:dynamodb:r:a:table/bbb/stream/2026"}}"#,
+                json::item_to_string(&copy),
+            );
+            let record = json::parse(record.as_bytes()).unwrap();
+            let record = model::stream_record::decode_lambda_record(&record).unwrap();
+            let decided = rule.decide(&record, &Found::default());
+            assert_eq!(decided.is_ok(), expected, "{bytes}: {decided:?}");
+        }
     }
 
     #[test]

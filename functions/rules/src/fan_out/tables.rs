@@ -4,6 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use model::KeyAttributeType;
+
+use super::JOB_KEY;
 use super::declaration::CopyRule;
 
 /// What a rule must know of a table.
@@ -13,6 +16,8 @@ pub struct TableShape {
     pub name: String,
     /// Its key attributes, the partition key first.
     pub keys: Vec<String>,
+    /// The types of its key attributes and those of its indexes, by name.
+    pub types: BTreeMap<String, KeyAttributeType>,
     /// Whether it has a stream with NEW_AND_OLD_IMAGES.
     pub has_both_images: bool,
     /// The key attributes of each index, the partition key first, by the index's name.
@@ -77,7 +82,50 @@ pub fn check_tables(
             rule.index
         ));
     }
+    check_types(rule, origin, target)?;
     Ok(advice(rule, target, sort))
+}
+
+/// Whether a copy can hold the key of its origin where the index has it: in no other type is it found.
+fn check_types(rule: &CopyRule, origin: &TableShape, target: &TableShape) -> Result<(), String> {
+    let CopyRule { origin_key, index_key, index, .. } = rule;
+    let types = origin.types.get(origin_key).zip(target.types.get(index_key));
+    match types.filter(|(of_origin, of_index)| of_origin != of_index) {
+        None => Ok(()),
+        Some((of_origin, of_index)) => Err(format!(
+            "`{index_key}`, the key of index `{index}` of table `{}`, has type {}, and `{origin_key}`, the key of table `{}`, has type {}: no copy finds its origin; name an index whose key has type {}",
+            rule.target,
+            of_index.descriptor(),
+            rule.origin,
+            of_origin.descriptor(),
+            of_origin.descriptor(),
+        )),
+    }
+}
+
+/// Looks whether a table can hold the jobs.
+///
+/// # Errors
+/// What is not so, and what table it must be.
+pub fn check_jobs_table(table: &TableShape) -> Result<(), String> {
+    let name = &table.name;
+    let found = table.keys.iter().map(|key| {
+        let key_type = table.types.get(key).map_or("", |key_type| key_type.descriptor());
+        format!("{key} {key_type}")
+    });
+    let found = found.collect::<Vec<_>>().join(", ");
+    let wanted = format!("{JOB_KEY} {}", KeyAttributeType::S.descriptor());
+    if found != wanted {
+        return Err(format!(
+            "table `{name}` has the key ({found}), the table of jobs needs ({wanted}); make it anew, or name another one"
+        ));
+    }
+    if !table.has_both_images {
+        return Err(format!(
+            "table `{name}` needs a stream with NEW_AND_OLD_IMAGES: by it, jobs with many copies go on"
+        ));
+    }
+    Ok(())
 }
 
 /// What copies must have to be found and written.
@@ -113,6 +161,7 @@ mod tests {
         let shape = |name: &str, keys: &[&str]| TableShape {
             name: name.to_owned(),
             keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+            types: BTreeMap::from(["id", "productID"].map(|n| (n.to_owned(), KeyAttributeType::N))),
             has_both_images: true,
             indexes: BTreeMap::from([("by-product".to_owned(), vec!["productID".to_owned()])]),
         };
@@ -148,7 +197,16 @@ mod tests {
             indexes: BTreeMap::from([("by-product".to_owned(), vec!["x".to_owned()])]),
             ..target.clone()
         };
+        let other_type = TableShape {
+            types: BTreeMap::from([("id".to_owned(), KeyAttributeType::S)]),
+            ..origin.clone()
+        };
         for (origin, target, expected) in [
+            (
+                &other_type,
+                &target,
+                "has type N, and `id`, the key of table `products`, has type S: no copy finds its origin; name an index whose key has type S",
+            ),
             (&shape("products", &["id", "s"]), &target, "has the key (id, s)"),
             (&origin, &no_stream, "table `lines` needs a stream"),
             (&origin, &no_index, "has no index `by-product`"),
@@ -157,6 +215,28 @@ mod tests {
             (&origin, &with("by-product", ["productID", "n"]), "`n` is the sort key of index"),
         ] {
             let error = check_tables(&rule, origin, target).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_cannot_hold_jobs_is_told() {
+        let shape = |keys: &[(&str, KeyAttributeType)], has_both_images| TableShape {
+            name: "jobs".to_owned(),
+            keys: keys.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            types: keys.iter().map(|(name, key_type)| ((*name).to_owned(), *key_type)).collect(),
+            has_both_images,
+            indexes: BTreeMap::new(),
+        };
+        let (text, number) = (KeyAttributeType::S, KeyAttributeType::N);
+        assert_eq!(check_jobs_table(&shape(&[("job", text)], true)), Ok(()));
+        for (shape, expected) in [
+            (shape(&[("job", number)], true), "has the key (job N)"),
+            (shape(&[("id", text)], true), "has the key (id S), the table of jobs needs (job S)"),
+            (shape(&[("job", text), ("at", number)], true), "has the key (job S, at N)"),
+            (shape(&[("job", text)], false), "needs a stream with NEW_AND_OLD_IMAGES"),
+        ] {
+            let error = check_jobs_table(&shape).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }
