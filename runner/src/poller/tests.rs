@@ -474,7 +474,7 @@ async fn checkpoints_that_cannot_be_saved_are_saved_later() {
     std::fs::rename(folder, &away).unwrap();
     std::fs::write(folder, "in the way").unwrap();
     bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(3);
-    running.drain().await;
+    running.wait_for(|status| status.totals.done == 3).await;
     assert_eq!(function.delivered(), [1, 2, 3]);
     assert!(!running.task.is_finished());
     std::fs::remove_file(folder).unwrap();

@@ -47,7 +47,8 @@ pub(super) async fn show(
     let mut told = Told::default();
     while let Some(seen) = observed.recv().await {
         let is_old = told.is_old(&seen.command);
-        if let Some(journal) = journal.as_ref().filter(|_| !is_old) {
+        // The journal is about each record, so it has what the log says once for all of them.
+        if let Some(journal) = &journal {
             journal.write(&seen);
         }
         if seen.missed > 0 {
