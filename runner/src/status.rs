@@ -32,7 +32,7 @@ const FILE: &str = "status.json";
 /// What to show.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here; when records were given up or lost since `weir up` began. A function that accepts `not-run-here` is passed over\n\n\"given up\" (`given_up` in JSON) is counted for a mapping: it stands on its first row and is empty (null) on the others, so that a sum is right"
+    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here or runs no more; when records were given up or lost since `weir up` began. A function that accepts `not-run-here` is passed over\n\n\"given up\" (`given_up` in JSON) is counted for a mapping: it stands on its first row and is empty (null) on the others, so that a sum is right"
 )]
 pub struct StatusArguments {
     /// End with 3 when a shard has records that wait, or stands still, or records were given up;

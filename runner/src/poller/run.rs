@@ -111,8 +111,8 @@ pub fn tick_ms() -> u64 {
 /// the mapping runs the next time.
 ///
 /// # Errors
-/// Settings out of bounds, checkpoints that cannot be read or written, a stream that does not
-/// exist. Everything that may pass (a store, function or destination that cannot be reached) is
+/// Settings out of bounds, checkpoints that cannot be read, or be written for ten minutes, a
+/// stream that does not exist. Everything that may pass (a store, function or destination that cannot be reached) is
 /// tried again, with back-off, and shown in the status.
 pub async fn run_mapping<I, D, C>(poller: Poller<I, D, C>) -> Result<RunEnd, RunError>
 where

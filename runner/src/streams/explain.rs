@@ -361,7 +361,8 @@ fn waiting(
         let parse = |text: &str| SequenceNumber::parse(text).ok();
         text(mark).and_then(parse).zip(parse(sequence)).is_some_and(|(mark, own)| own <= mark)
     };
-    if is_behind("checkpoint") {
+    // A shard that is over has no checkpoint of its own any more.
+    if text("state") == Some("done") || is_behind("checkpoint") {
         return match missed {
             0 => "it was passed before the journal begins".to_owned(),
             missed => format!("it is done or was given up; the journal misses {missed} reports"),

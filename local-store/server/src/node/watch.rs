@@ -38,14 +38,9 @@ pub(super) async fn watch_over(
         tokio::select! {
             biased;
             changed = metrics.changed() => {
-                if changed.is_err() {
-                    // A consensus that ends in order says so first.
-                    let state = metrics.borrow_watched().running_state.clone();
-                    return match state {
-                        Err(Fatal::Stopped) => {}
-                        Err(error) => on_fatal(&format!("the consensus ended: {error}")),
-                        Ok(()) => on_fatal("the consensus ended by a panic, a defect of this program"),
-                    };
+                // A consensus that ends otherwise says so first, and that is seen above.
+                if changed.is_err() && metrics.borrow_watched().running_state.is_ok() {
+                    return on_fatal("the consensus ended by a panic, a defect of this program");
                 }
             }
             () = due.notified() => {

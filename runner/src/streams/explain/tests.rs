@@ -218,6 +218,7 @@ fn a_record_waits_as_its_own_shard_says() {
         {"mapping": "votes", "shards": [
             shard("a", "retrying", "3", "90"), shard("b", "caught up", "80", "80"),
             shard("c", "working", "3", "50"), shard("d", "gap", "3", "4"),
+            {"id": "f", "state": "done", "checkpoint": null, "last_read": "50"},
         ]},
         {"mapping": "over", "ended": true, "end": "its stream is disabled", "shards": []},
     ]});
@@ -228,6 +229,7 @@ fn a_record_waits_as_its_own_shard_says() {
         ("votes", Some("c"), 0, "it was read and waits for its batch"),
         ("votes", Some("d"), 0, "its shard stands still at a gap"),
         ("votes", Some("e"), 0, "its shard is not read yet"),
+        ("votes", Some("f"), 0, "it was passed before the journal begins"),
         ("votes", None, 0, "its shard is not read yet"),
         ("over", Some("a"), 0, "the mapping runs no more: its stream is disabled"),
         ("other", Some("a"), 0, "the mapping is not running"),
