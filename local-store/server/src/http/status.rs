@@ -2,6 +2,8 @@
 //!
 //! Nodes in other processes are asked; one that does not answer is named with the reason.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::node::status::Status;
@@ -32,6 +34,8 @@ pub(super) async fn describe(store: &Store) -> String {
 fn replica(status: &Status, committed: Option<u64>) -> Value {
     let lag = committed.map(|at| at.saturating_sub(status.applied.unwrap_or(0)));
     let slots = |nodes: &[u64]| nodes.iter().copied().map(slot_of).collect::<Vec<_>>();
+    let acknowledged: BTreeMap<String, u64> =
+        status.acknowledged.iter().map(|(node, at)| (slot_of(*node).to_string(), *at)).collect();
     json!({
         "node": slot_of(status.node),
         "incarnation": incarnation_of(status.node),
@@ -46,6 +50,7 @@ fn replica(status: &Status, committed: Option<u64>) -> Value {
         "applied": status.applied,
         "lag": lag,
         "durable_state": status.snapshot,
+        "acknowledged": acknowledged,
         "log_bytes": status.log_bytes,
         "log_syncs": status.log_syncs,
     })

@@ -35,7 +35,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::{Config, ServerState, SnapshotPolicy};
+use openraft::{Config, SnapshotPolicy};
 use partition::mutation::{self, Mutation};
 use partition::{Catalogue, Command, Reply, Seat, View};
 use thiserror::Error;
@@ -54,7 +54,7 @@ pub use self::types::{
 
 use self::proposer::{PROPOSAL_BYTES_MAX, Proposer, Rejection, Unproposed, refuse_as_too_large};
 use self::reader::Reader;
-use self::status::{Role, Status};
+use self::status::Status;
 use self::transport::{CallError, Envelope, Request, Response, Transport};
 use self::worker::Worker;
 use crate::clock::Clock;
@@ -453,30 +453,7 @@ impl Node {
     #[must_use]
     pub fn status(&self) -> Status {
         let metrics = self.inner.raft.metrics().borrow_watched().clone();
-        let (log_syncs, log_bytes) = self.inner.log.usage();
-        let membership = metrics.membership_config.membership();
-        Status {
-            node: self.inner.id,
-            arc: self.inner.arc,
-            role: match metrics.state {
-                ServerState::Leader => Role::Leader,
-                ServerState::Follower => Role::Follower,
-                ServerState::Candidate => Role::Candidate,
-                ServerState::Learner => Role::Learner,
-                ServerState::Shutdown => Role::Stopped,
-            },
-            term: metrics.current_term,
-            leader: metrics.current_leader,
-            voters: membership.voter_ids().collect(),
-            learners: membership.learner_ids().collect(),
-            last_log: metrics.last_log_index,
-            committed: metrics.local_committed.map(|at| at.index),
-            applied: metrics.last_applied.map(|at| at.index),
-            snapshot: metrics.snapshot.map(|at| at.index),
-            purged: metrics.purged.map(|at| at.index),
-            log_bytes,
-            log_syncs,
-        }
+        Status::new(self.inner.id, self.inner.arc, &metrics, self.inner.log.usage())
     }
 
     /// Ends the node in good order. What waits for it learns that the outcome is unknown.

@@ -1,8 +1,11 @@
 //! How a replica does, for people and programs: role, leader, progress, log, snapshot.
 
+use std::collections::BTreeMap;
+
+use openraft::{RaftMetrics, ServerState};
 use serde::{Deserialize, Serialize};
 
-use super::types::NodeId;
+use super::types::{NodeId, TypeConfig};
 use crate::ring::ArcId;
 
 /// What a replica is at the moment.
@@ -61,8 +64,49 @@ pub struct Status {
     pub snapshot: Option<u64>,
     /// The entry up to which its log was shortened.
     pub purged: Option<u64>,
+    /// Of a leader: for each other node that it fills, the last entry that the node is known to have
+    /// made durable. Empty for any other replica.
+    pub acknowledged: BTreeMap<NodeId, u64>,
     /// What the files of the node's log take, in bytes.
     pub log_bytes: u64,
     /// Syncs of the node's log since it started.
     pub log_syncs: u64,
+}
+
+impl Status {
+    /// What the consensus says of a replica. The usage is that of its log: syncs and bytes.
+    pub(super) fn new(
+        node: NodeId,
+        arc: ArcId,
+        metrics: &RaftMetrics<TypeConfig>,
+        (log_syncs, log_bytes): (u64, u64),
+    ) -> Self {
+        let membership = metrics.membership_config.membership();
+        let filled = metrics.replication.iter().flatten().filter(|(peer, _)| **peer != node);
+        Self {
+            node,
+            arc,
+            role: match metrics.state {
+                ServerState::Leader => Role::Leader,
+                ServerState::Follower => Role::Follower,
+                ServerState::Candidate => Role::Candidate,
+                ServerState::Learner => Role::Learner,
+                ServerState::Shutdown => Role::Stopped,
+            },
+            term: metrics.current_term,
+            leader: metrics.current_leader,
+            voters: membership.voter_ids().collect(),
+            learners: membership.learner_ids().collect(),
+            last_log: metrics.last_log_index,
+            committed: metrics.local_committed.map(|at| at.index),
+            applied: metrics.last_applied.map(|at| at.index),
+            snapshot: metrics.snapshot.map(|at| at.index),
+            purged: metrics.purged.map(|at| at.index),
+            acknowledged: filled
+                .filter_map(|(peer, at)| Some((*peer, at.as_ref()?.index)))
+                .collect(),
+            log_bytes,
+            log_syncs,
+        }
+    }
 }

@@ -3,7 +3,8 @@
 //! Each side sends eight bytes that no other protocol begins with, and the version of this one. Then
 //! the one that connects says who it is and whom it means; the other accepts or refuses. With a
 //! secret, both prove that they know it, and every frame after that is marked with a key that both
-//! sides' random numbers went into.
+//! sides' random numbers went into. The first such frame says nothing: it is there so that a greeting
+//! that somebody recorded and says again is none.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use crate::node::slot_of;
 /// What every connection begins with, in both directions.
 const MAGIC: [u8; 8] = *b"WEIRPEER";
 /// Raised whenever a message changes: nodes of different versions do not talk to each other.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// Magic and version.
 const PREAMBLE_BYTES: usize = 12;
 /// Time for a connection and a handshake: a busy machine has it, a paused process does not.
@@ -137,6 +138,9 @@ async fn greet(
         reader.set_seal(Seal::Mark { key: key("to the connecting side"), number: 0 });
         seal = Seal::Mark { key: key("from the connecting side"), number: 0 };
     }
+    let mut confirmation = BytesMut::new();
+    seal.write(0, &[], &mut confirmation)?;
+    writer.write_all(&confirmation).await?;
     reader.trust();
     Ok(Opened { slot, identity, reader, writer, seal })
 }
@@ -174,6 +178,7 @@ async fn answer(local: &Local, stream: TcpStream) -> Result<Opened, Failure> {
         reader.set_seal(Seal::Mark { key: key("from the connecting side"), number: 0 });
         seal = Seal::Mark { key: key("to the connecting side"), number: 0 };
     }
+    reader.read().await?;
     reader.trust();
     Ok(Opened { slot: hello.slot, identity: hello.identity, reader, writer, seal })
 }

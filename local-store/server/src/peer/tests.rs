@@ -54,6 +54,7 @@ struct Pair {
     peers: Peers,
     handler: Arc<Counting>,
     serving: tokio::task::JoinHandle<()>,
+    address: SocketAddr,
 }
 
 async fn connect(client: Local, server: Local) -> Pair {
@@ -63,7 +64,7 @@ async fn connect(client: Local, server: Local) -> Pair {
     let slot = if client.slot == 1 { 2 } else { 1 };
     let serving = tokio::spawn(serve(listener, Arc::new(server), handler.clone()));
     let peers = Peers::connect(&Arc::new(client), &BTreeMap::from([(slot, address)]));
-    Pair { peers, handler, serving }
+    Pair { peers, handler, serving, address }
 }
 
 impl Pair {
@@ -195,6 +196,49 @@ async fn silent_connections_keep_nobody_out() {
         ways.push(opened);
     }
     let peers = Peers::connect(&Arc::new(local(1, None)), &BTreeMap::from([(2, address)]));
-    let pair = Pair { peers, handler, serving };
+    let pair = Pair { peers, handler, serving, address };
     pair.ask_connected(Question::Who).await.unwrap();
+}
+
+/// What a node says first when it connects, as somebody on the way can record it.
+async fn record_greeting(client: Local) -> Vec<u8> {
+    use tokio::io::AsyncReadExt;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let connecting =
+        tokio::spawn(async move { handshake::connect(&client, 2, address).await.is_ok() });
+    let (mut stream, _) = listener.accept().await.unwrap();
+    // The preamble has 12 bytes; a frame begins with its length, an id and a checksum.
+    let mut recorded = vec![0; 12 + 16];
+    stream.read_exact(&mut recorded).await.unwrap();
+    let length = u32::from_le_bytes(recorded[12..16].try_into().unwrap());
+    let mut payload = vec![0; usize::try_from(length).unwrap()];
+    stream.read_exact(&mut payload).await.unwrap();
+    connecting.abort();
+    [recorded, payload].concat()
+}
+
+/// Goal: who recorded a node's greeting and does not know the secret takes no connection's place.
+#[tokio::test]
+async fn a_recorded_greeting_ends_no_connection() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let give = |local| Local { secret: Some(secret("0123456789abcdef")), ..local };
+    let recorded = record_greeting(give(local(1, None))).await;
+    let pair = connect(give(local(1, None)), give(local(2, None))).await;
+    pair.ask_connected(Question::Who).await.unwrap();
+    let address = pair.address;
+    let replay = async {
+        pair.handler.stuck.notified().await;
+        for _ in 0..20 {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            stream.write_all(&recorded).await.unwrap();
+            stream.write_all(&[0; 64]).await.unwrap();
+            // Its end, or that it was reset, because what came was not read.
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+    };
+    tokio::select! {
+        asked = pair.ask(Question::Status) => panic!("the connection was ended: {asked:?}"),
+        () = replay => {}
+    }
 }

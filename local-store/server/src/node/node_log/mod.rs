@@ -141,6 +141,15 @@ impl NodeLog {
         self.shared.lock().groups.is_empty()
     }
 
+    /// How far a group is: the term of its vote, and the index of its last entry, also if that was
+    /// let go of; 0 and none before the first ones.
+    pub(crate) fn position(&self, arc: ArcId) -> (u64, Option<u64>) {
+        let state = self.shared.lock();
+        let group = state.groups.get(&arc);
+        let term = group.and_then(|group| group.vote).map_or(0, |vote| vote.leader_id.term);
+        (term, group.and_then(Group::last_log_id).map(|at| at.index))
+    }
+
     /// The index of the last entry of a group that was let go of.
     pub(super) fn purged(&self, arc: ArcId) -> Option<u64> {
         Some(self.shared.lock().groups.get(&arc)?.purged?.index)

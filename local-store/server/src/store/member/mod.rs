@@ -8,6 +8,7 @@
 
 mod attendant;
 mod heal;
+mod restored;
 #[cfg(test)]
 mod tests;
 
@@ -207,6 +208,7 @@ impl Begin<'_> {
 
     /// Starts a node that was a member from the beginning.
     async fn start_member(&self, files: NodeFiles) -> Result<Replicas, String> {
+        restored::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
         let replicas = self.start_node(files).await?;
         self.begin_groups(&replicas).await?;
         Ok(replicas)

@@ -218,3 +218,57 @@ async fn a_directory_of_another_store_is_turned_away() {
     let refused = third.err().unwrap();
     assert!(refused.contains("belongs to another store"), "{refused}");
 }
+
+fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_all(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Goal: a node whose directory was put back from an older copy does not vote beside the leader to
+/// which it had acknowledged more.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_copy_of_a_directory_is_refused_while_the_leader_lives() {
+    let trio = Trio::new(1);
+    let mut stores: BTreeMap<u64, Store> = (1..).zip(trio.open_all().await).collect();
+    make(&stores[&1], "before").await;
+    let leader = slot_of(stores[&1].statuses()[0].leader.unwrap());
+    let slot = (1..=3).find(|slot| *slot != leader).unwrap();
+    let close = async |store: Option<Store>| {
+        drop(store);
+        while trio.open_lock(slot).is_none() {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    close(stores.remove(&slot)).await;
+    let copy = tempfile::tempdir().unwrap();
+    copy_all(&trio.data(slot), copy.path());
+
+    let follower = trio.open(slot).await.unwrap();
+    make(&stores[&leader], "acknowledged").await;
+    let last = stores[&leader].statuses()[0].last_log;
+    for _ in 0..600 {
+        if stores[&leader].statuses()[0].acknowledged.get(&node_id(slot, 0)).copied() >= last {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    close(Some(follower)).await;
+    std::fs::remove_dir_all(trio.data(slot)).unwrap();
+    copy_all(copy.path(), &trio.data(slot));
+    let refused = trio.open(slot).await.err().expect("it lacks what it acknowledged");
+    assert!(refused.contains(&format!("move `node-{slot}` away")), "{refused}");
+    assert!(sees(&stores[&leader], "acknowledged").await, "the leader is as it was");
+
+    let directory = trio.data(slot).join(format!("node-{slot}"));
+    std::fs::rename(directory, copy.path().join("away")).unwrap();
+    let follower = trio.open(slot).await.unwrap();
+    assert!(sees(&follower, "acknowledged").await);
+}

@@ -1,0 +1,81 @@
+//! Whether a directory was restored from an older copy, as far as a leader that lives can tell.
+//!
+//! A node that lacks what it acknowledged must not vote: a majority with it may elect a leader that
+//! lacks the same, and what clients were told is durable would be gone. A leader remembers what each
+//! node acknowledged to it since it leads, and nobody remembers more; so a copy that is put back
+//! while nobody leads, or after the leader has changed, is not found here.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+
+use super::{QUESTION, ROUND};
+use crate::node::slot_of;
+use crate::node::status::{Role, Status};
+use crate::peer::{Answer, Peers, Question};
+use crate::ring::ArcId;
+use crate::store::directory::NodeFiles;
+
+/// Time for the leaders to be reached before a node with data starts without having heard them. It
+/// passes as a whole only when a peer is away and no other leads.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// Asks the leaders, before a node with data starts.
+///
+/// # Errors
+/// When a leader knows that the node had acknowledged entries that are not in its log.
+pub(super) async fn refuse_older_copy(
+    peers: &Peers,
+    slot: u64,
+    files: &NodeFiles,
+) -> Result<(), String> {
+    for leader in find_leaders(peers, files.homes.len()).await.values() {
+        let (term, last) = files.log.position(leader.arc);
+        let Some(acknowledged) = leader.acknowledged.get(&files.identity.node) else { continue };
+        // A leader of a later term may have replaced what an earlier one was acknowledged.
+        if term > leader.term || last >= Some(*acknowledged) {
+            continue;
+        }
+        let end = match last {
+            Some(last) => format!("with entry {last}"),
+            None => "before the first one".to_owned(),
+        };
+        return Err(format!(
+            "this directory is older than what node {slot} has acknowledged: node {}, which leads, \
+             knows of entry {acknowledged} of {}, and the log here ends {end}. It was restored from \
+             an older copy, and its vote could lose writes: move `node-{slot}` away, and the node is \
+             filled again",
+            slot_of(leader.node),
+            leader.arc,
+        ));
+    }
+    Ok(())
+}
+
+/// The leader of each arc of the latest term, as far as one is reached within [`WAIT`].
+async fn find_leaders(peers: &Peers, arcs: usize) -> BTreeMap<ArcId, Status> {
+    let begun = Instant::now();
+    let mut leaders = BTreeMap::new();
+    loop {
+        let ask = async |peer| peers.ask(peer, &Question::Status, QUESTION).await;
+        let mut all_answered = true;
+        for answer in join_all(peers.slots().map(ask)).await {
+            let Ok(Answer::Status(replicas, _)) = answer else {
+                all_answered = false;
+                continue;
+            };
+            let leading = replicas.into_iter().filter(|status| status.role == Role::Leader);
+            for status in leading {
+                let newest = leaders.entry(status.arc).or_insert_with(|| status.clone());
+                if newest.term < status.term {
+                    *newest = status;
+                }
+            }
+        }
+        if all_answered || leaders.len() >= arcs || begun.elapsed() > WAIT {
+            return leaders;
+        }
+        tokio::time::sleep(ROUND / 4).await;
+    }
+}
