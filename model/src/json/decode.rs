@@ -199,6 +199,12 @@ fn set<T: Ord>(
             )),
         });
     }
+    if given.iter().any(|json| matches!(json, Json::Null)) {
+        // Recorded for strings; the others by analogy.
+        return Err(value_error(&format!(
+            "One or more parameter values were invalid: An {kind} set may not have a null string as a member"
+        )));
+    }
     let mut members = BTreeSet::new();
     for (position, json) in given.iter().enumerate() {
         if !members.insert(member(json)?) {

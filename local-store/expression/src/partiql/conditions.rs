@@ -2,6 +2,7 @@
 
 use model::{AttributeType, AttributeValue};
 
+use super::keywords::type_name;
 use super::parser::{Parsed, Parser, incorrect_operand};
 use super::token::Token;
 use super::{PartiqlError, Where};
@@ -9,6 +10,9 @@ use crate::condition::{Comparator, Operand, Test};
 
 /// Candidates of `IN`, inclusive.
 const IN_OPERANDS_MAX: usize = 100;
+/// What is said when something else than candidates stands behind `IN`.
+const NO_CANDIDATES: &str = "IN operator must have a left hand argument of type Variable Reference and right hand \
+    argument of type Seq with at least one member";
 /// The functions that are conditions.
 const FUNCTIONS: [&str; 5] =
     ["attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "contains"];
@@ -54,6 +58,11 @@ fn negated(test: Test) -> Test {
 
 fn never() -> Test {
     negated(Test::And(Vec::new()))
+}
+
+/// Whether a token compares what stands around it.
+pub(super) fn is_comparison(token: &Token) -> bool {
+    matches!(token, Token::Symbol("=" | "<>" | "!=" | "<" | "<=" | ">" | ">="))
 }
 
 /// What is so when two things are the same, or when they are not.
@@ -142,7 +151,7 @@ impl Parser<'_> {
         let left = self.operand()?;
         self.count_operators(1)?;
         if self.take_word("IS") {
-            return self.is_test(left);
+            return self.is_test(left, self.position - 1);
         }
         let negated = self.is_word(0, "NOT");
         self.position += usize::from(negated);
@@ -243,10 +252,15 @@ impl Parser<'_> {
             "]"
         } else if self.take_symbol("<<") {
             ">>"
-        } else {
-            self.expect_symbol("(")?;
+        } else if self.take_symbol("(") {
             ")"
+        } else {
+            self.operand()?;
+            return Err(PartiqlError::new(NO_CANDIDATES));
         };
+        if close != ")" && self.take_symbol(close) {
+            return Err(PartiqlError::new(NO_CANDIDATES));
+        }
         let mut candidates = vec![self.operand()?];
         while self.take_symbol(",") {
             candidates.push(self.operand()?);
@@ -389,8 +403,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind `IS`: `MISSING` or the name of a type, with or without `NOT`.
-    fn is_test(&mut self, operand: Operand) -> Parsed<Test> {
+    /// Behind `IS`, which stands `at` this token: `MISSING` or the name of a type, with or without `NOT`.
+    fn is_test(&mut self, operand: Operand, at: usize) -> Parsed<Test> {
         let negated = self.take_word("NOT");
         if self.take_word("MISSING") {
             let Operand::Path(path) = operand else {
@@ -404,7 +418,18 @@ impl Parser<'_> {
         }
         let known = TYPE_NAMES.iter().find(|(name, _)| self.take_word(name));
         let Some((_, kind)) = known else {
-            return Err(PartiqlError::malformed("Expected type name"));
+            let other = match self.peek() {
+                Some(Token::Word(word)) => type_name(word),
+                _ => None,
+            };
+            let Some(other) = other else {
+                return Err(PartiqlError::malformed("Expected type name"));
+            };
+            return Err(PartiqlError::new(format!(
+                "Unsupported data type for IS operator: {other}. Supported data types are [MISSING, NULL, \
+                 BOOLEAN, BLOB, STRING, NUMERIC, STRUCT, TUPLE, LIST] at {}",
+                self.place_at(at)
+            )));
         };
         let test = Test::AttributeType { operand, descriptor: kind.descriptor().to_owned() };
         Ok(if negated { Test::Not(Box::new(test)) } else { test })
@@ -420,6 +445,9 @@ impl Parser<'_> {
         if self.is_literal() {
             let value = self.literal()?;
             return Ok(Operand::Value(self.keep(value)?));
+        }
+        if self.is_word(0, "MISSING") {
+            return Err(PartiqlError::new("MISSING must be compared using IS operator"));
         }
         Ok(Operand::Path(self.path()?))
     }

@@ -8,6 +8,7 @@ use model::limits::NESTING_LEVELS_MAX;
 use model::number::NumberError;
 
 use super::PartiqlError;
+use super::keywords::is_keyword;
 use super::parser::{Parsed, Parser, TOO_DEEP};
 use super::token::Token;
 
@@ -18,6 +19,8 @@ pub(super) struct LiteralPlace {
     below: String,
     /// How many steps that are.
     levels: usize,
+    /// Whether it is inside a list, a tuple or a set.
+    is_inside: bool,
     /// Whether the next tuple is an item.
     is_item_next: bool,
 }
@@ -60,11 +63,9 @@ impl Parser<'_> {
         match token {
             Token::Text(text) => Ok(AttributeValue::S(text)),
             Token::Number(text) => self.number(&text),
-            Token::Parameter if self.literal_place.levels > 0 => Err(PartiqlError::new(format!(
-                "Unsupported data type: Parameter under key {} at {}",
-                self.literal_place,
-                self.place_at(self.position - 1)
-            ))),
+            Token::Parameter if self.literal_place.levels > 0 => {
+                Err(self.unsupported("Parameter", self.position - 1))
+            }
             Token::Parameter => self.parameters.next().ok_or_else(|| {
                 PartiqlError::new("Number of parameters in request and statement don't match.")
             }),
@@ -79,18 +80,37 @@ impl Parser<'_> {
             Token::Symbol("[") => {
                 self.descend(|parser| parser.elements("]").map(AttributeValue::L))
             }
-            Token::Symbol("<<") => self.descend(|parser| set(parser.elements(">>")?)),
+            Token::Symbol("<<") => self.descend(Self::set),
             Token::Symbol("{") => self.descend(|parser| parser.members().map(AttributeValue::M)),
-            Token::Word(name) if self.is_symbol(0, "(") => Err(PartiqlError::new(format!(
-                "Unsupported data type: {name} under key {} at {}",
-                self.literal_place,
-                self.place_at(self.position - 1)
-            ))),
+            Token::Word(name)
+                if self.is_symbol(0, "(")
+                    || self.is_in_literal()
+                        && (!is_keyword(&name) || name.eq_ignore_ascii_case("MISSING")) =>
+            {
+                Err(self.unsupported(&name, self.position - 1))
+            }
+            Token::Quoted(name) if self.is_in_literal() => {
+                Err(self.unsupported(&name, self.position - 1))
+            }
             _ => {
                 self.position -= 1;
                 Err(self.unexpected())
             }
         }
+    }
+
+    /// Whether a value stands here that is a part of a literal.
+    fn is_in_literal(&self) -> bool {
+        self.literal_place.is_inside
+    }
+
+    /// What stands at a token is no value.
+    fn unsupported(&self, what: &str, at: usize) -> PartiqlError {
+        PartiqlError::new(format!(
+            "Unsupported data type: {what} under key {} at {}",
+            self.literal_place,
+            self.place_at(at)
+        ))
     }
 
     /// Behind one sign or several.
@@ -123,13 +143,23 @@ impl Parser<'_> {
         let (above, level) = (self.literal_place.below.len(), usize::from(!place.is_empty()));
         self.literal_place.below.push_str(place);
         self.literal_place.levels += level;
+        let was_inside = std::mem::replace(&mut self.literal_place.is_inside, true);
         let literal = if self.literal_place.levels < NESTING_LEVELS_MAX {
             self.literal()
         } else {
             Err(PartiqlError::new(format!("{TOO_DEEP} under {}", self.literal_place)))
         };
+        let literal = literal.and_then(|literal| {
+            let operator =
+                ["+", "-", "*", "/", "%"].iter().find(|symbol| self.is_symbol(0, symbol));
+            match operator {
+                Some(operator) => Err(self.unsupported(operator, self.position)),
+                None => Ok(literal),
+            }
+        });
         self.literal_place.below.truncate(above);
         self.literal_place.levels -= level;
+        self.literal_place.is_inside = was_inside;
         literal
     }
 
@@ -147,6 +177,45 @@ impl Parser<'_> {
         }
     }
 
+    /// Behind `<<`.
+    fn set(&mut self) -> Parsed<AttributeValue> {
+        let from = self.position;
+        let elements = self.elements(">>")?;
+        if elements.is_empty() {
+            return Err(PartiqlError::new("Empty bags are not supported"));
+        }
+        let count = elements.len();
+        let (set, distinct) = set_of(elements)?;
+        if distinct == count {
+            return Ok(set);
+        }
+        let texts = self.texts_of_elements(from).join(", ");
+        let duplicates = format!(
+            "One or more parameter values were invalid: Input collection [{texts}] contains duplicates"
+        );
+        // The service adds where it is to a message that does not end with a full stop.
+        Err(PartiqlError::new(if matches!(set, AttributeValue::Ns(_)) {
+            format!("{duplicates}! under {}", self.literal_place)
+        } else {
+            format!("{duplicates}.")
+        }))
+    }
+
+    /// The elements of a set as they were written; bytes are not told.
+    fn texts_of_elements(&self, from: usize) -> Vec<String> {
+        let mut texts = vec![String::new()];
+        for placed in self.tokens_from(from).iter().take(self.position.saturating_sub(from + 1)) {
+            let Some(last) = texts.last_mut() else { continue };
+            match &placed.token {
+                Token::Symbol(",") => texts.push(String::new()),
+                Token::Symbol("-") => last.push('-'),
+                Token::Text(text) | Token::Number(text) => last.push_str(text),
+                _ => {}
+            }
+        }
+        texts
+    }
+
     fn members(&mut self) -> Parsed<BTreeMap<String, AttributeValue>> {
         let mut members = BTreeMap::new();
         let is_item = self.literal_place.enter_tuple();
@@ -154,12 +223,32 @@ impl Parser<'_> {
             return Ok(members);
         }
         loop {
+            let at = self.position;
             let name = match self.peek().cloned() {
                 Some(Token::Text(name)) => {
                     self.position += 1;
                     name
                 }
-                _ => self.name()?,
+                Some(other) => {
+                    let kind = match other {
+                        Token::Quoted(_) => "VariableReference",
+                        Token::Word(word) if !is_keyword(&word) => "VariableReference",
+                        Token::Number(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
+                            "INT"
+                        }
+                        Token::Number(_) => "DECIMAL",
+                        Token::Parameter => "Parameter",
+                        Token::Word(_) | Token::Symbol(_) | Token::Text(_) => {
+                            return Err(self.unexpected());
+                        }
+                    };
+                    return Err(PartiqlError::new(format!(
+                        "Tuple keys must be of type String. Actual type: {kind} under {} at {}",
+                        self.literal_place,
+                        self.place_at(at)
+                    )));
+                }
+                None => return Err(self.unexpected()),
             };
             if name.is_empty() {
                 return Err(PartiqlError::new("Empty attribute name"));
@@ -168,7 +257,11 @@ impl Parser<'_> {
             let place = if is_item { String::new() } else { format!(".{name}") };
             let value = self.literal_below(&place)?;
             if members.insert(name.clone(), value).is_some() {
-                return Err(PartiqlError::malformed(&format!("Duplicate attribute name: {name}")));
+                return Err(PartiqlError::new(format!(
+                    "Duplicate keys in tuple. Key: {name} under {} at {}",
+                    self.literal_place,
+                    self.place_at(at)
+                )));
             }
             if self.take_symbol("}") {
                 return Ok(members);
@@ -178,13 +271,9 @@ impl Parser<'_> {
     }
 }
 
-/// A set of strings, numbers or binaries, all of one type. Binaries come as parameters.
-fn set(elements: Vec<AttributeValue>) -> Parsed<AttributeValue> {
-    if elements.is_empty() {
-        return Err(PartiqlError::new("Empty bags are not supported"));
-    }
-    let count = elements.len();
-    let texts: Vec<String> = elements.iter().map(element_text).collect();
+/// A set of strings, numbers or binaries, all of one type. Binaries come as parameters. A set whose
+/// elements are not distinct is told by its length.
+fn set_of(elements: Vec<AttributeValue>) -> Parsed<(AttributeValue, usize)> {
     let mut strings = BTreeSet::new();
     let mut numbers = BTreeSet::new();
     let mut binaries = BTreeSet::new();
@@ -196,27 +285,11 @@ fn set(elements: Vec<AttributeValue>) -> Parsed<AttributeValue> {
             _ => return Err(mixed_set()),
         };
     }
-    let (value, distinct) = match (strings.len(), numbers.len(), binaries.len()) {
-        (distinct, 0, 0) => (AttributeValue::Ss(strings), distinct),
-        (0, distinct, 0) => (AttributeValue::Ns(numbers), distinct),
-        (0, 0, distinct) => (AttributeValue::Bs(binaries), distinct),
-        _ => return Err(mixed_set()),
-    };
-    if distinct < count {
-        return Err(PartiqlError::new(format!(
-            "One or more parameter values were invalid: Input collection [{}] contains duplicates.",
-            texts.join(", ")
-        )));
-    }
-    Ok(value)
-}
-
-/// A member of a set as error texts have it; bytes are not told.
-fn element_text(element: &AttributeValue) -> String {
-    match element {
-        AttributeValue::S(text) => text.clone(),
-        AttributeValue::N(number) => number.to_string(),
-        _ => String::new(),
+    match (strings.len(), numbers.len(), binaries.len()) {
+        (distinct, 0, 0) => Ok((AttributeValue::Ss(strings), distinct)),
+        (0, distinct, 0) => Ok((AttributeValue::Ns(numbers), distinct)),
+        (0, 0, distinct) => Ok((AttributeValue::Bs(binaries), distinct)),
+        _ => Err(mixed_set()),
     }
 }
 

@@ -10,6 +10,7 @@ mod keywords;
 mod literals;
 mod parser;
 mod reads;
+mod selects;
 mod token;
 
 use model::{AttributeValue, Item};
@@ -21,6 +22,9 @@ use crate::key_condition::Range;
 use crate::path::Path;
 use crate::projection::Projection;
 use crate::update::Update;
+
+/// What is said of every statement that cannot be read.
+const MALFORMED: &str = "Statement wasn't well formed, can't be processed: ";
 
 /// Why a statement is refused. `Display` is the message of the `ValidationException`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -34,7 +38,11 @@ impl PartiqlError {
 
     /// A statement that cannot be read; `detail` may be empty.
     pub(crate) fn malformed(detail: &str) -> Self {
-        Self(format!("Statement wasn't well formed, can't be processed: {detail}"))
+        Self(format!("{MALFORMED}{detail}"))
+    }
+
+    fn is_malformed(&self) -> bool {
+        self.0.starts_with(MALFORMED)
     }
 }
 

@@ -11,7 +11,6 @@ use super::literals::LiteralPlace;
 use super::token::{Placed, Token, place};
 use super::{PartiqlError, Returning, Select, Statement, Where};
 use crate::path::{Path, PathElement};
-use crate::projection::Projection;
 use crate::resolve::ValueIndex;
 use crate::update::{Action, SetOperand, SetValue, Update};
 
@@ -77,6 +76,10 @@ pub(super) struct Parser<'p> {
 impl Parser<'_> {
     pub(super) fn peek(&self) -> Option<&Token> {
         self.ahead(0)
+    }
+
+    pub(super) fn tokens_from(&self, position: usize) -> &[Placed] {
+        self.tokens.get(position..).unwrap_or_default()
     }
 
     fn ahead(&self, ahead: usize) -> Option<&Token> {
@@ -192,77 +195,40 @@ impl Parser<'_> {
         is_name && self.is_word(1, "IS") && is_type
     }
 
-    fn select(&mut self) -> Parsed<Select> {
-        let projection = if self.take_symbol("*") {
-            None
-        } else {
-            let mut columns = vec![self.column()?];
-            while self.take_symbol(",") {
-                columns.push(self.column()?);
-            }
-            Some(Projection::of_columns(columns))
-        };
-        self.expect_word("FROM")?;
-        let (table, index) = self.table_and_index()?;
-        let condition = self.optional_where()?;
-        let order = if self.take_word("ORDER") { self.order()? } else { Vec::new() };
-        Ok(Select { table, index, projection, condition, order })
-    }
-
-    /// A path of the list behind `SELECT`, with the name under which it is answered: its last
-    /// name and the list indexes behind it.
-    fn column(&mut self) -> Parsed<(String, Path)> {
-        let at = self.position;
-        let path = self.path()?;
-        if self.is_symbol(0, "(") {
-            return Err(PartiqlError::new(format!(
-                "Unexpected path component at {}",
-                self.place_at(at)
-            )));
-        }
-        let mut label = path.root().to_owned();
-        for element in path.below() {
-            match element {
-                PathElement::Member(name) => label.clone_from(name),
-                PathElement::Index(index) => label.push_str(&format!("[{index}]")),
-            }
-        }
-        Ok((label, path))
-    }
-
-    /// Behind `ORDER`: attributes, and whether forward.
-    fn order(&mut self) -> Parsed<Vec<(String, bool)>> {
-        self.expect_word("BY")?;
-        let mut terms = Vec::new();
-        loop {
-            let attribute = self.name()?;
-            let forward = !self.take_word("DESC");
-            if forward {
-                self.take_word("ASC");
-            }
-            terms.push((attribute, forward));
-            if !self.take_symbol(",") {
-                return Ok(terms);
-            }
-        }
-    }
-
     fn insert(&mut self) -> Parsed<Statement> {
         self.expect_word("INTO")?;
         let table = self.inserted_table()?;
+        if self.is_word(0, "VALUES") || self.is_literal() || self.is_symbol(0, "(") {
+            return Err(PartiqlError::new(
+                "Unsupported operation: Inserting multiple items in a single statement is not supported, use \
+                 \"INSERT INTO tableName VALUE item\" instead",
+            ));
+        }
         if !self.take_word("VALUE") {
             return Err(PartiqlError::malformed("Unexpected token after expression"));
         }
-        self.literal_place.begin_item();
-        match self.literal()? {
-            AttributeValue::M(members) => {
-                if members.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
-                    return Err(PartiqlError::new(TOO_DEEP));
-                }
-                Ok(Statement::Insert { table, item: Item(members) })
-            }
-            _ => Err(PartiqlError::malformed("Expected a tuple in VALUE")),
+        let at = self.position;
+        if self.is_literal() && !self.is_symbol(0, "{") {
+            return Err(PartiqlError::new(format!(
+                "Unsupported format in item expression. Please use struct format {{...}} to express item \
+                 values for insert statement. at {}",
+                self.place_at(at)
+            )));
         }
+        self.literal_place.begin_item();
+        let AttributeValue::M(members) = self.literal()? else {
+            return Err(self.unexpected());
+        };
+        if members.values().any(|value| value.nesting_levels() > NESTING_LEVELS_MAX) {
+            return Err(PartiqlError::new(TOO_DEEP));
+        }
+        if self.is_word(0, "ON") && self.is_word(1, "CONFLICT") {
+            return Err(PartiqlError::new("Unsupported clause: ON CONFLICT"));
+        }
+        if self.returning()?.is_some() {
+            return Err(PartiqlError::new("RETURNING is not supported in INSERT"));
+        }
+        Ok(Statement::Insert { table, item: Item(members) })
     }
 
     fn update(&mut self) -> Parsed<Statement> {
@@ -318,6 +284,11 @@ impl Parser<'_> {
             }
         }
         let left = self.set_operand()?;
+        if let Some(operator) = ["*", "/", "%"].iter().find(|symbol| self.is_symbol(0, symbol)) {
+            return Err(PartiqlError::new(format!(
+                "Unsupported operator in Update Expression. Operator: {operator}"
+            )));
+        }
         let value = if self.take_symbol("+") {
             let right = self.set_operand()?;
             self.check_numbers("+", [&left, &right])?;
@@ -412,16 +383,38 @@ impl Parser<'_> {
         if !self.take_word("RETURNING") {
             return Ok(None);
         }
-        let all = self.take_word("ALL");
-        if !all {
-            self.expect_word("MODIFIED")?;
+        let mut first = None;
+        let (mut count, mut is_whole) = (0, true);
+        loop {
+            let all = self.take_word("ALL");
+            if !all {
+                self.expect_word("MODIFIED")?;
+            }
+            let new = self.take_word("NEW");
+            if !new {
+                self.expect_word("OLD")?;
+            }
+            if !self.take_symbol("*") {
+                self.path()?;
+                is_whole = false;
+            }
+            first.get_or_insert(Returning { all, new });
+            count += 1;
+            if !self.take_symbol(",") {
+                break;
+            }
         }
-        let new = self.take_word("NEW");
-        if !new {
-            self.expect_word("OLD")?;
+        if count > 1 {
+            return Err(PartiqlError::new(
+                "Invalid syntax with multiple returning elements in RETURNING clause",
+            ));
         }
-        self.expect_symbol("*")?;
-        Ok(Some(Returning { all, new }))
+        if !is_whole {
+            return Err(PartiqlError::new(
+                "Expected '*' after ( MODIFIED | ALL ) ( NEW | OLD ) in RETURNING clause",
+            ));
+        }
+        Ok(first)
     }
 
     pub(super) fn keep(&mut self, value: AttributeValue) -> Parsed<ValueIndex> {
@@ -449,7 +442,10 @@ impl Parser<'_> {
         let mut below = Vec::new();
         loop {
             if self.take_symbol(".") {
-                below.push(PathElement::Member(self.name()?));
+                let name = self
+                    .name()
+                    .map_err(|_| PartiqlError::malformed("Invalid path dot component"))?;
+                below.push(PathElement::Member(name));
             } else if self.is_symbol(0, "[") {
                 self.position += 1;
                 below.push(self.path_step()?);
@@ -493,10 +489,15 @@ impl Parser<'_> {
             Some(Token::Word(word)) => !is_keyword(word),
             _ => false,
         };
-        if is_name && !self.is_symbol(1, ".") && !self.is_word(1, "VALUE") {
+        let is_whole = self.is_word(1, "VALUE") || self.is_word(1, "VALUES");
+        let is_value = ["<<", "[", "{", "("].iter().any(|symbol| self.is_symbol(1, symbol));
+        if is_name && !self.is_symbol(1, ".") && !is_whole && !is_value {
             return Err(PartiqlError::malformed("Unexpected token after expression"));
         }
-        self.table_alone("FROM clause may only contain a single table name")
+        let at = self.place_at(self.position);
+        self.table_alone(&format!(
+            "FROM clause may only contain a single table name in data manipulation statements at {at}"
+        ))
     }
 
     /// The table of a write.
@@ -518,7 +519,7 @@ impl Parser<'_> {
         }
     }
 
-    fn table_and_index(&mut self) -> Parsed<(String, Option<String>)> {
+    pub(super) fn table_and_index(&mut self) -> Parsed<(String, Option<String>)> {
         let mut parts = vec![self.name()?];
         while self.take_symbol(".") {
             parts.push(self.name()?);
@@ -526,11 +527,7 @@ impl Parser<'_> {
         if parts.iter().any(String::is_empty) {
             return Err(PartiqlError::new("Path component cannot be an empty string"));
         }
-        let is_alias = match self.peek() {
-            Some(Token::Quoted(_)) => true,
-            Some(Token::Word(word)) => word.eq_ignore_ascii_case("AS") || !is_keyword(word),
-            _ => false,
-        };
+        let is_alias = self.is_alias();
         let mut parts = parts.into_iter();
         match (parts.next(), parts.next(), parts.next()) {
             (Some(_), Some(_), Some(_)) => {
@@ -552,7 +549,7 @@ pub(super) fn incorrect_operand(operator: &str, kind: AttributeType) -> PartiqlE
 }
 
 fn is_operator_symbol(symbol: &str) -> bool {
-    matches!(symbol, "=" | "<>" | "!=" | "<" | "<=" | ">" | ">=" | "+" | "*")
+    matches!(symbol, "=" | "<>" | "!=" | "<" | "<=" | ">" | ">=" | "+" | "*" | "/" | "%")
 }
 
 fn check_distinct(actions: &[Action]) -> Parsed<()> {

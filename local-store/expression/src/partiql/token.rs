@@ -20,9 +20,9 @@ pub(crate) enum Token {
 }
 
 /// Longest first, so that `<<` is not two of `<`.
-const SYMBOLS: [&str; 22] = [
+const SYMBOLS: [&str; 24] = [
     "<<", ">>", "<=", ">=", "<>", "!=", "=", "<", ">", "(", ")", "[", "]", "{", "}", ",", ".", ":",
-    "*", "+", "-", ";",
+    "*", "+", "-", "/", "%", ";",
 ];
 
 /// A token and the bytes of the statement that it is.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use expression::partiql::{Select, Statement, StatementText};
-use model::{Item, KeyValue, PrimaryKey, json};
+use model::{Item, KeyValue, PrimaryKey};
 use partition::{Command, Reply, Table, TableId, read_item};
 
 use super::answer::{begin_member, item_member, text_member};
@@ -265,12 +265,13 @@ fn prepare<'j>(
     member: Member<'j>,
     text: &mut Option<StatementText<'j>>,
 ) -> Result<Prepared, ApiError> {
-    let of_failure = member.statement.returns_item_on_failure();
     let select = match member.statement.parse_after(text)? {
         Statement::Select(select) => select,
         Statement::Exists(_) => return Err(ApiError::validation(EXISTS_MISPLACED)),
         write => {
-            let planned = StatementWrite::of(store, write, of_failure)?;
+            // `ReturnValuesOnConditionCheckFailure` has no effect in a batch: no answer of the service has
+            // the item, though its documentation says so.
+            let planned = StatementWrite::of(store, write, false)?;
             return Ok(Prepared::Write(Box::new(planned), Admitted::default()));
         }
     };
@@ -297,10 +298,6 @@ fn error_member(out: &mut String, error: &ApiError) -> Result<(), ApiError> {
     out.push('{');
     text_member(out, "Code", code);
     text_member(out, "Message", error.message());
-    if let Some(item) = error.item() {
-        begin_member(out, "Item");
-        json::write_item(out, item);
-    }
     out.push('}');
     Ok(())
 }

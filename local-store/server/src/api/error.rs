@@ -449,11 +449,6 @@ impl ApiError {
         matches!(self.error_type, ErrorType::Validation | ErrorType::ResourceNotFound)
     }
 
-    /// The item that belongs to a failed condition.
-    pub(crate) fn item(&self) -> Option<&Item> {
-        self.item.as_deref()
-    }
-
     /// Whether it names something that is not there, as far as this node knows.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self.error_type, ErrorType::ResourceNotFound | ErrorType::TableNotFound)

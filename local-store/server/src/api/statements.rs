@@ -105,8 +105,33 @@ impl<'j> StatementParameters<'j> {
             Some(earlier) if is_known => earlier.with(values),
             _ => StatementText::new(text).and_then(|new| earlier.insert(new).with(values)),
         };
-        read.map_err(|error| ApiError::validation(error.to_string()))
+        let statement = read.map_err(|error| ApiError::validation(error.to_string()))?;
+        check_source(&statement)?;
+        Ok(statement)
     }
+}
+
+/// The names in a `FROM` are such as tables and indexes can have; of an `INSERT` the service looks for
+/// the table at once.
+fn check_source(statement: &Statement) -> Result<(), ApiError> {
+    let (table, index) = match statement {
+        Statement::Select(select) | Statement::Exists(select) => {
+            (&select.table, select.index.as_ref())
+        }
+        Statement::Update { table, .. } | Statement::Delete { table, .. } => (table, None),
+        Statement::Insert { .. } => return Ok(()),
+    };
+    let is_right = |name: &String| {
+        let mut constraints = Constraints::new();
+        constraints.name("", name);
+        name.starts_with("arn:") || constraints.finish().is_ok()
+    };
+    if is_right(table) && index.is_none_or(is_right) {
+        return Ok(());
+    }
+    Err(ApiError::validation(
+        "Table name should be within the length [3, 255] and only contain 'a-z', 'A-Z', '0-9', '-', '_', '.'.",
+    ))
 }
 
 /// Why a statement means no item that could be read or written.

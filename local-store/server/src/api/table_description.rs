@@ -206,13 +206,19 @@ fn billing_members(out: &mut String, store: &Store, table: &Table) {
     out.push('}');
     // A table that was never on-demand has no summary.
     if let Some(time) = options.on_demand_at {
-        begin_member(out, "BillingModeSummary");
-        out.push('{');
         let mode =
             if table.billing == Billing::OnDemand { "PAY_PER_REQUEST" } else { "PROVISIONED" };
-        text_member(out, "BillingMode", mode);
-        time_member(out, "LastUpdateToPayPerRequestDateTime", time);
-        out.push('}');
+        // The service says it twice, since the middle of 2026.
+        for (summary, member) in [
+            ("BillingModeSummary", "BillingMode"),
+            ("TableThroughputModeSummary", "TableThroughputMode"),
+        ] {
+            begin_member(out, summary);
+            out.push('{');
+            text_member(out, member, mode);
+            time_member(out, "LastUpdateToPayPerRequestDateTime", time);
+            out.push('}');
+        }
     }
 }
 

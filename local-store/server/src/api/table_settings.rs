@@ -18,18 +18,24 @@ use super::parameters::Parameters;
 const THROUGHPUT_MAX: i64 = 1_000_000_000_000;
 
 /// What this store does not do yet; asking for it is an error.
-const UNSUPPORTED: [(&str, &str); 6] = [
+const UNSUPPORTED: [(&str, &str); 10] = [
     ("ReplicaUpdates", "leave it out"),
     ("MultiRegionConsistency", "leave it out"),
     ("GlobalTableWitnessUpdates", "leave it out"),
     ("GlobalTableSettingsReplicationMode", "leave it out"),
+    ("GlobalTableSourceArn", "leave it out"),
+    ("MultiAccountReplicaReady", "leave it out"),
+    ("ReplicaTransitRoleArn", "leave it out"),
+    ("DisassociationProtectionEnabled", "leave it out"),
     ("VectorIndexes", "leave it out"),
     ("VectorIndexUpdates", "leave it out"),
 ];
 
 /// The shared parameters, as they were sent.
 pub(crate) struct TableSettings<'j> {
+    /// `BillingMode`, or what `TableThroughputMode` says in its place.
     pub(crate) billing_mode: Option<&'j str>,
+    sent_modes: [(&'static str, Option<&'j str>); 2],
     pub(crate) deletion_protection: Option<bool>,
     throughput: Option<Throughput>,
     stream: Option<StreamSpecification<'j>>,
@@ -62,8 +68,11 @@ impl<'j> TableSettings<'j> {
                 view_type: stream.string("StreamViewType")?,
             }),
         };
+        let billing_mode = parameters.string("BillingMode")?;
+        let throughput_mode = parameters.string("TableThroughputMode")?;
         Ok(Self {
-            billing_mode: parameters.string("BillingMode")?,
+            billing_mode: billing_mode.or(throughput_mode),
+            sent_modes: [("billingMode", billing_mode), ("tableThroughputMode", throughput_mode)],
             deletion_protection: parameters.boolean("DeletionProtectionEnabled")?,
             throughput,
             stream,
@@ -72,8 +81,9 @@ impl<'j> TableSettings<'j> {
 
     /// Adds the shared parameters' failures.
     pub(crate) fn constrain(&self, constraints: &mut Constraints) {
-        let billing_modes = ["PROVISIONED", "PAY_PER_REQUEST"];
-        constraints.one_of("billingMode", self.billing_mode, &billing_modes);
+        for (at, mode) in self.sent_modes {
+            constraints.one_of(at, mode, &["PROVISIONED", "PAY_PER_REQUEST"]);
+        }
         if let Some(throughput) = self.throughput {
             let at = "provisionedThroughput.writeCapacityUnits";
             constraints.required(at, throughput.write_units.is_some());

@@ -36,6 +36,11 @@ fn find(store: &Store, given: &str) -> Option<Arc<Table>> {
 
 /// The table of an operation on items.
 pub(crate) fn find_for_items(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
+    if given.starts_with("arn:") && given.parse::<TableArn>().is_err() {
+        return Err(ApiError::invalid_parameter(format!(
+            "TableName is neither a name nor the ARN of a table: {given}"
+        )));
+    }
     find(store, given).ok_or_else(ApiError::resource_not_found)
 }
 

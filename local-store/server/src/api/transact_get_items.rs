@@ -15,20 +15,18 @@ use super::answer::item_member;
 use super::capacity::{Capacity, CapacityDetail, TransactionUnits};
 use super::constraints::{Constraints, RETURN_CONSUMED_CAPACITY};
 use super::error::ApiError;
-use super::expressions::{self, Substitutions, check_combination};
+use super::expressions::{self, Substitutions};
 use super::metering::{self, Admitted};
 use super::parameters::{Checked, Parameters};
 use super::tables;
 use super::transact_write_items::{
     DUPLICATES, KeyProblem, constrain_operations, constrain_table_name,
 };
-use super::words::Words;
 use crate::store::Store;
 use crate::store::transactions::Wanted;
 
 /// One read, as it was sent.
 struct Get<'j> {
-    parameters: Parameters<'j>,
     table: Option<&'j str>,
     key: Option<Checked<Item>>,
     projection: Option<&'j str>,
@@ -127,7 +125,6 @@ fn read_get(member: Parameters<'_>) -> Result<Option<Get<'_>>, ApiError> {
         return Ok(None);
     };
     Ok(Some(Get {
-        parameters,
         table: parameters.string("TableName")?,
         key: parameters.item("Key")?,
         projection: parameters.string("ProjectionExpression")?,
@@ -139,10 +136,12 @@ fn read_get(member: Parameters<'_>) -> Result<Option<Get<'_>>, ApiError> {
 fn plan<'j>(store: &Store, gets: Vec<Get<'j>>) -> Result<Vec<Read<'j>>, ApiError> {
     let mut parsed = Vec::with_capacity(gets.len());
     for get in gets {
-        check_combination(get.parameters, &["ProjectionExpression"], &[], Words::Older)?;
         let mut placeholders = get.substitutions.into_placeholders()?;
         let projection = expressions::projection(get.projection, &mut placeholders)?;
-        placeholders.check_all_used()?;
+        // Names without an expression are passed over here, where GetItem refuses them.
+        if projection.is_some() {
+            placeholders.check_all_used()?;
+        }
         let key = get.key.transpose().map_err(|wrong| wrong.older())?.unwrap_or_default();
         parsed.push((get.table.unwrap_or_default(), key, projection));
     }

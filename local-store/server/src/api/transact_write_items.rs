@@ -21,7 +21,7 @@ use super::constraints::{
     Constraints, RETURN_CONSUMED_CAPACITY, RETURN_ITEM_COLLECTION_METRICS, RETURN_VALUES_ON_FAILURE,
 };
 use super::error::ApiError;
-use super::expressions::{Substitutions, check_combination};
+use super::expressions::Substitutions;
 use super::item_collections;
 use super::metering::{self, Admitted};
 use super::parameters::{Checked, Parameters};
@@ -57,7 +57,6 @@ impl Kind {
 /// One operation, as it was sent.
 struct OperationParameters<'j> {
     kind: Kind,
-    parameters: Parameters<'j>,
     table: Option<&'j str>,
     /// The item of a put, the key of the others.
     subject: Option<Checked<Item>>,
@@ -195,7 +194,6 @@ fn read_member(member: Parameters<'_>) -> Result<Vec<OperationParameters<'_>>, A
         let subject = if kind == Kind::Put { "Item" } else { "Key" };
         operations.push(OperationParameters {
             kind,
-            parameters,
             table: parameters.string("TableName")?,
             subject: parameters.item(subject)?,
             update: if kind == Kind::Update {
@@ -248,13 +246,9 @@ fn only(member: Vec<OperationParameters<'_>>) -> Result<OperationParameters<'_>,
     }
 }
 
-/// Everything that needs no table.
+/// Everything that needs no table. Placeholders without an expression are passed over here, where the
+/// operations on single items refuse them.
 fn check_operation(operation: OperationParameters<'_>) -> Result<Operation<'_>, ApiError> {
-    let expressions: &[&str] = match operation.kind {
-        Kind::Update => &["UpdateExpression", "ConditionExpression"],
-        Kind::Check | Kind::Put | Kind::Delete => &["ConditionExpression"],
-    };
-    check_combination(operation.parameters, expressions, &[], Words::Older)?;
     let (Some(table), Some(subject)) = (operation.table, operation.subject) else {
         return Err(ApiError::defect("an operation passed its constraints"));
     };
