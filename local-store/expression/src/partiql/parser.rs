@@ -258,9 +258,9 @@ impl Parser<'_> {
                     actions.push(self.set_action()?);
                 }
             } else if self.take_word("REMOVE") {
-                actions.push(Action::Remove { path: self.path()? });
+                actions.push(Action::Remove { path: self.target()? });
                 while self.take_symbol(",") {
-                    actions.push(Action::Remove { path: self.path()? });
+                    actions.push(Action::Remove { path: self.target()? });
                 }
             } else {
                 break;
@@ -274,7 +274,7 @@ impl Parser<'_> {
     }
 
     fn set_action(&mut self) -> Parsed<Action> {
-        let path = self.path()?;
+        let path = self.target()?;
         self.expect_symbol("=")?;
         for (function, adds) in [("SET_ADD", true), ("SET_DELETE", false)] {
             if self.is_word(0, function) && self.is_symbol(1, "(") {
@@ -426,6 +426,14 @@ impl Parser<'_> {
         Ok(index)
     }
 
+    fn is_name(&self) -> bool {
+        match self.peek() {
+            Some(Token::Quoted(_)) => true,
+            Some(Token::Word(word)) => !is_keyword(word),
+            _ => false,
+        }
+    }
+
     /// A bare name that is no keyword, or one in double quotes.
     pub(super) fn name(&mut self) -> Parsed<String> {
         let name = match self.peek() {
@@ -484,11 +492,7 @@ impl Parser<'_> {
 
     /// The table behind `INSERT INTO`: a word behind it is no other name for it.
     fn inserted_table(&mut self) -> Parsed<String> {
-        let is_name = match self.peek() {
-            Some(Token::Quoted(_)) => true,
-            Some(Token::Word(word)) => !is_keyword(word),
-            _ => false,
-        };
+        let is_name = self.is_name();
         let is_whole = self.is_word(1, "VALUE") || self.is_word(1, "VALUES");
         let is_value = ["<<", "[", "{", "("].iter().any(|symbol| self.is_symbol(1, symbol));
         if is_name && !self.is_symbol(1, ".") && !is_whole && !is_value {
@@ -505,13 +509,23 @@ impl Parser<'_> {
         self.table_alone("This operation is not supported on an index")
     }
 
+    /// What is written to begins with a name.
+    fn expect_name(&self) -> Parsed<()> {
+        if self.is_name() {
+            return Ok(());
+        }
+        Err(PartiqlError::malformed("Expected identifier for simple path"))
+    }
+
+    /// A path that is written to.
+    fn target(&mut self) -> Parsed<Path> {
+        self.expect_name()?;
+        self.path()
+    }
+
     /// A table; `refusal` is what is said of an index.
     fn table_alone(&mut self, refusal: &str) -> Parsed<String> {
-        if !matches!(self.peek(), Some(Token::Quoted(_) | Token::Word(_)))
-            || self.is_word(0, "WHERE")
-        {
-            return Err(PartiqlError::malformed("Expected identifier for simple path"));
-        }
+        self.expect_name()?;
         let (table, index) = self.table_and_index()?;
         match index {
             None => Ok(table),

@@ -151,7 +151,7 @@ fn parameters_stand_in_the_order_of_the_text() {
 }
 
 /// What statements are made of, and what they are not.
-const TOKENS: [&str; 71] = [
+const TOKENS: [&str; 83] = [
     "SELECT",
     "*",
     "FROM",
@@ -223,6 +223,18 @@ const TOKENS: [&str; 71] = [
     "`",
     "\u{0}",
     "\"",
+    "LIMIT",
+    "GROUP",
+    "HAVING",
+    "DISTINCT",
+    "JOIN",
+    "AS",
+    "VALUES",
+    "ON",
+    "CONFLICT",
+    "/",
+    "%",
+    "user",
 ];
 
 fn soup() -> impl Strategy<Value = String> {
