@@ -14,6 +14,7 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::keys;
 use crate::output;
+use crate::retries::{self, Absence};
 use crate::running::Look;
 use crate::sdk_error::{NamesEndpoint, NoAnswer};
 
@@ -206,6 +207,8 @@ pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
+        .retry_config(retries::config())
+        .retry_classifier(Absence::default())
         .interceptor(NamesEndpoint(endpoint.to_owned()))
         .credentials_provider(keys::of_endpoint(endpoint))
         .build();

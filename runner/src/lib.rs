@@ -30,6 +30,7 @@ pub mod output;
 pub mod partitions;
 mod plain_http;
 pub mod poller;
+mod retries;
 mod running;
 pub mod schedule;
 mod sdk_error;

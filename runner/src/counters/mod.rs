@@ -5,7 +5,7 @@
 
 mod absent;
 mod ballots;
-mod contention;
+pub(crate) mod contention;
 mod flags;
 mod fold;
 mod generate;

@@ -3,6 +3,8 @@
 //! Each answer says where the next one begins. Looking twice changes nothing, so a repair that was
 //! stopped goes on anywhere.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use model::json;
 use serde_json::{Value, json};
@@ -36,35 +38,100 @@ pub(super) async fn run(
             Some(serde_json::from_str(&json::item_to_string(&key)).map_err(|e| e.to_string())?)
         }
     };
-    let (mut rows, mut is_left) = (Vec::new(), false);
+    let (mut rows, mut is_left, mut broken) = (Vec::new(), false, None);
     for rule in rules {
-        let mut sums = [0u64; 4];
-        // Each answer is further on, so there are at most as many as copies.
-        loop {
-            let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
-            let invoked = invoke(&running, function, Bytes::from(event)).await?;
-            let answer: Value = serde_json::from_slice(&invoked.body).unwrap_or_default();
-            if invoked.failed {
-                let reason =
-                    answer.get("errorMessage").and_then(Value::as_str).unwrap_or("no reason");
-                return Err(format!("`{function}` failed: {reason}"));
-            }
-            let names = ["copies", "repaired", "postponed", "refused"];
-            for (sum, name) in sums.iter_mut().zip(names) {
-                *sum += answer
-                    .pointer(&format!("/checked/{name}"))
-                    .and_then(Value::as_u64)
-                    .unwrap_or(0);
-            }
-            after = answer.get("after").filter(|after| !after.is_null()).cloned();
-            match &after {
-                Some(key) => say(&format!("{rule}: {} copies, go on after {key}", sums[0])),
-                None => break,
-            }
-        }
+        let (sums, end) = repair_rule(&running, function, rule, after.take()).await;
         is_left |= sums[2] + sums[3] > 0;
         rows.push([json!(rule)].into_iter().chain(sums.map(|sum| json!(sum))).collect());
+        if let Err(reason) = end {
+            broken = Some(reason);
+            break;
+        }
     }
     output::rows(output, &["rule", "copies", "repaired", "postponed", "refused"], &rows);
-    Ok(if is_left { Exit::Differences } else { Exit::Done })
+    match broken {
+        Some(reason) => Err(reason),
+        None => Ok(if is_left { Exit::Differences } else { Exit::Done }),
+    }
+}
+
+/// Invocations in a row that get no further, and how much longer the pause before each becomes: about
+/// a minute in all, after which a throttled table is not for a person to wait for.
+const STALLS_MAX: u32 = 10;
+const STALL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Goes through the copies of a rule. Gives the copies that were looked at, repaired, postponed and
+/// refused, and why it could not go on.
+async fn repair_rule(
+    running: &Running,
+    function: &str,
+    rule: &str,
+    mut after: Option<Value>,
+) -> ([u64; 4], Result<(), String>) {
+    let (mut sums, mut stalls, mut has_answered) = ([0u64; 4], 0, false);
+    // Each answer is further on, or one of a few that are not: at most as many as copies, times those.
+    loop {
+        let event = json!({"repair": {"rule": rule, "after": after}}).to_string();
+        let answer = match asked(running, function, event).await {
+            Ok(answer) => Some(answer),
+            // What is wrong with the deployment fails the first time; later it is a throttled table, or
+            // an instance that was stopped.
+            Err(reason) if !has_answered || stalls >= STALLS_MAX => {
+                return (sums, Err(go_on(rule, &after, &reason)));
+            }
+            Err(reason) => {
+                say(&format!("{rule}: {reason}; it is tried again"));
+                None
+            }
+        };
+        let before = after.clone();
+        has_answered |= answer.is_some();
+        if let Some(answer) = &answer {
+            let number = |name: &str| {
+                answer.pointer(&format!("/checked/{name}")).and_then(Value::as_u64).unwrap_or(0)
+            };
+            for (sum, name) in sums.iter_mut().zip(["copies", "repaired", "postponed", "refused"]) {
+                *sum = if name == "postponed" { number(name) } else { *sum + number(name) };
+            }
+            after = answer.get("after").filter(|after| !after.is_null()).cloned();
+            if answer.get("isWhole") == Some(&Value::Bool(true)) {
+                return (sums, Ok(()));
+            }
+            if let Some(key) = &after {
+                say(&format!("{rule}: {} copies, go on after {key}", sums[0]));
+            }
+        }
+        if answer.is_some() && after != before {
+            stalls = 0;
+            continue;
+        }
+        if stalls >= STALLS_MAX {
+            say(&go_on(
+                rule,
+                &after,
+                "its copies cannot be read or written, which throttling explains",
+            ));
+            return (sums, Ok(()));
+        }
+        stalls += 1;
+        tokio::time::sleep(STALL_PAUSE * stalls).await;
+    }
+}
+
+/// Why a repair ended, and how to go on with it.
+fn go_on(rule: &str, after: &Option<Value>, reason: &str) -> String {
+    match after {
+        Some(key) => format!("{rule}: {reason}; go on with --after '{key}'"),
+        None => format!("{rule}: {reason}; begin it again"),
+    }
+}
+
+async fn asked(running: &Running, function: &str, event: String) -> Result<Value, String> {
+    let invoked = invoke(running, function, Bytes::from(event)).await?;
+    let answer: Value = serde_json::from_slice(&invoked.body).unwrap_or_default();
+    if invoked.failed {
+        let reason = answer.get("errorMessage").and_then(Value::as_str).unwrap_or("no reason");
+        return Err(format!("`{function}` failed: {reason}"));
+    }
+    Ok(answer)
 }

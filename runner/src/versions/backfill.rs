@@ -7,6 +7,7 @@
 //! change came before that, and that change is in the stream and corrects the base.
 //! An item that no version can hold is named and left out; the others have their histories.
 
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, Put, TransactWriteItem};
 use futures::{TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,7 +15,9 @@ use model::{Item, KeyAttributeType};
 use rules::versions::{Head, ITEM_ATTRIBUTE, Version, fits_into_a_version, history_key};
 use serde_json::json;
 
+use super::reading::failed;
 use super::{Place, absent};
+use crate::counters::contention::{Attempts, is_contended};
 use crate::endpoint;
 use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
 use crate::output::Output;
@@ -159,9 +162,15 @@ pub(super) fn key_text(keys: &[(String, KeyAttributeType)], item: &Item) -> Stri
 /// Begins the history of an item under its key, if there is none. The item was so at `now`, and how
 /// long before is not known.
 async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outcome, String> {
+    // A transaction that is cancelled costs as much as one that is not.
+    if has_head(place, &text).await? {
+        return Ok(Outcome::WasThere);
+    }
     let put =
         |item: Item| Put::builder().table_name(&place.history).set_item(Some(to_sdk_item(&item)));
-    let failed = |reason: String| format!("cannot begin the history of {text}: {reason}");
+    let failed = |reason: String| {
+        format!("cannot begin the history of {text}: {reason}; what was begun stays, run it again")
+    };
     let head = put(Head::of_base().to_item(&text))
         .condition_expression("attribute_not_exists(#item)")
         .expression_attribute_names("#item", ITEM_ATTRIBUTE)
@@ -175,13 +184,19 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
         .transact_write_items()
         .transact_items(TransactWriteItem::builder().put(head).build())
         .transact_items(TransactWriteItem::builder().put(base).build());
-    match request.send().await {
-        Ok(_) => Ok(Outcome::Begun),
-        // Cancelled because there is a head; anything else that cancels must be seen.
-        Err(error) => match has_head(place, &text).await {
-            Ok(true) => Ok(Outcome::WasThere),
-            _ => Err(failed(error_text(&error))),
-        },
+    let mut attempts = Attempts::first();
+    loop {
+        let Err(error) = request.clone().send().await else { return Ok(Outcome::Begun) };
+        let text_of_error = error_text(&error);
+        // Cancelled because there is a head, or because the function is at it or the table is busy:
+        // anything else must be seen.
+        if has_head(place, &text).await? {
+            return Ok(Outcome::WasThere);
+        }
+        let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+        if !(is_contended(code, &text_of_error) && attempts.next().await) {
+            return Err(failed(text_of_error));
+        }
     }
 }
 
@@ -192,7 +207,7 @@ async fn has_head(place: &Place, item: &str) -> Result<bool, String> {
         .key("version", SdkValue::S(rules::versions::HEAD_VERSION.to_owned()))
         .send()
         .await
-        .map_err(|error| error_text(&error))?;
+        .map_err(|error| failed(place, &error_text(&error)))?;
     Ok(answer.item.is_some())
 }
 

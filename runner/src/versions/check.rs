@@ -3,7 +3,7 @@
 //! A history is right when its versions have no gap, begin where its head says, its head names the
 //! last one, and that one is the item, or says that it was deleted. What has expired does not count, because TTL deletes in no
 //! promised order; neither do the marks that a migration puts on items. What differs is looked at
-//! again after a grace, because the function may be a moment behind. Nothing is written.
+//! again after a grace, one by one, because the function may be a moment behind. Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,9 +14,9 @@ use rules::migration::unmarked;
 use rules::versions::{Head, Version, fits_into_a_version};
 use serde_json::json;
 
-use super::Place;
 use super::backfill::key_text;
 use super::reading::{Entry, each_entry};
+use super::{Place, closer_look};
 use crate::endpoint;
 use crate::load::{error_text, from_sdk_item, key_attributes};
 use crate::output::Output;
@@ -69,18 +69,23 @@ impl Report {
 
 /// What is known of one history.
 #[derive(Debug, Default)]
-struct History {
-    head: Option<Head>,
+pub(super) struct History {
+    pub(super) head: Option<Head>,
     lowest: u64,
     highest: u64,
-    count: u64,
+    pub(super) count: u64,
     /// The hash of the image of the highest version; `None` when it says deleted.
     image: Option<u64>,
 }
 
 impl History {
+    /// Without versions.
+    pub(super) fn of(head: Option<Head>) -> Self {
+        Self { head, ..Self::default() }
+    }
+
     /// Adds a version, if it is kept still.
-    fn add(&mut self, version: &Version, now_seconds: u64) {
+    pub(super) fn add(&mut self, version: &Version, now_seconds: u64) {
         if version.expires_at.is_some_and(|at| at <= now_seconds) {
             return;
         }
@@ -94,21 +99,47 @@ impl History {
     }
 }
 
-/// Compares, and once more after the grace if something differs.
+/// Compares, and looks again after the grace at what differs.
 ///
 /// # Errors
 /// When a table cannot be read.
 pub(crate) async fn run(place: &Place, grace_seconds: u64) -> Result<Report, String> {
-    let report = look(place).await?;
+    let mut report = look(place).await?;
     if report.is_clean() {
         return Ok(report);
     }
     tracing::info!("{} differ; looking again in {grace_seconds} s", report.wrong.len());
-    tokio::time::sleep(Duration::from_secs(grace_seconds)).await;
-    let mut again = look(place).await?;
-    // What changes all the time is different each time; only what was wrong twice is wrong.
-    again.wrong.retain(|item, _| report.wrong.contains_key(item));
-    Ok(again)
+    let grace = Duration::from_secs(grace_seconds);
+    tokio::time::sleep(grace).await;
+    if report.wrong.len() > closer_look::HISTORIES_MAX {
+        let before = std::mem::replace(&mut report, look(place).await?).wrong;
+        report.wrong.retain(|item, _| before.contains_key(item));
+    }
+    if report.wrong.len() <= closer_look::HISTORIES_MAX {
+        report.wrong = closer_look::retain_wrong(place, report.wrong, grace).await?;
+    }
+    Ok(report)
+}
+
+/// What is wrong with a history, its item, or both together.
+pub(super) fn verdict(
+    text: &str,
+    history: Option<&History>,
+    item: Option<&Item>,
+) -> Option<&'static str> {
+    let compared = match (history, item) {
+        (Some(history), Some(item)) if history.image == Some(hash(item)) => None,
+        (_, Some(item)) if fits_into_a_version(text, Some(item)).is_err() => {
+            Some("does not fit into a version")
+        }
+        (None, Some(_)) => Some("has no history"),
+        (Some(_), Some(_)) => Some("is not its current version"),
+        (Some(history), None) if history.image.is_some() => {
+            Some("is gone, and its history does not say so")
+        }
+        (_, None) => None,
+    };
+    compared.or_else(|| history.and_then(gap))
 }
 
 /// Says whether two items are the same but for the marks of migrations.
@@ -140,11 +171,6 @@ async fn look(place: &Place) -> Result<Report, String> {
         ));
     }
     report.histories = histories.len() as u64;
-    for (item, history) in &histories {
-        if let Some(what) = gap(history) {
-            report.wrong.insert(item.clone(), what);
-        }
-    }
     let keys = key_attributes(&place.client, &place.table).await?;
     let mut seen = BTreeSet::new();
     let scan = place.client.scan().table_name(&place.table).consistent_read(true);
@@ -154,22 +180,16 @@ async fn look(place: &Place) -> Result<Report, String> {
         let item = item.map_err(|error| format!("cannot read table `{}`: {error}", place.table))?;
         report.items += 1;
         let text = key_text(&keys, &item);
-        let what = match histories.get(&text) {
-            Some(history) if history.image == Some(hash(&item)) => None,
-            _ if fits_into_a_version(&text, Some(&item)).is_err() => {
-                Some("does not fit into a version")
-            }
-            None => Some("has no history"),
-            Some(_) => Some("is not its current version"),
-        };
-        if let Some(what) = what {
+        if let Some(what) = verdict(&text, histories.get(&text), Some(&item)) {
             report.wrong.insert(text.clone(), what);
         }
         seen.insert(text);
     }
-    for (item, history) in histories {
-        if history.image.is_some() && !seen.contains(&item) {
-            report.wrong.insert(item, "is gone, and its history does not say so");
+    for (item, history) in &histories {
+        if !seen.contains(item)
+            && let Some(what) = verdict(item, Some(history), None)
+        {
+            report.wrong.insert(item.clone(), what);
         }
     }
     Ok(report)

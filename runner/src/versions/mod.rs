@@ -6,6 +6,7 @@
 mod absent;
 mod backfill;
 pub(crate) mod check;
+mod closer_look;
 mod difference;
 pub(crate) mod reading;
 mod restore;

@@ -1,5 +1,7 @@
 //! Histories in a store in this process: what a base says of the time before its first change.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::Number;
 use rules::versions::Head;
@@ -100,4 +102,32 @@ async fn a_history_without_its_beginning_is_wrong() {
     // A head that says so: it was deleted because of newer ones.
     write(Head { latest: 2, first: 2, ..Head::of_base() }.to_item(&item)).await;
     assert!(check::run(&place, 0).await.unwrap().is_clean());
+}
+
+/// Goal: an item that differed from its history in two scans is right if it agrees with it once when
+/// both are read right after each other.
+#[tokio::test]
+async fn what_seemed_wrong_is_looked_at_by_itself() {
+    let store = TestStore::open().await;
+    let place = films(&store).await;
+    let item = history_key(&parse_key(KEY).unwrap());
+    let seemed = || [(item.clone(), "is not its current version")].into();
+    let looked =
+        async || closer_look::retain_wrong(&place, seemed(), Duration::ZERO).await.unwrap();
+    assert_eq!(looked().await, [(item.clone(), "has no history")].into());
+    backfill::run(&place, false).await.unwrap();
+    assert!(looked().await.is_empty());
+    let delete = place.client.delete_item().table_name(&place.table);
+    delete.key("p", SdkValue::S("Rush".to_owned())).send().await.unwrap();
+    assert_eq!(looked().await, [(item.clone(), "is gone, and its history does not say so")].into());
+}
+
+#[tokio::test]
+async fn a_back_fill_leaves_the_histories_that_there_are() {
+    let store = TestStore::open().await;
+    let place = films(&store).await;
+    for _ in 0..2 {
+        assert!(backfill::run(&place, false).await.unwrap().is_whole());
+        assert_eq!(versions(&place).await.len(), 1);
+    }
 }

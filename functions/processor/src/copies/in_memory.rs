@@ -25,6 +25,8 @@ type Table = BTreeMap<String, Item>;
 
 #[derive(Debug, Default)]
 struct State {
+    /// Copies that may be read; any number without it.
+    reads_left: Option<usize>,
     tables: BTreeMap<&'static str, Table>,
     records: Vec<LambdaRecord>,
     sequence: u64,
@@ -105,6 +107,22 @@ impl InMemoryCopies {
     /// Refuses writes of a copy from now on.
     pub(crate) fn refuse(&self, copy: &str) {
         self.state.lock().unwrap().refused.insert(copy.to_owned());
+    }
+
+    /// From now on no more copies than this are read, and no page when it is 0.
+    pub(crate) fn limit_reads(&self, copies: Option<usize>) {
+        self.state.lock().unwrap().reads_left = copies;
+    }
+
+    /// Reads so many copies, of those that may be read.
+    fn take_reads(&self, copies: usize) -> Result<(), Failure> {
+        let mut state = self.state.lock().unwrap();
+        let Some(left) = state.reads_left else { return Ok(()) };
+        if left < copies.max(1) {
+            return Err(Failure::Retry("throttled".to_owned()));
+        }
+        state.reads_left = Some(left - copies);
+        Ok(())
     }
 
     /// Puts or deletes an item as a user does.
@@ -276,6 +294,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
         keys: &BTreeMap<String, Item>,
     ) -> Result<BTreeMap<String, Item>, Failure> {
         self.request().await?;
+        self.take_reads(keys.len())?;
         let found = keys.iter().filter_map(|(text, key)| {
             Some((text.clone(), self.item(COPIES, key["line"].as_str()?)?))
         });
@@ -343,6 +362,7 @@ impl CopyTables for std::sync::Arc<InMemoryCopies> {
 
     async fn all(&self, _: &CopyRule, after: Option<&Item>) -> Result<CopyPage, Failure> {
         self.request().await?;
+        self.take_reads(0)?;
         let state = self.state.lock().unwrap();
         Ok(InMemoryCopies::page_of(
             state.tables.get(COPIES).into_iter().flat_map(Table::keys),

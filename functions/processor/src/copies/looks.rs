@@ -24,7 +24,10 @@ use crate::frame::TargetOutcome;
 
 /// Copies that are looked at in one round: what is held of them, 400 KB each at the most, stays far
 /// below the memory of a function in all but the worst case, and ten requests read them.
-const ROUND_COPIES: usize = 500;
+pub(super) const ROUND_COPIES: usize = 500;
+/// Copies that a round has at least, however throttled the tables are: a request for each of them
+/// would be what costs most.
+const ROUND_COPIES_MIN: usize = 8;
 
 /// What a look came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,31 +166,61 @@ impl<T: CopyTables> Copies<T> {
             keys.iter().map(|key| (key.clone(), written_by_others())).collect();
         let nonce = nonce();
         let mut attempts = self.retry.attempts();
-        while !pending.is_empty() && attempts.next().await {
-            let seen = match deadline.limit(self.see(rule, pending.keys(), nonce)).await {
-                Ok(seen) => seen,
+        let mut round = pending.len();
+        while !pending.is_empty() {
+            let next = deadline.limit(async { Ok(attempts.next().await) }).await;
+            if !matches!(next, Ok(true)) {
+                break;
+            }
+            let mut rest = match pending.keys().nth(round).cloned() {
+                Some(behind) => pending.split_off(&behind),
+                None => BTreeMap::new(),
+            };
+            match deadline.limit(self.see(rule, pending.keys(), nonce)).await {
+                Ok(seen) => {
+                    let before = looked.len();
+                    pending = self.settle_all(rule, pending, &seen, deadline, looked).await;
+                    // Bounded by the copies: each time some of them have come to their end.
+                    if looked.len() > before && !rest.is_empty() {
+                        attempts.restart();
+                    }
+                    pending.append(&mut rest);
+                }
                 Err(failure) => {
-                    let is_fatal = matches!(failure, Failure::Fatal(_));
+                    pending.append(&mut rest);
                     pending.values_mut().for_each(|last| *last = failure.clone());
-                    if is_fatal || deadline.is_over() {
+                    if matches!(failure, Failure::Fatal(_)) || deadline.is_over() {
                         break;
                     }
-                    continue;
-                }
-            };
-            let todo: Vec<_> =
-                pending.into_keys().map(|key| self.settle(rule, key, &seen, deadline)).collect();
-            pending = BTreeMap::new();
-            let mut todo = stream::iter(todo).buffer_unordered(WRITES_AT_ONCE);
-            while let Some((key, settled)) = todo.next().await {
-                match settled {
-                    Settled::Done(outcome) => drop(looked.insert(key, Ok(outcome))),
-                    Settled::Again(failure) => drop(pending.insert(key, failure)),
-                    Settled::Failed(failure) => drop(looked.insert(key, Err(failure))),
+                    // What a throttled table cannot answer at once, it answers in parts.
+                    round = (round.min(pending.len()) / 2).max(ROUND_COPIES_MIN);
                 }
             }
         }
         looked.extend(pending.into_iter().map(|(key, failure)| (key, Err(failure))));
+    }
+
+    /// Settles copies that were seen; gives those that are to be looked at again.
+    async fn settle_all(
+        &self,
+        rule: &CopyRule,
+        copies: BTreeMap<String, Failure>,
+        seen: &Seen,
+        deadline: Deadline,
+        looked: &mut AllLooked,
+    ) -> BTreeMap<String, Failure> {
+        let todo: Vec<_> =
+            copies.into_keys().map(|key| self.settle(rule, key, seen, deadline)).collect();
+        let mut again = BTreeMap::new();
+        let mut todo = stream::iter(todo).buffer_unordered(WRITES_AT_ONCE);
+        while let Some((key, settled)) = todo.next().await {
+            match settled {
+                Settled::Done(outcome) => drop(looked.insert(key, Ok(outcome))),
+                Settled::Again(failure) => drop(again.insert(key, failure)),
+                Settled::Failed(failure) => drop(looked.insert(key, Err(failure))),
+            }
+        }
+        again
     }
 
     /// Reads copies, jobs, origins and copies again, in this order.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use super::looks::Looked;
+use super::looks::{Looked, ROUND_COPIES};
 use super::{Copies, CopyTables};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
@@ -45,11 +45,22 @@ pub struct RepairRequest {
 
 /// The answer to a [`RepairRequest`].
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Repaired {
-    /// What was found and done.
+    /// What was found and done, of the copies up to `after`; postponed are those behind it that could
+    /// not be looked at in this run.
     pub checked: SelfCheckReport,
-    /// The key behind which to go on; `None` when all copies were looked at.
+    /// Whether all copies were looked at.
+    pub is_whole: bool,
+    /// The key behind which to go on otherwise; without one, from the beginning on.
     pub after: Option<Box<RawValue>>,
+}
+
+/// How far a repair got with a page.
+enum PageEnd {
+    Whole,
+    /// Behind this copy of it; before all of them without one.
+    Behind(Option<Item>),
 }
 
 #[derive(Deserialize)]
@@ -73,10 +84,11 @@ impl RepairRequest {
 }
 
 impl<T: CopyTables> Copies<T> {
-    /// Looks at all copies of a rule, a page at a time, for half of the time that is left.
+    /// Looks at all copies of a rule, a page at a time, for half of the time that is left, up to the
+    /// first copy that cannot be looked at.
     ///
     /// # Errors
-    /// When there is no such rule, the key is no key, or the table cannot be read.
+    /// When there is no such rule, the key is no key, or the table cannot be read at all.
     pub async fn repair(
         &self,
         request: &RepairRequest,
@@ -91,19 +103,73 @@ impl<T: CopyTables> Copies<T> {
         let mut after =
             after.transpose().map_err(|error| Failure::Fatal(format!("`after`: {error}")))?;
         let mut checked = SelfCheckReport { rules: 1, ..Default::default() };
-        let half = deadline.half_way();
+        let (half, mut is_whole) = (deadline.half_way(), false);
         // Bounded by the time: each page takes a request's.
         loop {
-            let page = deadline.limit(self.tables.all(rule, after.as_ref())).await?;
-            self.look_and_report(rule, &page.keys, deadline, &mut checked).await?;
-            after = page.next;
-            if after.is_none() || half.is_over() {
+            let page = match deadline.limit(self.tables.all(rule, after.as_ref())).await {
+                Ok(page) => page,
+                // What was done before is told, and whoever asked goes on from there.
+                Err(Failure::Retry(reason)) if checked.copies > 0 => {
+                    warn!(reason, rule = rule.name, "no page of copies; the repair goes on later");
+                    break;
+                }
+                Err(failure) => return Err(failure),
+            };
+            match self.repair_page(rule, &page.keys, (half, deadline), &mut checked).await? {
+                PageEnd::Whole => after = page.next,
+                PageEnd::Behind(settled) => {
+                    after = settled.or(after);
+                    break;
+                }
+            }
+            is_whole = after.is_none();
+            if is_whole || half.is_over() {
                 break;
             }
         }
         let after = after.map(|key| RawValue::from_string(json::item_to_string(&key)));
         let after = after.transpose().map_err(|error| Failure::Retry(error.to_string()))?;
-        Ok(Repaired { checked, after })
+        Ok(Repaired { checked, is_whole, after })
+    }
+
+    /// Looks at the copies of a page in their order, up to the first that could not be looked at or
+    /// until the time is over.
+    async fn repair_page(
+        &self,
+        rule: &CopyRule,
+        keys: &[Item],
+        (half, deadline): (Deadline, Deadline),
+        checked: &mut SelfCheckReport,
+    ) -> Result<PageEnd, Failure> {
+        let mut settled = None;
+        for some in keys.chunks(ROUND_COPIES) {
+            let texts: Vec<String> = some.iter().map(json::item_to_string).collect();
+            let mut looked = self.look_at_all(rule, &texts, deadline).await;
+            let mut postponed = 0;
+            for (key, text) in some.iter().zip(&texts) {
+                match looked.remove(text) {
+                    Some(Err(fatal @ Failure::Fatal(_))) => return Err(fatal),
+                    Some(Err(Failure::Retry(_))) | None => postponed += 1,
+                    // What stands behind a copy that was not looked at is counted when it is looked
+                    // at again; only what is written is written once.
+                    Some(Ok(Looked::Written)) => checked.repaired += 1,
+                    Some(Ok(Looked::Refused)) if postponed == 0 => checked.refused += 1,
+                    Some(Ok(Looked::Refused | Looked::InOrder)) => {}
+                }
+                if postponed == 0 {
+                    checked.copies += 1;
+                    settled = Some(key.clone());
+                }
+            }
+            if postponed > 0 {
+                checked.postponed = postponed;
+                return Ok(PageEnd::Behind(settled));
+            }
+            if half.is_over() {
+                return Ok(PageEnd::Behind(settled));
+            }
+        }
+        Ok(PageEnd::Whole)
     }
 
     async fn look_and_report(

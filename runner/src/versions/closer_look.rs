@@ -1,0 +1,86 @@
+//! A closer look at histories that seemed wrong, one by one.
+//!
+//! A scan of the histories and one of the items are minutes apart in a large table, and an item that
+//! changes all the time differs from its history in each. Read right after each other the two agree
+//! soon, if the function keeps up; once is enough, since a history that is wrong never does.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+use futures::{StreamExt, TryStreamExt, stream};
+use model::json;
+use rules::versions::{HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE};
+
+use super::Place;
+use super::check::{History, verdict};
+use super::reading::{failed, versions_of};
+use crate::endpoint;
+use crate::load::{error_text, from_sdk_item, to_sdk_item};
+
+/// Histories that are looked at one by one at most: with so many the function is behind, or off.
+pub(super) const HISTORIES_MAX: usize = 1_000;
+/// Looks at one history.
+const LOOKS_MAX: usize = 5;
+/// The longest pause between two of them: many times what a function takes for a change.
+const PAUSE_MAX: Duration = Duration::from_millis(300);
+/// Histories that are looked at at the same time.
+const LOOKERS: usize = 16;
+
+/// Leaves those that were wrong at every look.
+///
+/// # Errors
+/// When a table cannot be read.
+pub(super) async fn retain_wrong(
+    place: &Place,
+    wrong: BTreeMap<String, &'static str>,
+    grace: Duration,
+) -> Result<BTreeMap<String, &'static str>, String> {
+    let pause = grace.min(PAUSE_MAX);
+    let looks = stream::iter(wrong).map(|(item, before)| async move {
+        let mut found = Some(before);
+        for look in 0..LOOKS_MAX {
+            if look > 0 {
+                tokio::time::sleep(pause).await;
+            }
+            found = look_at(place, &item).await?;
+            if found.is_none() {
+                break;
+            }
+        }
+        Ok::<_, String>(found.map(|what| (item, what)))
+    });
+    let left: Vec<_> = looks.buffer_unordered(LOOKERS).try_collect().await?;
+    Ok(left.into_iter().flatten().collect())
+}
+
+/// What is wrong with one history, by strongly consistent reads.
+async fn look_at(place: &Place, text: &str) -> Result<Option<&'static str>, String> {
+    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+    let head = place.client.get_item().table_name(&place.history).consistent_read(true);
+    let head = head
+        .key(ITEM_ATTRIBUTE, SdkValue::S(text.to_owned()))
+        .key(VERSION_ATTRIBUTE, SdkValue::S(HEAD_VERSION.to_owned()))
+        .send()
+        .await
+        .map_err(|error| failed(place, &error_text(&error)))?;
+    let head = match head.item {
+        Some(head) => {
+            let head = from_sdk_item(head).map_err(|error| failed(place, &error))?;
+            Some(Head::from_item(&head).map_err(|error| failed(place, &error.to_string()))?)
+        }
+        None => None,
+    };
+    let mut history = History::of(head);
+    for version in versions_of(place, text).await? {
+        history.add(&version, now);
+    }
+    let unread = |error: String| format!("cannot read table `{}`: {error}", place.table);
+    let key = json::item_from_str(text).map_err(|error| unread(error.to_string()))?;
+    let item = place.client.get_item().table_name(&place.table).consistent_read(true);
+    let item = item.set_key(Some(to_sdk_item(&key))).send().await;
+    let item = item.map_err(|error| unread(error_text(&error)))?.item;
+    let item = item.map(from_sdk_item).transpose().map_err(unread)?;
+    let is_there = history.head.is_some() || history.count > 0;
+    Ok(verdict(text, is_there.then_some(&history), item.as_ref()))
+}
