@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
+use rules::migration::Phase;
 use rules::migration::plan::{Direction, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use super::following::Watcher;
 use super::held::HELD_AT;
 use super::status_line::line;
 use super::steps::{Standing, is_paused};
-use super::{Context, LOOK_EVERY, server_date, tables, way_back};
+use super::{Context, LOOK_EVERY, comparing, server_date, tables, way_back};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 
@@ -66,6 +67,10 @@ pub(super) async fn describe(
         Some(plan) => throttled(context, &state, plan, now).await?,
         None => None,
     };
+    standing.is_compared = match standing.phase {
+        Phase::Ready | Phase::CutOver => comparing::to_go(context, name, standing.phase).await? > 0,
+        _ => false,
+    };
     Ok(json!({
         "schema": "weir.migration.status/v1",
         "migration": name,
@@ -88,6 +93,7 @@ pub(super) async fn describe(
         "route": {
             "epoch": number(&route, "revision"),
             "read": text(&route, "read"),
+        "compared_now": standing.is_compared,
             "write": text(&route, "write"),
         },
         "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
@@ -517,8 +523,6 @@ mod tests {
 
     #[test]
     fn every_phase_can_be_waited_for_and_is_reached_by_those_behind_it() {
-        use rules::migration::Phase;
-
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::None) {
             let phase = phase.as_str();
             let is_known = [&THERE[..], &BACK, &ENDS].iter().any(|known| known.contains(&phase));

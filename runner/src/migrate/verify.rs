@@ -12,9 +12,10 @@ use super::control::{Entry, Expect, Move, Progress, n, number, phase_of};
 use super::cutover::drain;
 use super::drain::Counted;
 use super::lost::LOST_SECONDS;
-use super::start::{Work, begin_run, make_tasks};
+use super::start::begin_run;
 use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
+use super::tasks::{Work, make_tasks};
 use super::way_back::{BACK_AT, BACK_DIFFERENCES};
 use super::{Context, LOOK_EVERY};
 use crate::exit::Exit;
@@ -266,13 +267,13 @@ pub(crate) async fn look_through(
     };
     let work = Work { run, work: "check-source", repairs, direction };
     for table in plan.source_tables(way) {
-        make_tasks(context, &plan, &fingerprint, work, table).await?;
+        make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
     }
     // In place, sources and targets are the same items.
     if !plan.kind.is_in_place() {
         let work = Work { work: "check-target", ..work };
         for table in plan.target_tables(way) {
-            make_tasks(context, &plan, &fingerprint, work, table).await?;
+            make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
         }
     }
     let found = finished(context, name, run, limit).await?;
