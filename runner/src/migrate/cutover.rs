@@ -179,9 +179,10 @@ async fn switch(
         let why = format!("{shards} shards drained");
         let (expect, now) = (hold.expect(), context.now().await);
         let decide = Move { expect, to: Some(CUTOVER.decided), why: &why, now };
+        let switched_at = sweep::real_seconds(context).await;
         let also = |state: &mut Entry| {
             state.insert("back_since".to_owned(), n(u64::try_from(back_since).unwrap_or(0)));
-            sweep::switched(state);
+            sweep::switched(state, switched_at);
         };
         context.control.to_phase(name, decide, also).await?;
         Ok(Ok(Decided { shards, held }))
@@ -333,8 +334,8 @@ async fn go_back(
     if is_first && let Err(exit) = may_hold_up(context, name, REVERT, &mut drain, limit).await? {
         return Ok(Some(exit));
     }
-    let hold = Hold::take(context, name, REVERT, fingerprint, since).await?;
     let settle = settle_time(context, plan).await;
+    let hold = Hold::take(context, name, REVERT, fingerprint, since).await?;
     let decided = hold.decide(time_to_decide(plan, limit, settle), async {
         if is_stale || compares(context, name, REVERT.held).await? {
             return Ok(Err(Exit::Refused));
@@ -355,7 +356,9 @@ async fn go_back(
         let why = format!("{shards} shards drained");
         let (expect, now) = (hold.expect(), context.now().await);
         let decide = Move { expect, to: Some(REVERT.decided), why: &why, now };
-        context.control.to_phase(name, decide, sweep::switched).await?;
+        let switched_at = sweep::real_seconds(context).await;
+        let switched = |state: &mut Entry| sweep::switched(state, switched_at);
+        context.control.to_phase(name, decide, switched).await?;
         Ok(Ok(Decided { shards, held }))
     });
     match decided.await? {
@@ -453,9 +456,6 @@ pub(super) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
     }
 }
 
-/// Looks until everything that was written so far is drained, or until few records are left, which
-/// others may write; or gives how the verb ends, because that was not in time or never will be.
-/// Nobody is held up meanwhile.
 /// How long writers may be held up until it is decided: as long as the proof may take, and until each
 /// of them has seen it.
 fn time_to_decide(plan: &Plan, limit: Duration, settle: Duration) -> Duration {
@@ -478,6 +478,9 @@ async fn may_hold_up(
     caught_up(context, name, drain, limit).await
 }
 
+/// Looks until everything that was written so far is drained, or until few records are left, which
+/// others may write; or gives how the verb ends, because that was not in time or never will be.
+/// Nobody is held up meanwhile.
 async fn caught_up(
     context: &Context,
     name: &str,

@@ -6,17 +6,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use bytes::Bytes;
 use clap::{Args as _, FromArgMatches as _};
 use futures::FutureExt as _;
-use rules::migration::Phase;
+use http::Response;
+use http_body_util::Full;
 use rules::migration::plan::{Output as Made, Source};
+use rules::migration::{Phase, note_of};
+use serde_json::json;
+use tokio::sync::Barrier;
 
 use super::control::{Entry, Expect, Move, flag, n, phase_of, s, text};
 use super::cutover::{CutoverArguments, cutover};
 use super::held::{CUTOVER, Hold};
 use super::switching_tests::{NAME, Served, plan, serve};
 use super::tasks::{Work, make_tasks};
-use super::{Context, report, verify};
+use super::{Context, problems, report, sweep, verify};
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::test_proxy::{self, Fails, cancelled, refusal};
@@ -191,4 +196,110 @@ async fn a_cutover_that_a_comparison_is_in_the_way_of_holds_nobody_up() {
     let status = report::describe(context, NAME, None).await.unwrap();
     assert_eq!(status["next_steps"][0]["command"], "weir migrate resume move", "{status}");
     assert_eq!(status["next_steps"].as_array().unwrap().len(), 1, "{status}");
+}
+
+#[tokio::test]
+async fn who_only_looks_goes_on_when_a_look_fails() {
+    let served = compared().await;
+    let done = |task: &mut Entry| task.insert("done".to_owned(), Sdk::Bool(true)).is_some();
+    served.context.control.change(NAME, "TASK#1#check-source#cats#0000", done).await.unwrap();
+    let refuses = || refusal(400, "AccessDeniedException");
+    let (context, left) = failing(&served, "Query", refuses).await;
+    left.store(2, Ordering::SeqCst);
+    let found = verify::finished(&context, NAME, 1, Duration::from_secs(600)).await.unwrap();
+    assert!(found.unwrap().is_done());
+    left.store(1, Ordering::SeqCst);
+    report::until(&context, NAME, &["ready"]).await.unwrap();
+    left.store(1, Ordering::SeqCst);
+    let problem = report::wait(&context, NAME, "ready", 600).await.unwrap_err();
+    assert!(problem.contains("AccessDenied"), "there may be nothing to wait for: {problem}");
+}
+
+#[tokio::test]
+async fn a_comparison_that_finds_nothing_removes_the_problems_from_before_it() {
+    let served = compared().await;
+    let (context, control) = (&served.context, &served.context.control);
+    let later = u64::try_from(context.now().await).unwrap() + 3600;
+    for (entry, at) in [("PROBLEM#foreign#pets#0", None), ("PROBLEM#refused#pets#1", Some(7))]
+        .into_iter()
+        .chain([("PROBLEM#collision#pets#2", Some(later)), ("PROBLEM#unassembled#pets#3", Some(7))])
+    {
+        let note = |entry: &mut Entry| {
+            entry.extend(at.map(|at| ("at".to_owned(), n(at))));
+            true
+        };
+        control.change(NAME, entry, note).await.unwrap();
+    }
+    problems::forget(context, NAME, 9).await.unwrap();
+    let left = async || {
+        let notes = control.entries(NAME, "PROBLEM#").await.unwrap();
+        notes.iter().filter_map(|note| text(note, "entry").map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(left().await.len(), 3, "a note may be some seconds too early");
+
+    let work = async {
+        for task in ["TASK#2#check-source#cats#0000", "TASK#2#check-target#pets#0000"] {
+            while control.get(NAME, task).await.unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let done = |task: &mut Entry| task.insert("done".to_owned(), Sdk::Bool(true)).is_some();
+            control.change(NAME, task, done).await.unwrap();
+        }
+    };
+    let limit = Duration::from_secs(600);
+    let (found, ()) = tokio::join!(verify::compare(context, NAME, false, limit), work);
+    assert!(found.unwrap().is_some());
+    assert_eq!(left().await, ["PROBLEM#collision#pets#2", "PROBLEM#unassembled#pets#3"]);
+}
+
+#[tokio::test]
+async fn tombstones_are_removed_many_at_the_same_time() {
+    const TOGETHER: usize = 8;
+    let served = serve().await;
+    let client = &served.context.control.client;
+    let key = |number: usize| format!(r#"{{"p":{{"S":"{number}"}}}}"#);
+    let (bucket, _) = note_of(NAME, "pets", &key(0));
+    let in_bucket = (0..).filter(|number| note_of(NAME, "pets", &key(*number)).0 == bucket);
+    let stamp = format!("/{}", "0".repeat(40));
+    for number in in_bucket.take(TOGETHER) {
+        let (_, entry) = note_of(NAME, "pets", &key(number));
+        let note = client.put_item().table_name("weir-migrations").item("migration", s(&bucket));
+        let note = note.item("entry", s(&entry)).item("table", s("pets"));
+        note.item("key", s(&key(number))).item("at", s(&stamp)).send().await.unwrap();
+        let mark = [("from", s("cats|x")), ("at", s(&stamp)), ("gone", Sdk::Bool(true))];
+        let mark = Sdk::M(mark.map(|(name, value)| (name.to_owned(), value)).into());
+        let put = client.put_item().table_name("pets").item("p", s(&number.to_string()));
+        put.item("_weir", mark).send().await.unwrap();
+    }
+    // No look at a tombstone ends before all of them are under way.
+    let barrier = Arc::new(Barrier::new(TOGETHER));
+    let script = move |operation: &str, body: &str| {
+        let barrier = Arc::clone(&barrier);
+        let waits = operation == "GetItem" && body.contains("\"pets\"");
+        async move {
+            if waits {
+                barrier.wait().await;
+            }
+            None
+        }
+        .boxed()
+    };
+    let url = test_proxy::before(&served.context.endpoint, script).await;
+    let context = Context::new(&url, "weir-migrations", Output::Table);
+    let swept = tokio::time::timeout(Duration::from_secs(120), sweep::sweep(&context, NAME)).await;
+    assert_eq!(swept.unwrap(), Ok(8));
+    assert!(context.control.entries(&bucket, "TOMBSTONE#").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_time_of_a_switch_is_that_of_the_store() {
+    let served = serve().await;
+    let script = |operation: &str, _: &str| {
+        let body = Full::new(Bytes::from(json!({}).to_string()));
+        let answer = Response::builder().header("date", "Sat, 01 Jan 2022 00:00:00 GMT").body(body);
+        futures::future::ready((operation == "ListTables").then(|| answer.unwrap())).boxed()
+    };
+    let url = test_proxy::before(&served.context.endpoint, script).await;
+    let context = Context::new(&url, "weir-migrations", Output::Table);
+    assert_eq!(sweep::real_seconds(&context).await, 1_640_995_200);
 }

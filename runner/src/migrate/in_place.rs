@@ -42,8 +42,9 @@ pub(super) async fn revert(
     // Writers are not held up meanwhile: it is a backfill like the first one.
     let fence = Fence { direction: "reverse", fingerprint, expect, after: After::Read };
     let since = activate(context, name, fence).await?;
+    let switched_at = sweep::real_seconds(context).await;
     let switched = |state: &mut Entry| {
-        sweep::switched(state);
+        sweep::switched(state, switched_at);
         true
     };
     control.change_state(name, expect, switched).await?;

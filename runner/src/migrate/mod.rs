@@ -21,7 +21,9 @@ mod in_place;
 mod lost;
 mod making;
 mod neighbours;
+mod patience;
 mod plan_file;
+mod problems;
 mod report;
 mod server_date;
 mod shard_end;
@@ -31,15 +33,15 @@ mod steps;
 mod store_clock;
 mod sweep;
 mod tables;
+mod tasks;
 mod verbs;
 mod verify;
-mod tasks;
 mod way_back;
 
 #[cfg(test)]
-mod status_tests;
-#[cfg(test)]
 mod fault_tests;
+#[cfg(test)]
+mod status_tests;
 #[cfg(test)]
 mod switching_tests;
 
@@ -60,10 +62,10 @@ use crate::output::{self, Output, say};
 
 /// How often a waiting verb looks.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// A wait that is longer than any sensible one, unless a flag says otherwise: one day.
-const WAIT_SECONDS: u64 = 24 * 3600;
 /// How long an answer of the store may take before it is asked again: writers may be held up meanwhile.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// A wait that is longer than any sensible one, unless a flag says otherwise: one day.
+const WAIT_SECONDS: u64 = 24 * 3600;
 
 /// Which migration, and what to do.
 #[derive(Clone, Debug, Args)]
