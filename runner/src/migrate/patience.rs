@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::output::say;
 
+/// For how long looks may fail in a row before whoever only watches gives up.
+pub(super) const UNSEEN_MAX: Duration = Duration::from_secs(3600);
+
 /// How many looks may fail, by time.
 pub(super) struct Patience {
     most: Duration,

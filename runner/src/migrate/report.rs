@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::control::{Entry, Progress, flag, number, text};
 use super::following::Watcher;
 use super::held::HELD_AT;
-use super::patience::Patience;
+use super::patience::{Patience, UNSEEN_MAX};
 use super::status_line::line;
 use super::steps::{Standing, is_paused};
 use super::{Context, LOOK_EVERY, comparing, server_date, tables, way_back};
@@ -28,9 +28,6 @@ const TOLD_EVERY: Duration = Duration::from_secs(2);
 /// Without any progress for so long, a verb that waits says so: a page of the backfill takes well
 /// below a second where nothing holds it up.
 const UNMOVED: Duration = Duration::from_secs(30);
-
-/// For how long looks may fail in a row before whoever watches gives up.
-const UNSEEN_MAX: Duration = Duration::from_secs(3600);
 
 /// Problems of which a status says what they are.
 const PROBLEMS_SHOWN: usize = 5;

@@ -14,6 +14,7 @@ use rules::migration::{Migration, Phase, PlanError};
 use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
 use super::held::new_holder;
 use super::host::{Host, Options, Problem};
+use super::patience::{Patience, UNSEEN_MAX};
 use super::plan_file::PlanFile;
 use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
@@ -256,24 +257,23 @@ async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exi
         (&format!("weir migrate verify {name}"), "compare"),
     ]);
     let watching = report::until(context, name, &["reverted", "completed", "aborted"]);
-    tokio::select! {
-        ended = watching => { ended?; }
-        problem = failed(context, name, &host) => {
-            host.stop().await;
-            return Err(problem);
-        }
+    let ended = tokio::select! {
+        ended = watching => ended,
+        problem = failed(context, name, &host) => Err(problem),
         () = server::command_line::interrupted() => {
             say(&format!("interrupted; `weir migrate work {name}` goes on from here"));
+            Ok(())
         }
-    }
+    };
     host.stop().await;
-    Ok(Exit::Done)
+    ended.map(|()| Exit::Done)
 }
 
 /// Waits until a table is no longer followed, and gives the reason. Records of tasks that were
 /// trimmed are made again before their shard goes on, so that a process that dies in between finds
 /// the same gap again.
 async fn failed(context: &Context, name: &str, host: &Host) -> String {
+    let mut patience = Patience::new(UNSEEN_MAX);
     loop {
         if let Some(problem) = host.problem() {
             if let Problem::NotFollowed(why) = problem {
@@ -285,10 +285,11 @@ async fn failed(context: &Context, name: &str, host: &Host) -> String {
             return format!("{problem}; {}", behind::after_loss(name, plan.as_ref(), phase));
         }
         if let Some(shard) = host.trimmed_tasks() {
-            if let Err(problem) = super::wake_tasks(context, name).await {
-                return problem;
+            match patience.seen(super::wake_tasks(context, name).await) {
+                Ok(Some(())) => host.go_on_after_trim(&shard),
+                Ok(None) => {}
+                Err(problem) => return problem,
             }
-            host.go_on_after_trim(&shard);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
