@@ -31,6 +31,8 @@ const LANES: usize = 16;
 const WAITING_MAX: usize = 64;
 /// How often unprocessed items of a batch are written again, with growing pauses: about 10 s.
 const ATTEMPTS_MAX: u32 = 10;
+/// How often an addition is tried while the store throttles: about 20 s.
+const ADDITIONS_MAX: u32 = 12;
 /// The first pause.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -251,11 +253,11 @@ async fn count_lane(
 /// Makes an addition, again where the store says that it did nothing because too much is asked for.
 /// Gives why it is not counted, or not known to be.
 async fn add(request: UpdateItemFluentBuilder, once: &Builder) -> Result<(), String> {
-    for attempt in 1..=ATTEMPTS_MAX {
+    for attempt in 1..=ADDITIONS_MAX {
         let sent = request.clone().customize().config_override(once.clone()).send().await;
         let Err(error) = sent else { return Ok(()) };
         match Undone::of(&error) {
-            Undone::Later if attempt < ATTEMPTS_MAX => {
+            Undone::Later if attempt < ADDITIONS_MAX => {
                 tokio::time::sleep(PAUSE * 2u32.pow(attempt - 1)).await;
             }
             Undone::Later | Undone::Certain => {
