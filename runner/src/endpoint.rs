@@ -5,6 +5,7 @@
 use std::sync::Once;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -203,7 +204,17 @@ fn streams_endpoint(endpoint: &str) -> String {
 
 /// A client for an endpoint.
 pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
-    let config = aws_sdk_dynamodb::Config::builder()
+    aws_sdk_dynamodb::Client::from_conf(config(endpoint).build())
+}
+
+/// A client for an endpoint that waits for each answer no longer than this, and then asks again.
+pub(crate) fn client_with_limit(endpoint: &str, limit: Duration) -> aws_sdk_dynamodb::Client {
+    let limits = TimeoutConfig::builder().operation_attempt_timeout(limit).build();
+    aws_sdk_dynamodb::Client::from_conf(config(endpoint).timeout_config(limits).build())
+}
+
+fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
+    aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
@@ -211,8 +222,6 @@ pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
         .retry_classifier(Absence::default())
         .interceptor(NamesEndpoint(endpoint.to_owned()))
         .credentials_provider(keys::of_endpoint(endpoint))
-        .build();
-    aws_sdk_dynamodb::Client::from_conf(config)
 }
 
 /// A client for the streams of an endpoint.

@@ -39,6 +39,8 @@ pub mod streams;
 pub mod system;
 pub mod template;
 #[cfg(test)]
+mod test_proxy;
+#[cfg(test)]
 mod test_store;
 pub mod up;
 pub mod versions;

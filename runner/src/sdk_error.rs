@@ -109,6 +109,19 @@ where
     matches!(code, Some("ResourceNotFoundException" | "NoSuchBucket"))
 }
 
+/// Whether a code says that nothing was done because too much is asked for at the moment. In the
+/// reasons of a cancelled transaction the codes have other names.
+pub(crate) fn is_throttle(code: &str) -> bool {
+    matches!(
+        code,
+        "ThrottlingException"
+            | "ThrottlingError"
+            | "ProvisionedThroughputExceededException"
+            | "ProvisionedThroughputExceeded"
+            | "RequestLimitExceeded"
+    )
+}
+
 /// An error and what caused it, outermost first.
 fn causes<'a>(
     error: &'a (dyn Error + 'static),

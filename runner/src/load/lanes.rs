@@ -1,13 +1,17 @@
 //! Writing rows in parallel without changing the order of two lines with one key: a key always
 //! goes through the same lane, and a lane works one step at a time.
 //!
-//! Puts are repeated when the store asks for it. Counting is not: an addition whose outcome is not
-//! known is put aside, because repeating it could count twice.
+//! Puts are repeated when the store asks for it. An addition is repeated only where the store says that
+//! it did nothing: one whose outcome is not known is put aside, because repeating it could count twice.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::Builder;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
 use indicatif::ProgressBar;
 use model::limits::BATCH_WRITE_ITEMS_MAX;
@@ -16,8 +20,10 @@ use tokio::sync::mpsc;
 
 use super::attribute::{to_sdk_item, to_sdk_value};
 use super::counting::{Counting, SlotUpdate};
+use super::put_aside::PutAside;
 use super::source::{Row, Source, value_text};
-use super::{BadLine, PutAside, error_text};
+use super::{BadLine, error_text};
+use crate::sdk_error::is_throttle;
 
 /// Lanes that work at the same time: enough to share the store's syncs, few enough for a laptop.
 const LANES: usize = 16;
@@ -25,6 +31,8 @@ const LANES: usize = 16;
 const WAITING_MAX: usize = 64;
 /// How often unprocessed items of a batch are written again, with growing pauses: about 10 s.
 const ATTEMPTS_MAX: u32 = 10;
+/// How often an addition is tried while the store throttles: about 20 s.
+const ADDITIONS_MAX: u32 = 12;
 /// The first pause.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -39,7 +47,7 @@ pub(crate) async fn put(
     keys: &[(String, KeyAttributeType)],
     expires: Option<(String, i64)>,
     progress: &ProgressBar,
-    aside: &mut PutAside<'_>,
+    aside: &mut PutAside,
 ) -> Result<u64, String> {
     let names: Vec<_> = keys.iter().map(|(name, _)| name.clone()).collect();
     let prepare = |mut row: Row| {
@@ -60,7 +68,7 @@ pub(crate) async fn count(
     source: Source,
     counting: &Counting,
     progress: &ProgressBar,
-    aside: &mut PutAside<'_>,
+    aside: &mut PutAside,
 ) -> Result<u64, String> {
     let prepare = |row: Row| match counting.update(&row) {
         Ok(update) => Ok((update.slot.clone(), (row, update))),
@@ -79,7 +87,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     prepare: impl Fn(Row) -> Result<(String, T), BadLine>,
     lane: impl Fn(mpsc::Receiver<T>, mpsc::Sender<Done>) -> F,
     progress: &ProgressBar,
-    aside: &mut PutAside<'_>,
+    aside: &mut PutAside,
 ) -> Result<u64, String> {
     let (done, mut finished) = mpsc::channel(WAITING_MAX * LANES);
     let mut lanes = Vec::new();
@@ -115,7 +123,7 @@ async fn spread<T: Send + 'static, F: Future<Output = ()> + Send + 'static>(
     Ok(loaded)
 }
 
-fn settle(done: Done, loaded: &mut u64, progress: &ProgressBar, aside: &mut PutAside<'_>) {
+fn settle(done: Done, loaded: &mut u64, progress: &ProgressBar, aside: &mut PutAside) {
     match done {
         Ok(rows) => *loaded += rows,
         Err(bad) => aside.add(&bad, progress),
@@ -222,28 +230,123 @@ async fn count_lane(
     done: mpsc::Sender<Done>,
 ) {
     // One attempt: the SDK would otherwise repeat an addition whose answer was lost.
-    let once = aws_sdk_dynamodb::config::Builder::new()
-        .retry_config(aws_sdk_dynamodb::config::retry::RetryConfig::disabled());
+    let once = Builder::new().retry_config(RetryConfig::disabled());
     while let Some((row, update)) = rows.recv().await {
-        let sent = client
+        let request = client
             .update_item()
             .table_name(&table)
             .key(&key, to_sdk_value(&AttributeValue::S(update.slot)))
             .update_expression("ADD #count :amount")
             .expression_attribute_names("#count", &attribute)
-            .expression_attribute_values(":amount", to_sdk_value(&AttributeValue::N(update.amount)))
-            .customize()
-            .config_override(once.clone())
-            .send()
-            .await;
-        let outcome = match sent {
-            Ok(_) => Ok(1),
-            Err(error) => Err(BadLine {
-                line: row.line,
-                reason: format!("may or may not be counted: {}", error_text(&error)),
-                text: row.text,
-            }),
+            .expression_attribute_values(
+                ":amount",
+                to_sdk_value(&AttributeValue::N(update.amount)),
+            );
+        let outcome = match add(request, &once).await {
+            Ok(()) => Ok(1),
+            Err(reason) => Err(BadLine { line: row.line, reason, text: row.text }),
         };
         let _ = done.send(outcome).await;
+    }
+}
+
+/// Makes an addition, again where the store says that it did nothing because too much is asked for.
+/// Gives why it is not counted, or not known to be.
+async fn add(request: UpdateItemFluentBuilder, once: &Builder) -> Result<(), String> {
+    for attempt in 1..=ADDITIONS_MAX {
+        let sent = request.clone().customize().config_override(once.clone()).send().await;
+        let Err(error) = sent else { return Ok(()) };
+        match Undone::of(&error) {
+            Undone::Later if attempt < ADDITIONS_MAX => {
+                tokio::time::sleep(PAUSE * 2u32.pow(attempt - 1)).await;
+            }
+            Undone::Later | Undone::Certain => {
+                return Err(format!("not counted: {}", error_text(&error)));
+            }
+            Undone::Perhaps => {
+                return Err(format!("may or may not be counted: {}", error_text(&error)));
+            }
+        }
+    }
+    Err("not counted: it was not tried".to_owned())
+}
+
+/// What an error says of an addition.
+enum Undone {
+    /// It was not made, and may be made later.
+    Later,
+    /// It was not made, and would not be.
+    Certain,
+    /// It may have been made.
+    Perhaps,
+}
+
+impl Undone {
+    fn of<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Self {
+        let SdkError::ServiceError(answered) = error else { return Self::Perhaps };
+        match answered.err().code() {
+            Some(code) if is_throttle(code) || code == "TransactionConflictException" => {
+                Self::Later
+            }
+            // What the service refuses it has not done; at any other error it may have been about to.
+            Some(_) if answered.raw().status().is_client_error() => Self::Certain,
+            _ => Self::Perhaps,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use clap::{Args as _, FromArgMatches as _};
+    use futures::FutureExt as _;
+
+    use super::super::{LoadArguments, load};
+    use crate::endpoint;
+    use crate::test_proxy::{self, Fails, refusal};
+    use crate::test_store::TestStore;
+
+    #[tokio::test]
+    async fn an_addition_is_repeated_where_it_was_certainly_not_made() {
+        let store = TestStore::open().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("votes.csv");
+        std::fs::write(&file, "c,v\na,1\na,2\na,3\n").unwrap();
+        let cases: [(u32, Fails, u64, &str); 4] = [
+            (3, || refusal(400, "ProvisionedThroughputExceededException"), 3, ""),
+            (3, || refusal(400, "TransactionConflictException"), 3, ""),
+            (1, || refusal(400, "ValidationException"), 2, "\"not counted: ValidationException"),
+            (1, || refusal(500, "InternalServerError"), 2, "\"may or may not be counted: "),
+        ];
+        for (number, (fails, answer, loaded, reason)) in cases.into_iter().enumerate() {
+            let (table, aside) = (format!("slots{number}"), folder.path().join(number.to_string()));
+            store.table(&table).await;
+            let left = AtomicU32::new(fails);
+            let asked = Arc::new(AtomicU32::new(0));
+            let of_script = Arc::clone(&asked);
+            let script = move |operation: &str, _: &str| {
+                let is_addition = operation == "UpdateItem";
+                of_script.fetch_add(u32::from(is_addition), Ordering::SeqCst);
+                let take = |left: u32| left.checked_sub(1);
+                let order = Ordering::SeqCst;
+                let fails = is_addition && left.fetch_update(order, order, take).is_ok();
+                futures::future::ready(fails.then(answer).flatten()).boxed()
+            };
+            let url = test_proxy::before(&store.url, script).await;
+            let command = LoadArguments::augment_args(clap::Command::new("load"));
+            let (file, aside) = (file.to_str().unwrap(), aside.to_str().unwrap());
+            let flags = ["load", file, "--format", "csv", "--count-into", "{c}", "--voter", "v"];
+            let more = ["--table", &table, "--put-aside", aside];
+            let matches = command.try_get_matches_from(flags.into_iter().chain(more)).unwrap();
+            let arguments = LoadArguments::from_arg_matches(&matches).unwrap();
+            let report = load(arguments, endpoint::client(&url), 0).await.unwrap();
+            assert_eq!((report.loaded, report.put_aside), (loaded, 3 - loaded), "{reason}");
+            let told = std::fs::read_to_string(aside).unwrap_or_default();
+            assert!(told.contains(reason), "{told}");
+            let expected = if loaded == 3 { 3 + fails } else { 3 };
+            assert_eq!(asked.load(Ordering::SeqCst), expected, "{reason}");
+        }
     }
 }

@@ -7,11 +7,11 @@ mod attribute;
 mod counting;
 mod csv_file;
 mod lanes;
+mod put_aside;
 mod source;
 pub(crate) mod typing;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use aws_sdk_dynamodb::Client;
@@ -28,6 +28,7 @@ pub(crate) use crate::sdk_error::error_text;
 use crate::template::Stack;
 pub(crate) use attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use counting::Counting;
+use put_aside::PutAside;
 use source::Source;
 
 /// How a file is written.
@@ -95,12 +96,14 @@ pub struct LoadArguments {
 }
 
 /// What became of the lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadReport {
     /// Lines that are in the table.
     pub loaded: u64,
     /// Lines that were put aside.
     pub put_aside: u64,
+    /// Where they are, if there are any.
+    pub put_aside_file: Option<PathBuf>,
 }
 
 /// A line that cannot be loaded.
@@ -113,14 +116,14 @@ pub(crate) struct BadLine {
 }
 
 impl LoadReport {
-    fn text(self, arguments: &LoadArguments, output: Output) -> String {
-        let Self { loaded, put_aside } = self;
+    fn text(&self, arguments: &LoadArguments, output: Output) -> String {
+        let Self { loaded, put_aside, put_aside_file } = self;
         let table = &arguments.table;
         if output == Output::Table {
             return format!("{loaded} loaded into {table}, {put_aside} put aside\n");
         }
         let path = |path: &Path| path.display().to_string();
-        let reasons = (put_aside > 0).then(|| path(&arguments.put_aside));
+        let reasons = put_aside_file.as_deref().map(path);
         let report = json!({
             "schema": "weir.load/v1", "file": path(&arguments.file), "table": table,
             "loaded": loaded, "put_aside": put_aside, "put_aside_file": reasons,
@@ -150,7 +153,7 @@ pub async fn run(
     if report.put_aside == 0 {
         return Ok(Exit::Done);
     }
-    let aside = flags.put_aside.display();
+    let aside = report.put_aside_file.as_deref().unwrap_or(&flags.put_aside).display();
     say(&format!("error: lines were put aside, with their reasons, in {aside}"));
     if report.loaded == 0 {
         say("error: nothing was loaded: do --format, --types and the columns fit the file?");
@@ -193,7 +196,8 @@ pub async fn load(
     };
     progress.finish_and_clear();
     let loaded = report?;
-    Ok(LoadReport { loaded, put_aside: aside.finish()? })
+    let (put_aside, put_aside_file) = aside.finish()?;
+    Ok(LoadReport { loaded, put_aside, put_aside_file })
 }
 
 /// The key attributes of a table and their types, partition key first.
@@ -260,68 +264,6 @@ fn progress_bar(bytes: u64) -> ProgressBar {
     bar
 }
 
-/// The file of lines that could not be loaded; made at the first of them.
-pub(crate) struct PutAside<'a> {
-    source: &'a Path,
-    path: &'a Path,
-    file: Option<std::io::Result<std::fs::File>>,
-    failure: Option<std::io::Error>,
-    count: u64,
-}
-
-/// Reasons that are shown on the terminal; all of them are in the file.
-const REASONS_SHOWN_MAX: u64 = 10;
-
-impl<'a> PutAside<'a> {
-    fn new(source: &'a Path, path: &'a Path) -> Self {
-        Self { source, path, file: None, failure: None, count: 0 }
-    }
-
-    pub(crate) fn add(&mut self, bad: &BadLine, progress: &ProgressBar) {
-        self.count += 1;
-        if self.count <= REASONS_SHOWN_MAX {
-            let message = format!("{}:{}: {}", self.source.display(), bad.line, bad.reason);
-            progress.suspend(|| tracing::warn!("put aside: {message}"));
-        }
-        let row = json!({
-            "file": self.source, "line": bad.line, "reason": bad.reason, "text": bad.text,
-        });
-        if let Err(error) = self.write(&row.to_string()) {
-            self.failure = Some(error);
-        }
-    }
-
-    fn write(&mut self, row: &str) -> std::io::Result<()> {
-        let path = self.path;
-        let file = self.file.get_or_insert_with(|| {
-            if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder)?;
-            }
-            if path.exists() {
-                let before = path.with_extension("before.ndjson");
-                std::fs::rename(path, &before)?;
-                tracing::warn!("lines put aside before are now in {}", before.display());
-            }
-            std::fs::File::create(path)
-        });
-        match file {
-            Ok(file) => writeln!(file, "{row}"),
-            Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
-        }
-    }
-
-    fn finish(self) -> Result<u64, String> {
-        match self.failure {
-            Some(error) => Err(format!(
-                "{} lines could not be loaded and not be put aside in `{}` either: {error}",
-                self.count,
-                self.path.display()
-            )),
-            None => Ok(self.count),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::FromArgMatches;
@@ -334,12 +276,13 @@ mod tests {
         let flags = ["load", "--table", "movies", "--format", "ndjson", "m.json"];
         let matches = command.try_get_matches_from(flags).unwrap();
         let arguments = LoadArguments::from_arg_matches(&matches).unwrap();
-        let some = LoadReport { loaded: 2, put_aside: 3 };
+        let file = Some(PathBuf::from(".weir/put-aside.2.ndjson"));
+        let some = LoadReport { loaded: 2, put_aside: 3, put_aside_file: file };
         let text = some.text(&arguments, Output::Table);
         assert_eq!(text, "2 loaded into movies, 3 put aside\n");
-        let all = LoadReport { loaded: 5, put_aside: 0 };
-        for (report, reasons) in [(some, json!(".weir/put-aside.ndjson")), (all, json!(null))] {
-            let LoadReport { loaded, put_aside } = report;
+        let all = LoadReport { loaded: 5, put_aside: 0, put_aside_file: None };
+        for (report, reasons) in [(some, json!(".weir/put-aside.2.ndjson")), (all, json!(null))] {
+            let LoadReport { loaded, put_aside, .. } = report;
             let expected = json!({
                 "schema": "weir.load/v1", "file": "m.json", "table": "movies",
                 "loaded": loaded, "put_aside": put_aside, "put_aside_file": reasons,
@@ -350,21 +293,5 @@ mod tests {
                 assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);
             }
         }
-    }
-
-    #[test]
-    fn lines_that_were_put_aside_before_are_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("put-aside.ndjson");
-        let bar = ProgressBar::hidden();
-        for reason in ["first", "second"] {
-            let mut aside = PutAside::new(Path::new("file"), &path);
-            let bad = BadLine { line: 1, reason: reason.to_owned(), text: String::new() };
-            aside.add(&bad, &bar);
-            assert_eq!(aside.finish(), Ok(1));
-        }
-        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-        assert!(read("put-aside.ndjson").contains("second"));
-        assert!(read("put-aside.before.ndjson").contains("first"));
     }
 }

@@ -10,7 +10,8 @@ use rules::migration::plan::{Direction, Kind, Plan};
 
 use super::control::{Expect, Move, phase_of};
 use super::cutover::SwitchArguments;
-use super::start::{Work, begin_run, make_tasks};
+use super::start::begin_run;
+use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
 use super::{Context, in_place, sweep, verify};
 use crate::exit::Exit;
@@ -132,6 +133,6 @@ async fn unmark(
         Direction::Reverse => "reverse",
     };
     let work = Work { run, work: "unmark", repairs: false, direction };
-    make_tasks(context, plan, fingerprint, work, table).await?;
+    make_tasks(context, plan, fingerprint, work, table, expect).await?;
     Ok(verify::finished(context, name, run, limit).await?.is_some())
 }

@@ -6,23 +6,19 @@
 //! `docs/formats/control.md` draws the entries.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{AttributeValue as Sdk, ConditionCheck, Put, TransactWriteItem};
+use aws_sdk_dynamodb::types::{
+    AttributeValue as Sdk, CancellationReason, ConditionCheck, Put, TransactWriteItem,
+};
 use rules::migration::Phase;
 use serde_json::{Value, json};
 
+use super::attempts::{Attempts, Written};
 pub(crate) use super::expect::{Expect, Move};
-use crate::sdk_error::{error_text, is_not_found};
-
-/// Attempts to make a change while others change the same entry.
-const ATTEMPTS_MAX: u32 = 20;
-/// How long is waited after the first of them that was in vain; after the second one twice as long,
-/// and so on.
-const ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
+use crate::sdk_error::{error_text, is_not_found, is_throttle};
 
 pub(crate) type Entry = HashMap<String, Sdk>;
 
@@ -138,9 +134,11 @@ impl Control {
     }
 
     /// Writes an entry if its revision is still the one that it carries, one revision later.
-    /// Answers whether it was.
+    /// Answers whether it was. Where a transaction writes at the moment, or DynamoDB throttles, it is
+    /// tried again.
     pub(crate) async fn replace(&self, mut entry: Entry) -> Result<bool, String> {
         let revision = number(&entry, "revision");
+        let what = self.what(&entry);
         entry.insert("revision".to_owned(), n(revision + 1));
         let request = self.client.put_item().table_name(&self.table).set_item(Some(entry));
         let request = request.expression_attribute_names("#r", "revision");
@@ -149,17 +147,23 @@ impl Control {
         } else {
             request.condition_expression("#r = :r").expression_attribute_values(":r", n(revision))
         };
-        match request.send().await {
-            Ok(_) => Ok(true),
-            Err(error)
-                if error
-                    .as_service_error()
-                    .is_some_and(|error| error.is_conditional_check_failed_exception()) =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(failed("PutItem", &error)),
+        let mut attempts = Attempts::default();
+        loop {
+            let Err(error) = request.clone().send().await else { return Ok(true) };
+            let in_vain = match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+                Some("ConditionalCheckFailedException") => return Ok(false),
+                Some("TransactionConflictException") => Written::Changed,
+                Some(code) if is_throttle(code) => Written::Throttled(failed("PutItem", &error)),
+                _ => return Err(failed("PutItem", &error)),
+            };
+            attempts.pause(in_vain, &what).await?;
         }
+    }
+
+    /// An entry, for people.
+    fn what(&self, entry: &Entry) -> String {
+        let of = |name: &str| text(entry, name).unwrap_or_default();
+        format!("`{}` of `{}`", of("entry"), of("migration"))
     }
 
     /// Changes an entry, again if others change it in between. `change` says `false` when there is
@@ -170,7 +174,8 @@ impl Control {
         name: &str,
         mut change: impl FnMut(&mut Entry) -> bool,
     ) -> Result<Entry, String> {
-        for attempt in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        loop {
             let mut entry = self.found(migration, name).await?;
             if !change(&mut entry) {
                 return Ok(entry);
@@ -178,13 +183,12 @@ impl Control {
             if self.replace(entry.clone()).await? {
                 return Ok(next(entry));
             }
-            tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
+            attempts.pause(Written::Changed, &self.what(&entry)).await?;
         }
-        Err(format!("others change `{name}` of `{migration}` all the time; try again"))
     }
 
     /// An entry, or an empty one with its key.
-    async fn found(&self, migration: &str, name: &str) -> Result<Entry, String> {
+    pub(super) async fn found(&self, migration: &str, name: &str) -> Result<Entry, String> {
         Ok(self.get(migration, name).await?.unwrap_or_else(|| {
             HashMap::from([("migration".to_owned(), s(migration)), ("entry".to_owned(), s(name))])
         }))
@@ -202,23 +206,45 @@ impl Control {
         place: (&str, &str),
         mut change: impl FnMut(&mut Entry) -> bool,
     ) -> Result<Entry, String> {
-        for attempt in 0..ATTEMPTS_MAX {
-            let state = self.found(migration, "STATE").await?;
-            if let Some(why) = expect.broken_by(migration, &state) {
-                return Err(why);
-            }
+        let mut attempts = Attempts::default();
+        loop {
+            let state = self.expected(migration, expect).await?;
             let mut entry = self.found(place.0, place.1).await?;
             if !change(&mut entry) {
                 return Ok(entry);
             }
             let entry = next(entry);
             let items = vec![self.unmoved(migration, &state)?, self.put_of(&entry)?];
-            if self.transact(&self.table, items).await? {
-                return Ok(entry);
+            match self.transact(&self.table, items).await? {
+                Written::Done => return Ok(entry),
+                in_vain => attempts.pause(in_vain, &self.what(&entry)).await?,
             }
-            tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
         }
-        Err(format!("others change `{}` of `{migration}` all the time; try again", place.1))
+    }
+
+    /// The state of a migration, if it is what is expected.
+    async fn expected(&self, migration: &str, expect: Expect<'_>) -> Result<Entry, String> {
+        let state = self.found(migration, "STATE").await?;
+        expect.broken_by(migration, &state).map_or(Ok(state), Err)
+    }
+
+    /// Adds entries that are not there, all of them or none, if the state of a migration is what is
+    /// expected.
+    ///
+    /// # Errors
+    /// When the state is not what is expected, or the table cannot be read or written.
+    pub(super) async fn add(
+        &self,
+        migration: &str,
+        expect: Expect<'_>,
+        entries: &[Entry],
+    ) -> Result<Written, String> {
+        let state = self.expected(migration, expect).await?;
+        let mut items = vec![self.unmoved(migration, &state)?];
+        for entry in entries {
+            items.push(self.put_of(&next(entry.clone()))?);
+        }
+        self.transact(&self.table, items).await
     }
 
     /// The put of an entry whose revision is one later than the one that it replaces.
@@ -246,13 +272,18 @@ impl Control {
         expect: Expect<'_>,
         put: Put,
     ) -> Result<bool, String> {
-        let state = self.found(migration, "STATE").await?;
-        if let Some(why) = expect.broken_by(migration, &state) {
-            return Err(why);
-        }
         let table = put.table_name().to_owned();
         let put = TransactWriteItem::builder().put(put).build();
-        self.transact(&table, vec![self.unmoved(migration, &state)?, put]).await
+        let mut attempts = Attempts::default();
+        loop {
+            let state = self.expected(migration, expect).await?;
+            let items = vec![self.unmoved(migration, &state)?, put.clone()];
+            match self.transact(&table, items).await? {
+                Written::Done => return Ok(true),
+                Written::Changed => return Ok(false),
+                throttled => attempts.pause(throttled, &format!("`{table}`")).await?,
+            }
+        }
     }
 
     /// The check that a state is still the one that was read.
@@ -271,18 +302,24 @@ impl Control {
         Ok(TransactWriteItem::builder().condition_check(check).build())
     }
 
-    /// Writes all of it or nothing; answers whether it was written, and not changed by others.
-    /// `table` is named when it cannot be.
-    async fn transact(&self, table: &str, items: Vec<TransactWriteItem>) -> Result<bool, String> {
+    /// Writes all of it or nothing. `table` is named when it cannot be.
+    async fn transact(
+        &self,
+        table: &str,
+        items: Vec<TransactWriteItem>,
+    ) -> Result<Written, String> {
         let request = self.client.transact_write_items().set_transact_items(Some(items));
-        let Err(error) = request.send().await else { return Ok(true) };
+        let Err(error) = request.send().await else { return Ok(Written::Done) };
         let Some(service) = error.as_service_error() else {
             return Err(failed("TransactWriteItems", &error));
         };
         if service.is_transaction_in_progress_exception()
             || service.code() == Some("TransactionConflictException")
         {
-            return Ok(false);
+            return Ok(Written::Changed);
+        }
+        if service.code().is_some_and(is_throttle) {
+            return Ok(Written::Throttled(failed("TransactWriteItems", &error)));
         }
         let reasons = match service {
             TransactWriteItemsError::TransactionCanceledException(canceled) => {
@@ -290,16 +327,20 @@ impl Control {
             }
             _ => return Err(failed("TransactWriteItems", &error)),
         };
-        let known = ["None", "ConditionalCheckFailed", "TransactionConflict"];
-        let other =
-            reasons.iter().find(|reason| reason.code().is_some_and(|code| !known.contains(&code)));
-        match other {
-            None => Ok(false),
-            Some(reason) => Err(format!(
-                "`{table}` cannot be written: {}",
-                reason.message().or(reason.code()).unwrap_or("it does not say why")
-            )),
+        let others = ["None", "ConditionalCheckFailed", "TransactionConflict"];
+        let mut codes = reasons.iter().filter_map(|reason| Some((reason.code()?, reason)));
+        let words = |reason: &CancellationReason| {
+            let words = reason.message().or(reason.code()).unwrap_or("it does not say why");
+            format!("`{table}` cannot be written: {words}")
+        };
+        let is_told = |code: &str| others.contains(&code) || is_throttle(code);
+        if let Some((_, reason)) = codes.clone().find(|(code, _)| !is_told(code)) {
+            return Err(words(reason));
         }
+        Ok(match codes.find(|(code, _)| is_throttle(code)) {
+            Some((_, reason)) => Written::Throttled(words(reason)),
+            None => Written::Changed,
+        })
     }
 
     /// The direction, the fingerprint and the fence with which a migration is active.
@@ -358,8 +399,13 @@ impl Control {
         Move { expect, to, why, now }: Move<'_>,
         mut also: impl FnMut(&mut Entry),
     ) -> Result<Entry, String> {
-        for attempt in 0..ATTEMPTS_MAX {
+        let (mut attempts, mut tried) = (Attempts::default(), None);
+        loop {
             let mut state = self.found(migration, "STATE").await?;
+            if tried.as_ref() == Some(&state) {
+                // A request whose answer was late had written it.
+                return Ok(state);
+            }
             if let Some(why) = expect.broken_by(migration, &state) {
                 return Err(why);
             }
@@ -381,12 +427,12 @@ impl Control {
             let journal = Put::builder().table_name(&self.table).set_item(Some(journal)).build();
             let journal = journal.map_err(|error| error.to_string())?;
             let journal = TransactWriteItem::builder().put(journal).build();
-            if self.transact(&self.table, vec![self.put_of(&state)?, journal]).await? {
-                return Ok(state);
+            match self.transact(&self.table, vec![self.put_of(&state)?, journal]).await? {
+                Written::Done => return Ok(state),
+                in_vain => attempts.pause(in_vain, &self.what(&state)).await?,
             }
-            tokio::time::sleep(ATTEMPT_PAUSE * attempt).await;
+            tried = Some(state);
         }
-        Err(format!("others change the state of `{migration}` all the time; try again"))
     }
 
     /// Changes the state of a migration, without its phase, as long as it is what is expected.

@@ -11,11 +11,12 @@ use clap::Args;
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, Phase};
 
+use super::comparing::compares;
 use super::completion::clean;
-use super::control::{Entry, Expect, Move, flag, n, number, phase_of, text};
+use super::control::{Entry, Expect, Move, flag, n, number, phase_of};
 use super::drain::{Counted, Drain};
 use super::following::FOLLOWED_SECONDS_MAX;
-use super::held::{CUTOVER, HELD_AT, Hold, REVERT, held_up, is_open, or_interrupted};
+use super::held::{CUTOVER, HELD_AT, Hold, REVERT, Switch, held_up, is_open, or_interrupted};
 use super::start::{After, Fence, activate};
 use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
@@ -156,18 +157,18 @@ async fn switch(
     let counted = Counted { since, compared: number(state, "verified_at") };
     let mut drain = drain(context, plan, Direction::Forward, counted).await?;
     if phase_of(state) == Phase::Ready
-        && let Err(exit) = caught_up(context, name, &mut drain, limit).await?
+        && let Err(exit) = may_hold_up(context, name, CUTOVER, &mut drain, limit).await?
     {
         return Ok(exit);
     }
+    let settle = settle_time(context, plan).await;
     let hold = Hold::take(context, name, CUTOVER, fingerprint, since).await?;
-    let decided = hold.decide(async {
-        if is_stale || compares(context, name).await? {
+    let decided = hold.decide(time_to_decide(plan, limit, settle), async {
+        if is_stale || compares(context, name, CUTOVER.held).await? {
             return Ok(Err(Exit::Refused));
         }
         let held = Instant::now();
         hold.close(plan.gate_seconds).await?;
-        let settle = settle_time(context, plan).await;
         let proof = drained(&mut drain, limit, settle);
         let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
         let shards = match within(most, proof).await? {
@@ -178,15 +179,16 @@ async fn switch(
         let why = format!("{shards} shards drained");
         let (expect, now) = (hold.expect(), context.now().await);
         let decide = Move { expect, to: Some(CUTOVER.decided), why: &why, now };
+        let switched_at = sweep::real_seconds(context).await;
         let also = |state: &mut Entry| {
             state.insert("back_since".to_owned(), n(u64::try_from(back_since).unwrap_or(0)));
-            sweep::switched(state);
+            sweep::switched(state, switched_at);
         };
         context.control.to_phase(name, decide, also).await?;
         Ok(Ok(Decided { shards, held }))
     });
     match decided.await? {
-        Ok(decided) => open_targets(context, name, Some(decided)).await,
+        Ok(decided) => open_targets(context, name, decided).await,
         Err(exit) => {
             say("everything is as it was: readers and writers use the sources");
             Ok(exit)
@@ -256,21 +258,6 @@ async fn comparison_age(context: &Context, state: &Entry) -> i64 {
 /// Seconds since the last comparison for a cut-over began.
 pub(super) fn age_of_comparison(state: &Entry, now: i64) -> i64 {
     now.saturating_sub(i64::try_from(number(state, "verified_at")).unwrap_or(0))
-}
-
-/// Whether a comparison is at work, which may repair; says so if it is.
-async fn compares(context: &Context, name: &str) -> Result<bool, String> {
-    let tasks = context.control.entries(name, "TASK#").await?;
-    let is_open = |task: &&Entry| {
-        text(task, "work").is_some_and(|work| work.starts_with("check-")) && !flag(task, "done")
-    };
-    let open = tasks.iter().filter(is_open).count();
-    if open > 0 {
-        say(&format!(
-            "a comparison of `{name}` has {open} segments to go, and what it repairs must not meet what writers write after the switch: wait for it, `weir migrate resume {name}` tells workers of them again"
-        ));
-    }
-    Ok(open > 0)
 }
 
 /// Switches back to the sources.
@@ -344,17 +331,17 @@ async fn go_back(
     let since = number(state, "back_since");
     let counted = Counted { since, compared: way_back::known_since(state) };
     let mut drain = drain(context, plan, Direction::Reverse, counted).await?;
-    if is_first && let Err(exit) = caught_up(context, name, &mut drain, limit).await? {
+    if is_first && let Err(exit) = may_hold_up(context, name, REVERT, &mut drain, limit).await? {
         return Ok(Some(exit));
     }
+    let settle = settle_time(context, plan).await;
     let hold = Hold::take(context, name, REVERT, fingerprint, since).await?;
-    let decided = hold.decide(async {
-        if is_stale || compares(context, name).await? {
+    let decided = hold.decide(time_to_decide(plan, limit, settle), async {
+        if is_stale || compares(context, name, REVERT.held).await? {
             return Ok(Err(Exit::Refused));
         }
         let held = Instant::now();
         hold.close(plan.gate_seconds).await?;
-        let settle = settle_time(context, plan).await;
         let proof = drained(&mut drain, limit, settle);
         let most = limit.saturating_add(settle).saturating_add(LAST_LOOK);
         let shards = match within(most, proof).await? {
@@ -369,11 +356,13 @@ async fn go_back(
         let why = format!("{shards} shards drained");
         let (expect, now) = (hold.expect(), context.now().await);
         let decide = Move { expect, to: Some(REVERT.decided), why: &why, now };
-        context.control.to_phase(name, decide, sweep::switched).await?;
+        let switched_at = sweep::real_seconds(context).await;
+        let switched = |state: &mut Entry| sweep::switched(state, switched_at);
+        context.control.to_phase(name, decide, switched).await?;
         Ok(Ok(Decided { shards, held }))
     });
     match decided.await? {
-        Ok(decided) => open_sources(context, name, Some(decided)).await.map(|()| None),
+        Ok(decided) => open_sources(context, name, decided).await.map(|()| None),
         Err(exit) => {
             say("everything is as it was: readers and writers use the targets");
             Ok(Some(exit))
@@ -465,6 +454,28 @@ pub(super) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
         Some(_) => Duration::ZERO,
         None => Duration::from_secs(plan.settle_seconds.into()),
     }
+}
+
+/// How long writers may be held up until it is decided: as long as the proof may take, and until each
+/// of them has seen it.
+fn time_to_decide(plan: &Plan, limit: Duration, settle: Duration) -> Duration {
+    let gate = Duration::from_secs(plan.gate_seconds.into());
+    limit.saturating_add(settle).saturating_add(LAST_LOOK).saturating_add(gate)
+}
+
+/// Looks whether a switch may hold writers up: what is in its way now would be afterwards. Gives how
+/// the verb ends if it may not.
+async fn may_hold_up(
+    context: &Context,
+    name: &str,
+    switch: Switch,
+    drain: &mut Drain,
+    limit: Duration,
+) -> Result<Result<(), Exit>, String> {
+    if compares(context, name, switch.before).await? {
+        return Ok(Err(Exit::Refused));
+    }
+    caught_up(context, name, drain, limit).await
 }
 
 /// Looks until everything that was written so far is drained, or until few records are left, which

@@ -8,17 +8,23 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rules::migration::Phase;
 
 use super::Context;
-use super::control::{Expect, Move, n, number, s, text};
+use super::control::{Expect, Move, n, number, phase_of, s, text};
 use crate::exit::Exit;
+use crate::output::say;
 
 /// Where a state says since when writers are held up, in the store's seconds since 1970. It is there
 /// until the route is open again, whoever opens it.
 pub(super) const HELD_AT: &str = "held_at";
+
+/// For how long it is tried to put everything back as it was: writers are held up meanwhile, and nobody
+/// else may know.
+const RELEASE_LIMIT: Duration = Duration::from_secs(60);
+const RELEASE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Which switch.
 #[derive(Clone, Copy, Debug)]
@@ -99,12 +105,17 @@ impl<'h> Hold<'h> {
     ) -> Result<Self, String> {
         let since = i64::try_from(since).unwrap_or(i64::MAX);
         let mut hold = Self { context, name, switch, holder: String::new(), fingerprint, since };
-        hold.holder = hold.claim(&[switch.before, switch.held], None).await?;
+        hold.holder = new_holder();
+        hold.claim(&[switch.before, switch.held], None, &hold.holder).await?;
         Ok(hold)
     }
 
-    async fn claim(&self, phases: &[Phase], from: Option<&str>) -> Result<String, String> {
-        let holder = new_holder();
+    async fn claim(
+        &self,
+        phases: &[Phase],
+        from: Option<&str>,
+        holder: &str,
+    ) -> Result<(), String> {
         let expect = Expect { holder: from, ..Expect::phases(phases) };
         let why = format!("{} was said by a person", self.switch.verb);
         let (to, now) = (Some(self.switch.held), self.context.now().await);
@@ -112,10 +123,10 @@ impl<'h> Hold<'h> {
         let control = &self.context.control;
         control
             .to_phase(self.name, claim, |state| {
-                state.insert("holder".to_owned(), s(&holder));
+                state.insert("holder".to_owned(), s(holder));
             })
-            .await?;
-        Ok(holder)
+            .await
+            .map(drop)
     }
 
     /// What the state must be for a step of this holder.
@@ -150,62 +161,111 @@ impl<'h> Hold<'h> {
         Ok(())
     }
 
-    /// Does what leads to a decision, and if it was not decided puts back what it changed. `work` ends
-    /// with the write of the decision, or with how the verb ends instead.
+    /// Does what leads to a decision, and if it was not decided in time puts back what it changed.
+    /// `work` ends with the write of the decision, or with how the verb ends instead. Gives what `work`
+    /// gave; none if it was decided although that was not told, by an answer that did not come.
     ///
     /// # Errors
     /// What went wrong, and what is to be said if it could not be put back.
     pub(super) async fn decide<T>(
         &self,
+        most: Duration,
         work: impl Future<Output = Result<Result<T, Exit>, String>>,
-    ) -> Result<Result<T, Exit>, String> {
+    ) -> Result<Result<Option<T>, Exit>, String> {
         let work = async {
             // Who held it before may have died after it turned round, which writers have not seen.
             self.follow().await?;
             work.await
         };
         let ended = tokio::select! {
-            ended = work => ended,
+            ended = tokio::time::timeout(most, work) => ended.unwrap_or_else(|_| {
+                say(&format!("it was not decided in {} s", most.as_secs()));
+                Ok(Err(Exit::TimedOut))
+            }),
             () = server::command_line::interrupted() => Err("interrupted".to_owned()),
         };
-        let problem = match ended {
-            Ok(Ok(decided)) => return Ok(Ok(decided)),
-            Ok(Err(exit)) => {
-                self.release().await?;
-                return Ok(Err(exit));
-            }
-            Err(problem) => problem,
+        let ended = match ended {
+            Ok(Ok(decided)) => return Ok(Ok(Some(decided))),
+            Ok(Err(exit)) => Ok(exit),
+            Err(problem) => Err(problem),
         };
         let (verb, name, side) = (self.switch.verb, self.name, self.switch.side);
-        match self.release().await {
-            Ok(()) => Err(format!(
-                "{problem}; everything is as it was: readers and writers use the {side}s"
-            )),
-            Err(reason) => Err(format!(
-                "{problem}; it could not be put back ({reason}), and writers may be held up: `weir migrate status {name}`, then `weir migrate {verb} {name}` again"
-            )),
+        let why_not = match (self.release().await, ended) {
+            (Ok(Released::Decided), _) => return Ok(Ok(None)),
+            (Ok(Released::Back), Ok(exit)) => return Ok(Err(exit)),
+            (Ok(Released::Back), Err(problem)) => {
+                return Err(format!(
+                    "{problem}; everything is as it was: readers and writers use the {side}s"
+                ));
+            }
+            (Ok(Released::Theirs(why)) | Err(why), Ok(_)) => why,
+            (Ok(Released::Theirs(why)) | Err(why), Err(problem)) => format!("{problem}; {why}"),
+        };
+        Err(format!(
+            "it could not be put back ({why_not}), and writers may be held up: `weir migrate status {name}`, then `weir migrate {verb} {name}` again"
+        ))
+    }
+
+    /// Puts everything back as it was, and does not give that up soon: while it fails, writers are held
+    /// up.
+    async fn release(&self) -> Result<Released, String> {
+        let (begun, holder, mut is_told) = (Instant::now(), new_holder(), false);
+        loop {
+            let problem = match self.put_back(&holder).await {
+                Ok(released) => return Ok(released),
+                Err(problem) => problem,
+            };
+            if begun.elapsed() > RELEASE_LIMIT {
+                return Err(problem);
+            }
+            if !is_told {
+                say(&format!("it is tried again to let writers go on as before: {problem}"));
+                is_told = true;
+            }
+            tokio::time::sleep(RELEASE_PAUSE).await;
         }
     }
 
-    /// Puts everything back as it was.
-    async fn release(&self) -> Result<(), String> {
-        let holder = self.claim(&[self.switch.held], Some(&self.holder)).await?;
-        let hold = Self { holder, switch: self.switch, ..*self };
+    /// One attempt to put everything back, as a new holder, who may have begun it before.
+    async fn put_back(&self, holder: &str) -> Result<Released, String> {
+        let (control, switch, name) = (&self.context.control, self.switch, self.name);
+        let state = self.context.state(name).await?;
+        let phase = phase_of(&state);
+        if phase == switch.decided {
+            return Ok(Released::Decided);
+        }
+        if phase == switch.before {
+            return Ok(Released::Back);
+        }
+        let hold = Self { holder: holder.to_owned(), switch, ..*self };
+        if hold.expect().broken_by(name, &state).is_some() {
+            if let Some(why) = self.expect().broken_by(name, &state) {
+                return Ok(Released::Theirs(why));
+            }
+            self.claim(&[switch.held], Some(&self.holder), holder).await?;
+        }
         hold.follow().await?;
-        let control = &self.context.control;
-        let side = self.switch.side;
-        control.route(self.name, hold.expect(), side, side).await?;
-        let why = format!("{} did not go through", self.switch.verb);
+        control.route(name, hold.expect(), switch.side, switch.side).await?;
+        let why = format!("{} did not go through", switch.verb);
         let now = self.context.now().await;
-        let back = Move { expect: hold.expect(), to: Some(self.switch.before), why: &why, now };
+        let back = Move { expect: hold.expect(), to: Some(switch.before), why: &why, now };
         control
-            .to_phase(self.name, back, |state| {
+            .to_phase(name, back, |state| {
                 state.remove("holder");
                 state.remove(HELD_AT);
             })
-            .await
-            .map(drop)
+            .await?;
+        Ok(Released::Back)
     }
+}
+
+/// How it ended to put a switch back.
+enum Released {
+    Back,
+    /// It was decided, so it goes on.
+    Decided,
+    /// Somebody else has it, who goes on or puts it back.
+    Theirs(String),
 }
 
 /// For how long writers were held up: from when the route was closed, by whoever closed it, until

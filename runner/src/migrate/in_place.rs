@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use super::control::{Entry, Expect, Move, Progress, number, phase_of, s, text};
 use super::cutover::{LAST_LOOK, SwitchArguments, drain, drained, is_too_old, settle_time, within};
 use super::drain::Counted;
-use super::start::{After, Fence, Work, activate, begin_run, make_tasks};
+use super::start::{After, Fence, activate, begin_run};
+use super::tasks::{Work, make_tasks};
 use super::{Context, sweep, verify};
 use crate::archive::maintenance;
 use crate::exit::Exit;
@@ -41,8 +42,9 @@ pub(super) async fn revert(
     // Writers are not held up meanwhile: it is a backfill like the first one.
     let fence = Fence { direction: "reverse", fingerprint, expect, after: After::Read };
     let since = activate(context, name, fence).await?;
+    let switched_at = sweep::real_seconds(context).await;
     let switched = |state: &mut Entry| {
-        sweep::switched(state);
+        sweep::switched(state, switched_at);
         true
     };
     control.change_state(name, expect, switched).await?;
@@ -50,7 +52,7 @@ pub(super) async fn revert(
     let run = begin_run(context, name, expect).await?;
     let work = Work { run, work: "backfill", repairs: false, direction: "reverse" };
     for table in plan.source_tables(Direction::Reverse) {
-        make_tasks(context, plan, fingerprint, work, table).await?;
+        make_tasks(context, plan, fingerprint, work, table, expect).await?;
     }
     let Some(done) = verify::finished(context, name, run, limit).await? else {
         return Ok(Exit::TimedOut);

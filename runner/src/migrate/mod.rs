@@ -4,7 +4,9 @@
 //! on Lambda or by `--local-workers`. Saying a verb twice does nothing the second time.
 
 mod assembly;
+mod attempts;
 mod behind;
+mod comparing;
 mod completion;
 mod control;
 mod cutover;
@@ -19,7 +21,9 @@ mod in_place;
 mod lost;
 mod making;
 mod neighbours;
+mod patience;
 mod plan_file;
+mod problems;
 mod report;
 mod server_date;
 mod shard_end;
@@ -29,10 +33,13 @@ mod steps;
 mod store_clock;
 mod sweep;
 mod tables;
+mod tasks;
 mod verbs;
 mod verify;
 mod way_back;
 
+#[cfg(test)]
+mod fault_tests;
 #[cfg(test)]
 mod status_tests;
 #[cfg(test)]
@@ -55,6 +62,8 @@ use crate::output::{self, Output, say};
 
 /// How often a waiting verb looks.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// How long an answer of the store may take before it is asked again: writers may be held up meanwhile.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// A wait that is longer than any sensible one, unless a flag says otherwise: one day.
 const WAIT_SECONDS: u64 = 24 * 3600;
 
@@ -184,8 +193,8 @@ pub(crate) struct Context {
 impl Context {
     /// A context for a store whose address is known.
     pub(crate) fn new(endpoint: &str, control_table: &str, output: Output) -> Self {
-        let control =
-            Control { client: endpoint::client(endpoint), table: control_table.to_owned() };
+        let client = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
+        let control = Control { client, table: control_table.to_owned() };
         Self { endpoint: endpoint.to_owned(), control, output, hooks: Hooks::default() }
     }
 

@@ -6,15 +6,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
+use rules::migration::Phase;
 use rules::migration::plan::{Direction, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan};
 use serde_json::{Value, json};
 
 use super::control::{Entry, Progress, flag, number, text};
 use super::following::Watcher;
 use super::held::HELD_AT;
+use super::patience::{Patience, UNSEEN_MAX};
 use super::status_line::line;
 use super::steps::{Standing, is_paused};
-use super::{Context, LOOK_EVERY, server_date, tables, way_back};
+use super::{Context, LOOK_EVERY, comparing, server_date, tables, way_back};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 
@@ -44,7 +46,8 @@ pub(super) async fn describe(
     let phase = text(&state, "phase").unwrap_or("none").to_owned();
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
     let items = match &plan {
-        Some(plan) if phase == "copying" => source_items(context, plan).await?,
+        // Without them, the rest is as true.
+        Some(plan) if phase == "copying" => source_items(context, plan).await.unwrap_or_default(),
         _ => None,
     };
     let copied = percent(&backfill, items.unwrap_or(0));
@@ -61,6 +64,10 @@ pub(super) async fn describe(
     let left = is_going_on.then(|| seconds * (100 - copied) / copied);
     let mut standing = Standing::of(name, &state, plan.as_ref(), now);
     standing.is_held_up = text(&route, "write") == Some("none");
+    standing.is_compared = match standing.phase {
+        Phase::Ready | Phase::CutOver => comparing::to_go(context, name, standing.phase).await? > 0,
+        _ => false,
+    };
     note_stream(&mut standing, &mut stream, problems.is_empty());
     let throttled = match &plan {
         Some(plan) => throttled(context, &state, plan, now).await?,
@@ -83,6 +90,7 @@ pub(super) async fn describe(
         "verified": verified(&state),
         "stale": standing.is_stale(),
         "stale_seconds": standing.stale_seconds,
+        "compared_now": standing.is_compared,
         "writers_held_up": standing.is_held_up,
         "writers_held_up_since": held_since(&state, standing.is_held_up),
         "route": {
@@ -302,8 +310,13 @@ fn show_status(output: Output, status: &Value) {
 /// Shows the status whenever it has changed, until nothing more happens by itself.
 pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit, String> {
     let (mut shown, mut watcher) = (Value::Null, Watcher::default());
+    let mut patience = Patience::after_first(UNSEEN_MAX);
     loop {
-        let mut status = describe(context, name, Some(&mut watcher)).await?;
+        let looked = describe(context, name, Some(&mut watcher)).await;
+        let Some(mut status) = patience.seen(looked)? else {
+            tokio::time::sleep(TOLD_EVERY).await;
+            continue;
+        };
         let phase = at(&status, "/phase").as_str().unwrap_or_default().to_owned();
         // The rate changes all the time; it is no change of the migration.
         let rate = status.get_mut("items_per_second").map(Value::take);
@@ -359,15 +372,17 @@ impl Teller {
 
 /// Says how far the backfill is, until the migration is in one of `phases`.
 pub(super) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<(), String> {
-    let mut teller = Teller::new();
+    let (mut teller, mut patience) = (Teller::new(), Patience::new(UNSEEN_MAX));
     loop {
         // Workers have better things to do than to prove what they did.
-        let status = describe(context, name, None).await?;
-        teller.tell(&status);
-        // What is still to be swept needs its workers.
-        let is_swept = at(&status, "/unswept") != &json!(true);
-        if is_swept && at(&status, "/phase").as_str().is_some_and(|phase| phases.contains(&phase)) {
-            return Ok(());
+        if let Some(status) = patience.seen(describe(context, name, None).await)? {
+            teller.tell(&status);
+            // What is still to be swept needs its workers.
+            let is_swept = at(&status, "/unswept") != &json!(true);
+            let phase = at(&status, "/phase").as_str();
+            if is_swept && phase.is_some_and(|phase| phases.contains(&phase)) {
+                return Ok(());
+            }
         }
         tokio::time::sleep(TOLD_EVERY).await;
     }
@@ -412,20 +427,23 @@ pub(super) async fn wait(
             BACK.join(", ")
         ));
     }
-    let (started, mut teller) = (Instant::now(), Teller::new());
+    let (started, mut teller, mut now) = (Instant::now(), Teller::new(), String::new());
     let mut told: Option<Instant> = None;
+    let limit = Duration::from_secs(timeout);
+    let (mut patience, mut for_status) = (Patience::after_first(limit), Patience::new(limit));
     loop {
-        let (state, _) = context.advance(name).await?;
-        let now = text(&state, "phase").unwrap_or_default();
-        if is_reached(phase, now) {
+        if let Some((state, _)) = patience.seen(context.advance(name).await)? {
+            now = text(&state, "phase").unwrap_or_default().to_owned();
+        }
+        if is_reached(phase, &now) {
             say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
             return Ok(Exit::Done);
         }
-        if ENDS.contains(&now) {
+        if ENDS.contains(&now.as_str()) {
             return Err(format!("`{name}` is {now}"));
         }
-        if started.elapsed() > Duration::from_secs(timeout) {
-            let advice = match now {
+        if started.elapsed() > limit {
+            let advice = match now.as_str() {
                 "copying" => format!("; are there workers? `weir migrate work {name}`"),
                 _ => String::new(),
             };
@@ -434,7 +452,9 @@ pub(super) async fn wait(
         }
         // A look at the phase is one item, the whole status is several: it is taken less often.
         if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
-            teller.tell(&describe(context, name, None).await?);
+            if let Some(status) = for_status.seen(describe(context, name, None).await)? {
+                teller.tell(&status);
+            }
             told = Some(Instant::now());
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -517,8 +537,6 @@ mod tests {
 
     #[test]
     fn every_phase_can_be_waited_for_and_is_reached_by_those_behind_it() {
-        use rules::migration::Phase;
-
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::None) {
             let phase = phase.as_str();
             let is_known = [&THERE[..], &BACK, &ENDS].iter().any(|known| known.contains(&phase));

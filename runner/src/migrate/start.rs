@@ -4,11 +4,9 @@
 //! the stream; the tasks of the backfill are made in a later second than the fence, so that it reads
 //! what the records say that are passed over.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use clap::Args;
 use rules::migration::plan::{Backfill, Direction, Kind, Plan};
 use rules::migration::{Migration, Phase, PlanError};
@@ -16,7 +14,9 @@ use rules::migration::{Migration, Phase, PlanError};
 use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
 use super::held::new_holder;
 use super::host::{Host, Options, Problem};
+use super::patience::{Patience, UNSEEN_MAX};
 use super::plan_file::PlanFile;
+use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
 use super::{Context, LOOK_EVERY, behind, estimate, neighbours, report, tables};
 use crate::endpoint;
@@ -257,24 +257,23 @@ async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exi
         (&format!("weir migrate verify {name}"), "compare"),
     ]);
     let watching = report::until(context, name, &["reverted", "completed", "aborted"]);
-    tokio::select! {
-        ended = watching => { ended?; }
-        problem = failed(context, name, &host) => {
-            host.stop().await;
-            return Err(problem);
-        }
+    let ended = tokio::select! {
+        ended = watching => ended,
+        problem = failed(context, name, &host) => Err(problem),
         () = server::command_line::interrupted() => {
             say(&format!("interrupted; `weir migrate work {name}` goes on from here"));
+            Ok(())
         }
-    }
+    };
     host.stop().await;
-    Ok(Exit::Done)
+    ended.map(|()| Exit::Done)
 }
 
 /// Waits until a table is no longer followed, and gives the reason. Records of tasks that were
 /// trimmed are made again before their shard goes on, so that a process that dies in between finds
 /// the same gap again.
 async fn failed(context: &Context, name: &str, host: &Host) -> String {
+    let mut patience = Patience::new(UNSEEN_MAX);
     loop {
         if let Some(problem) = host.problem() {
             if let Problem::NotFollowed(why) = problem {
@@ -286,10 +285,11 @@ async fn failed(context: &Context, name: &str, host: &Host) -> String {
             return format!("{problem}; {}", behind::after_loss(name, plan.as_ref(), phase));
         }
         if let Some(shard) = host.trimmed_tasks() {
-            if let Err(problem) = super::wake_tasks(context, name).await {
-                return problem;
+            match patience.seen(super::wake_tasks(context, name).await) {
+                Ok(Some(())) => host.go_on_after_trim(&shard),
+                Ok(None) => {}
+                Err(problem) => return problem,
             }
-            host.go_on_after_trim(&shard);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -429,7 +429,7 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
     };
     for table in plan.source_tables(Direction::Forward) {
         let work = Work { run: 0, work, repairs: false, direction: "forward" };
-        make_tasks(context, plan, &fingerprint, work, table).await?;
+        make_tasks(context, plan, &fingerprint, work, table, expect).await?;
     }
     let why = "the stream is followed, the backfill begins";
     let copy = Move { expect, to: Some(Phase::Copying), why, now: context.now().await };
@@ -537,44 +537,4 @@ async fn wait_for(context: &Context, name: &str, second: i64) -> Result<(), Stri
     Err(format!(
         "the store's clock stands still, and a migration needs one that runs: `weir clock resume`, then say this again for `{name}`"
     ))
-}
-
-/// The work of a run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Work<'w> {
-    /// Its number; 0 is the backfill.
-    pub(crate) run: u64,
-    /// What is done, in the words of the control table.
-    pub(crate) work: &'w str,
-    /// Whether differences are repaired.
-    pub(crate) repairs: bool,
-    /// Which way the migration runs.
-    pub(crate) direction: &'w str,
-}
-
-/// Makes the tasks of a run for one table: one for each segment. Those that are there are left.
-pub(crate) async fn make_tasks(
-    context: &Context,
-    plan: &Plan,
-    fingerprint: &str,
-    Work { run, work, repairs, direction }: Work<'_>,
-    table: &str,
-) -> Result<(), String> {
-    for segment in 0..plan.segments {
-        let entry: Entry = HashMap::from([
-            ("migration".to_owned(), s(&plan.migration)),
-            ("entry".to_owned(), s(&format!("TASK#{run}#{work}#{table}#{segment:04}"))),
-            ("work".to_owned(), s(work)),
-            ("table".to_owned(), s(table)),
-            ("segment".to_owned(), n(u64::from(segment))),
-            ("segments".to_owned(), n(u64::from(plan.segments))),
-            ("fingerprint".to_owned(), s(fingerprint)),
-            ("run".to_owned(), n(run)),
-            ("direction".to_owned(), s(direction)),
-            ("repairs".to_owned(), Sdk::Bool(repairs)),
-            ("done".to_owned(), Sdk::Bool(false)),
-        ]);
-        context.control.replace(entry).await?;
-    }
-    Ok(())
 }

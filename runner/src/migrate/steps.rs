@@ -29,6 +29,8 @@ pub(super) struct Standing<'s> {
     /// For so many seconds nothing has proved what the next switch rests on, which is too long: streams
     /// may have forgotten what came before.
     pub(super) stale_seconds: Option<i64>,
+    /// A comparison has segments to go, and a switch waits for it.
+    pub(super) is_compared: bool,
     /// A change waits that perhaps nobody applies.
     pub(super) is_unfollowed: bool,
     /// A change waits that nobody ever can apply as it is.
@@ -47,6 +49,7 @@ impl<'s> Standing<'s> {
             is_held_up: false,
             differences: 0,
             stale_seconds: None,
+            is_compared: false,
             is_unfollowed: false,
             is_hopeless: false,
         }
@@ -86,6 +89,14 @@ impl<'s> Standing<'s> {
             let why = "correct the item that is named first, then compare again";
             steps.retain(|(command, _)| *command != self.verb("verify"));
             steps.insert(0, (self.verb("verify"), why));
+        }
+        if self.is_compared && matches!(self.phase, Phase::Ready | Phase::CutOver) {
+            // They are refused until it is done.
+            let switches =
+                ["cutover", "cutover --no-way-back", "revert"].map(|verb| self.verb(verb));
+            steps.retain(|(command, _)| !switches.contains(command));
+            let why = "tell workers of the comparison that is at work again, if it stands still";
+            steps.insert(0, (self.verb("resume"), why));
         }
         if self.is_unfollowed {
             steps.insert(0, (self.verb("work"), "apply what waits in the streams"));
@@ -233,6 +244,8 @@ pub(super) mod tests {
         let unfollowed = Standing { is_unfollowed: true, ..ready };
         let expected = ["weir migrate work shop", "weir migrate cutover shop"];
         assert_eq!(commands(&unfollowed), expected);
+        let compared = Standing { is_compared: true, ..ready };
+        assert_eq!(commands(&compared), ["weir migrate resume shop"]);
         let hopeless = Standing { is_hopeless: true, ..ready };
         let expected = ["weir migrate verify shop", "weir migrate cutover shop"];
         assert_eq!(commands(&hopeless), expected);
@@ -291,6 +304,7 @@ pub(super) mod tests {
                     Standing { is_paused: true, ..plain },
                     Standing { is_unswept: true, ..plain },
                     Standing { differences: 2, ..plain },
+                    Standing { is_compared: true, ..plain },
                     Standing { stale_seconds: age.filter(|_| may_be_stale), ..plain },
                 ];
                 for command in others.iter().chain([&plain]).flat_map(commands) {

@@ -5,10 +5,11 @@
 //! invocation from before the switch has reached its time-out.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::ReturnValue;
+use futures::StreamExt as _;
 use model::json::{item_from_str, item_to_string};
 use model::{AttributeValue, Item, KeySchema};
 use rules::migration::{
@@ -16,23 +17,31 @@ use rules::migration::{
 };
 
 use super::control::{Entry, n, number, s, text};
-use super::{Context, tables};
+use super::{Context, server_date, tables};
 use crate::load::{error_text, to_sdk_item, to_sdk_value};
 use crate::output::say;
 
 /// Seconds that a request may be under way after its invocation was ended.
 const REQUEST_SECONDS: u64 = 5;
-/// How often it is said for how long there is still to wait.
+/// Tombstones that are removed at the same time.
+const AT_ONCE: usize = 32;
+/// How often it is said for how long there is still to wait, or how much is done.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
-/// Notes in a state that a switch was made now. Invocations live in real time, whatever the clock of
-/// a local store says.
-pub(super) fn switched(state: &mut Entry) {
-    state.insert("switched_at".to_owned(), n(real_seconds()));
+/// Notes in a state that a switch was made at this second of real time.
+pub(super) fn switched(state: &mut Entry, at: u64) {
+    state.insert("switched_at".to_owned(), n(at));
 }
 
-fn real_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+/// Real time in seconds since 1970, in which invocations live, whatever the clock of a local store
+/// says. Whoever ends a switch may sit at another machine than whoever made it, so it is the time that
+/// the answers of the store tell.
+pub(super) async fn real_seconds(context: &Context) -> u64 {
+    let told = server_date::seconds(&context.control.client).await;
+    let told = told.and_then(|seconds| u64::try_from(seconds).ok());
+    told.unwrap_or_else(|| {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    })
 }
 
 /// Seconds until every invocation from before the last switch has ended.
@@ -63,7 +72,8 @@ pub(super) async fn wait(
     let state = context.state(name).await?;
     loop {
         let switched_at = number(&state, "switched_at");
-        let left = seconds_left(switched_at, plan.function_seconds, real_seconds());
+        let now = real_seconds(context).await;
+        let left = seconds_left(switched_at, plan.function_seconds, now);
         if left == 0 {
             return Ok(());
         }
@@ -99,44 +109,62 @@ impl Sweep {
 /// Removes every tombstone that was noted, unless it lives again; gives how many. No invocation is left
 /// that could write what they keep away.
 pub(super) async fn sweep(context: &Context, name: &str) -> Result<u64, String> {
-    let client = &context.control.client;
     let mut schemas: BTreeMap<String, KeySchema> = BTreeMap::new();
-    let mut swept = 0;
+    let (mut swept, mut looked, mut said) = (0, 0_u64, Instant::now());
     for bucket in 0..NOTE_BUCKETS {
         let partition = note_partition(name, bucket);
-        for note in context.control.entries(&partition, NOTE_PREFIX).await? {
-            let (Some(table), Some(key), Some(entry), Some(at)) =
-                (text(&note, "table"), text(&note, "key"), text(&note, "entry"), text(&note, "at"))
-            else {
-                continue;
-            };
-            let key =
-                item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
-            let schema = match schemas.get(table) {
-                Some(schema) => schema,
-                None => {
-                    let schema = tables::schema(client, table).await?;
-                    schemas.entry(table.to_owned()).or_insert(schema)
-                }
-            };
-            match remove(client, table, schema, &key).await? {
-                Removed::Tombstone => swept += 1,
-                Removed::Nothing => {}
-                // There is a newer note.
-                Removed::Changed => continue,
+        let notes = context.control.entries(&partition, NOTE_PREFIX).await?;
+        for table in notes.iter().filter_map(|note| text(note, "table")) {
+            if !schemas.contains_key(table) {
+                let schema = tables::schema(&context.control.client, table).await?;
+                schemas.insert(table.to_owned(), schema);
             }
-            let request = client.delete_item().table_name(&context.control.table);
-            let request = request
-                .key("migration", s(&partition))
-                .key("entry", s(entry))
-                .condition_expression("#at = :at")
-                .expression_attribute_names("#at", "at")
-                .expression_attribute_values(":at", s(at));
-            // A note that is newer by now is left for the next sweep.
-            let _ = request.send().await;
+        }
+        let sweeps = notes.iter().map(|note| sweep_one(context, &partition, note, &schemas));
+        let mut sweeps = futures::stream::iter(sweeps).buffer_unordered(AT_ONCE);
+        while let Some(is_swept) = sweeps.next().await {
+            swept += u64::from(is_swept?);
+            looked += 1;
+            if said.elapsed() > SAY_EVERY {
+                say(&format!("{looked} notes of tombstones are done, {swept} tombstones removed"));
+                said = Instant::now();
+            }
         }
     }
     Ok(swept)
+}
+
+/// Removes the tombstone of a note, and the note; gives whether there was one.
+async fn sweep_one(
+    context: &Context,
+    partition: &str,
+    note: &Entry,
+    schemas: &BTreeMap<String, KeySchema>,
+) -> Result<bool, String> {
+    let of = |name: &str| text(note, name);
+    let (Some(table), Some(key), Some(entry), Some(at)) =
+        (of("table"), of("key"), of("entry"), of("at"))
+    else {
+        return Ok(false);
+    };
+    let Some(schema) = schemas.get(table) else { return Ok(false) };
+    let key = item_from_str(key).map_err(|error| format!("a note of a tombstone: {error}"))?;
+    let is_swept = match remove(&context.control.client, table, schema, &key).await? {
+        Removed::Tombstone => true,
+        Removed::Nothing => false,
+        // There is a newer note.
+        Removed::Changed => return Ok(false),
+    };
+    let request = context.control.client.delete_item().table_name(&context.control.table);
+    let request = request
+        .key("migration", s(partition))
+        .key("entry", s(entry))
+        .condition_expression("#at = :at")
+        .expression_attribute_names("#at", "at")
+        .expression_attribute_values(":at", s(at));
+    // A note that is newer by now is left for the next sweep.
+    let _ = request.send().await;
+    Ok(is_swept)
 }
 
 /// What became of a tombstone.

@@ -129,7 +129,7 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     control.route(NAME, expect, "source", "none").await.unwrap();
 
     let hold = Hold::take(context, NAME, CUTOVER, "f", 7).await.unwrap();
-    let ended = hold.decide(async {
+    let ended = hold.decide(Duration::from_secs(600), async {
         let active = control.active(NAME).await?;
         assert_eq!(active, Some(("forward".to_owned(), "f".to_owned(), 7)));
         // Writers are held up since the dead one closed the route.

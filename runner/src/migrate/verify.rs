@@ -12,11 +12,13 @@ use super::control::{Entry, Expect, Move, Progress, n, number, phase_of};
 use super::cutover::drain;
 use super::drain::Counted;
 use super::lost::LOST_SECONDS;
-use super::start::{Work, begin_run, make_tasks};
+use super::patience::Patience;
+use super::start::begin_run;
 use super::steps::Standing;
+use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
 use super::way_back::{BACK_AT, BACK_DIFFERENCES};
-use super::{Context, LOOK_EVERY};
+use super::{Context, LOOK_EVERY, problems, server_date};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 
@@ -174,6 +176,8 @@ pub(crate) struct Compared {
     run: u64,
     /// The store's time when it began: what was written before it was compared.
     pub(crate) began: i64,
+    /// The same by the clock of the answers, by which workers note problems; none if it is not told.
+    began_by_answers: Option<i64>,
 }
 
 impl Compared {
@@ -183,6 +187,14 @@ impl Compared {
         state.insert("verified_differences".to_owned(), n(differences(&self.found)));
         state.insert("verified_compared".to_owned(), n(self.found.count("read")));
         state.insert("verified_at".to_owned(), n(u64::try_from(self.began).unwrap_or(0)));
+    }
+
+    /// Removes the notes of problems that it did not find any more.
+    async fn forget_problems(&self, context: &Context, name: &str) -> Result<(), String> {
+        match self.began_by_answers.filter(|_| differences(&self.found) == 0) {
+            Some(began) => problems::forget(context, name, began).await,
+            None => Ok(()),
+        }
     }
 
     /// Notes in a state what it found on the way back, and until when all that was written to the
@@ -224,6 +236,7 @@ async fn compare_back(
     let expect = Expect { run: Some(compared.run), ..expect };
     let note = Move { expect, to: None, why: &why, now: context.now().await };
     context.control.to_phase(name, note, |state| compared.note_way_back(state)).await?;
+    compared.forget_problems(context, name).await?;
     Ok(Some(compared.found))
 }
 
@@ -245,6 +258,7 @@ pub(crate) async fn compare(
     let expect = Expect { run: Some(compared.run), ..expect };
     let end = Move { expect, to: Some(phase), why: &why, now };
     context.control.to_phase(name, end, |state| compared.note(state)).await?;
+    compared.forget_problems(context, name).await?;
     Ok(Some(compared.found))
 }
 
@@ -259,6 +273,7 @@ pub(crate) async fn look_through(
 ) -> Result<Option<Compared>, String> {
     let (plan, fingerprint) = context.plan(name).await?;
     let began = context.now().await;
+    let began_by_answers = server_date::seconds(&context.control.client).await;
     let run = begin_run(context, name, expect).await?;
     let direction = match way {
         Direction::Forward => "forward",
@@ -266,17 +281,17 @@ pub(crate) async fn look_through(
     };
     let work = Work { run, work: "check-source", repairs, direction };
     for table in plan.source_tables(way) {
-        make_tasks(context, &plan, &fingerprint, work, table).await?;
+        make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
     }
     // In place, sources and targets are the same items.
     if !plan.kind.is_in_place() {
         let work = Work { work: "check-target", ..work };
         for table in plan.target_tables(way) {
-            make_tasks(context, &plan, &fingerprint, work, table).await?;
+            make_tasks(context, &plan, &fingerprint, work, table, expect).await?;
         }
     }
     let found = finished(context, name, run, limit).await?;
-    Ok(found.map(|found| Compared { found, run, began }))
+    Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
 }
 
 /// Waits until every task of a run is done.
@@ -288,17 +303,16 @@ pub(crate) async fn finished(
 ) -> Result<Option<Progress>, String> {
     let started = Instant::now();
     let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
+    let (mut patience, mut seen) = (Patience::new(limit), "nothing could be seen".to_owned());
     loop {
-        let progress = Progress::of(&context.control.entries(name, &format!("TASK#{run}#")).await?);
-        if progress.is_done() {
-            return Ok(Some(progress));
+        let tasks = context.control.entries(name, &format!("TASK#{run}#")).await;
+        if let Some(progress) = patience.seen(tasks.map(|tasks| Progress::of(&tasks)))? {
+            if progress.is_done() {
+                return Ok(Some(progress));
+            }
+            let (done, tasks, read) = (progress.done, progress.tasks, progress.count("read"));
+            seen = format!("{done} of {tasks} segments done, {read} items read");
         }
-        let seen = format!(
-            "{} of {} segments done, {} items read",
-            progress.done,
-            progress.tasks,
-            progress.count("read")
-        );
         if started.elapsed() > limit {
             say(&format!(
                 "not done after {} s: {seen}; are there workers? `weir migrate work {name}`",
@@ -308,7 +322,7 @@ pub(crate) async fn finished(
         }
         if seen != last && said.elapsed() > SAID_EVERY {
             say(&seen);
-            (said, last, moved) = (Instant::now(), seen, Some(Instant::now()));
+            (said, last, moved) = (Instant::now(), seen.clone(), Some(Instant::now()));
         } else if moved.is_some_and(|moved| moved.elapsed() > WITHOUT_WORKERS) {
             say(&format!("{seen}; are there workers? `weir migrate work {name}`"));
             moved = None;

@@ -73,7 +73,7 @@ impl Control {
         Self { client, table, date: ServerDate::default(), throttling }
     }
 
-    /// DynamoDB's time in seconds since 1970, as of the last entry that was read.
+    /// DynamoDB's time in seconds since 1970; none before the first entry was read.
     pub(crate) fn now(&self) -> Option<u64> {
         self.date.seconds()
     }
@@ -168,12 +168,14 @@ impl Control {
         reason: &str,
     ) -> Result<(), Failure> {
         let hash = xxhash_rust::xxh3::xxh3_128(key_text.as_bytes());
-        self.note(
-            migration,
-            &format!("PROBLEM#{kind}#{table}#{hash:032x}"),
-            &[("table", table), ("key", key_text), ("reason", reason)],
-        )
-        .await
+        let members = [("table", table), ("key", key_text), ("reason", reason)];
+        let entry = format!("PROBLEM#{kind}#{table}#{hash:032x}");
+        let mut item = noted(migration, &entry, &members);
+        // A comparison that finds nothing removes the notes from before it.
+        if let Some(now) = self.now() {
+            item.insert("at".to_owned(), SdkValue::N(now.to_string()));
+        }
+        self.put(item).await
     }
 
     /// Notes how many seconds the stream of a table is behind, as of a second since 1970.
@@ -181,10 +183,7 @@ impl Control {
         let mut item = key(ALL, &format!("LAG#{table}"));
         item.insert("seconds".to_owned(), SdkValue::N(lag.seconds.to_string()));
         item.insert("at".to_owned(), SdkValue::N(lag.at.to_string()));
-        let request = self.client.put_item().table_name(&self.table).set_item(Some(item));
-        let sent = request.send().await;
-        sent.map(drop)
-            .map_err(|error| request_failure("PutItem", &self.table, CONTROL_TABLE, &error))
+        self.put(item).await
     }
 
     /// Notes why requests on a table are throttled, as of a second since 1970.
@@ -197,10 +196,7 @@ impl Control {
         let mut item = key(ALL, entry);
         item.insert("reason".to_owned(), SdkValue::S(why.to_owned()));
         item.insert("at".to_owned(), SdkValue::N(at.to_string()));
-        let request = self.client.put_item().table_name(&self.table).set_item(Some(item));
-        let sent = request.send().await;
-        sent.map(drop)
-            .map_err(|error| request_failure("PutItem", &self.table, CONTROL_TABLE, &error))
+        self.put(item).await
     }
 
     /// What was noted last of how far the stream of a table is behind.
@@ -216,17 +212,23 @@ impl Control {
         entry: &str,
         members: &[(&str, &str)],
     ) -> Result<(), Failure> {
-        let mut item = key(migration, entry);
-        item.extend(
-            members
-                .iter()
-                .map(|(name, text)| ((*name).to_owned(), SdkValue::S((*text).to_owned()))),
-        );
+        self.put(noted(migration, entry, members)).await
+    }
+
+    async fn put(&self, item: HashMap<String, SdkValue>) -> Result<(), Failure> {
         let request = self.client.put_item().table_name(&self.table).set_item(Some(item));
         let sent = request.send().await;
         sent.map(drop)
             .map_err(|error| request_failure("PutItem", &self.table, CONTROL_TABLE, &error))
     }
+}
+
+/// An entry with texts.
+fn noted(migration: &str, entry: &str, members: &[(&str, &str)]) -> HashMap<String, SdkValue> {
+    let mut item = key(migration, entry);
+    let members = members.iter();
+    item.extend(members.map(|(name, text)| ((*name).to_owned(), SdkValue::S((*text).to_owned()))));
+    item
 }
 
 fn key(migration: &str, entry: &str) -> HashMap<String, SdkValue> {

@@ -36,7 +36,7 @@ use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
 use control::{Active, BACKFILL_PREFIX, Control, Lag, TASK_PREFIX, direction_of};
 use targets::Targets;
-use task::{Idle, Pace, Worker};
+use task::{Pace, Worker};
 pub(crate) use throttling::Throttling;
 
 /// Seconds between two notes of one table's lag or throttling by one process: well within those for
@@ -311,8 +311,11 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let repairs = image.get("repairs") == Some(&AttributeValue::Bool(true));
         let way = image.get("direction").and_then(AttributeValue::as_str).and_then(direction_of);
         let way = way.unwrap_or(Direction::Forward);
-        if repairs && !phase.is_some_and(|phase| phase.may_repair(way)) {
-            return Ok(None);
+        if repairs
+            && let Some(idle) =
+                task::kept_from_repair(&self.control, (migration, entry), phase, way).await?
+        {
+            return Ok(idle.into_reason());
         }
         // What was given up still takes its marks off.
         let clears = is_touch && flag("stopped");
@@ -327,8 +330,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         let task = task::lease(&self.control, migration, entry, revision, &self.name).await?;
         let task = match task {
             Ok(task) => task,
-            Err(Idle::NothingToDo) => return Ok(None),
-            Err(Idle::Later(reason)) => return Ok(Some(reason)),
+            Err(idle) => return Ok(idle.into_reason()),
         };
         let active = |direction| Active {
             migration: task.migration.clone(),

@@ -13,7 +13,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::scan::ScanOutput;
 use model::{AttributeValue, Item, Number};
 use rules::Effect;
-use rules::migration::Migration;
+use rules::migration::{Direction, Migration, Phase};
 use tracing::{info, warn};
 
 use super::control::{Control, Tally, Task, Work};
@@ -55,6 +55,75 @@ pub(crate) enum Idle {
     NothingToDo,
     /// The task is to be looked at again.
     Later(String),
+}
+
+impl Idle {
+    /// Why the record of the task must be delivered again, if it must.
+    pub(crate) fn into_reason(self) -> Option<String> {
+        match self {
+            Self::NothingToDo => None,
+            Self::Later(reason) => Some(reason),
+        }
+    }
+}
+
+/// What becomes of the task of a comparison that repairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repair {
+    Now,
+    /// Somebody switches, which may come to nothing yet.
+    Later,
+    /// What it would repair is the writers' now.
+    Never,
+}
+
+/// What becomes of a task that repairs in this direction; none of a migration without a state, which
+/// nobody can carry out.
+fn repair_at(phase: Option<Phase>, way: Direction) -> Option<Repair> {
+    let phase = phase.filter(|phase| *phase != Phase::None)?;
+    Some(match (phase.may_repair(way), phase.is_past_repair(way)) {
+        (true, _) => Repair::Now,
+        (false, true) => Repair::Never,
+        (false, false) => Repair::Later,
+    })
+}
+
+/// Why a task that repairs is not worked on in this phase; none if it is. One that can never be done
+/// is marked as done: it would stand open, and whoever waits for comparisons would wait for ever.
+///
+/// # Errors
+/// When the control table cannot be read or written.
+pub(crate) async fn kept_from_repair(
+    control: &Control,
+    (migration, entry): (&str, &str),
+    phase: Option<Phase>,
+    way: Direction,
+) -> Result<Option<Idle>, Failure> {
+    match repair_at(phase, way) {
+        Some(Repair::Now) => return Ok(None),
+        Some(Repair::Later) => {
+            let reason = "a switch is under way, which a repair must not meet";
+            return Ok(Some(Idle::Later(reason.to_owned())));
+        }
+        Some(Repair::Never) => {}
+        None => return Ok(Some(Idle::NothingToDo)),
+    }
+    let found = control.get(migration, entry).await?.as_ref().and_then(Task::from_item);
+    if let Some(task) = found.filter(|task| !task.done) {
+        info!(function = "migration", migration, entry, "task superseded");
+        // A task that others change meanwhile has another record.
+        control.replace(&superseded(&task), task.revision).await?;
+    }
+    Ok(Some(Idle::NothingToDo))
+}
+
+fn superseded(task: &Task) -> Item {
+    task.next(|item| {
+        item.remove("owner");
+        item.remove("leased_until");
+        item.insert("done".to_owned(), AttributeValue::Bool(true));
+        item.insert("superseded".to_owned(), AttributeValue::Bool(true));
+    })
 }
 
 /// Items per second that a task may read; none without a limit.
@@ -332,7 +401,34 @@ fn now_ms() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use model::json::item_from_str;
+
     use super::*;
+
+    #[test]
+    fn a_repair_that_can_never_be_done_is_marked_as_done() {
+        let (forward, reverse) = (Direction::Forward, Direction::Reverse);
+        for (phase, way, expected) in [
+            (Phase::Ready, forward, Some(Repair::Now)),
+            (Phase::CuttingOver, forward, Some(Repair::Later)),
+            (Phase::Turning, forward, Some(Repair::Never)),
+            (Phase::CutOver, forward, Some(Repair::Never)),
+            (Phase::Reverting, forward, Some(Repair::Never)),
+            (Phase::CutOver, reverse, Some(Repair::Now)),
+            (Phase::Reverting, reverse, Some(Repair::Later)),
+            (Phase::Returning, reverse, Some(Repair::Never)),
+            (Phase::None, forward, None),
+        ] {
+            assert_eq!(repair_at(Some(phase), way), expected, "{phase:?} {way:?}");
+        }
+        assert_eq!(repair_at(None, forward), None);
+
+        let open = r#"{"migration":{"S":"shop"},"entry":{"S":"TASK#3#check-source#cats#0000"},"work":{"S":"check-source"},"table":{"S":"cats"},"segment":{"N":"0"},"segments":{"N":"1"},"fingerprint":{"S":"f"},"revision":{"N":"4"},"repairs":{"BOOL":true},"done":{"BOOL":false},"owner":{"S":"w"},"leased_until":{"N":"9"}}"#;
+        let task = Task::from_item(&item_from_str(open).unwrap()).unwrap();
+        let done = Task::from_item(&superseded(&task)).unwrap();
+        assert!(done.done && done.owner.is_none());
+        assert_eq!((done.revision, done.leased_until), (5, 0));
+    }
 
     #[test]
     fn a_rate_is_kept_from_slice_to_slice() {

@@ -94,6 +94,17 @@ impl Phase {
             Direction::Reverse => self == Self::CutOver,
         }
     }
+
+    /// Whether nothing that a comparison in this direction would repair is the migration's own any
+    /// more, now or later: the switch is decided. Before that it may still come to nothing, and then
+    /// repairs go on.
+    #[must_use]
+    pub fn is_past_repair(self, direction: Direction) -> bool {
+        match direction {
+            Direction::Forward => self >= Self::Turning,
+            Direction::Reverse => self >= Self::Returning,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -111,5 +122,34 @@ mod tests {
         };
         assert_eq!(repairs(Direction::Forward), [Phase::Tailing, Phase::Ready]);
         assert_eq!(repairs(Direction::Reverse), [Phase::CutOver]);
+    }
+
+    #[test]
+    fn a_repair_waits_while_a_switch_is_not_decided() {
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let waits: Vec<_> = Phase::ALL
+                .into_iter()
+                .filter(|phase| !phase.may_repair(direction) && !phase.is_past_repair(direction))
+                .collect();
+            let expected: &[Phase] = match direction {
+                Direction::Forward => {
+                    &[Phase::None, Phase::Preparing, Phase::Copying, Phase::CuttingOver]
+                }
+                Direction::Reverse => &[
+                    Phase::None,
+                    Phase::Preparing,
+                    Phase::Copying,
+                    Phase::Tailing,
+                    Phase::Ready,
+                    Phase::CuttingOver,
+                    Phase::Turning,
+                    Phase::Reverting,
+                ],
+            };
+            assert_eq!(waits, expected, "{direction:?}");
+            let both =
+                |phase: &Phase| phase.may_repair(direction) && phase.is_past_repair(direction);
+            assert_eq!(Phase::ALL.into_iter().find(both), None, "{direction:?}");
+        }
     }
 }

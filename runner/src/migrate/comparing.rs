@@ -1,0 +1,84 @@
+//! Comparisons that are at work, for which a switch has to wait: what they repair must not meet what
+//! writers write after it.
+
+use rules::migration::Phase;
+use rules::migration::plan::Direction;
+
+use super::Context;
+use super::control::{Entry, flag, text};
+use crate::output::say;
+
+/// How many segments comparisons have to go. A repair of the side that readers and writers have left
+/// for good is never made, so nobody waits for it.
+fn open(tasks: &[Entry], phase: Phase) -> usize {
+    let is_open = |task: &&Entry| {
+        let way = match text(task, "direction") {
+            Some("reverse") => Direction::Reverse,
+            _ => Direction::Forward,
+        };
+        text(task, "work").is_some_and(|work| work.starts_with("check-"))
+            && !flag(task, "done")
+            && !(flag(task, "repairs") && phase.is_past_repair(way))
+    };
+    tasks.iter().filter(is_open).count()
+}
+
+/// How many segments the comparisons of a migration have to go that is in this phase.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(super) async fn to_go(context: &Context, name: &str, phase: Phase) -> Result<usize, String> {
+    Ok(open(&context.control.entries(name, "TASK#").await?, phase))
+}
+
+/// Whether a comparison is at work, which may repair; says so if it is.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(super) async fn compares(context: &Context, name: &str, phase: Phase) -> Result<bool, String> {
+    let open = to_go(context, name, phase).await?;
+    if open > 0 {
+        say(&format!(
+            "a comparison of `{name}` has {open} segments to go, and what it repairs must not meet what writers write after the switch: wait for it, `weir migrate resume {name}` tells workers of them again"
+        ));
+    }
+    Ok(open > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+
+    use super::super::control::s;
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_repair_that_is_never_made() {
+        let task = |work, direction, repairs, done| {
+            HashMap::from([
+                ("work".to_owned(), s(work)),
+                ("direction".to_owned(), s(direction)),
+                ("repairs".to_owned(), Sdk::Bool(repairs)),
+                ("done".to_owned(), Sdk::Bool(done)),
+            ])
+        };
+        let tasks = [
+            task("check-source", "forward", true, false),
+            task("check-target", "forward", false, false),
+            task("check-source", "reverse", true, false),
+            task("check-source", "forward", true, true),
+            task("unmark", "forward", false, false),
+        ];
+        for (phase, expected) in [
+            (Phase::Ready, 3),
+            (Phase::CuttingOver, 3),
+            (Phase::CutOver, 2),
+            (Phase::Reverting, 2),
+            (Phase::Reverted, 1),
+        ] {
+            assert_eq!(open(&tasks, phase), expected, "{phase:?}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! An endpoint before another one that answers some requests itself, for tests of what goes wrong in
+//! between.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+/// What is answered; none if the request goes on.
+pub(crate) type Answer = Option<Response<Full<Bytes>>>;
+/// Makes such an answer.
+pub(crate) type Fails = fn() -> Answer;
+
+/// An answer that is an error of DynamoDB.
+pub(crate) fn refusal(status: u16, code: &str) -> Answer {
+    let body =
+        json!({ "__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "no" });
+    answered(status, &body)
+}
+
+/// That a transaction was cancelled, with the codes of its parts.
+pub(crate) fn cancelled(codes: &[&str]) -> Answer {
+    let reasons: Vec<_> = codes.iter().map(|code| json!({ "Code": code })).collect();
+    let body = json!({
+        "__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+        "Message": "no", "CancellationReasons": reasons,
+    });
+    answered(400, &body)
+}
+
+fn answered(status: u16, body: &serde_json::Value) -> Answer {
+    let body = Full::new(Bytes::from(body.to_string()));
+    let status = StatusCode::from_u16(status).unwrap();
+    Some(Response::builder().status(status).body(body).unwrap())
+}
+
+/// Serves before a store, and gives the address. `script` sees the operation and the body of each
+/// request. It ends with the test's runtime.
+pub(crate) async fn before(
+    store: &str,
+    script: impl Fn(&str, &str) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (store, script) = (store.to_owned(), Arc::new(script));
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            let (store, script, client) = (store.clone(), Arc::clone(&script), client.clone());
+            let service = service_fn(move |request: Request<Incoming>| {
+                let (store, script, client) = (store.clone(), Arc::clone(&script), client.clone());
+                async move {
+                    let (head, body) = request.into_parts();
+                    let body = body.collect().await.unwrap().to_bytes();
+                    let target = head.headers.get("x-amz-target").map(|t| t.to_str().unwrap());
+                    let operation = target.and_then(|target| target.split('.').nth(1));
+                    let text = String::from_utf8_lossy(&body).into_owned();
+                    if let Some(answer) = script(operation.unwrap_or_default(), &text).await {
+                        return Ok::<_, Infallible>(answer);
+                    }
+                    Ok(forwarded(&client, &store, head, body).await)
+                }
+            });
+            let http = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(http.serve_connection(TokioIo::new(socket), service));
+        }
+    });
+    url
+}
+
+async fn forwarded(
+    client: &Client<HttpConnector, Full<Bytes>>,
+    store: &str,
+    mut head: http::request::Parts,
+    body: Bytes,
+) -> Response<Full<Bytes>> {
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    head.uri = format!("{store}{path}").parse().unwrap();
+    let answer = client.request(Request::from_parts(head, Full::new(body))).await.unwrap();
+    let (head, body) = answer.into_parts();
+    Response::from_parts(head, Full::new(body.collect().await.unwrap().to_bytes()))
+}
