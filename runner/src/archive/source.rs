@@ -18,6 +18,7 @@ use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::file::reader::ChunkReader;
 use rules::archive::restored::archive_name;
 
+use super::paging::{self, COMPACTED, ObjectPage};
 use crate::endpoint::is_on_aws;
 use crate::sdk_error::{error_text, is_not_found};
 
@@ -97,7 +98,7 @@ impl Part {
 
     /// Whether compaction made it of others.
     pub(super) fn is_compacted(&self) -> bool {
-        self.name.rsplit('/').next().is_some_and(|file| file.starts_with("compact-"))
+        self.name.rsplit('/').next().is_some_and(|file| file.starts_with(COMPACTED))
     }
 
     /// What the names of all objects of its archive begin with.
@@ -314,23 +315,25 @@ async fn list(
     bucket: &str,
     prefix: &str,
 ) -> Result<Option<Vec<Part>>, String> {
-    let request = client.list_objects_v2().bucket(bucket).prefix(prefix);
-    let mut pages = request.into_paginator().send();
-    let mut parts = Vec::new();
-    while let Some(page) = pages.next().await {
-        let page = match page {
+    let ask = async |prefix: &str, token: Option<String>| {
+        let request = client.list_objects_v2().bucket(bucket).prefix(prefix);
+        let page = match request.set_continuation_token(token).send().await {
             Ok(page) => page,
             Err(error) if is_not_found(&error) => return Ok(None),
             Err(error) => {
                 return Err(format!("cannot list s3://{bucket}/{prefix}: {}", error_text(&error)));
             }
         };
-        for object in page.contents() {
-            let bytes = object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
-            parts.extend(object.key().and_then(|key| Part::from_name(key, bytes)));
-        }
-    }
-    Ok(Some(parts))
+        let objects = page.contents.unwrap_or_default().into_iter().filter_map(|object| {
+            let bytes = object.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
+            Some((object.key?, bytes))
+        });
+        Ok(Some(ObjectPage { objects: objects.collect(), next: page.next_continuation_token }))
+    };
+    let found = paging::objects(prefix, ask).await?;
+    Ok(found.map(|found| {
+        found.iter().filter_map(|(name, bytes)| Part::from_name(name, *bytes)).collect()
+    }))
 }
 
 /// That there is no such bucket, and which there are.
