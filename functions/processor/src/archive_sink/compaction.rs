@@ -207,10 +207,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
                     }
                 }
             }
-            match page.entries.last() {
-                Some(last) if !page.is_last => after.clone_from(&last.name),
-                _ => break,
-            }
+            let Some(next) = page.after else { break };
+            after = next;
         }
         // It may be what an earlier run left behind.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {

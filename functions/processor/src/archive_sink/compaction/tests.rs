@@ -197,6 +197,25 @@ fn what_a_run_that_died_left_behind_is_removed() {
     });
 }
 
+/// A store that has looked at much that is gone answers with pages that hold nothing and are not the
+/// last.
+#[test]
+fn an_empty_page_of_a_listing_hides_nothing() {
+    block_on(async {
+        let faults = Faults { empty_pages: true, ..Faults::default() };
+        let store = Arc::new(InMemoryObjectStore::with_faults(1, faults));
+        three_parts(&store).await;
+        // Delivered again, to a process that knows of none.
+        three_parts(&store).await;
+        check_each_once(&store, 4..9);
+        let receipt = eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
+        assert_eq!((receipt.event_ids.len(), receipt.objects_read > 0), (1, true));
+        store.pass_seconds(AGE_SECONDS_MIN);
+        assert_eq!(compact(&store).await.unwrap().parts_replaced, 3);
+        check_each_once(&store, [4, 6, 7, 8].into_iter());
+    });
+}
+
 /// Three parts of one minute, the second with two rows.
 pub(in crate::archive_sink) async fn three_parts(store: &Store) {
     for numbers in [4..5, 5..7, 7..9] {
@@ -340,7 +359,7 @@ proptest! {
         choices in prop::collection::vec(any::<u8>(), 1..30),
         faulty in any::<bool>(),
     ) {
-        let faults = if faulty { Faults { lost: 8, unanswered: 12, contended: 8 } } else { Faults::default() };
+        let faults = if faulty { Faults { lost: 8, unanswered: 12, contended: 8, ..Faults::default() } } else { Faults::default() };
         let store = Arc::new(InMemoryObjectStore::with_faults(seed, faults));
         let mut total = 0;
         for count in counts {
@@ -428,7 +447,7 @@ proptest! {
         seed in any::<u64>(),
         faulty in any::<bool>(),
     ) {
-        let faults = if faulty { Faults { lost: 5, unanswered: 8, contended: 5 } } else { Faults::default() };
+        let faults = if faulty { Faults { lost: 5, unanswered: 8, contended: 5, ..Faults::default() } } else { Faults::default() };
         let store = Arc::new(InMemoryObjectStore::with_faults(seed, faults));
         let erased: BTreeSet<usize> = steps.iter().filter_map(|step| match step {
             Step::Erase(row, ..) => Some(*row),
