@@ -52,6 +52,8 @@ struct State {
     now_seconds: u64,
     random: u64,
     missing_bucket: bool,
+    /// How many objects were asked for.
+    gets: usize,
     /// Objects whose next change is not made, and is said to be stale.
     refused: BTreeSet<String>,
     /// Prefixes and places of pages that came empty, and come with objects when they are asked for
@@ -90,6 +92,11 @@ impl InMemoryObjectStore {
 
     pub(crate) fn pass_seconds(&self, seconds: u64) {
         self.state.lock().unwrap().now_seconds += seconds;
+    }
+
+    /// How many objects were asked for up to now.
+    pub(crate) fn gets(&self) -> usize {
+        self.state.lock().unwrap().gets
     }
 
     pub(crate) fn lose_bucket(&self) {
@@ -247,7 +254,9 @@ impl ObjectStore for InMemoryObjectStore {
 
     async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
         self.request().await?;
-        Ok(self.state.lock().unwrap().objects.get(name).map(|object| object.content.clone()))
+        let mut state = self.state.lock().unwrap();
+        state.gets += 1;
+        Ok(state.objects.get(name).map(|object| object.content.clone()))
     }
 
     async fn put_if_absent(

@@ -55,6 +55,10 @@ impl S3ObjectStore {
             ) => Failure::Fatal(format!(
                 "{doing} in bucket=`{bucket}` ({setting}) is not allowed: {code}; check the function's role, its region and {setting}"
             )),
+            Some(code @ "KeyTooLongError") => Failure::Fatal(format!(
+                "{doing} in bucket=`{bucket}` is refused, however often it is tried: {code}: {}; give the table a shorter name, or leave it out",
+                error.as_service_error().and_then(ProvideErrorMetadata::message).unwrap_or("")
+            )),
             _ => Failure::Retry(format!(
                 "{doing} in bucket=`{bucket}` failed: {}",
                 DisplayErrorContext(error)
@@ -385,6 +389,25 @@ mod tests {
             };
         }
         page.build()
+    }
+
+    /// A store that keeps objects as files takes no name of a table of 255 characters behind `table=`.
+    #[test]
+    fn a_name_that_is_too_long_is_not_tried_again() {
+        let client =
+            Client::from_conf(aws_sdk_s3::Config::builder().behavior_version_latest().build());
+        let store = S3ObjectStore::new(client, "b".to_owned(), "ARCHIVE_BUCKET");
+        for (code, is_fatal) in [("KeyTooLongError", true), ("SlowDown", false)] {
+            let metadata = ErrorMetadata::builder().code(code).message("it is long").build();
+            let response = HttpResponse::new(400.try_into().unwrap(), SdkBody::empty());
+            let error = SdkError::service_error(PutObjectError::generic(metadata), response);
+            match store.failure("PutObject", &error) {
+                Failure::Fatal(reason) => {
+                    assert!(is_fatal && reason.contains("KeyTooLongError: it is long"), "{reason}");
+                }
+                Failure::Retry(reason) => assert!(!is_fatal, "{reason}"),
+            }
+        }
     }
 
     #[test]

@@ -133,6 +133,31 @@ fn columns_that_were_discovered_keep_their_values_in_one_object() {
     });
 }
 
+/// Parts that have too many columns together become several objects, and none is read again for each
+/// of them.
+#[test]
+fn an_hour_of_many_columns_is_read_a_few_times() {
+    block_on(async {
+        const PARTS: usize = 24;
+        let store = Store::default();
+        for part in 0..PARTS {
+            // Numbers of records whose function discovers columns, in one minute.
+            let number = 4 + part % 5 + part / 5 * 9;
+            let names = (0..180).map(|name| format!(r#","x{part}_{name}":{{"BOOL":true}}"#));
+            let item = format!(r#"{{"id":{{"S":"k"}}{}}}"#, names.collect::<String>());
+            let effect = effect_of(number, item_from_str(&item).unwrap(), None).unwrap();
+            sink(&store, 5).apply(fold([(0, effect)]), &Found::default(), hour()).await;
+        }
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let before = store.gets();
+        let report = compact(&store).await.unwrap();
+        // Two of them have 360 columns, three would have 540.
+        assert_eq!((report.parts_replaced, report.objects_written), (PARTS, PARTS / 2));
+        let gets = store.gets() - before;
+        assert!(gets <= 3 * PARTS, "{gets} gets for {PARTS} parts");
+    });
+}
+
 /// As the rows of one part share the column.
 #[test]
 fn attributes_that_differ_in_case_share_a_column_of_the_object() {
