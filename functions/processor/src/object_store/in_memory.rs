@@ -54,6 +54,9 @@ struct State {
     missing_bucket: bool,
     /// How many objects were asked for.
     gets: usize,
+    /// How many of them are under way, and were at most.
+    gets_under_way: usize,
+    gets_at_once: usize,
     /// Objects whose next change is not made, and is said to be stale.
     refused: BTreeSet<String>,
     /// Prefixes and places of pages that came empty, and come with objects when they are asked for
@@ -99,6 +102,15 @@ impl InMemoryObjectStore {
         self.state.lock().unwrap().gets
     }
 
+    pub(crate) fn forget_gets_at_once(&self) {
+        self.state.lock().unwrap().gets_at_once = 0;
+    }
+
+    /// How many objects were asked for at the same time at most.
+    pub(crate) fn gets_at_once(&self) -> usize {
+        self.state.lock().unwrap().gets_at_once
+    }
+
     pub(crate) fn lose_bucket(&self) {
         self.state.lock().unwrap().missing_bucket = true;
     }
@@ -138,6 +150,24 @@ impl InMemoryObjectStore {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         state.random >> 33
+    }
+}
+
+/// A get that is under way, until it ends or is given up.
+struct Get<'s>(&'s Mutex<State>);
+
+impl<'s> Get<'s> {
+    fn begin(store: &'s Mutex<State>) -> Self {
+        let mut state = store.lock().unwrap();
+        state.gets_under_way += 1;
+        state.gets_at_once = state.gets_at_once.max(state.gets_under_way);
+        Self(store)
+    }
+}
+
+impl Drop for Get<'_> {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().gets_under_way -= 1;
     }
 }
 
@@ -253,7 +283,9 @@ impl ObjectStore for InMemoryObjectStore {
     }
 
     async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
+        let under_way = Get::begin(&self.state);
         self.request().await?;
+        drop(under_way);
         let mut state = self.state.lock().unwrap();
         state.gets += 1;
         Ok(state.objects.get(name).map(|object| object.content.clone()))

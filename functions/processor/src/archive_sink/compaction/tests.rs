@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::super::erasure::{Eraser, Subject};
 use super::super::part_content::text_of;
+use super::super::reads::Reads;
 use super::super::rewrite::{COLUMNS, texts};
 use super::super::tests::{block_on, contents, effect, effect_of, folded, hour, poll, sink};
 use super::*;
@@ -238,6 +239,31 @@ fn an_empty_page_of_a_listing_hides_nothing() {
         store.pass_seconds(AGE_SECONDS_MIN);
         assert_eq!(compact(&store).await.unwrap().parts_replaced, 3);
         check_each_once(&store, [4, 6, 7, 8].into_iter());
+    });
+}
+
+/// Records that come again ask, in each of their minutes, for what is compacted of their hour. A
+/// process that knows of none reads each object once, and as many at a time as there is room for.
+#[test]
+fn an_object_of_an_hour_is_read_once_for_all_of_its_minutes() {
+    block_on(async {
+        for (bytes_max, at_once) in [(u64::MAX, 2..100), (1, 1..2)] {
+            let store = Store::default();
+            for from in (0..24).step_by(3) {
+                let numbers = folded(from..from + 3);
+                sink(&store, 5).apply(numbers, &Found::default(), hour()).await;
+            }
+            store.pass_seconds(AGE_SECONDS_MIN);
+            assert!(compact(&store).await.unwrap().objects_written > 1);
+            let (objects, before) = (parts(&store).len(), store.gets());
+            store.forget_gets_at_once();
+            let mut writer = sink(&store, 5);
+            writer.reads = Reads::with_bytes_max(bytes_max);
+            writer.apply(folded(0..24), &Found::default(), hour()).await;
+            assert_eq!((parts(&store).len(), store.gets() - before), (objects, objects));
+            assert!(at_once.contains(&store.gets_at_once()), "{}", store.gets_at_once());
+            check_each_once(&store, 0..24);
+        }
     });
 }
 
