@@ -36,6 +36,12 @@ pub(crate) struct Running {
     /// The buckets.
     #[serde(default)]
     pub(crate) buckets: Vec<String>,
+    /// The bucket of the archive that the function `archive-maintenance` changes; empty if none does.
+    #[serde(default)]
+    pub(crate) archive_bucket: String,
+    /// What the names of all objects of that archive begin with.
+    #[serde(default)]
+    pub(crate) archive_prefix: String,
     /// The tables whose streams go to a function that archives.
     #[serde(default)]
     pub(crate) archived: Vec<String>,

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use server::traffic::Throughput;
 
+use crate::archive::maintenance;
 use crate::output;
 use crate::running::{Look, RUNNING_FILE, Running};
 use crate::status;
 use crate::system::{Options, System};
-use crate::template::{Absent, EventSourceMapping, Stack, StreamSource};
+use crate::template::{Absent, EventSourceMapping, Function, Stack, StreamSource};
 
 /// Where the Invoke API listens if nothing else is said.
 pub(crate) const INVOKE_PORT: u16 = 9001;
@@ -252,6 +253,15 @@ fn archived_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "ARCHIVE_BUCKET")
 }
 
+/// The bucket of the archive that is compacted and erased from, and what its objects' names begin
+/// with, as the function reads them from its environment.
+fn maintained_archive(stack: &Stack) -> Option<(String, String)> {
+    let of_id = |function: &&Function| function.logical_id == maintenance::FUNCTION;
+    let environment = &stack.functions.iter().find(of_id)?.environment;
+    let prefix = environment.get("ARCHIVE_PREFIX").map_or("archive/", String::as_str);
+    Some((environment.get("ARCHIVE_BUCKET")?.clone(), prefix.to_owned()))
+}
+
 /// The tables whose streams go to the function of migrations: the one that has the control table.
 fn migrated_tables(stack: &Stack) -> Vec<String> {
     tables_with(stack, "CONTROL_TABLE")
@@ -304,6 +314,7 @@ fn write_environments(system: &System, arguments: &UpArguments) -> Result<(), St
 /// Says for other commands in this folder where the system can be reached.
 fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String> {
     let functions = system.stack().functions.iter();
+    let (archive_bucket, archive_prefix) = maintained_archive(system.stack()).unwrap_or_default();
     let running = Running {
         schema: "weir.running/v1".to_owned(),
         process: std::process::id(),
@@ -316,6 +327,8 @@ fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String>
         directory: arguments.directory.clone(),
         functions: functions.map(|found| (found.logical_id.clone(), found.name.clone())).collect(),
         buckets: system.stack().buckets.iter().map(|bucket| bucket.name.clone()).collect(),
+        archive_bucket,
+        archive_prefix,
         archived: archived_tables(system.stack()),
         migrated: migrated_tables(system.stack()),
         not_run: system
@@ -378,5 +391,8 @@ mod tests {
         let stack = read("template.yaml", &text, &Context::default()).unwrap();
         assert_eq!(archived_tables(&stack), ["movies"]);
         assert_eq!(migrated_tables(&stack), ["movies", "weir-migrations"]);
+        let (bucket, prefix) = maintained_archive(&stack).unwrap();
+        assert!(stack.buckets.iter().any(|known| known.name == bucket), "{bucket}");
+        assert_eq!(prefix, "archive/");
     }
 }

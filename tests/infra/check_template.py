@@ -215,6 +215,12 @@ class Expansion(unittest.TestCase):
             limits = {"AllowedPattern", "AllowedValues", "MinValue"} & parameter.keys()
             self.assertTrue(limits, name)
 
+    def test_a_compaction_that_leaves_something_is_told(self):
+        for alarm, metric in {"Incomplete": "CompactionsIncomplete", "Postponed": "HoursPostponed"}.items():
+            alarm = self.resources[f"ArchiveMaintenance{alarm}Alarm"]["Properties"]
+            self.assertEqual((alarm["MetricName"], alarm["Threshold"]), (metric, 1))
+            self.assertEqual(alarm["AlarmActions"]["Fn::If"][0], "HasAlarmTopic")
+
     def test_reconciliations_come_as_often_as_their_alarm_looks(self):
         alarm = self.resources["CountersIncompleteAlarm"]["Properties"]
         self.assertEqual((alarm["Period"], alarm["EvaluationPeriods"]), (3_600, 3))

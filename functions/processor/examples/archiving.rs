@@ -53,7 +53,7 @@ impl ObjectStore for &Folder {
         let behind = objects.range(prefix.max(after).to_owned()..);
         let found = behind.take_while(|(name, _)| name.starts_with(prefix));
         let found = found.filter(|(name, _)| name.as_str() > after);
-        Ok(Page { entries: found.map(|(_, entry)| entry.clone()).collect(), is_last: true })
+        Ok(Page { entries: found.map(|(_, entry)| entry.clone()).collect(), after: None })
     }
 
     async fn folders(&self, _prefix: &str) -> Result<Vec<String>, Failure> {

@@ -49,14 +49,27 @@ pub enum Answer {
     Erased(ErasureReceipt),
 }
 
+/// Where an event says that it is from if a schedule sends it: EventBridge's rules, or its scheduler.
+/// Source: Amazon EventBridge user guide, "Scheduled events"; EventBridge Scheduler user guide.
+const SCHEDULES: [&str; 2] = ["aws.events", "aws.scheduler"];
+
+/// What any event may say.
 #[derive(Deserialize)]
+struct Origin {
+    source: Option<String>,
+}
+
+/// What was asked for by somebody, who may have mistyped it: what is not known is refused, and nothing
+/// else is done instead.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Event<'e> {
     compact: Option<CompactEvent>,
     #[serde(borrow)]
     erase: Option<EraseEvent<'e>>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct CompactEvent {
     table: Option<String>,
@@ -88,11 +101,15 @@ pub fn decode(event: &str) -> Result<Request, Failure> {
             "the event cannot be used: {reason}; send {{\"compact\":{{}}}} or {{\"erase\":{{\"table\":\"movies\",\"equals\":{{\"title\":{{\"S\":\"Rush\"}}}}}}}}"
         ))
     };
+    let origin: Origin = serde_json::from_str(event).map_err(|error| wrong(error.to_string()))?;
+    if origin.source.is_some_and(|source| SCHEDULES.contains(&source.as_str())) {
+        return Ok(Request::Compact { table: None, age_seconds: AGE_SECONDS_DEFAULT });
+    }
     let event: Event<'_> = serde_json::from_str(event).map_err(|error| wrong(error.to_string()))?;
     match (event.compact, event.erase) {
         (Some(_), Some(_)) => Err(wrong("it asks for two things at once".to_owned())),
-        (compact, None) => {
-            let compact = compact.unwrap_or_default();
+        (None, None) => Err(wrong("it asks for nothing".to_owned())),
+        (Some(compact), None) => {
             let age_seconds = compact.age_seconds.unwrap_or(AGE_SECONDS_DEFAULT);
             if age_seconds < AGE_SECONDS_MIN && !compact.nothing_is_archiving {
                 return Err(wrong(format!(
@@ -156,6 +173,11 @@ mod tests {
     fn events() {
         for (event, expected) in [
             (r#"{"source":"aws.events","detail":{}}"#, Ok((None, AGE_SECONDS_DEFAULT))),
+            (r#"{"version":"0","source":"aws.scheduler"}"#, Ok((None, AGE_SECONDS_DEFAULT))),
+            (r#"{"source":"aws.s3","detail":{}}"#, Err("unknown field `source`")),
+            ("{}", Err("it asks for nothing")),
+            (r#"{"Erase":{"table":"t"}}"#, Err("unknown field `Erase`")),
+            (r#"{"compact":{},"Erase":{"table":"t"}}"#, Err("unknown field `Erase`")),
             (r#"{"compact":{"table":"movies"}}"#, Ok((Some("movies"), AGE_SECONDS_DEFAULT))),
             (r#"{"compact":{"ageSeconds":900}}"#, Ok((None, 900))),
             (r#"{"compact":{"ageSeconds":0,"nothingIsArchiving":true}}"#, Ok((None, 0))),

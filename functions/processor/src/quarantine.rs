@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     async fn records_are_kept_whole_and_once() {
-        let faults = Faults { lost: 20, unanswered: 20, contended: 20 };
+        let faults = Faults { lost: 20, unanswered: 20, contended: 20, ..Faults::default() };
         let store = std::sync::Arc::new(InMemoryObjectStore::with_faults(7, faults));
         let payload = format!(
             r#"{{"Records":[{NAMED},{NAMED},7,{{"eventSourceARN":"arn:aws:dynamodb:r:a:table/../stream/.."}}]}}"#

@@ -98,6 +98,27 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
+/// A path as a pattern that DuckDB finds it with: what its patterns take for a sign is in brackets.
+pub(super) fn as_glob(path: &str) -> String {
+    let mut glob = String::new();
+    for character in path.chars() {
+        match character {
+            '[' | '*' | '?' => glob.extend(['[', character, ']']),
+            _ => glob.push(character),
+        }
+    }
+    glob
+}
+
+/// A name for a column of the view's own: the wanted one, with a number if the table has such a
+/// column, which engines compare without regard to case.
+fn own_column(wanted: &str, union: &Union) -> String {
+    let is_free =
+        |name: &String| !union.columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
+    let numbered = (2..=union.columns.len() + 2).map(|number| format!("{wanted}_{number}"));
+    std::iter::once(wanted.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
+}
+
 fn columns_sql(columns: &[&UnionColumn]) -> String {
     let names: Vec<String> = columns.iter().map(|column| quoted(&column.name)).collect();
     names.join(", ")
@@ -145,7 +166,7 @@ fn athena(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn], union
 }
 
 fn duckdb(out: &mut String, target: &Target<'_>, columns: &[&UnionColumn], union: &Union) {
-    let files = format!("{}**/*.parquet", table_location(target)).replace('\'', "''");
+    let files = format!("{}**/*.parquet", as_glob(&table_location(target))).replace('\'', "''");
     let _ = writeln!(
         out,
         "CREATE OR REPLACE VIEW {} AS\nSELECT {}, dt\nFROM read_parquet('{files}', hive_partitioning = true, hive_types = {{'dt': VARCHAR}}, union_by_name = true);\n",
@@ -168,9 +189,10 @@ fn views(
     item_value: &dyn Fn(&str) -> String,
 ) {
     let (name, all) = (relation(target.table), columns_sql(columns));
+    let (copy, version) = (own_column("_copy", union), own_column("_version", union));
     let _ = writeln!(
         out,
-        "CREATE OR REPLACE VIEW {name}_events AS\nSELECT {all}, dt FROM (\n  SELECT *, row_number() OVER (PARTITION BY _event_id ORDER BY _sequence_number) AS _copy\n  FROM {name}\n) AS copies\nWHERE _copy = 1;\n"
+        "CREATE OR REPLACE VIEW {name}_events AS\nSELECT {all}, dt FROM (\n  SELECT *, row_number() OVER (PARTITION BY _event_id ORDER BY _sequence_number) AS {copy}\n  FROM {name}\n) AS copies\nWHERE {copy} = 1;\n"
     );
     if target.key_columns.is_empty() {
         let _ = writeln!(
@@ -192,7 +214,7 @@ fn views(
     let parts: Vec<String> = parts.collect();
     let _ = writeln!(
         out,
-        "CREATE OR REPLACE VIEW {name}_latest AS\nSELECT {all}, dt FROM (\n  SELECT *, row_number() OVER (\n    PARTITION BY {}\n    ORDER BY _deleted_at DESC, _sequence_number DESC\n  ) AS _version\n  FROM {name}_events\n) AS versions\nWHERE _version = 1;",
+        "CREATE OR REPLACE VIEW {name}_latest AS\nSELECT {all}, dt FROM (\n  SELECT *, row_number() OVER (\n    PARTITION BY {}\n    ORDER BY _deleted_at DESC, _sequence_number DESC\n  ) AS {version}\n  FROM {name}_events\n) AS versions\nWHERE {version} = 1;",
         parts.join(", ")
     );
 }
@@ -266,6 +288,48 @@ mod tests {
             let text = text(engine, &target, &union).unwrap();
             assert!(text.contains(expected), "{text}");
         }
+    }
+
+    /// A column of the table that has the name would be what the view compares with 1.
+    #[test]
+    fn the_views_own_columns_have_names_that_the_table_has_not() {
+        let of = |names: &[&str]| Union {
+            columns: names.iter().map(|name| column(name, name, &[CellType::Bigint])).collect(),
+        };
+        for (names, copy, version) in [
+            (&["a"][..], "_copy", "_version"),
+            (&["a", "_version"], "_copy", "_version_2"),
+            (&["a", "_Copy", "_copy_2"], "_copy_3", "_version"),
+        ] {
+            let key_columns = ["a".to_owned()];
+            let target = Target {
+                table: "t",
+                location: "/data",
+                first_date: "2026-11-21",
+                key_columns: &key_columns,
+            };
+            for engine in [Engine::Athena, Engine::Duckdb] {
+                let text = text(engine, &target, &of(names)).unwrap();
+                for own in [copy, version] {
+                    assert!(text.contains(&format!(") AS {own}\n  FROM")), "{text}");
+                    assert!(text.contains(&format!("WHERE {own} = 1;")), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_with_signs_of_patterns_is_found() {
+        assert_eq!(as_glob("/data/a[1]/b*c?/d"), "/data/a[[]1]/b[*]c[?]/d");
+        let target = Target {
+            table: "t",
+            location: "/data/a[1]",
+            first_date: "2026-11-21",
+            key_columns: &[],
+        };
+        let union = Union { columns: vec![column("a", "a", &[CellType::Bigint])] };
+        let text = text(Engine::Duckdb, &target, &union).unwrap();
+        assert!(text.contains("read_parquet('/data/a[[]1]/table=t/**/*.parquet'"), "{text}");
     }
 
     #[test]

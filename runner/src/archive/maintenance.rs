@@ -2,15 +2,17 @@
 //!
 //! The function is the only one that changes the archive, here as on AWS, where it is invoked with
 //! the same events. Nothing is written here; before an erasure the rows that it means are counted,
-//! so that a mistaken key is found before a receipt says that all is gone. An erasure that has a name
-//! is asked for also when no row is left: one that died behind its last row has no receipt that says
-//! that it is done, and what a versioned bucket keeps of the rows is still there.
+//! so that a mistaken key is found before a receipt says that all is gone. An erasure that was given a
+//! name is asked for also when no row is left: one that died behind its last row has no receipt that
+//! says that it is done, and what a versioned bucket keeps of the rows is still there. One without a
+//! name gets one of its own, the same each time, so that it can be gone on with too.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 
 use bytes::Bytes;
 use clap::Args;
+use md5::{Digest as _, Md5};
 use model::{AttributeValue, Item, json};
 use serde_json::{Map, Value, json};
 
@@ -25,12 +27,12 @@ use crate::output::say;
 use crate::running::Running;
 
 /// The function in the template.
-const FUNCTION: &str = "ArchiveMaintenanceFunction";
+pub(crate) const FUNCTION: &str = "ArchiveMaintenanceFunction";
 
 /// What to compact.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nOn AWS (without these flags the command refuses the payload, or asks a second time after a minute):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
+    after_help = "Examples:\n  weir archive compact\n  weir archive compact --table movies --age 900\n\nExit codes: 0 done, 3 something is left for the next time: hours that could not be changed, or there was no time\n\nOn AWS (without these flags the command refuses the payload, or asks a second time after a minute):\n  aws lambda invoke --function-name NAME --cli-binary-format raw-in-base64-out --cli-read-timeout 0 --payload '{\"compact\":{}}' answer.json"
 )]
 pub(super) struct CompactArguments {
     /// Only this table
@@ -59,7 +61,7 @@ pub(super) struct EraseArguments {
     /// A string attribute and what it begins with
     #[arg(long, value_name = "ATTRIBUTE=TEXT")]
     begins_with: Option<String>,
-    /// What the erasure is called: under its name it goes on when it is asked for again
+    /// What the erasure is called: under its name it goes on when it is asked for again [default: one with a hash of what is erased]
     #[arg(long)]
     name: Option<String>,
     /// Count the rows, and erase nothing
@@ -118,10 +120,20 @@ impl EraseArguments {
         if let Some((attribute, text)) = self.beginning()? {
             erase.insert("beginsWith".to_owned(), json!({ attribute: text }));
         }
-        if let Some(name) = &self.name {
-            erase.insert("name".to_owned(), json!(name));
-        }
+        erase.insert("name".to_owned(), json!(self.called()?));
         Ok(json!({ "erase": erase }))
+    }
+
+    /// The name of the erasure: the given one, or one that the same rows have each time. A receipt
+    /// names no key, so neither does it.
+    fn called(&self) -> Result<String, String> {
+        if let Some(name) = &self.name {
+            return Ok(name.clone());
+        }
+        let Subject { equals, begins_with } = self.subject()?;
+        let text = json!([json::item_to_string(&equals), begins_with]).to_string();
+        let hash = u128::from_be_bytes(Md5::digest(text.as_bytes()).into());
+        Ok(format!("rows-{hash:032x}"))
     }
 
     fn beginning(&self) -> Result<Option<(&str, &str)>, String> {
@@ -157,6 +169,19 @@ impl EraseArguments {
         let begins = self.begins_with.as_deref().and_then(|text| text.split_once('='));
         let begins = begins.map(|(name, text)| format!("has `{name}` beginning with `{text}`"));
         equals.into_iter().chain(begins).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// That there is no such row. One that was erased by a call that died has no receipt, and the
+    /// bucket may keep it; whether there was such a call only the function can say.
+    fn none_is_meant(&self) -> Result<String, String> {
+        let none = format!("no row {}; nothing was erased", self.words());
+        if self.dry_run {
+            return Ok(none);
+        }
+        Ok(format!(
+            "{none}; if an erasure of these rows has ended without a receipt, go on with it: --name {}",
+            self.called()?
+        ))
     }
 
     /// What is erased, for who has to say yes.
@@ -206,14 +231,33 @@ impl Subject {
 
 /// Compacts, by the function of the running system.
 ///
+/// What is left for another time is a difference.
+///
 /// # Errors
 /// When nothing is running, or the function fails.
 pub(super) async fn compact(
     arguments: &CompactArguments,
     output: &mut Output<'_>,
 ) -> Result<Exit, String> {
-    output.line(&ask(arguments.request()).await?)?;
-    Ok(Exit::Done)
+    let answer = ask(arguments.request()).await?;
+    output.line(&answer)?;
+    let Some(left) = left_by(&answer) else { return Ok(Exit::Done) };
+    say(&left);
+    Ok(Exit::Differences)
+}
+
+/// What a compaction has left for the next one, in words; `None` if nothing.
+fn left_by(answer: &str) -> Option<String> {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+    let report = answer.get("compacted")?;
+    let hours = report.get("postponedHours").and_then(Value::as_u64).unwrap_or(0);
+    let is_complete = report.get("complete").and_then(Value::as_bool).unwrap_or(true);
+    let postponed = (hours > 0).then(|| {
+        format!("{hours} hours are as they were, or in part: others changed them, or the object store did not answer (`weir logs archive-maintenance` says it)")
+    });
+    let cut = (!is_complete).then(|| "there was no time for everything".to_owned());
+    let left: Vec<String> = postponed.into_iter().chain(cut).collect();
+    (!left.is_empty()).then(|| format!("{}; compact again", left.join(", and ")))
 }
 
 /// Erases, by the function of the running system, once it is known that there is something to erase
@@ -239,8 +283,11 @@ pub(super) async fn erase(
     let parts: Vec<Part> = all.iter().filter(|part| part.table == *table).cloned().collect();
     if parts.is_empty() {
         let tables: BTreeSet<&str> = all.iter().map(|part| part.table.as_str()).collect();
-        let tables = tables.into_iter().collect::<Vec<_>>().join(", ");
-        say(&format!("refused: the archive has no table `{table}`; tables are {tables}"));
+        let tables = match tables.into_iter().collect::<Vec<_>>().as_slice() {
+            [] => ", nor any other".to_owned(),
+            tables => format!("; tables are {}", tables.join(", ")),
+        };
+        say(&format!("refused: the archive has no table `{table}`{tables}"));
         return Ok(Exit::Refused);
     }
     let meant = subject.count(&source, parts).await?;
@@ -251,7 +298,7 @@ pub(super) async fn erase(
         output.line(&counted.to_string())?;
     }
     if meant.rows == 0 && (arguments.dry_run || arguments.name.is_none()) {
-        say(&format!("no row {}; nothing was erased", arguments.words()));
+        say(&arguments.none_is_meant()?);
         return Ok(Exit::Differences);
     }
     if arguments.dry_run {
@@ -260,6 +307,12 @@ pub(super) async fn erase(
     let what = arguments.told(meant);
     if !arguments.yes && !is_agreed(&what, std::io::stdin().is_terminal())? {
         return Ok(Exit::Refused);
+    }
+    if arguments.name.is_none() {
+        say(&format!(
+            "the erasure is called `{0}`: if it ends without a receipt, ask for it again with --name {0}",
+            arguments.called()?
+        ));
     }
     let answer = ask(request).await?;
     output.line(&answer)?;
@@ -342,6 +395,44 @@ mod tests {
             ("Rush", Some("n"), false, true, Some(Exit::Done)),
         ] {
             assert_eq!(erase(title, name, yes, dry_run).ok(), expected, "{title} {name:?} {yes}");
+        }
+    }
+
+    /// Who asks for the same rows goes on with the same erasure, however they are written.
+    #[test]
+    fn an_erasure_without_a_name_has_one_that_the_same_rows_have_each_time() {
+        let called = |equals: &str, begins_with: Option<&str>| {
+            let arguments = EraseArguments {
+                table: "t".to_owned(),
+                equals: Some(equals.to_owned()),
+                begins_with: begins_with.map(str::to_owned),
+                name: None,
+                dry_run: false,
+                yes: true,
+            };
+            let request = arguments.request().unwrap();
+            let name = request.pointer("/erase/name").unwrap().as_str().unwrap().to_owned();
+            assert!(arguments.none_is_meant().unwrap().ends_with(&format!("--name {name}")));
+            name
+        };
+        let name = called(r#"{"a":{"S":"x"},"n":{"N":"1.0"}}"#, None);
+        assert_eq!(name, called(r#"{ "n": {"N":"1"}, "a": {"S":"x"} }"#, None));
+        assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"2"}}"#, None));
+        assert_ne!(name, called(r#"{"a":{"S":"x"},"n":{"N":"1"}}"#, Some("a=x")));
+        // As the function takes names.
+        assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{name}");
+    }
+
+    #[test]
+    fn what_a_compaction_has_left_is_told() {
+        for (answer, expected) in [
+            (r#"{"compacted":{"postponedHours":0,"complete":true}}"#, None),
+            (r#"{"compacted":{"postponedHours":1,"complete":true}}"#, Some("1 hours are as")),
+            (r#"{"compacted":{"postponedHours":0,"complete":false}}"#, Some("no time for")),
+        ] {
+            let left = left_by(answer);
+            assert_eq!(left.is_some(), expected.is_some(), "{answer}");
+            assert!(left.unwrap_or_default().contains(expected.unwrap_or_default()), "{answer}");
         }
     }
 

@@ -12,6 +12,7 @@ mod deletes;
 mod listing;
 pub(crate) mod maintenance;
 mod output;
+mod paging;
 mod place;
 mod reading;
 mod restore;

@@ -84,7 +84,29 @@ impl PlaceArguments {
             Ok(url) if url.trim_end_matches('/') != running.s3 => Err(format!(
                 "{what}, and {ENDPOINT_VARIABLE}={url} names another place: unset it; {ON_AWS}"
             )),
-            _ => Ok(running),
+            _ => self.is_maintained_by(&running).map(|()| running),
+        }
+    }
+
+    /// Whether the archive that is meant is the one that the function changes: what would be counted
+    /// in another one is not what it erases.
+    fn is_maintained_by(&self, running: &Running) -> Result<(), String> {
+        let Running { archive_bucket, archive_prefix, .. } = running;
+        let other = |named: &str| {
+            Err(format!(
+                "the function changes the archive under `{archive_prefix}` of the bucket `{archive_bucket}`, and {named} names another one: leave it out"
+            ))
+        };
+        // A `weir up` of an earlier version does not say it.
+        if archive_bucket.is_empty() {
+            return Ok(());
+        }
+        match &self.bucket {
+            Some(bucket) if bucket != archive_bucket => other(&format!("--bucket {bucket}")),
+            _ if self.prefix.trim_end_matches('/') != archive_prefix.trim_end_matches('/') => {
+                other(&format!("--prefix {} (or ARCHIVE_PREFIX)", self.prefix))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -94,7 +116,9 @@ impl PlaceArguments {
     /// When nothing is running, or a flag names another place.
     pub(super) async fn of_running(&self) -> Result<Found, String> {
         let running = self.running()?;
-        self.at(&running.s3, self.bucket.clone(), Some(&running)).await
+        let own = Some(&running.archive_bucket).filter(|bucket| !bucket.is_empty()).cloned();
+        let bucket = self.bucket.clone().or(own);
+        self.at(&running.s3, bucket, Some(&running)).await
     }
 
     /// The endpoint, and the `weir up` that it is of.
@@ -210,6 +234,34 @@ async fn only_bucket(client: &aws_sdk_s3::Client, prefix: &str) -> Result<Option
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is counted before an erasure is what the function erases.
+    #[test]
+    fn an_archive_that_the_function_does_not_change_is_refused() {
+        let of = |bucket: &str, prefix: &str| Running {
+            archive_bucket: bucket.to_owned(),
+            archive_prefix: prefix.to_owned(),
+            ..Running::default()
+        };
+        for (bucket, prefix, running, refused) in [
+            (None, "archive/", of("own", "archive/"), None),
+            (Some("own"), "archive", of("own", "archive/"), None),
+            (Some("other"), "archive/", of("own", "archive/"), Some("--bucket other")),
+            (None, "old/", of("own", "archive/"), Some("--prefix old/")),
+            (Some("other"), "old/", of("", ""), None),
+        ] {
+            let place = PlaceArguments {
+                bucket: bucket.map(str::to_owned),
+                prefix: prefix.to_owned(),
+                ..PlaceArguments::default()
+            };
+            match (place.is_maintained_by(&running), refused) {
+                (Ok(()), None) => {}
+                (Err(said), Some(named)) => assert!(said.contains(named), "{said}"),
+                (found, _) => panic!("{bucket:?} {prefix}: {found:?}"),
+            }
+        }
+    }
 
     #[tokio::test]
     async fn on_aws_the_bucket_is_named_and_nothing_is_searched() {

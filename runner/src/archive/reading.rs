@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 
 use super::cell::Row;
-use super::source::{Part, Source};
+use super::source::{Content, Part, Source};
 
 /// Listings of a day that are made anew at most while its parts are read: each follows a change,
 /// and compaction changes each hour a few times.
@@ -24,13 +24,20 @@ pub(super) struct Reading<'s> {
     left: VecDeque<Part>,
     given: BTreeSet<Part>,
     listings: usize,
+    is_newest_first: bool,
 }
 
 impl<'s> Reading<'s> {
     /// Reads these parts, which are by table and day.
     pub(super) fn of(source: &'s Source, parts: impl IntoIterator<Item = Part>) -> Self {
         let left = parts.into_iter().collect();
-        Self { source, left, given: BTreeSet::new(), listings: 0 }
+        Self { source, left, given: BTreeSet::new(), listings: 0, is_newest_first: false }
+    }
+
+    /// Reads these parts of one table, the newest first.
+    pub(super) fn newest_first(source: &'s Source, parts: Vec<Part>) -> Self {
+        let parts = Part::newest_first(parts);
+        Self { is_newest_first: true, ..Self::of(source, parts) }
     }
 
     /// Opens the next part; `None` behind the last one.
@@ -41,11 +48,32 @@ impl<'s> Reading<'s> {
         &mut self,
         columns: Option<&[&str]>,
     ) -> Result<Option<(Part, ParquetRecordBatchReader)>, String> {
+        self.next_by(async |source: &Source, part: &Part| source.open(part, columns).await).await
+    }
+
+    /// The bytes of the next part, to read its rows several times; `None` behind the last one.
+    ///
+    /// # Errors
+    /// A part that cannot be read although it is there.
+    pub(super) async fn next_content(&mut self) -> Result<Option<(Part, Content)>, String> {
+        self.next_by(async |source: &Source, part: &Part| {
+            let content = source.content(part).await?;
+            // What was read of an object that is another one by now is none.
+            content.rows(Some(&[])).map_err(|error| error.to_string())?;
+            Ok(content)
+        })
+        .await
+    }
+
+    async fn next_by<T>(
+        &mut self,
+        open: impl AsyncFn(&Source, &Part) -> Result<T, String>,
+    ) -> Result<Option<(Part, T)>, String> {
         while let Some(part) = self.left.pop_front() {
-            match self.source.open(&part, columns).await {
-                Ok(batches) => {
+            match open(self.source, &part).await {
+                Ok(opened) => {
                     self.given.insert(part.clone());
-                    return Ok(Some((part, batches)));
+                    return Ok(Some((part, opened)));
                 }
                 Err(error) => self.list_again(&part, error).await?,
             }
@@ -61,6 +89,7 @@ impl<'s> Reading<'s> {
         }
         self.listings += 1;
         self.left.retain(|left| left.table != part.table || left.date != part.date);
+        let listed = if self.is_newest_first { Part::newest_first(listed) } else { listed };
         for new in listed.into_iter().rev().filter(|new| !self.given.contains(new)) {
             self.left.push_front(new);
         }

@@ -5,6 +5,7 @@
 
 use super::cell::rows_of;
 use super::condition::{Condition, are_met_by};
+use super::ddl::as_glob;
 use super::output::Output;
 use super::reading::{Reading, Seen};
 use super::schema::Union;
@@ -64,7 +65,7 @@ pub(super) async fn conditions(
 pub(super) fn duckdb_command(source: &Source, table: &str) -> String {
     let from = format!(
         "read_parquet('{}/**/*.parquet', hive_partitioning = true, union_by_name = true)",
-        source.files().replace('\'', "''")
+        as_glob(&source.files()).replace('\'', "''")
     );
     let sql = format!("select * from {from} where \"table\" = '{table}' limit 10");
     format!("duckdb -c \"{}\"", sql.replace('"', "\\\""))

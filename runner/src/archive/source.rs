@@ -18,6 +18,7 @@ use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::file::reader::ChunkReader;
 use rules::archive::restored::archive_name;
 
+use super::paging::{self, COMPACTED, ObjectPage};
 use crate::endpoint::is_on_aws;
 use crate::sdk_error::{error_text, is_not_found};
 
@@ -97,7 +98,7 @@ impl Part {
 
     /// Whether compaction made it of others.
     pub(super) fn is_compacted(&self) -> bool {
-        self.name.rsplit('/').next().is_some_and(|file| file.starts_with("compact-"))
+        self.name.rsplit('/').next().is_some_and(|file| file.starts_with(COMPACTED))
     }
 
     /// What the names of all objects of its archive begin with.
@@ -107,8 +108,47 @@ impl Part {
         self.name.get(..place).unwrap_or_default()
     }
 
+    /// The place of its rows in time, among those of a table: the stream and the minute in its name,
+    /// whatever kind of object it is.
+    fn time(&self) -> (&str, &str) {
+        let file = self.name.rsplit('/').next().unwrap_or_default();
+        let time = file.split_once('-').map_or(file, |(_, time)| time);
+        (&self.date, time)
+    }
+
+    /// Parts of one table, the newest first.
+    pub(super) fn newest_first(mut parts: Vec<Self>) -> Vec<Self> {
+        parts.sort_by(|a, b| b.time().cmp(&a.time()).then_with(|| b.cmp(a)));
+        parts
+    }
+
     fn failed(&self, reason: impl std::fmt::Display) -> String {
         format!("cannot read part `{}`: {reason}", self.name)
+    }
+}
+
+/// The bytes of a part, whose rows can be read several times.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// A file, which stays readable when it is removed.
+    File(File),
+    /// An object.
+    Object(Bytes),
+}
+
+impl Content {
+    /// The rows: all columns, or only those of `columns` that there are.
+    ///
+    /// # Errors
+    /// When it is not Parquet.
+    pub(super) fn rows(
+        &self,
+        columns: Option<&[&str]>,
+    ) -> Result<ParquetRecordBatchReader, ParquetError> {
+        match self {
+            Self::File(file) => batches(file.try_clone()?, columns),
+            Self::Object(bytes) => batches(bytes.clone(), columns),
+        }
     }
 }
 
@@ -241,18 +281,25 @@ impl Source {
         part: &Part,
         columns: Option<&[&str]>,
     ) -> Result<ParquetRecordBatchReader, String> {
+        let content = self.content(part).await?;
+        content.rows(columns).map_err(|error| part.failed(error))
+    }
+
+    /// The bytes of a part.
+    ///
+    /// # Errors
+    /// When the part is gone, or is too large to be read into memory.
+    pub(super) async fn content(&self, part: &Part) -> Result<Content, String> {
         match self {
             Self::Folder(_) => {
-                let file = File::open(&part.name).map_err(|error| part.failed(error))?;
-                batches(file, columns).map_err(|error| part.failed(error))
+                File::open(&part.name).map(Content::File).map_err(|error| part.failed(error))
             }
             Self::Bucket { .. } if part.bytes > OBJECT_BYTES_MAX => Err(part.failed(format!(
                 "it has {} bytes, and at most {OBJECT_BYTES_MAX} are read over S3; read the files with --folder (`aws s3 sync` copies them), or with DuckDB",
                 part.bytes
             ))),
             Self::Bucket { .. } => {
-                let object = self.object(part, 0..part.bytes).await?;
-                batches(object, columns).map_err(|error| part.failed(error))
+                self.object(part, 0..part.bytes).await.map(Content::Object)
             }
         }
     }
@@ -314,23 +361,25 @@ async fn list(
     bucket: &str,
     prefix: &str,
 ) -> Result<Option<Vec<Part>>, String> {
-    let request = client.list_objects_v2().bucket(bucket).prefix(prefix);
-    let mut pages = request.into_paginator().send();
-    let mut parts = Vec::new();
-    while let Some(page) = pages.next().await {
-        let page = match page {
+    let ask = async |prefix: &str, token: Option<String>| {
+        let request = client.list_objects_v2().bucket(bucket).prefix(prefix);
+        let page = match request.set_continuation_token(token).send().await {
             Ok(page) => page,
             Err(error) if is_not_found(&error) => return Ok(None),
             Err(error) => {
                 return Err(format!("cannot list s3://{bucket}/{prefix}: {}", error_text(&error)));
             }
         };
-        for object in page.contents() {
-            let bytes = object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
-            parts.extend(object.key().and_then(|key| Part::from_name(key, bytes)));
-        }
-    }
-    Ok(Some(parts))
+        let objects = page.contents.unwrap_or_default().into_iter().filter_map(|object| {
+            let bytes = object.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
+            Some((object.key?, bytes))
+        });
+        Ok(Some(ObjectPage { objects: objects.collect(), next: page.next_continuation_token }))
+    };
+    let found = paging::objects(prefix, ask).await?;
+    Ok(found.map(|found| {
+        found.iter().filter_map(|(name, bytes)| Part::from_name(name, *bytes)).collect()
+    }))
 }
 
 /// That there is no such bucket, and which there are.
@@ -360,6 +409,23 @@ mod tests {
         let here = bucket(Some(PathBuf::from("/data/s3/b")));
         assert_eq!((&*here.location(), &*here.files()), ("s3://b/archive", "/data/s3/b/archive"));
         assert_eq!(bucket(None).files(), "s3://b/archive");
+    }
+
+    #[test]
+    fn the_newest_parts_are_those_of_the_last_minutes() {
+        let names = [
+            "dt=2026-11-22/compact-2026-20261122T00-00001",
+            "dt=2026-11-21/part-2026-20261121T2301-00002",
+            "dt=2026-11-21/part-2026-20261121T2301-00001",
+            "dt=2026-11-21/compact-2026-20261121T23-00001",
+            "dt=2026-11-21/part-2026-20261121T2259-00001",
+            "dt=2026-11-21/compact-2025-20261121T23-00001",
+        ];
+        let part = |name: &&str| Part::from_name(&format!("table=m/{name}.parquet"), 1).unwrap();
+        let mut parts: Vec<Part> = names.iter().map(part).collect();
+        let expected = parts.clone();
+        parts.sort();
+        assert_eq!(Part::newest_first(parts), expected);
     }
 
     #[test]

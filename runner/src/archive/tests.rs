@@ -91,6 +91,25 @@ fn write_part(folder: &Path, name: &str, films: &[Film], with_text_years: bool) 
     writer.close().unwrap();
 }
 
+/// A part with these items, each with the number of its event, and no other columns.
+pub(super) fn write_items(folder: &Path, name: &str, items: &[(u32, String)]) {
+    let directory = folder.join("bucket/archive/table=movies/dt=1970-01-01");
+    fs::create_dir_all(&directory).unwrap();
+    let texts = |of: &dyn Fn(&(u32, String)) -> String| -> ArrayRef {
+        Arc::new(items.iter().map(|item| Some(of(item))).collect::<StringArray>())
+    };
+    let columns = [
+        ("_item", texts(&|(_, item)| item.clone())),
+        ("_event_id", texts(&|(number, _)| format!("e{number}"))),
+        ("_sequence_number", texts(&|(number, _)| format!("{number:040}"))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let file = File::create(directory.join(name)).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
 pub(super) fn archive() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     write_part(folder.path(), "part-1.parquet", &FILMS[..2], false);

@@ -15,7 +15,7 @@
 //! part under a number that was removed. A later writer reads the compacted objects and goes on
 //! after the numbers that they name.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use parquet::errors::ParquetError;
@@ -114,6 +114,22 @@ struct Compacted {
     replaced: Replaced,
 }
 
+/// What is left to do of an hour. It was listed once: what others do to it meanwhile is found where a
+/// part is read, an object is created, or a part is removed, and then all of it is looked at anew.
+struct HourWork {
+    /// By minute and number.
+    parts: VecDeque<Part>,
+    known: Compacted,
+}
+
+/// Parts that become one object.
+#[derive(Default)]
+struct Opened<'p> {
+    readers: Vec<(ObjectReader, &'p Part)>,
+    lineage: Lineage,
+    columns: UnitedColumns,
+}
+
 struct Chunk {
     writer: ObjectWriter,
     parts: Vec<ObjectEntry>,
@@ -207,10 +223,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
                     }
                 }
             }
-            match page.entries.last() {
-                Some(last) if !page.is_last => after.clone_from(&last.name),
-                _ => break,
-            }
+            let Some(next) = page.after else { break };
+            after = next;
         }
         // It may be what an earlier run left behind.
         for (hour, is_worth_it) in hours.iter_mut().filter(|(_, is_worth_it)| !**is_worth_it) {
@@ -252,13 +266,21 @@ impl<O: ObjectMaintenance> Compactor<O> {
         let mut chunks = 0;
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
+            let mut work = None;
             loop {
                 if chunks == CHUNKS_MAX || deadline.is_over() {
                     report.complete = false;
                     return Ok(());
                 }
                 chunks += 1;
-                match deadline.limit(self.compact_chunk(hour, selection, report)).await {
+                let step = async {
+                    let work = match &mut work {
+                        Some(work) => work,
+                        none => none.insert(self.begin_hour(hour, selection, report).await?),
+                    };
+                    self.compact_chunk(hour, work, report).await
+                };
+                match deadline.limit(step).await {
                     Ok(ChunkOutcome::Done) => return Ok(()),
                     Ok(ChunkOutcome::More) => {}
                     Ok(ChunkOutcome::Disturbed) => break,
@@ -274,25 +296,35 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(())
     }
 
-    /// Makes one object of some parts and removes those.
-    async fn compact_chunk(
+    /// Looks what there is of an hour, and removes what an earlier run left behind.
+    async fn begin_hour(
         &self,
         hour: &Hour,
         selection: &Selection,
         report: &mut CompactionReport,
-    ) -> Result<ChunkOutcome, Failure> {
+    ) -> Result<HourWork, Failure> {
         let parts = self.old_parts(hour, selection).await?;
-        let mut known = self.compacted(hour).await?;
+        let known = self.compacted(hour).await?;
         let (leftovers, parts) = self.divide(parts, &known).await?;
         self.remove_all(&leftovers, &mut report.leftovers_removed).await?;
+        Ok(HourWork { parts: parts.into(), known })
+    }
+
+    /// Makes one object of the next parts and removes those.
+    async fn compact_chunk(
+        &self,
+        hour: &Hour,
+        work: &mut HourWork,
+        report: &mut CompactionReport,
+    ) -> Result<ChunkOutcome, Failure> {
         // One object is not made smaller by writing it again.
-        if parts.len() < 2 {
+        if work.parts.len() < 2 {
             return Ok(ChunkOutcome::Done);
         }
-        let Some(chunk) = self.gather(parts, &mut known).await? else {
+        let Some(chunk) = self.gather(work).await? else {
             return Ok(ChunkOutcome::Disturbed);
         };
-        let number = known.number_last + 1;
+        let number = work.known.number_last + 1;
         if number > PART_NUMBER_MAX {
             return Err(Failure::Fatal(format!(
                 "hour `{hour}` of the archive has {PART_NUMBER_MAX} compacted objects"
@@ -314,6 +346,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
             }
             return Ok(ChunkOutcome::Disturbed);
         }
+        work.known.number_last = number;
+        work.parts.drain(..chunk.parts.len());
         report.objects_written += 1;
         report.rows += rows;
         report.bytes_after += bytes_after;
@@ -391,35 +425,11 @@ impl<O: ObjectMaintenance> Compactor<O> {
         Ok(compacted)
     }
 
-    /// Makes an object of parts, in order, until there are enough or one has columns that do not go
-    /// with those before. `None` if a part is gone.
-    async fn gather(
-        &self,
-        parts: Vec<Part>,
-        known: &mut Compacted,
-    ) -> Result<Option<Chunk>, Failure> {
-        let fetches: Vec<_> = of_one_object(parts)
-            .map(async |part| {
-                let object = self.store.get(&part.entry.name).await?;
-                Ok::<_, Failure>((part, object))
-            })
-            .collect();
-        let mut fetches = stream::iter(fetches).buffered(REQUESTS_AT_ONCE);
-        let mut readers: Vec<(ObjectReader, Part)> = Vec::new();
-        let mut lineage = Lineage::default();
-        let mut columns = UnitedColumns::default();
-        while let Some((part, object)) = fetches.try_next().await? {
-            let Some(object) = object else { return Ok(None) };
-            let failed = |error: ParquetError| not_of_the_archive(&part.entry.name, &error);
-            let reader = ObjectReader::open(object).map_err(failed)?;
-            if !columns.add(&reader).map_err(failed)? {
-                break;
-            }
-            lineage.add(&reader).map_err(failed)?;
-            let last = lineage.replaced.entry(part.bucket.minute().compact_text()).or_default();
-            *last = part.number.max(*last);
-            readers.push((reader, part));
-        }
+    /// Makes an object of the first parts. `None` if one of them is gone.
+    async fn gather(&self, work: &mut HourWork) -> Result<Option<Chunk>, Failure> {
+        let HourWork { parts, known } = work;
+        let Some(opened) = self.open_first(parts).await? else { return Ok(None) };
+        let Opened { readers, mut lineage, columns } = opened;
         let Some((_, part)) = readers.first() else { return Ok(None) };
         let schema = columns.schema();
         let mut begin = || {
@@ -438,9 +448,46 @@ impl<O: ObjectMaintenance> Compactor<O> {
                 let kept = with_columns(&kept, &schema).map_err(failed)?;
                 writer.add(&kept).map_err(failed)?;
             }
-            taken.push(part.entry);
+            taken.push(part.entry.clone());
         }
         Ok(Some(Chunk { writer, parts: taken }))
+    }
+
+    /// Fetches parts, in order, until there are enough for one object or one has columns that do not
+    /// go with those before. `None` if a part is gone.
+    ///
+    /// They are fetched twice as many each time as the time before. What is fetched behind the last
+    /// one that fits is fetched again for the next object: no more than what fits, however few that
+    /// are.
+    async fn open_first<'p>(
+        &self,
+        parts: &'p VecDeque<Part>,
+    ) -> Result<Option<Opened<'p>>, Failure> {
+        let mut opened = Opened::default();
+        let candidates: Vec<&Part> = of_one_object(parts).collect();
+        let (mut left, mut at_once) = (candidates.as_slice(), 2);
+        while !left.is_empty() {
+            let some;
+            (some, left) = left.split_at(left.len().min(at_once));
+            at_once = (2 * at_once).min(REQUESTS_AT_ONCE);
+            let fetches: Vec<_> =
+                some.iter().map(|part| self.store.get(&part.entry.name)).collect();
+            let mut objects = stream::iter(fetches).buffered(REQUESTS_AT_ONCE);
+            for part in some {
+                let Some(Some(object)) = objects.try_next().await? else { return Ok(None) };
+                let failed = |error: ParquetError| not_of_the_archive(&part.entry.name, &error);
+                let reader = ObjectReader::open(object).map_err(failed)?;
+                if !opened.columns.add(&reader).map_err(failed)? {
+                    return Ok(Some(opened));
+                }
+                opened.lineage.add(&reader).map_err(failed)?;
+                let minute = part.bucket.minute().compact_text();
+                let last = opened.lineage.replaced.entry(minute).or_default();
+                *last = part.number.max(*last);
+                opened.readers.push((reader, *part));
+            }
+        }
+        Ok(Some(opened))
     }
 
     /// Whether no part has other content by now. One that is gone has lost nothing: its rows are in
@@ -456,9 +503,9 @@ impl<O: ObjectMaintenance> Compactor<O> {
 }
 
 /// The first of some parts, as many as go into one object.
-fn of_one_object(parts: Vec<Part>) -> impl Iterator<Item = Part> {
+fn of_one_object(parts: &VecDeque<Part>) -> impl Iterator<Item = &Part> {
     let mut bytes = 0;
-    parts.into_iter().take(CHUNK_PARTS_MAX).take_while(move |part| {
+    parts.iter().take(CHUNK_PARTS_MAX).take_while(move |part| {
         let is_first = bytes == 0;
         bytes += part.entry.bytes;
         is_first || bytes <= CHUNK_BYTES_MAX

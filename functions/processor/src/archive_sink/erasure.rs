@@ -15,6 +15,7 @@
 //! Compaction must not run at the same time: both belong to one function with a reserved
 //! concurrency of one. Copies that others made of the archive are beyond its reach.
 
+mod kept_columns;
 mod pass;
 mod receipt;
 
@@ -121,7 +122,7 @@ impl<O: ObjectMaintenance> Eraser<O> {
     /// # Errors
     /// When the archive cannot be read or changed, or the time is over: what was erased up to then
     /// is, and the call must be repeated until it gives a receipt. Under a name it goes on where it
-    /// ended.
+    /// ended. When an erasure of another subject under the name is not done, nothing is erased.
     pub async fn erase(
         &self,
         table: &str,
@@ -140,6 +141,14 @@ impl<O: ObjectMaintenance> Eraser<O> {
             None => fresh,
             Some(name) => self.begun(name, fresh).await?,
         };
+        if let (Some(name), Some(known)) = (name, &receipt.progress)
+            && known.subject != subject.fingerprint()
+        {
+            // Its receipt names rows that may still stand, and would say that they are gone.
+            return Err(Failure::Fatal(format!(
+                "an erasure of other rows has the name `{name}` and is not done: ask for those again under this name until there is a receipt, and give this one another name; nothing was erased"
+            )));
+        }
         receipt.erased_seconds = now_seconds;
         receipt.passes = 0;
         match self.erase_and_forget(subject, &mut receipt, deadline).await {
@@ -161,14 +170,13 @@ impl<O: ObjectMaintenance> Eraser<O> {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let now_seconds = receipt.erased_seconds;
-        let fingerprint = subject.fingerprint();
-        let known = receipt.progress.take().filter(|known| known.subject == fingerprint);
+        let known = receipt.progress.take();
         // A pass that began in an earlier call may have lasted for days: what was written behind it
         // is looked at by one that begins now.
         let mut is_confirmed = known.is_none();
         let mut progress = known.unwrap_or_else(|| {
             receipt.objects_read = 0;
-            Progress::begin(fingerprint, now_seconds)
+            Progress::begin(subject.fingerprint(), now_seconds)
         });
         loop {
             if receipt.passes == PASSES_MAX {

@@ -18,6 +18,7 @@ mod known_parts;
 mod part_content;
 mod part_format;
 mod part_rows;
+mod reads;
 mod rewrite;
 mod united_columns;
 
@@ -31,6 +32,7 @@ use self::known_parts::KnownParts;
 use self::part_content::{DigestSet, PartContent, digest};
 use self::part_format::write_part;
 use self::part_rows::rows_of_parts;
+use self::reads::Reads;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome};
@@ -38,7 +40,7 @@ use crate::object_store::{ObjectEntry, ObjectStore, PutOutcome};
 
 /// Buckets that are written at the same time. A batch seldom spans more minutes than this.
 const BUCKETS_AT_ONCE: usize = 4;
-/// Parts of one bucket that are read at the same time.
+/// Parts of one bucket that are read at the same time, if there is room for them.
 const READS_AT_ONCE: usize = 8;
 const PARQUET: &str = "application/vnd.apache.parquet";
 
@@ -49,12 +51,13 @@ pub struct ArchiveSink<O> {
     prefix: String,
     retry: RetryPolicy,
     known: Mutex<KnownParts>,
+    reads: Reads,
 }
 
 impl<O: ObjectStore> ArchiveSink<O> {
     /// The archive under `prefix` of `store`.
     pub fn new(store: O, prefix: String, retry: RetryPolicy) -> Self {
-        Self { store, prefix, retry, known: Mutex::default() }
+        Self { store, prefix, retry, known: Mutex::default(), reads: Reads::default() }
     }
 
     /// Makes a bucket hold all of `rows`. Answers how many of them it did not hold before.
@@ -156,13 +159,15 @@ impl<O: ObjectStore> ArchiveSink<O> {
     }
 
     async fn content_of(&self, entry: ObjectEntry) -> Result<PartContent, Failure> {
-        let known = {
-            let parts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.get(&entry.name, &entry.entity_tag)
-        };
-        if let Some(content) = known {
+        if let Some(content) = self.known_of(&entry) {
             return Ok(content);
         }
+        let _turn = self.reads.turn(&entry.name).await;
+        // As who had the turn before has read it.
+        if let Some(content) = self.known_of(&entry) {
+            return Ok(content);
+        }
+        let _room = self.reads.room_for(entry.bytes).await;
         let Some(object) = self.store.get(&entry.name).await? else {
             return Ok(PartContent::default());
         };
@@ -170,6 +175,11 @@ impl<O: ObjectStore> ArchiveSink<O> {
             PartContent::read(object).map_err(|error| not_of_the_archive(&entry.name, &error))?;
         self.remember(entry.name, entry.entity_tag, content.clone());
         Ok(content)
+    }
+
+    fn known_of(&self, entry: &ObjectEntry) -> Option<PartContent> {
+        let parts = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.get(&entry.name, &entry.entity_tag)
     }
 
     fn remember(&self, name: String, entity_tag: String, content: PartContent) {

@@ -152,7 +152,7 @@ proptest! {
         pollers in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..30), 1..5),
         faulty in any::<bool>(),
     ) {
-        let faults = if faulty { Faults { lost: 8, unanswered: 12, contended: 8 } } else { Faults::default() };
+        let faults = if faulty { Faults { lost: 8, unanswered: 12, contended: 8, ..Faults::default() } } else { Faults::default() };
         let store = Arc::new(InMemoryObjectStore::with_faults(seed, faults));
         let pollers = pollers.into_iter().map(|choices| poll(Arc::clone(&store), count, choices));
         block_on(join_all(pollers));

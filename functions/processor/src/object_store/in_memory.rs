@@ -12,7 +12,7 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Objects in one page of a listing: few, so that listings have several.
+/// Objects in one page of a listing unless it is said: few, so that listings have several.
 const PAGE_OBJECTS: usize = 7;
 
 /// Out of 100 requests, how many have which fate.
@@ -24,6 +24,10 @@ pub(crate) struct Faults {
     pub(crate) unanswered: u64,
     /// A put, a replacement or a removal is answered with 409, without effect.
     pub(crate) contended: u64,
+    /// Each page of a listing comes behind one without an object, of all requests.
+    pub(crate) empty_pages: bool,
+    /// Objects in one page of a listing, of all requests; 0 for a few.
+    pub(crate) page_objects: usize,
 }
 
 impl Faults {
@@ -48,8 +52,16 @@ struct State {
     now_seconds: u64,
     random: u64,
     missing_bucket: bool,
+    /// How many objects were asked for.
+    gets: usize,
+    /// How many of them are under way, and were at most.
+    gets_under_way: usize,
+    gets_at_once: usize,
     /// Objects whose next change is not made, and is said to be stale.
     refused: BTreeSet<String>,
+    /// Prefixes and places of pages that came empty, and come with objects when they are asked for
+    /// again.
+    came_empty: BTreeSet<(String, String)>,
 }
 
 /// The store.
@@ -83,6 +95,20 @@ impl InMemoryObjectStore {
 
     pub(crate) fn pass_seconds(&self, seconds: u64) {
         self.state.lock().unwrap().now_seconds += seconds;
+    }
+
+    /// How many objects were asked for up to now.
+    pub(crate) fn gets(&self) -> usize {
+        self.state.lock().unwrap().gets
+    }
+
+    pub(crate) fn forget_gets_at_once(&self) {
+        self.state.lock().unwrap().gets_at_once = 0;
+    }
+
+    /// How many objects were asked for at the same time at most.
+    pub(crate) fn gets_at_once(&self) -> usize {
+        self.state.lock().unwrap().gets_at_once
     }
 
     pub(crate) fn lose_bucket(&self) {
@@ -124,6 +150,24 @@ impl InMemoryObjectStore {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         state.random >> 33
+    }
+}
+
+/// A get that is under way, until it ends or is given up.
+struct Get<'s>(&'s Mutex<State>);
+
+impl<'s> Get<'s> {
+    fn begin(store: &'s Mutex<State>) -> Self {
+        let mut state = store.lock().unwrap();
+        state.gets_under_way += 1;
+        state.gets_at_once = state.gets_at_once.max(state.gets_under_way);
+        Self(store)
+    }
+}
+
+impl Drop for Get<'_> {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().gets_under_way -= 1;
     }
 }
 
@@ -201,11 +245,20 @@ impl ObjectMaintenance for InMemoryObjectStore {
 impl ObjectStore for InMemoryObjectStore {
     async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
         self.request().await?;
-        let state = self.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
+        let place = (prefix.to_owned(), after.to_owned());
+        if self.faults.empty_pages && !state.came_empty.remove(&place) {
+            state.came_empty.insert(place);
+            return Ok(Page { entries: Vec::new(), after: Some(after.to_owned()) });
+        }
+        let page_objects = match self.faults.page_objects {
+            0 => PAGE_OBJECTS,
+            page_objects => page_objects,
+        };
         let named = state.objects.iter().filter(|(name, _)| name.starts_with(prefix));
         let mut entries: Vec<ObjectEntry> = named
             .filter(|(name, _)| name.as_str() > after)
-            .take(PAGE_OBJECTS + 1)
+            .take(page_objects + 1)
             .map(|(name, object)| ObjectEntry {
                 name: name.clone(),
                 entity_tag: object.tag.to_string(),
@@ -213,9 +266,10 @@ impl ObjectStore for InMemoryObjectStore {
                 written_seconds: object.written_seconds,
             })
             .collect();
-        let is_last = entries.len() <= PAGE_OBJECTS;
-        entries.truncate(PAGE_OBJECTS);
-        Ok(Page { entries, is_last })
+        let is_last = entries.len() <= page_objects;
+        entries.truncate(page_objects);
+        let last = entries.last().filter(|_| !is_last).map(|entry| entry.name.clone());
+        Ok(Page { entries, after: last })
     }
 
     async fn folders(&self, prefix: &str) -> Result<Vec<String>, Failure> {
@@ -229,8 +283,12 @@ impl ObjectStore for InMemoryObjectStore {
     }
 
     async fn get(&self, name: &str) -> Result<Option<Bytes>, Failure> {
+        let under_way = Get::begin(&self.state);
         self.request().await?;
-        Ok(self.state.lock().unwrap().objects.get(name).map(|object| object.content.clone()))
+        drop(under_way);
+        let mut state = self.state.lock().unwrap();
+        state.gets += 1;
+        Ok(state.objects.get(name).map(|object| object.content.clone()))
     }
 
     async fn put_if_absent(

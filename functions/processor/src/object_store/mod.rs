@@ -31,10 +31,10 @@ pub struct ObjectEntry {
 /// Some of the objects of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// The objects, in the order of their names.
+    /// The objects, in the order of their names. There may be none although others come behind.
     pub entries: Vec<ObjectEntry>,
-    /// Whether there are no more behind them.
-    pub is_last: bool,
+    /// The name after which the next page begins; `None` if this is the last one.
+    pub after: Option<String>,
 }
 
 /// What was forgotten of objects' earlier contents.
@@ -114,10 +114,8 @@ pub trait ObjectStore: Send + Sync {
             for _ in 0..LIST_PAGES_MAX {
                 let page = self.page(prefix, &after).await?;
                 entries.extend(page.entries);
-                match entries.last() {
-                    Some(last) if !page.is_last => after.clone_from(&last.name),
-                    _ => return Ok(entries),
-                }
+                let Some(next) = page.after else { return Ok(entries) };
+                after = next;
             }
             Err(Failure::Fatal(format!(
                 "there are more than {LIST_PAGES_MAX} pages of objects under `{prefix}`; move away what the archive did not write"

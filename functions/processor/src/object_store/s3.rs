@@ -5,6 +5,7 @@
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::list_object_versions::ListObjectVersionsOutput;
+use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{Delete, Object, ObjectIdentifier};
 use bytes::Bytes;
@@ -16,6 +17,9 @@ use crate::failure::Failure;
 
 /// Pages of folders at most, 1,000 a page: a table has one folder for each day.
 const FOLDER_PAGES_MAX: usize = 100;
+
+/// Pages without an object that are passed over at most, one after the other.
+const EMPTY_PAGES_MAX: usize = 1_000;
 
 /// One bucket of S3.
 #[derive(Clone, Debug)]
@@ -51,6 +55,10 @@ impl S3ObjectStore {
             ) => Failure::Fatal(format!(
                 "{doing} in bucket=`{bucket}` ({setting}) is not allowed: {code}; check the function's role, its region and {setting}"
             )),
+            Some(code @ "KeyTooLongError") => Failure::Fatal(format!(
+                "{doing} in bucket=`{bucket}` is refused, however often it is tried: {code}: {}; give the table a shorter name, or leave it out",
+                error.as_service_error().and_then(ProvideErrorMetadata::message).unwrap_or("")
+            )),
             _ => Failure::Retry(format!(
                 "{doing} in bucket=`{bucket}` failed: {}",
                 DisplayErrorContext(error)
@@ -65,18 +73,28 @@ fn status<E>(error: &SdkError<E>) -> Option<u16> {
 
 impl ObjectStore for S3ObjectStore {
     async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
-        let page = self
-            .client
-            .list_objects_v2()
-            .bucket(&self.bucket)
-            .prefix(prefix)
-            .set_start_after((!after.is_empty()).then(|| after.to_owned()))
-            .send()
-            .await
-            .map_err(|error| self.failure("ListObjectsV2", &error))?;
-        let is_last = page.is_truncated != Some(true);
-        let entries = page.contents.unwrap_or_default().into_iter().filter_map(entry_of);
-        Ok(Page { entries: entries.collect(), is_last })
+        let ask = async |token: Option<String>| {
+            let request = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix);
+            // A token says all of where it goes on.
+            let begins_after = token.is_none() && !after.is_empty();
+            let page = request
+                .set_start_after(begins_after.then(|| after.to_owned()))
+                .set_continuation_token(token)
+                .send();
+            page.await.map_err(|error| self.failure("ListObjectsV2", &error))
+        };
+        let mut token = None;
+        for _ in 0..EMPTY_PAGES_MAX {
+            match listed(ask(token).await?) {
+                Listed::Page(page) => return Ok(page),
+                Listed::Nothing { token: None } => break,
+                Listed::Nothing { token: next } => token = next,
+            }
+        }
+        Err(Failure::Retry(format!(
+            "ListObjectsV2 in bucket=`{}` gives empty pages under `{prefix}` that are not the last, and no other behind {EMPTY_PAGES_MAX} of them",
+            self.bucket
+        )))
     }
 
     async fn folders(&self, prefix: &str) -> Result<Vec<String>, Failure> {
@@ -286,6 +304,27 @@ impl S3ObjectStore {
     }
 }
 
+/// An answer of `ListObjectsV2`.
+#[derive(Debug, PartialEq, Eq)]
+enum Listed {
+    /// Objects, or the end.
+    Page(Page),
+    /// No object, and not the end: it goes on with the token. A store may answer so that has looked
+    /// at much that is gone.
+    Nothing { token: Option<String> },
+}
+
+fn listed(page: ListObjectsV2Output) -> Listed {
+    let (is_truncated, token) = (page.is_truncated == Some(true), page.next_continuation_token);
+    let entries = page.contents.unwrap_or_default().into_iter().filter_map(entry_of);
+    let entries: Vec<ObjectEntry> = entries.collect();
+    let last = entries.last().map(|entry| entry.name.clone());
+    match (last, token) {
+        (None, token) if is_truncated => Listed::Nothing { token },
+        (last, _) => Listed::Page(Page { entries, after: last.filter(|_| is_truncated) }),
+    }
+}
+
 fn entry_of(object: Object) -> Option<ObjectEntry> {
     let written = object.last_modified.map(|time| time.secs());
     Some(ObjectEntry {
@@ -350,6 +389,51 @@ mod tests {
             };
         }
         page.build()
+    }
+
+    /// A store that keeps objects as files takes no name of a table of 255 characters behind `table=`.
+    #[test]
+    fn a_name_that_is_too_long_is_not_tried_again() {
+        let client =
+            Client::from_conf(aws_sdk_s3::Config::builder().behavior_version_latest().build());
+        let store = S3ObjectStore::new(client, "b".to_owned(), "ARCHIVE_BUCKET");
+        for (code, is_fatal) in [("KeyTooLongError", true), ("SlowDown", false)] {
+            let metadata = ErrorMetadata::builder().code(code).message("it is long").build();
+            let response = HttpResponse::new(400.try_into().unwrap(), SdkBody::empty());
+            let error = SdkError::service_error(PutObjectError::generic(metadata), response);
+            match store.failure("PutObject", &error) {
+                Failure::Fatal(reason) => {
+                    assert!(is_fatal && reason.contains("KeyTooLongError: it is long"), "{reason}");
+                }
+                Failure::Retry(reason) => assert!(!is_fatal, "{reason}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_page_is_the_end_only_if_it_says_so() {
+        for (names, is_truncated, token, expected) in [
+            ("", false, None, Ok((0, None))),
+            ("a b", false, None, Ok((2, None))),
+            ("a b", true, Some("t"), Ok((2, Some("b")))),
+            ("", true, Some("t"), Err(Some("t"))),
+            ("", true, None, Err(None)),
+        ] {
+            let objects = names.split_whitespace().map(|name| Object::builder().key(name).build());
+            let page = ListObjectsV2Output::builder()
+                .set_contents(Some(objects.collect()))
+                .is_truncated(is_truncated)
+                .set_next_continuation_token(token.map(str::to_owned));
+            match (listed(page.build()), expected) {
+                (Listed::Page(page), Ok((entries, after))) => {
+                    assert_eq!((page.entries.len(), page.after.as_deref()), (entries, after));
+                }
+                (Listed::Nothing { token }, Err(expected)) => {
+                    assert_eq!(token.as_deref(), expected);
+                }
+                (found, expected) => panic!("{names}: {found:?}, not {expected:?}"),
+            }
+        }
     }
 
     #[test]

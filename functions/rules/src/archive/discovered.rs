@@ -61,6 +61,14 @@ pub fn is_discovered(name: &str, attribute: &str, column_type: ColumnType) -> bo
         .is_some_and(|suffix| known.any(|known| known == (suffix, column_type)))
 }
 
+/// The name of the column that an attribute with a value of this type has if it is discovered; `None`
+/// for NULL, which is no value.
+#[must_use]
+pub fn discovered_column(attribute: &str, attribute_type: AttributeType) -> Option<String> {
+    let (suffix, _) = column_of(attribute_type)?;
+    Some(Path::top_level(attribute).column_name() + suffix)
+}
+
 /// The name of the column that is discovered for the numbers of an attribute.
 pub(super) fn number_column(attribute: &str) -> String {
     Path::top_level(attribute).column_name() + NUMBER_SUFFIX
@@ -170,6 +178,11 @@ mod tests {
             ("info_x_key", "info_x", ColumnType::String, false),
         ] {
             assert_eq!(is_discovered(name, attribute, column_type), expected, "{name} {attribute}");
+        }
+        for attribute_type in ATTRIBUTE_TYPES {
+            let (_, column_type) = column_of(attribute_type).unwrap();
+            let name = discovered_column("a.B", attribute_type).unwrap();
+            assert!(is_discovered(&name, "a.B", column_type), "{name}");
         }
     }
 

@@ -25,7 +25,7 @@ pub use column::{
     parse_columns,
 };
 use content::content_of;
-pub use discovered::{DISCOVERED_MAX, is_discovered};
+pub use discovered::{DISCOVERED_MAX, discovered_column, is_discovered};
 pub use hour::Hour;
 use known_schema::Columns;
 pub use known_schema::KnownSchema;

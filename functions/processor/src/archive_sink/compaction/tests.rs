@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::super::erasure::{Eraser, Subject};
 use super::super::part_content::text_of;
+use super::super::reads::Reads;
 use super::super::rewrite::{COLUMNS, texts};
 use super::super::tests::{block_on, contents, effect, effect_of, folded, hour, poll, sink};
 use super::*;
@@ -133,6 +134,31 @@ fn columns_that_were_discovered_keep_their_values_in_one_object() {
     });
 }
 
+/// Parts that have too many columns together become several objects, and none is read again for each
+/// of them.
+#[test]
+fn an_hour_of_many_columns_is_read_a_few_times() {
+    block_on(async {
+        const PARTS: usize = 24;
+        let store = Store::default();
+        for part in 0..PARTS {
+            // Numbers of records whose function discovers columns, in one minute.
+            let number = 4 + part % 5 + part / 5 * 9;
+            let names = (0..180).map(|name| format!(r#","x{part}_{name}":{{"BOOL":true}}"#));
+            let item = format!(r#"{{"id":{{"S":"k"}}{}}}"#, names.collect::<String>());
+            let effect = effect_of(number, item_from_str(&item).unwrap(), None).unwrap();
+            sink(&store, 5).apply(fold([(0, effect)]), &Found::default(), hour()).await;
+        }
+        store.pass_seconds(AGE_SECONDS_MIN);
+        let before = store.gets();
+        let report = compact(&store).await.unwrap();
+        // Two of them have 360 columns, three would have 540.
+        assert_eq!((report.parts_replaced, report.objects_written), (PARTS, PARTS / 2));
+        let gets = store.gets() - before;
+        assert!(gets <= 3 * PARTS, "{gets} gets for {PARTS} parts");
+    });
+}
+
 /// As the rows of one part share the column.
 #[test]
 fn attributes_that_differ_in_case_share_a_column_of_the_object() {
@@ -194,6 +220,50 @@ fn what_a_run_that_died_left_behind_is_removed() {
         assert_eq!((report.leftovers_removed, report.objects_written), (left - 1, 0));
         assert_eq!(compact(&store).await.unwrap().leftovers_removed, 1);
         check_each_once(&store, 0..15);
+    });
+}
+
+/// A store that has looked at much that is gone answers with pages that hold nothing and are not the
+/// last.
+#[test]
+fn an_empty_page_of_a_listing_hides_nothing() {
+    block_on(async {
+        let faults = Faults { empty_pages: true, ..Faults::default() };
+        let store = Arc::new(InMemoryObjectStore::with_faults(1, faults));
+        three_parts(&store).await;
+        // Delivered again, to a process that knows of none.
+        three_parts(&store).await;
+        check_each_once(&store, 4..9);
+        let receipt = eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
+        assert_eq!((receipt.event_ids.len(), receipt.objects_read > 0), (1, true));
+        store.pass_seconds(AGE_SECONDS_MIN);
+        assert_eq!(compact(&store).await.unwrap().parts_replaced, 3);
+        check_each_once(&store, [4, 6, 7, 8].into_iter());
+    });
+}
+
+/// Records that come again ask, in each of their minutes, for what is compacted of their hour. A
+/// process that knows of none reads each object once, and as many at a time as there is room for.
+#[test]
+fn an_object_of_an_hour_is_read_once_for_all_of_its_minutes() {
+    block_on(async {
+        for (bytes_max, at_once) in [(u64::MAX, 2..100), (1, 1..2)] {
+            let store = Store::default();
+            for from in (0..24).step_by(3) {
+                let numbers = folded(from..from + 3);
+                sink(&store, 5).apply(numbers, &Found::default(), hour()).await;
+            }
+            store.pass_seconds(AGE_SECONDS_MIN);
+            assert!(compact(&store).await.unwrap().objects_written > 1);
+            let (objects, before) = (parts(&store).len(), store.gets());
+            store.forget_gets_at_once();
+            let mut writer = sink(&store, 5);
+            writer.reads = Reads::with_bytes_max(bytes_max);
+            writer.apply(folded(0..24), &Found::default(), hour()).await;
+            assert_eq!((parts(&store).len(), store.gets() - before), (objects, objects));
+            assert!(at_once.contains(&store.gets_at_once()), "{}", store.gets_at_once());
+            check_each_once(&store, 0..24);
+        }
     });
 }
 
@@ -340,7 +410,7 @@ proptest! {
         choices in prop::collection::vec(any::<u8>(), 1..30),
         faulty in any::<bool>(),
     ) {
-        let faults = if faulty { Faults { lost: 8, unanswered: 12, contended: 8 } } else { Faults::default() };
+        let faults = if faulty { Faults { lost: 8, unanswered: 12, contended: 8, ..Faults::default() } } else { Faults::default() };
         let store = Arc::new(InMemoryObjectStore::with_faults(seed, faults));
         let mut total = 0;
         for count in counts {
@@ -428,7 +498,7 @@ proptest! {
         seed in any::<u64>(),
         faulty in any::<bool>(),
     ) {
-        let faults = if faulty { Faults { lost: 5, unanswered: 8, contended: 5 } } else { Faults::default() };
+        let faults = if faulty { Faults { lost: 5, unanswered: 8, contended: 5, ..Faults::default() } } else { Faults::default() };
         let store = Arc::new(InMemoryObjectStore::with_faults(seed, faults));
         let erased: BTreeSet<usize> = steps.iter().filter_map(|step| match step {
             Step::Erase(row, ..) => Some(*row),

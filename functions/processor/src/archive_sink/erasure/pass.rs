@@ -1,21 +1,22 @@
 //! One pass of an erasure over the objects of a table, in the order of their names.
 //!
-//! A pass looks at objects that were written since a time, and at the end of each page of the
-//! listing it is known how far it got. So one that did not end is gone on with, and the next one
-//! looks at little. Objects change their content only by being written again, and compaction puts
-//! rows into objects that are new: what a pass did not see was written after it began. A pass that
-//! did not replace what it meant to has left objects as old as they were, so the next one looks at
-//! everything that it looked at.
+//! A pass looks at objects that were written since a time, and after each few of them it is known
+//! how far it got. So one that did not end is gone on with, and the next one looks at little. Objects
+//! change their content only by being written again, and compaction puts rows into objects that are
+//! new: what a pass did not see was written after it began. A pass that did not replace what it meant
+//! to has left objects as old as they were, so the next one looks at everything that it looked at.
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use model::json;
+use model::{Item, json};
 use parquet::errors::ParquetError;
 use serde::{Deserialize, Serialize};
 
 use super::super::part_content::EVENT_ID;
 use super::super::rewrite::{Lineage, ObjectReader, ObjectWriter, event_ids, keep, texts};
+use super::super::united_columns::with_columns;
 use super::super::{PARQUET, not_of_the_archive};
+use super::kept_columns::KeptAttributes;
 use super::{Eraser, ErasureReceipt, Subject};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
@@ -26,6 +27,9 @@ const ITEM: &str = "_item";
 /// Objects that are fetched or replaced at the same time. A compacted one has some 16 MB, and all
 /// of them are in memory.
 const REQUESTS_AT_ONCE: usize = 16;
+/// Objects after which it is known, and kept, how far a pass got. A call that has the time for so many
+/// requests goes on, and keeping it takes three.
+const LOOKS_AT_ONCE: usize = 32;
 /// Bytes of objects without the subject's rows that are in memory before they are put.
 const CHANGED_BYTES_MAX: usize = 32 << 20;
 /// The object store's clock may differ from this function's by so much, and a write may last so
@@ -85,35 +89,37 @@ impl<O: ObjectMaintenance> Eraser<O> {
         loop {
             let page = self.persist(|| self.store.page(&folder, &progress.after));
             let page = deadline.limit(page).await?;
-            let last = page.entries.last().map(|entry| entry.name.clone());
             let entries = page.entries.into_iter().filter(|entry| progress.looks_at(entry));
             let entries: Vec<ObjectEntry> = entries.collect();
-            let has_looked = !entries.is_empty();
-            let erase = self.erase_from(entries, subject, progress, receipt);
-            is_clean &= deadline.limit(erase).await?;
-            match last {
-                Some(last) if !page.is_last => progress.after = last,
-                _ => return Ok(is_clean),
+            let mut left = entries.as_slice();
+            while !left.is_empty() {
+                let some;
+                (some, left) = left.split_at(left.len().min(LOOKS_AT_ONCE));
+                let erase = self.erase_from(some, subject, progress, receipt);
+                is_clean &= deadline.limit(erase).await?;
+                if let Some(last) = some.last() {
+                    progress.after.clone_from(&last.name);
+                    deadline.limit(self.keep_progress(progress, receipt)).await?;
+                }
             }
-            if has_looked {
-                deadline.limit(self.keep_progress(progress, receipt)).await?;
-            }
+            let Some(next) = page.after else { return Ok(is_clean) };
+            progress.after = next;
         }
     }
 
     /// Reads objects and replaces those that hold rows of the subject.
     async fn erase_from(
         &self,
-        entries: Vec<ObjectEntry>,
+        entries: &[ObjectEntry],
         subject: &Subject,
         progress: &mut Progress,
         receipt: &mut ErasureReceipt,
     ) -> Result<bool, Failure> {
         let fetches: Vec<_> = entries
-            .into_iter()
+            .iter()
             .map(async |entry| {
                 let object = self.persist(|| self.store.get(&entry.name)).await?;
-                Ok::<_, Failure>((entry, object))
+                Ok::<_, Failure>((entry.clone(), object))
             })
             .collect();
         let mut fetches = stream::iter(fetches).buffered(REQUESTS_AT_ONCE);
@@ -195,26 +201,48 @@ impl Obstacle {
     }
 }
 
-/// The object without the subject's rows, and their event ids; `None` if it holds none. Most
-/// objects hold none, and their other columns are not looked at.
+/// The object without the subject's rows and the columns that only they had, and their event ids;
+/// `None` if it holds none. Most objects hold none, and their other columns are not looked at.
 fn without(object: Bytes, subject: &Subject) -> Result<Option<(Bytes, Vec<String>)>, Obstacle> {
     let (is_meant, erased) = meant(object.clone(), subject)?;
     if erased.is_empty() {
         return Ok(None);
     }
+    let attributes = kept_attributes(object.clone(), &is_meant)?;
     let mut reader = ObjectReader::open(object)?;
     let mut lineage = Lineage::default();
     lineage.add(&reader)?;
     lineage.erased.extend(erased.iter().cloned());
-    let mut writer = ObjectWriter::begin(&reader.schema, &lineage)?;
+    let (schema, told) = attributes.columns_of(&reader)?;
+    lineage.tell_columns(told);
+    let mut writer = ObjectWriter::begin(&schema, &lineage)?;
     let mut is_meant = is_meant.into_iter();
     for batch in reader.batches() {
         let kept = keep(&batch?, |_| is_meant.next() == Some(false))?;
         if kept.num_rows() > 0 {
-            writer.add(&kept)?;
+            writer.add(&with_columns(&kept, &schema)?)?;
         }
     }
     Ok(Some((writer.finish()?, erased)))
+}
+
+/// The attributes of the items of an object that are not meant.
+fn kept_attributes(object: Bytes, is_meant: &[bool]) -> Result<KeptAttributes, ParquetError> {
+    let mut attributes = KeptAttributes::default();
+    let mut is_meant = is_meant.iter();
+    for batch in ObjectReader::open_columns(object, &[ITEM])?.batches() {
+        for item in texts(&batch?, ITEM)? {
+            if is_meant.next() == Some(&false) {
+                attributes.add(&item_of(item)?);
+            }
+        }
+    }
+    Ok(attributes)
+}
+
+fn item_of(text: Option<&str>) -> Result<Item, ParquetError> {
+    json::item_from_str(text.unwrap_or_default())
+        .map_err(|error| ParquetError::General(format!("`{ITEM}`: {error}")))
 }
 
 /// Which rows are of the subject, and the event ids of those.
@@ -224,8 +252,7 @@ fn meant(object: Bytes, subject: &Subject) -> Result<(Vec<bool>, Vec<String>), O
     for batch in reader.batches() {
         let batch = batch?;
         for (id, item) in event_ids(&batch)?.iter().zip(texts(&batch, ITEM)?) {
-            let item = json::item_from_str(item.unwrap_or_default())
-                .map_err(|error| ParquetError::General(format!("`{ITEM}`: {error}")))?;
+            let item = item_of(item)?;
             let is_met = subject.is_met_by(&item).map_err(|reason| {
                 let event_id = id.unwrap_or_default().to_owned();
                 Obstacle::Condition { event_id, reason }

@@ -10,10 +10,13 @@ use super::super::compaction::tests::{
     Store, check_each_once, compact, eraser, event_id, film, kept_earlier, parts,
     polls_until_death, three_parts,
 };
-use super::super::tests::{block_on, contents, folded, hour, sink};
+use super::super::rewrite::ObjectReader;
+use super::super::tests::{block_on, contents, effect_of, folded, hour, sink};
 use super::*;
 use crate::frame::Executor;
-use rules::Found;
+use crate::object_store::in_memory::{Faults, InMemoryObjectStore};
+use bytes::Bytes;
+use rules::{Found, fold};
 
 #[test]
 fn a_condition_means_for_a_row_what_it_means_for_a_live_item() {
@@ -139,9 +142,118 @@ fn an_erasure_with_a_name_goes_on_where_it_ended() {
         let ids: BTreeSet<_> = (0..PARTS).filter(is_meant).map(event_id).collect();
         assert_eq!((receipt.event_ids, receipt.progress), (ids, None));
         check_each_once(&store, (0..PARTS).filter(|number| !is_meant(number)));
-        // What another subject asks for under the same name begins with the first object.
+        // What another subject asks for under the same name, once that is done, begins anew.
         let other = eraser(&store).erase("things", &film(4), Some("some"), 60, hour()).await;
         assert!(other.unwrap().event_ids.contains(&event_id(4)));
+    });
+}
+
+/// A page of a listing has more objects than a call has the time for.
+#[test]
+fn an_erasure_goes_on_within_a_page_of_a_listing() {
+    block_on(async {
+        const PARTS: usize = 500;
+        let faults = Faults { page_objects: 1_000, ..Faults::default() };
+        let store = Store::new(InMemoryObjectStore::with_faults(1, faults));
+        for number in 0..PARTS {
+            sink(&store, 5).apply(folded(number..number + 1), &Found::default(), hour()).await;
+        }
+        let mut receipt = None;
+        for _ in 0..50 {
+            // As long as a call lasts.
+            store.pass_seconds(AGE_SECONDS_MIN + 1);
+            let (eraser, row, now) = (eraser(&store), film(PARTS - 1), store.now_seconds());
+            let erase = eraser.erase("things", &row, Some("last"), now, hour());
+            receipt = polls_until_death(60, erase).await;
+            if receipt.is_some() {
+                break;
+            }
+        }
+        let receipt = receipt.expect("it goes on").unwrap();
+        assert_eq!(receipt.event_ids, BTreeSet::from([event_id(PARTS - 1)]));
+        check_each_once(&store, 0..PARTS - 1);
+    });
+}
+
+/// Writes items whose numbers are their events', in one part.
+async fn write_items(store: &Store, items: &[&str]) {
+    let effects = items.iter().enumerate().map(|(place, item)| {
+        // Numbers of records whose function discovers columns, in one minute.
+        let number = 4 + place;
+        (place, effect_of(number, item_from_str(item).unwrap(), None).unwrap())
+    });
+    sink(store, 5).apply(fold(effects), &Found::default(), hour()).await;
+}
+
+/// The name of an attribute may say as much as its value.
+#[test]
+fn the_names_of_attributes_that_only_erased_rows_had_are_gone() {
+    block_on(async {
+        let store = Store::default();
+        write_items(
+            &store,
+            &[
+                r#"{"id":{"S":"k4"},"hiv_test":{"S":"x"},"Name":{"S":"a"},"both":{"S":"a"}}"#,
+                r#"{"id":{"S":"k5"},"name":{"S":"b"},"both":{"S":"b"},"far":{"N":"1e99"}}"#,
+            ],
+        )
+        .await;
+        let before: Vec<Bytes> = parts(&store).into_values().collect();
+        let has = |object: &Bytes, text: &str| {
+            object.windows(text.len()).any(|bytes| bytes == text.as_bytes())
+        };
+        assert!(before.len() == 1 && has(&before[0], "hiv_test") && has(&before[0], "\"Name\""));
+        eraser(&store).erase("things", &film(4), None, 60, hour()).await.unwrap();
+        let (_, object) = parts(&store).into_iter().next().unwrap();
+        assert!(!has(&object, "hiv_test") && !has(&object, "\"Name\""));
+        let reader = ObjectReader::open(object).unwrap();
+        for (name, stays) in
+            [("name_s", true), ("both_s", true), ("far_n", true), ("hiv_test_s", false)]
+        {
+            assert_eq!(reader.schema.column_with_name(name).is_some(), stays, "{name}");
+        }
+        let told = format!("{:?} {:?}", reader.metadata, reader.schema.metadata());
+        assert!(!told.contains("hiv_test") && !told.contains("Name"), "{told}");
+        assert!(told.contains(r#"\"name_s\":{\"path\":\"name\""#), "{told}");
+        assert_eq!(contents(&parts(&store)).into_keys().collect::<Vec<_>>(), [event_id(5)]);
+        // With its last row goes its last name.
+        eraser(&store).erase("things", &film(5), None, 60, hour()).await.unwrap();
+        let (_, object) = parts(&store).into_iter().next().unwrap();
+        assert!(!has(&object, "both_s"));
+    });
+}
+
+/// Rows are named before they are erased, so what an erasure that died has named may still stand.
+#[test]
+fn a_receipt_names_no_row_of_another_erasure_that_is_not_done() {
+    block_on(async {
+        let (mut refused, mut is_over) = (0, false);
+        for polls in 1.. {
+            let store = Store::default();
+            three_parts(&store).await;
+            let erase = async |number| {
+                eraser(&store).erase("things", &film(number), Some("gdpr"), 60, hour()).await
+            };
+            is_over |= polls_until_death(polls, erase(5)).await.is_some();
+            match erase(4).await {
+                Ok(receipt) => {
+                    let stands = contents(&parts(&store));
+                    assert!(receipt.event_ids.iter().all(|id| !stands.contains_key(id)), "{polls}");
+                }
+                Err(failure) => {
+                    refused += 1;
+                    let expected = "an erasure of other rows has the name `gdpr` and is not done";
+                    assert!(failure.to_string().starts_with(expected), "{failure}");
+                    assert!(contents(&parts(&store)).contains_key(&event_id(4)), "{polls}");
+                    assert!(erase(5).await.unwrap().event_ids.contains(&event_id(5)));
+                    assert_eq!(erase(4).await.unwrap().event_ids.len(), 2);
+                }
+            }
+            if is_over {
+                break;
+            }
+        }
+        assert!(refused > 0);
     });
 }
 

@@ -1,0 +1,70 @@
+//! The columns that stay in an object when rows are erased from it.
+//!
+//! A discovered column says the name of an attribute, which may be one that only the erased items
+//! had: a name can say as much of a person as a value. So such a column goes with the rows, also from
+//! what the object's metadata says. Declared columns are the table's, and stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow_schema::{Schema, SchemaRef};
+use model::Item;
+use parquet::errors::ParquetError;
+use rules::archive::{ColumnType, discovered_column, is_discovered};
+
+use super::super::part_content::read_json;
+use super::super::rewrite::{COLUMNS, ObjectReader};
+use super::super::united_columns::ToldColumn;
+
+/// The attributes of the items that stay, by the discovered column that each of them may have.
+#[derive(Debug, Default)]
+pub(super) struct KeptAttributes(BTreeMap<String, BTreeSet<String>>);
+
+impl KeptAttributes {
+    /// Adds those of an item.
+    pub(super) fn add(&mut self, item: &Item) {
+        for (attribute, value) in item {
+            let Some(column) = discovered_column(attribute, value.attribute_type()) else {
+                continue;
+            };
+            let attributes = self.0.entry(column).or_default();
+            if !attributes.contains(attribute.as_str()) {
+                attributes.insert(attribute.as_str().to_owned());
+            }
+        }
+    }
+
+    /// The columns of an object that stay, and what its metadata shall say of the typed ones.
+    ///
+    /// # Errors
+    /// When the object's metadata cannot be read.
+    pub(super) fn columns_of(
+        &self,
+        object: &ObjectReader,
+    ) -> Result<(SchemaRef, String), ParquetError> {
+        let mut told: BTreeMap<String, ToldColumn> =
+            read_json(&object.metadata, COLUMNS)?.unwrap_or_default();
+        let mut gone = BTreeSet::new();
+        told.retain(|name, column| {
+            let was_discovered = ColumnType::from_text(&column.column_type)
+                .is_some_and(|column_type| is_discovered(name, &column.path, column_type));
+            if !was_discovered {
+                return true;
+            }
+            let Some(attributes) = self.0.get(name) else {
+                gone.insert(name.clone());
+                return false;
+            };
+            // Attributes whose names differ in case share the column; it is told of one that stays.
+            if let (false, Some(first)) = (attributes.contains(&column.path), attributes.first()) {
+                column.path.clone_from(first);
+            }
+            true
+        });
+        let fields = object.schema.fields().iter().filter(|field| !gone.contains(field.name()));
+        // Not the schema's own metadata, which says what the object said.
+        let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
+        let told = serde_json::to_string(&told);
+        Ok((schema, told.map_err(|error| ParquetError::General(error.to_string()))?))
+    }
+}

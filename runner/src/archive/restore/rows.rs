@@ -1,0 +1,98 @@
+//! The rows of one part that are restored, the newest of each key before the others.
+//!
+//! Parts are read from the newest to the oldest, and of one part the newest row of each key is put
+//! first. Rows can be put in any order, but an older one that stands may be too wide to be compared,
+//! and so to be replaced; the newest is put where nothing stands yet. Nothing is put here.
+
+use std::collections::BTreeMap;
+
+use model::{Item, json};
+
+use super::super::cell::{Row, rows_of};
+use super::super::source::{Content, Part};
+use super::form::{Form, Formed};
+use super::selection::Selection;
+
+/// A row that was selected, and its item.
+pub(super) type Selected = (Row, Item);
+
+/// The rows of a part that are selected, some at a time.
+///
+/// # Errors
+/// A part that cannot be read.
+pub(super) fn selected<'a>(
+    part: &'a Part,
+    content: &Content,
+    selection: &'a Selection<'_>,
+) -> Result<impl Iterator<Item = Result<Vec<Selected>, String>>, String> {
+    let failed = |reason: String| format!("cannot read part `{}`: {reason}", part.name);
+    let batches = content.rows(None).map_err(|error| failed(error.to_string()))?;
+    Ok(batches.map(move |batch| {
+        let batch = batch.map_err(|error| failed(error.to_string()))?;
+        let mut rows = Vec::new();
+        for row in rows_of(&batch).map_err(failed)? {
+            if let Some(item) = selection.item_of(&row).map_err(failed)? {
+                rows.push((row, item));
+            }
+        }
+        Ok(rows)
+    }))
+}
+
+/// The place of a row in time. Text order is time order, also across streams: labels are times.
+pub(super) fn stamp_of(row: &Row) -> String {
+    let label = row.text("_stream_arn").rsplit('/').next().unwrap_or_default();
+    format!("{label}#{}", row.text("_sequence_number"))
+}
+
+/// The stamp of the newest row of each key in one part.
+#[derive(Debug, Default)]
+pub(super) struct Newest {
+    stamps: BTreeMap<String, String>,
+    has_older: bool,
+}
+
+impl Newest {
+    /// Looks through the rows of a part.
+    ///
+    /// # Errors
+    /// A part that cannot be read.
+    pub(super) fn of(
+        part: &Part,
+        content: &Content,
+        selection: &Selection<'_>,
+        form: &Form,
+    ) -> Result<Self, String> {
+        let mut newest = Self::default();
+        for rows in selected(part, content, selection)? {
+            for (row, item) in rows? {
+                let Some(key) = key_of(form, &item) else { continue };
+                let stamp = stamp_of(&row);
+                let known = newest.stamps.entry(key).or_default();
+                newest.has_older |= !known.is_empty();
+                if *known < stamp {
+                    *known = stamp;
+                }
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Whether no row of the key in the part is newer than this one. What is not put has no key.
+    pub(super) fn has(&self, row: &Row, item: &Item, form: &Form) -> bool {
+        let key = key_of(form, item);
+        key.and_then(|key| self.stamps.get(&key)).is_none_or(|stamp| *stamp == stamp_of(row))
+    }
+
+    /// Whether a key has several rows in the part.
+    pub(super) fn has_older(&self) -> bool {
+        self.has_older
+    }
+}
+
+/// The key of the item that is put for an archived one, as text.
+fn key_of(form: &Form, item: &Item) -> Option<String> {
+    let Formed::Item(mut key) = form.of(item) else { return None };
+    key.retain(|name, _| form.is_key(name));
+    Some(json::item_to_string(&key))
+}
