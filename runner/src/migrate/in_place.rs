@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::control::{Entry, Expect, Move, Progress, number, phase_of, s, text};
 use super::cutover::{LAST_LOOK, SwitchArguments, drain, drained, is_too_old, settle_time, within};
 use super::drain::Counted;
+use super::held::new_holder;
 use super::start::{After, Fence, Work, activate, begin_run, make_tasks};
 use super::{Context, sweep, verify};
 use crate::archive::maintenance;
@@ -36,8 +37,13 @@ pub(super) async fn revert(
     let expect = Expect::phases(&[Phase::CutOver, Phase::Reverting]);
     let (why, now) = ("items are changed back", context.now().await);
     let begin = Move { expect, to: Some(Phase::Reverting), why, now };
-    control.to_phase(name, begin, |_| {}).await?;
-    let expect = Expect::phases(&[Phase::Reverting]);
+    // Who says it last carries it out: the steps of the one before come to nothing.
+    let holder = new_holder();
+    let hold = |state: &mut Entry| {
+        state.insert("holder".to_owned(), s(&holder));
+    };
+    control.to_phase(name, begin, hold).await?;
+    let expect = Expect::held(&[Phase::Reverting], &holder);
     // Writers are not held up meanwhile: it is a backfill like the first one.
     let fence = Fence { direction: "reverse", fingerprint, expect, after: After::Read };
     let since = activate(context, name, fence).await?;
@@ -83,12 +89,14 @@ pub(super) async fn revert(
         ));
         return Ok(Exit::Differences);
     }
-    control.set_active(name, expect, None).await?;
     let written = done.count("written");
     let why = format!("{written} items changed back, {shards} shards drained, epoch {epoch}");
     let now = context.now().await;
     let end = Move { expect, to: Some(Phase::Reverted), why: &why, now };
-    control.to_phase(name, end, |_| {}).await?;
+    let released = |state: &mut Entry| {
+        state.remove("holder");
+    };
+    control.to_phase(name, end, released).await?;
     show(&format!("{name} is reverted: {why}\n"));
     Ok(Exit::Done)
 }

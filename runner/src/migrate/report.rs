@@ -9,7 +9,7 @@ use indicatif::HumanDuration;
 use rules::migration::plan::{Direction, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan};
 use serde_json::{Value, json};
 
-use super::control::{Entry, Progress, flag, number, text};
+use super::control::{Entry, Progress, flag, number, phase_of, text};
 use super::following::Watcher;
 use super::held::HELD_AT;
 use super::status_line::line;
@@ -61,6 +61,8 @@ pub(super) async fn describe(
     let left = is_going_on.then(|| seconds * (100 - copied) / copied);
     let mut standing = Standing::of(name, &state, plan.as_ref(), now);
     standing.is_held_up = text(&route, "write") == Some("none");
+    standing.is_still_followed =
+        phase_of(&state).has_ended() && context.control.active(name).await?.is_some();
     note_stream(&mut standing, &mut stream, problems.is_empty());
     let throttled = match &plan {
         Some(plan) => throttled(context, &state, plan, now).await?,
@@ -72,6 +74,7 @@ pub(super) async fn describe(
         "phase": phase,
         "paused": is_paused,
         "unswept": flag(&state, "unswept"),
+        "still_followed": standing.is_still_followed,
         "copied_percent": copied,
         "source_items": items,
         "backfill": backfill.json(),
@@ -266,6 +269,7 @@ pub(super) fn exit_of(status: &Value) -> Exit {
     let is = |flag: &str| at(status, flag) == &json!(true);
     match at(status, "/phase").as_str() {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
+        _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
         // The next switch would refuse. A way back that is too old is known as such.
         Some("ready" | "cut-over")
