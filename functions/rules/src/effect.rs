@@ -23,7 +23,9 @@ pub trait Join {
 
 /// A statement that has nothing to it but its target.
 impl Join for () {
-    fn join(&mut self, (): ()) {}
+    fn join(&mut self, (): ()) {
+        // Said twice, it says the same.
+    }
 }
 
 /// What must become true of one target.

@@ -34,15 +34,7 @@ pub(super) async fn revert(
     arguments: &SwitchArguments,
 ) -> Result<Exit, String> {
     let (control, limit) = (&context.control, arguments.limit());
-    let expect = Expect::phases(&[Phase::CutOver, Phase::Reverting]);
-    let (why, now) = ("items are changed back", context.now().await);
-    let begin = Move { expect, to: Some(Phase::Reverting), why, now };
-    // Who says it last carries it out: the steps of the one before come to nothing.
-    let holder = new_holder();
-    let hold = |state: &mut Entry| {
-        state.insert("holder".to_owned(), s(&holder));
-    };
-    control.to_phase(name, begin, hold).await?;
+    let holder = take(context, name).await?;
     let expect = Expect::held(&[Phase::Reverting], &holder);
     // Writers are not held up meanwhile: it is a backfill like the first one.
     let fence = Fence { direction: "reverse", fingerprint, expect, after: After::Read };
@@ -99,6 +91,20 @@ pub(super) async fn revert(
     control.to_phase(name, end, released).await?;
     show(&format!("{name} is reverted: {why}\n"));
     Ok(Exit::Done)
+}
+
+/// Begins a way back, and gives the name of who carries it out. Who says it last does: the steps of
+/// the one before come to nothing.
+async fn take(context: &Context, name: &str) -> Result<String, String> {
+    let expect = Expect::phases(&[Phase::CutOver, Phase::Reverting]);
+    let (why, now) = ("items are changed back", context.now().await);
+    let begin = Move { expect, to: Some(Phase::Reverting), why, now };
+    let holder = new_holder();
+    let hold = |state: &mut Entry| {
+        state.insert("holder".to_owned(), s(&holder));
+    };
+    context.control.to_phase(name, begin, hold).await?;
+    Ok(holder)
 }
 
 /// Stops following the tables, when all that was written before this was said is done. A purge ends

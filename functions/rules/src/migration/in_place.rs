@@ -137,6 +137,13 @@ impl Migration {
         Guard { absent, is_complete }
     }
 
+    /// Whether the plan can look at any attribute of a table's items that it changes where they stand.
+    /// What comes while one is changed can only be judged afterwards then.
+    #[must_use]
+    pub fn looks_at_any(&self, table: &str) -> bool {
+        self.kind.is_in_place() && self.reads(table) && self.looked_at(table).is_none()
+    }
+
     /// The attributes of a table's items that the plan can look at; none if that may be any.
     fn looked_at(&self, table: &str) -> Option<&BTreeSet<String>> {
         match &self.sources.get(table)?.first()?.makes {
