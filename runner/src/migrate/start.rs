@@ -380,9 +380,9 @@ async fn begun(context: &Context, plan: &Plan) -> Result<Answer, String> {
     Ok(answer)
 }
 
-/// Notes what the plan moves, writes it, makes the migration active, and then makes the tasks of the backfill. Each step
-/// may be done again by whoever begins after this process has died, or at the same time; then the
-/// steps of the one before come to nothing.
+/// Notes what the plan moves, writes it, makes the migration active, and then makes the tasks of the
+/// backfill. Each step may be done again by whoever begins after this process has died, or at the same
+/// time; then the steps of the one before come to nothing.
 pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
