@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use crate::archive::{Bucket, Rows};
 use crate::counters::Cells;
 use crate::fan_out::{Copy, Latest, Origin, Revision};
-use crate::migration::{Document, Keys, Registers, Seen, Target};
+use crate::migration::{Document, Keys, Registers, Target};
 use crate::versions::Changes;
 
 /// Two statements about one target become one that says what both say.
@@ -19,6 +19,13 @@ use crate::versions::Changes;
 pub trait Join {
     /// Adds what `other` says.
     fn join(&mut self, other: Self);
+}
+
+/// A statement that has nothing to it but its target.
+impl Join for () {
+    fn join(&mut self, (): ()) {
+        // Said twice, it says the same.
+    }
 }
 
 /// What must become true of one target.
@@ -71,12 +78,11 @@ pub enum Effect {
         /// What source items say about it.
         registers: Registers,
     },
-    /// An item is as the plan of a migration wants it.
+    /// An item is as the plan of a migration wants it. What it was when that was said is no part of
+    /// it: what has to be written follows from what stands there.
     Rewrite {
         /// The item.
         target: Target,
-        /// How it was seen last.
-        seen: Seen,
     },
     /// A document is what its parts make together.
     Assemble {
@@ -126,7 +132,7 @@ pub struct Folded {
     /// By target of a migration.
     pub registers: BTreeMap<Target, Joined<Registers>>,
     /// By item that a migration changes where it stands.
-    pub rewrites: BTreeMap<Target, Joined<Seen>>,
+    pub rewrites: BTreeMap<Target, Joined<()>>,
     /// By document that is assembled of its parts.
     pub assemblies: BTreeMap<Document, Joined<Keys>>,
 }
@@ -160,9 +166,7 @@ impl Folded {
             Effect::Registers { target, registers } => {
                 insert(&mut self.registers, target, registers, position);
             }
-            Effect::Rewrite { target, seen } => {
-                insert(&mut self.rewrites, target, seen, position);
-            }
+            Effect::Rewrite { target } => insert(&mut self.rewrites, target, (), position),
             Effect::Assemble { document, keys } => {
                 insert(&mut self.assemblies, document, keys, position);
             }

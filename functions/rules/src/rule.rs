@@ -158,9 +158,8 @@ pub(crate) mod testing {
                 let _ = write!(text, "look {} {}", copy.rule, copy.key);
             }
             Effect::Changes { item, changes } => describe_history(&mut text, item, changes),
-            Effect::Rewrite { target, seen } => {
-                let item = json::item_to_string(&seen.item);
-                let _ = write!(text, "rewrite {}: {item} as of {}", target.table, seen.stamp);
+            Effect::Rewrite { target } => {
+                let _ = write!(text, "rewrite {}:{:?}", target.table, target.key);
             }
             Effect::Assemble { document, keys } => {
                 let _ = write!(text, "assemble {}:{:?}", document.parts, document.partition);

@@ -40,6 +40,11 @@ pub(super) async fn complete(
     match answer(name, plan.kind, Verb::Complete, phase) {
         Answer::Go | Answer::GoOn => {}
         Answer::Already => {
+            if !arguments.dry_run {
+                // An older version could die before it did that.
+                let expect = Expect::phases(&[Phase::Completed]);
+                context.control.set_active(name, expect, None).await?;
+            }
             say(&format!("`{name}` is completed already"));
             in_place::show_receipt(context, name).await?;
             return Ok(Exit::Done);

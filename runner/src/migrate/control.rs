@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::attempts::{Attempts, Written};
 pub(crate) use super::expect::{Expect, Move};
+use super::neighbours;
 use crate::sdk_error::{error_text, is_not_found, is_throttle};
 
 pub(crate) type Entry = HashMap<String, Sdk>;
@@ -114,6 +115,7 @@ impl Control {
                 .client
                 .scan()
                 .table_name(&self.table)
+                .consistent_read(true)
                 .filter_expression("#e = :e")
                 .expression_attribute_names("#e", "entry")
                 .expression_attribute_values(":e", s("STATE"))
@@ -389,15 +391,32 @@ impl Control {
     }
 
     /// Moves a migration to a phase and writes that into its journal, which is only added to: both or
-    /// nothing.
+    /// nothing. What comes to its end is no longer followed by the same write.
     ///
     /// # Errors
     /// When its state is not what is expected, or the table cannot be read or written.
     pub(crate) async fn to_phase(
         &self,
         migration: &str,
+        moved: Move<'_>,
+        also: impl FnMut(&mut Entry),
+    ) -> Result<Entry, String> {
+        let is_end = moved.to.is_some_and(Phase::has_ended);
+        let leave = |active: &mut Entry| Ok(neighbours::leave(active, migration));
+        self.to_phase_with(migration, moved, also, is_end.then_some(leave)).await
+    }
+
+    /// The same, with a change of the entry `ACTIVE` in the same transaction. `active` says whether it
+    /// changes it, or why nothing may be moved.
+    ///
+    /// # Errors
+    /// As above, and what `active` says.
+    pub(super) async fn to_phase_with(
+        &self,
+        migration: &str,
         Move { expect, to, why, now }: Move<'_>,
         mut also: impl FnMut(&mut Entry),
+        mut active: Option<impl FnMut(&mut Entry) -> Result<bool, String>>,
     ) -> Result<Entry, String> {
         let (mut attempts, mut tried) = (Attempts::default(), None);
         loop {
@@ -427,7 +446,14 @@ impl Control {
             let journal = Put::builder().table_name(&self.table).set_item(Some(journal)).build();
             let journal = journal.map_err(|error| error.to_string())?;
             let journal = TransactWriteItem::builder().put(journal).build();
-            match self.transact(&self.table, vec![self.put_of(&state)?, journal]).await? {
+            let mut items = vec![self.put_of(&state)?, journal];
+            if let Some(active) = &mut active {
+                let mut entry = self.found("*", "ACTIVE").await?;
+                if active(&mut entry)? {
+                    items.push(self.put_of(&next(entry))?);
+                }
+            }
+            match self.transact(&self.table, items).await? {
                 Written::Done => return Ok(state),
                 in_vain => attempts.pause(in_vain, &self.what(&state)).await?,
             }

@@ -266,6 +266,10 @@ pub(super) async fn revert(context: &Context, arguments: &SwitchArguments) -> Re
     let state = context.state(name).await?;
     let phase = phase_of(&state);
     let (plan, fingerprint) = context.plan(name).await?;
+    if phase == Phase::Reverted && !arguments.dry_run {
+        // An older version could die before it did that.
+        context.control.set_active(name, Expect::phases(&[phase]), None).await?;
+    }
     match answer(name, plan.kind, Verb::Revert, phase) {
         Answer::Go | Answer::GoOn => {}
         Answer::Already if flag(&state, "unswept") && !arguments.dry_run => {

@@ -89,6 +89,8 @@ struct Tried {
     collisions: Vec<String>,
     /// Items that the way back does not make again.
     not_invertible: Vec<String>,
+    /// Tables whose items the plan can look at as a whole, where it changes them in place.
+    looks_at_any: BTreeSet<String>,
     shown: Vec<(String, Vec<String>)>,
     partitions: BTreeMap<String, u64>,
 }
@@ -198,6 +200,9 @@ fn try_one(
         Err(reason) => return all.refused.push(format!("{source}: {reason}")),
     };
     let mut after = Vec::new();
+    if migration.looks_at_any(table) {
+        all.looks_at_any.insert(table.to_owned());
+    }
     if migration.kind().is_in_place() {
         match migration.rewrite(table, item) {
             Err(reason) => return all.refused.push(format!("{source}: {reason}")),
@@ -317,6 +322,7 @@ fn report(
         "collisions": all.collisions.iter().take(10).collect::<Vec<_>>(),
         "collisions_count": all.collisions.len(),
         "hot_partitions": hot,
+        "looks_at_any": all.looks_at_any,
         "has_way_back": !file.plan.inverse.is_empty(),
         "invertible": !file.plan.inverse.is_empty() && all.not_invertible.is_empty(),
         "not_invertible": all.not_invertible.iter().take(10).collect::<Vec<_>>(),
@@ -364,6 +370,7 @@ fn as_text(report: &Value) -> String {
         ("collisions", "two items for one key"),
         ("not_invertible", "does not come back"),
         ("hot_partitions", "hot partition"),
+        ("looks_at_any", "can look at any attribute, so name those that it needs if you can"),
     ] {
         let shown = at(report, &format!("/{name}")).as_array().map_or(0, Vec::len);
         if let Some(all) = at(report, &format!("/{name}_count")).as_u64()
@@ -456,6 +463,11 @@ mod tests {
         assert!(text.contains("0 of 2 tried would be removed\n"), "{text}");
         assert_eq!(report["refused_count"], 2, "{report}");
         assert!(text.contains("write a comparison such as `.tenant == \"7\"`"), "{text}");
+        // What no condition can say is told.
+        assert_eq!(report["looks_at_any"], json!([]));
+        let (report, text) = said(&plan(".tenant == \"3\" and length < 9"), &items);
+        assert_eq!(report["looks_at_any"], json!(["orders"]));
+        assert!(text.contains("can look at any attribute, so name"), "{text}");
     }
 
     #[test]

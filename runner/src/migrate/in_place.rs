@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::control::{Entry, Expect, Move, Progress, number, phase_of, s, text};
 use super::cutover::{LAST_LOOK, SwitchArguments, drain, drained, is_too_old, settle_time, within};
 use super::drain::Counted;
+use super::held::new_holder;
 use super::start::{After, Fence, activate, begin_run};
 use super::tasks::{Work, make_tasks};
 use super::{Context, sweep, verify};
@@ -34,11 +35,8 @@ pub(super) async fn revert(
     arguments: &SwitchArguments,
 ) -> Result<Exit, String> {
     let (control, limit) = (&context.control, arguments.limit());
-    let expect = Expect::phases(&[Phase::CutOver, Phase::Reverting]);
-    let (why, now) = ("items are changed back", context.now().await);
-    let begin = Move { expect, to: Some(Phase::Reverting), why, now };
-    control.to_phase(name, begin, |_| {}).await?;
-    let expect = Expect::phases(&[Phase::Reverting]);
+    let holder = take(context, name).await?;
+    let expect = Expect::held(&[Phase::Reverting], &holder);
     // Writers are not held up meanwhile: it is a backfill like the first one.
     let fence = Fence { direction: "reverse", fingerprint, expect, after: After::Read };
     let since = activate(context, name, fence).await?;
@@ -85,14 +83,30 @@ pub(super) async fn revert(
         ));
         return Ok(Exit::Differences);
     }
-    control.set_active(name, expect, None).await?;
     let written = done.count("written");
     let why = format!("{written} items changed back, {shards} shards drained, epoch {epoch}");
     let now = context.now().await;
     let end = Move { expect, to: Some(Phase::Reverted), why: &why, now };
-    control.to_phase(name, end, |_| {}).await?;
+    let released = |state: &mut Entry| {
+        state.remove("holder");
+    };
+    control.to_phase(name, end, released).await?;
     show(&format!("{name} is reverted: {why}\n"));
     Ok(Exit::Done)
+}
+
+/// Begins a way back, and gives the name of who carries it out. Who says it last does: the steps of
+/// the one before come to nothing.
+async fn take(context: &Context, name: &str) -> Result<String, String> {
+    let expect = Expect::phases(&[Phase::CutOver, Phase::Reverting]);
+    let (why, now) = ("items are changed back", context.now().await);
+    let begin = Move { expect, to: Some(Phase::Reverting), why, now };
+    let holder = new_holder();
+    let hold = |state: &mut Entry| {
+        state.insert("holder".to_owned(), s(&holder));
+    };
+    context.control.to_phase(name, begin, hold).await?;
+    Ok(holder)
 }
 
 /// Stops following the tables, when all that was written before this was said is done. A purge ends

@@ -2,60 +2,140 @@
 //!
 //! Several may read one table, and several may write one, each its own keys. But the mark of a target
 //! item names its source item and not its migration: of two that move the same items into the same
-//! table, the end of one would take off the marks that the other one needs.
+//! table, the end of one would take off the marks that the other one needs. And of two that change the
+//! items of a table where they stand, each could undo what the other one does, for ever.
+//!
+//! So the entry `ACTIVE`, of which there is one, says of each migration from which table into which it
+//! moves items, from the write that begins it to the write that ends it. Two that begin at the same
+//! time cannot both write that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use rules::migration::Phase;
-use rules::migration::plan::Plan;
+use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use rules::migration::plan::{Kind, Plan};
 
 use super::Context;
-use super::control::{phase_of, text};
+use super::control::{Entry, phase_of, s, text};
+
+/// Where `ACTIVE` has what each migration moves.
+const MOVES: &str = "moves";
+/// Where it has those that are followed.
+const FOLLOWED: &str = "active";
+/// Between two tables; no table has it in its name.
+const INTO: char = '>';
 
 /// Another migration under way that moves items of the same table into the same table, in words.
 ///
 /// # Errors
 /// When the control table cannot be read.
 pub(super) async fn in_the_way(context: &Context, plan: &Plan) -> Result<Option<String>, String> {
-    for state in context.control.states().await? {
-        let Some(name) = text(&state, "migration").filter(|name| *name != plan.migration) else {
-            continue;
-        };
-        let has_ended = matches!(
-            phase_of(&state),
-            Phase::None | Phase::Reverted | Phase::Completed | Phase::Aborted
-        );
-        if has_ended {
-            continue;
+    let control = &context.control;
+    let active = control.get("*", "ACTIVE").await?.unwrap_or_default();
+    if let Err(why) = refused_by(&active, plan) {
+        return Ok(Some(why));
+    }
+    // An older version wrote nothing there but who is followed.
+    let mut names: BTreeSet<String> = members(&active, FOLLOWED).into_keys().collect();
+    let mut ended = BTreeSet::new();
+    for state in control.states().await? {
+        let Some(name) = text(&state, "migration") else { continue };
+        if phase_of(&state).has_ended() {
+            ended.insert(name.to_owned());
+        } else {
+            names.insert(name.to_owned());
         }
-        // Whoever begins it just now may not have written its plan.
-        let Ok((other, _)) = context.plan(name).await else { continue };
-        if let Some((source, target)) = shared(plan, &other) {
-            return Ok(Some(format!(
-                "`{name}` is under way and moves items of `{source}` into `{target}` as well; end it first, as the end of one would take off the marks of both"
-            )));
-        }
+    }
+    names.remove(&plan.migration);
+    for name in names {
+        // Whoever begins it just now has not written its plan, but what it moves.
+        let Ok((other, _)) = context.plan(&name).await else { continue };
+        let Some(way) = moves(plan).intersection(&moves(&other)).next().cloned() else { continue };
+        return Ok(Some(match ended.contains(&name) {
+            true => format!(
+                "`{name}` has ended and is still followed; `weir migrate status {name}` says how to end that"
+            ),
+            false => told(&name, &way),
+        }));
     }
     Ok(None)
 }
 
-/// Two tables between which both plans move items.
-fn shared<'p>(one: &'p Plan, other: &'p Plan) -> Option<(&'p str, &'p str)> {
-    moves(one).intersection(&moves(other)).next().copied()
+/// Notes in `ACTIVE` what a plan moves, unless another one is in its way.
+///
+/// # Errors
+/// Which one is in its way.
+pub(super) fn enter(active: &mut Entry, plan: &Plan) -> Result<bool, String> {
+    refused_by(active, plan)?;
+    let mut all = members(active, MOVES);
+    // Who begins another plan by the same name is refused later, and moves nothing.
+    let is_noted = all.contains_key(&plan.migration);
+    if !is_noted {
+        let own = moves(plan).iter().map(|way| s(way)).collect();
+        all.insert(plan.migration.clone(), Sdk::L(own));
+        active.insert(MOVES.to_owned(), Sdk::M(all));
+    }
+    Ok(!is_noted)
 }
 
-/// From which table into which a plan moves items. What is changed where it stands has no marks.
-fn moves(plan: &Plan) -> BTreeSet<(&str, &str)> {
-    let sources = plan.from.iter().filter(|_| !plan.kind.is_in_place());
-    let moves = sources.flat_map(|source| {
-        source.items.iter().map(|output| (source.table.as_str(), output.to.as_str()))
-    });
-    moves.collect()
+/// Takes a migration off `ACTIVE`; gives whether it was there.
+pub(super) fn leave(active: &mut Entry, migration: &str) -> bool {
+    let mut was_there = false;
+    for name in [FOLLOWED, MOVES] {
+        let mut all = members(active, name);
+        if all.remove(migration).is_some() {
+            was_there = true;
+            active.insert(name.to_owned(), Sdk::M(all));
+        }
+    }
+    was_there
+}
+
+fn members(active: &Entry, name: &str) -> HashMap<String, Sdk> {
+    active.get(name).and_then(|value| value.as_m().ok()).cloned().unwrap_or_default()
+}
+
+fn refused_by(active: &Entry, plan: &Plan) -> Result<(), String> {
+    let own = moves(plan);
+    for (name, ways) in members(active, MOVES) {
+        let ways = ways.as_l().map(Vec::as_slice).unwrap_or_default();
+        let shared = ways.iter().filter_map(|way| way.as_s().ok()).find(|way| own.contains(*way));
+        if let Some(way) = shared.filter(|_| name != plan.migration) {
+            return Err(told(&name, way));
+        }
+    }
+    Ok(())
+}
+
+/// That a migration is in the way of another one, and why.
+fn told(name: &str, way: &str) -> String {
+    let (source, target) = way.split_once(INTO).unwrap_or((way, way));
+    if source == target {
+        return format!(
+            "`{name}` is under way and changes items of `{source}` where they stand as well; end it first, as two that do not agree would change an item for ever"
+        );
+    }
+    format!(
+        "`{name}` is under way and moves items of `{source}` into `{target}` as well; end it first, as the end of one would take off the marks of both"
+    )
+}
+
+/// From which table into which a plan moves items; what it changes where it stands it moves into the
+/// same one. Two that only remove items agree about each.
+fn moves(plan: &Plan) -> BTreeSet<String> {
+    let way = |source: &str, target: &str| format!("{source}{INTO}{target}");
+    let sources = plan.from.iter();
+    match plan.kind {
+        Kind::Restructure | Kind::Split => sources
+            .flat_map(|source| source.items.iter().map(|item| way(&source.table, &item.to)))
+            .collect(),
+        Kind::InPlace => sources.map(|source| way(&source.table, &source.table)).collect(),
+        Kind::Purge => BTreeSet::new(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use rules::migration::plan::{Kind, Output, Source};
+    use rules::migration::plan::{Output, Source};
 
     use super::super::steps::tests::plan;
     use super::*;
@@ -71,14 +151,32 @@ mod tests {
     #[test]
     fn only_the_same_way_is_shared() {
         let one = moving(Kind::Restructure, &[("orders", "shop"), ("lines", "details")]);
-        for (kind, moves, expected) in [
-            (Kind::Restructure, &[("orders", "shop")][..], Some(("orders", "shop"))),
-            (Kind::Split, &[("a", "b"), ("lines", "details")], Some(("lines", "details"))),
+        let changes = moving(Kind::InPlace, &[("orders", "orders"), ("shop", "shop")]);
+        for (first, kind, moves, expected) in [
+            (&one, Kind::Restructure, &[("orders", "shop")][..], "`orders` into `shop`"),
+            (&one, Kind::Split, &[("a", "b"), ("lines", "details")], "`lines` into `details`"),
             // One source into another target, another source into the same one.
-            (Kind::Restructure, &[("orders", "details"), ("customers", "shop")], None),
-            (Kind::InPlace, &[("orders", "shop")], None),
+            (&one, Kind::Restructure, &[("orders", "details"), ("customers", "shop")], ""),
+            (&one, Kind::InPlace, &[("orders", "orders")], ""),
+            (&changes, Kind::InPlace, &[("shop", "shop")], "items of `shop` where they stand"),
+            (&changes, Kind::InPlace, &[("lines", "lines")], ""),
+            (&changes, Kind::Purge, &[("orders", "orders")], ""),
         ] {
-            assert_eq!(shared(&one, &moving(kind, moves)), expected);
+            let mut active = Entry::new();
+            assert_eq!(enter(&mut active, first), Ok(true));
+            let same_name = moving(Kind::Restructure, &[("a", "b")]);
+            for own in [first, &same_name] {
+                assert_eq!(enter(&mut active, own), Ok(false), "its own is not in its way");
+            }
+            let other = Plan { migration: "other".into(), ..moving(kind, moves) };
+            let refused = enter(&mut active, &other).err().unwrap_or_default();
+            let is_as_expected =
+                refused.contains(expected) && refused.is_empty() == expected.is_empty();
+            assert!(is_as_expected, "{moves:?}: {refused}");
+            // What has ended is in nobody's way.
+            assert!(leave(&mut active, &first.migration));
+            assert!(!leave(&mut active, &first.migration));
+            assert!(enter(&mut active, &other).is_ok());
         }
     }
 }

@@ -10,7 +10,7 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan};
 use serde_json::{Value, json};
 
-use super::control::{Entry, Progress, flag, number, text};
+use super::control::{Entry, Progress, flag, number, phase_of, text};
 use super::following::Watcher;
 use super::held::HELD_AT;
 use super::patience::{Patience, UNSEEN_MAX};
@@ -68,6 +68,8 @@ pub(super) async fn describe(
         Phase::Ready | Phase::CutOver => comparing::to_go(context, name, standing.phase).await? > 0,
         _ => false,
     };
+    standing.is_still_followed =
+        phase_of(&state).has_ended() && context.control.active(name).await?.is_some();
     note_stream(&mut standing, &mut stream, problems.is_empty());
     let throttled = match &plan {
         Some(plan) => throttled(context, &state, plan, now).await?,
@@ -79,6 +81,7 @@ pub(super) async fn describe(
         "phase": phase,
         "paused": is_paused,
         "unswept": flag(&state, "unswept"),
+        "still_followed": standing.is_still_followed,
         "copied_percent": copied,
         "source_items": items,
         "backfill": backfill.json(),
@@ -274,6 +277,7 @@ pub(super) fn exit_of(status: &Value) -> Exit {
     let is = |flag: &str| at(status, flag) == &json!(true);
     match at(status, "/phase").as_str() {
         Some("reverted" | "aborted") if is("/unswept") => Exit::Differences,
+        _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
         // The next switch would refuse. A way back that is too old is known as such.
         Some("ready" | "cut-over")

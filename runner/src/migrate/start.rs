@@ -127,7 +127,14 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
     // Local workers are there before the first change is to be followed.
     let host = local(context, plan, arguments.local_workers, &arguments.workers).await?;
     if !is_begun {
-        begin(context, plan, arguments.rate).await?;
+        if let Err(problem) = begin(context, plan, arguments.rate).await {
+            // Whoever began another one at the same time was first.
+            let Some(why) = neighbours::in_the_way(context, plan).await? else {
+                return Err(problem);
+            };
+            say(&format!("refused: {why}"));
+            return Ok(Exit::Refused);
+        }
         say(&format!("`{}` has begun", plan.migration));
     }
     attend(context, &plan.migration, host).await
@@ -373,9 +380,9 @@ async fn begun(context: &Context, plan: &Plan) -> Result<Answer, String> {
     Ok(answer)
 }
 
-/// Writes the plan, makes the migration active, and then makes the tasks of the backfill. Each step
-/// may be done again by whoever begins after this process has died, or at the same time; then the
-/// steps of the one before come to nothing.
+/// Notes what the plan moves, writes it, makes the migration active, and then makes the tasks of the
+/// backfill. Each step may be done again by whoever begins after this process has died, or at the same
+/// time; then the steps of the one before come to nothing.
 pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
@@ -385,15 +392,15 @@ pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(
     let prepare = Move { expect, to: Some(Phase::Preparing), why, now };
     // Who says it last begins it: a fence must not be moved by one while the other makes tasks.
     let holder = new_holder();
-    let state = control
-        .to_phase(name, prepare, |state| {
-            let known = state.entry("fingerprint".to_owned()).or_insert_with(|| s(&fingerprint));
-            if *known == s(&fingerprint) {
-                state.insert("rate".to_owned(), n(rate));
-                state.insert("holder".to_owned(), s(&holder));
-            }
-        })
-        .await?;
+    let also = |state: &mut Entry| {
+        let known = state.entry("fingerprint".to_owned()).or_insert_with(|| s(&fingerprint));
+        if *known == s(&fingerprint) {
+            state.insert("rate".to_owned(), n(rate));
+            state.insert("holder".to_owned(), s(&holder));
+        }
+    };
+    let enter = |active: &mut Entry| neighbours::enter(active, plan);
+    let state = control.to_phase_with(name, prepare, also, Some(enter)).await?;
     if text(&state, "fingerprint") != Some(fingerprint.as_str()) {
         return Err(format!("somebody else begins another plan as `{name}` at the same time"));
     }

@@ -70,6 +70,7 @@ pub(super) fn line(status: &Value) -> String {
 /// What an end has left undone.
 fn unswept(status: &Value, phase: &str) -> &'static str {
     match phase {
+        _ if at(status, "/still_followed") == &json!(true) => ", but changes are still followed",
         "reverted" if at(status, "/unswept") == &json!(true) => {
             ", but tombstones and marks still stand in the sources"
         }

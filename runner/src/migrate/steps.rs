@@ -24,6 +24,8 @@ pub(super) struct Standing<'s> {
     pub(super) is_unswept: bool,
     /// Its route is closed for writers.
     pub(super) is_held_up: bool,
+    /// It has ended, and functions go on with it.
+    pub(super) is_still_followed: bool,
     /// The last comparison found so many differences.
     pub(super) differences: u64,
     /// For so many seconds nothing has proved what the next switch rests on, which is too long: streams
@@ -47,6 +49,7 @@ impl<'s> Standing<'s> {
             is_paused: false,
             is_unswept: false,
             is_held_up: false,
+            is_still_followed: false,
             differences: 0,
             stale_seconds: None,
             is_compared: false,
@@ -150,6 +153,15 @@ impl<'s> Standing<'s> {
             Phase::CutOver => self.of_cut_over(),
             Phase::Reverting | Phase::Returning => {
                 vec![step("revert", "go on, if nobody else does")]
+            }
+            Phase::Aborted if self.is_still_followed => {
+                vec![step("abort", "end it: changes are still followed")]
+            }
+            Phase::Reverted if self.is_still_followed => {
+                vec![step("revert", "end it: changes are still followed")]
+            }
+            Phase::Completed if self.is_still_followed => {
+                vec![step("complete", "end it: changes are still followed")]
             }
             Phase::Reverted if self.is_unswept => vec![step(
                 "revert",
@@ -303,6 +315,7 @@ pub(super) mod tests {
                 let others = [
                     Standing { is_paused: true, ..plain },
                     Standing { is_unswept: true, ..plain },
+                    Standing { is_still_followed: true, ..plain },
                     Standing { differences: 2, ..plain },
                     Standing { is_compared: true, ..plain },
                     Standing { stale_seconds: age.filter(|_| may_be_stale), ..plain },

@@ -12,9 +12,10 @@ use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, So
 use serde_json::{Value, json};
 
 use super::control::{Expect, Move, n, number, phase_of, s, text};
+use super::cutover::SwitchArguments;
 use super::held::{CUTOVER, HELD_AT, Hold};
 use super::start::{Wrong, begin, check};
-use super::{Context, estimate, lost, tables, verify};
+use super::{Context, abort, estimate, in_place, lost, neighbours, report, tables, verify};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -147,6 +148,99 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     let hold = Hold::take(context, NAME, CUTOVER, "f", 7).await.unwrap();
     hold.close(0).await.unwrap();
     assert!(number(&context.state(NAME).await.unwrap(), HELD_AT) > 5);
+}
+
+/// A plan that changes the items of `cats` where they stand, there and back.
+fn plan_in_place(name: &str) -> Plan {
+    let source = |transform: &str| {
+        let made = Made { to: "cats".into(), transform: transform.into(), key: [].into() };
+        Source { table: "cats".into(), items: vec![made], split: None, archive: false }
+    };
+    let (from, inverse) = (vec![source(".a = 1")], vec![source("del(.a)")]);
+    Plan { migration: name.into(), kind: Kind::InPlace, from, inverse, ..plan() }
+}
+
+#[tokio::test]
+async fn two_that_begin_at_the_same_time_do_not_move_the_same_items() {
+    for of in [|name: &str| Plan { migration: name.into(), ..plan() }, plan_in_place] {
+        let served = serve().await;
+        let (one, other) = (of("one"), of("other"));
+        let begins = (begin(&served.context, &one, 0), begin(&served.context, &other, 0));
+        let (first, second) = tokio::join!(begins.0, begins.1);
+        assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+        let why = first.and(second).unwrap_err();
+        assert!(why.contains("is under way and"), "{why}");
+        // The one that was refused is not begun, and is not in the way.
+        let states = served.context.control.states().await.unwrap();
+        assert_eq!(states.len(), 1);
+        let begun = text(&states[0], "migration").unwrap();
+        let third = Plan { migration: "third".into(), ..of("third") };
+        let why = neighbours::in_the_way(&served.context, &third).await.unwrap().unwrap();
+        assert!(why.starts_with(&format!("`{begun}` is under way")), "{why}");
+        assert_eq!(abort(&served.context, begun, false).await, Ok(Exit::Done));
+        assert_eq!(neighbours::in_the_way(&served.context, &third).await, Ok(None));
+        begin(&served.context, &third, 0).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_has_ended_is_not_followed_any_more() {
+    let served = serve().await;
+    let (context, control) = (&served.context, &served.context.control);
+    begin(context, &plan(), 0).await.unwrap();
+    assert!(control.active(NAME).await.unwrap().is_some());
+    let expect = Expect::phases(&[Phase::Copying]);
+    let end = Move { expect, to: Some(Phase::Aborted), why: "", now: 1 };
+    // As far as an `abort` comes that dies after its first write.
+    control.to_phase(NAME, end, |_| ()).await.unwrap();
+    assert_eq!(control.active(NAME).await.unwrap(), None);
+
+    // An older version could leave it followed. It is told, with what ends that.
+    let expect = Expect::phases(&[Phase::Aborted]);
+    control.set_active(NAME, expect, Some(("forward", "f", 1))).await.unwrap();
+    let status = report::describe(context, NAME, None).await.unwrap();
+    assert_eq!(status["still_followed"], true);
+    assert_eq!(status["next_steps"][0]["command"], "weir migrate abort move");
+    assert_eq!(report::exit_of(&status), Exit::Differences);
+    let again = Plan { migration: "again".into(), ..plan() };
+    let why = neighbours::in_the_way(context, &again).await.unwrap().unwrap();
+    assert!(why.contains("`move` has ended and is still followed"), "{why}");
+    assert_eq!(abort(context, NAME, false).await, Ok(Exit::Done));
+    assert_eq!(control.active(NAME).await.unwrap(), None);
+    assert_eq!(neighbours::in_the_way(context, &again).await, Ok(None));
+}
+
+#[tokio::test]
+async fn of_two_that_change_items_back_the_second_one_does() {
+    let served = serve().await;
+    let (context, control, plan) = (&served.context, &served.context.control, plan_in_place(NAME));
+    begin(context, &plan, 0).await.unwrap();
+    let expect = Expect::phases(&[Phase::Copying]);
+    let step = Move { expect, to: Some(Phase::CutOver), why: "", now: 1 };
+    control.to_phase(NAME, step, |_| ()).await.unwrap();
+    let fence = served.fence().await;
+    // The first one waits for its fence for as long as the clock stands; then both wait for workers.
+    served.clock(json!({"freeze": true})).await;
+    let arguments = SwitchArguments { name: NAME.to_owned(), timeout: 1, dry_run: false };
+    let (_, fingerprint) = context.plan(NAME).await.unwrap();
+    let revert = || in_place::revert(context, NAME, &plan, &fingerprint, &arguments);
+    let holder = async || text(&context.state(NAME).await.unwrap(), "holder").map(str::to_owned);
+    let meanwhile = async {
+        served.other_fence(fence).await;
+        let first = holder().await;
+        let clock = async {
+            while holder().await == first {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            served.clock(json!({"resume": true})).await;
+        };
+        tokio::join!(revert(), clock).0
+    };
+    let (first, second) = tokio::join!(revert(), meanwhile);
+    assert!(first.clone().unwrap_err().contains("somebody else took over"), "{first:?}");
+    // No worker is there.
+    assert_eq!(second, Ok(Exit::TimedOut));
+    assert!(holder().await.is_some());
 }
 
 #[tokio::test]

@@ -1,27 +1,33 @@
-//! Items that are changed where they stand: one conditional write, guarded by everything that the
-//! transform may have looked at.
+//! Items that are changed where they stand. What stands there is read and judged, and one conditional
+//! write changes it, guarded by all that the judgement may have looked at. Where no condition can name
+//! all of that, what the write met is judged once more, and a change that was not for it is taken back.
 //!
-//! What an item has to look like is the rule's. An item that is gone stays gone.
+//! What an item has to look like, and what a guard is, is the rule's. An item that is gone stays gone.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue as SdkValue, ReturnValuesOnConditionCheckFailure as Return,
+    AttributeValue as SdkValue, ReturnValue, ReturnValuesOnConditionCheckFailure as Return,
 };
 use futures::FutureExt as _;
 use model::Item;
-use rules::migration::{Rewrite, Target};
+use model::json::item_to_string;
+use model::limits::BATCH_GET_KEYS_MAX;
+use rules::Joined;
+use rules::migration::{Guard, Rewrite, Target, changed};
 
 use super::check;
 use super::control::{Tally, Task};
-use super::targets::{Put, Targets};
+use super::targets::{Targets, load_items, outcome, some_at_once};
 use super::task::Worker;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
+use crate::frame::TargetOutcome;
 use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
@@ -34,14 +40,27 @@ struct Change {
     values: HashMap<String, SdkValue>,
 }
 
+/// What became of a change.
+#[derive(Debug, PartialEq)]
+enum Sent {
+    /// It was made, of this item.
+    Written(Item),
+    /// The guard did not hold; this stands there.
+    Stands(Option<Item>),
+    /// DynamoDB does not take it, however often it is tried.
+    Refused(String),
+}
+
 impl Change {
-    /// From `before` to `after`, or to nothing; `before` must still stand there.
-    fn new(before: &Item, after: Option<&Item>, key: &Item) -> Self {
+    /// From `before` to `after`, or to nothing; `before` must still stand there, and what the guard
+    /// says must not be there.
+    fn new(before: &Item, after: Option<&Item>, guard: &Guard, key: &Item) -> Self {
         let none = Item::new();
         let after_or_none = after.unwrap_or(&none);
         let all: BTreeSet<&String> = before
             .keys()
             .chain(after_or_none.keys())
+            .chain(&guard.absent)
             .filter(|name| !key.contains_key(*name))
             .collect();
         let (mut names, mut values) = (HashMap::new(), HashMap::new());
@@ -61,12 +80,12 @@ impl Change {
             }
             match after_or_none.get(name) {
                 _ if after.is_none() => {}
-                None => removes.push(format!("#a{number}")),
                 Some(value) if before.get(name) != Some(value) => {
                     values.insert(format!(":c{number}"), to_sdk(value));
                     sets.push(format!("#a{number} = :c{number}"));
                 }
-                Some(_) => {}
+                None if before.contains_key(name) => removes.push(format!("#a{number}")),
+                _ => {}
             }
         }
         let mut update = String::new();
@@ -79,7 +98,7 @@ impl Change {
         Self { update, condition: conditions.join(" AND "), names, values }
     }
 
-    async fn send(self, client: &Client, table: &str, key: &Item) -> Result<Put, Failure> {
+    async fn send(self, client: &Client, table: &str, key: &Item) -> Result<Sent, Failure> {
         let values = (!self.values.is_empty()).then_some(self.values);
         if self.update.is_empty() {
             let request = client
@@ -89,16 +108,18 @@ impl Change {
                 .condition_expression(self.condition)
                 .set_expression_attribute_names(Some(self.names))
                 .set_expression_attribute_values(values)
+                .return_values(ReturnValue::AllOld)
                 .return_values_on_condition_check_failure(Return::AllOld);
-            let sent = request.send().await;
             let failed = |error: &DeleteItemError| match error {
                 DeleteItemError::ConditionalCheckFailedException(failed) => {
                     Some(failed.item().cloned())
                 }
                 _ => None,
             };
-            return sent
-                .map_or_else(|e| outcome("DeleteItem", table, &e, failed), |_| Ok(Put::Written));
+            return match request.send().await {
+                Ok(answer) => written(answer.attributes),
+                Err(error) => not_written("DeleteItem", table, &error, failed),
+            };
         }
         let request = client
             .update_item()
@@ -108,51 +129,154 @@ impl Change {
             .condition_expression(self.condition)
             .set_expression_attribute_names(Some(self.names))
             .set_expression_attribute_values(values)
+            .return_values(ReturnValue::AllOld)
             .return_values_on_condition_check_failure(Return::AllOld);
-        let sent = request.send().await;
         let failed = |error: &UpdateItemError| match error {
             UpdateItemError::ConditionalCheckFailedException(failed) => {
                 Some(failed.item().cloned())
             }
             _ => None,
         };
-        sent.map_or_else(|e| outcome("UpdateItem", table, &e, failed), |_| Ok(Put::Written))
+        match request.send().await {
+            Ok(answer) => written(answer.attributes),
+            Err(error) => not_written("UpdateItem", table, &error, failed),
+        }
     }
 }
 
+/// Puts an item back where none stands.
+async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Result<Sent, Failure> {
+    let request = client
+        .put_item()
+        .table_name(table)
+        .set_item(Some(to_sdk_item(item)))
+        .condition_expression("attribute_not_exists(#k)")
+        .set_expression_attribute_names(
+            key.keys().next().map(|name| HashMap::from([("#k".to_owned(), name.clone())])),
+        )
+        .return_values_on_condition_check_failure(Return::AllOld);
+    let failed = |error: &PutItemError| match error {
+        PutItemError::ConditionalCheckFailedException(failed) => Some(failed.item().cloned()),
+        _ => None,
+    };
+    match request.send().await {
+        Ok(_) => Ok(Sent::Written(Item::new())),
+        Err(error) => not_written("PutItem", table, &error, failed),
+    }
+}
+
+/// What a change was made of.
+fn written(old: Option<HashMap<String, SdkValue>>) -> Result<Sent, Failure> {
+    from_sdk_item(old.unwrap_or_default()).map(Sent::Written)
+}
+
 /// What the failure of a guarded change means. An item that is not handed back is not there.
-fn outcome<E>(
+fn not_written<E>(
     doing: &str,
     table: &str,
     error: &SdkError<E>,
     failed: impl Fn(&E) -> Option<Option<HashMap<String, SdkValue>>>,
-) -> Result<Put, Failure>
+) -> Result<Sent, Failure>
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
     let service = error.as_service_error();
     if let Some(stands) = service.and_then(failed) {
-        return stands.map(from_sdk_item).transpose().map(Put::Stands);
+        return stands.map(from_sdk_item).transpose().map(Sent::Stands);
     }
     if service.and_then(ProvideErrorMetadata::code) == Some("ValidationException") {
         let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
-        return Ok(Put::Refused(message.to_owned()));
+        return Ok(Sent::Refused(message.to_owned()));
     }
     Err(request_failure(doing, table, CONTROL_TABLE, error))
 }
 
+/// What is left to take back of a change from `before` to `after`: the attributes that still are as it
+/// made them, as they are and as they were.
+fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item) {
+    let (mut made, mut were) = (Item::new(), Item::new());
+    for name in before.keys().chain(after.keys()) {
+        let (was, is) = (before.get(name), after.get(name));
+        if was == is || stands.get(name) != is {
+            continue;
+        }
+        made.extend(is.map(|value| (name.clone(), value.clone())));
+        were.extend(was.map(|value| (name.clone(), value.clone())));
+    }
+    (made, were)
+}
+
 impl Targets {
-    /// Makes an item what the plan wants it to be; `seen` is how it was seen last. Answers whether
-    /// anything had to be written.
-    pub(super) async fn settle(&self, target: &Target, seen: &Item) -> Result<bool, Failure> {
+    /// Makes items what the plan wants them to be, so many `at_once`. How they were when that was said
+    /// does not matter: what stands there now is read.
+    pub(super) async fn settle_all(
+        &self,
+        rewrites: BTreeMap<Target, Joined<()>>,
+        at_once: usize,
+        deadline: Deadline,
+    ) -> Vec<TargetOutcome> {
+        let (mut outcomes, mut rewrites) = (Vec::new(), rewrites.into_iter());
+        loop {
+            let some = rewrites.by_ref().take(at_once.clamp(1, BATCH_GET_KEYS_MAX));
+            let some: Vec<(Target, Joined<()>)> = some.collect();
+            if some.is_empty() {
+                return outcomes;
+            }
+            let targets = some.iter().map(|(target, _)| target);
+            let standing = deadline.limit(self.standing(targets)).await;
+            let standing = &standing;
+            let settles = some.into_iter().map(|(target, joined)| async move {
+                let settled = match standing {
+                    Err(failure) => Err(failure.clone()),
+                    Ok(standing) => match self.key(&target).map(|key| item_to_string(&key)) {
+                        Err(failure) => Err(failure),
+                        Ok(key) => match standing.get(&(target.table.clone(), key)) {
+                            Some(item) => self.settle(&target, item, deadline).await,
+                            None => Ok(false),
+                        },
+                    },
+                };
+                outcome(&target.table, &target.key, joined.records, settled)
+            });
+            outcomes.extend(some_at_once(settles, at_once).await);
+        }
+    }
+
+    /// Those of some items that are there, by their tables and the JSON of their keys.
+    async fn standing(
+        &self,
+        targets: impl Iterator<Item = &Target>,
+    ) -> Result<BTreeMap<(String, String), Item>, Failure> {
+        let mut keys: BTreeMap<&str, (&Target, Vec<Item>)> = BTreeMap::new();
+        for target in targets {
+            let (_, keys) = keys.entry(&target.table).or_insert_with(|| (target, Vec::new()));
+            keys.push(self.key(target)?);
+        }
+        let mut standing = BTreeMap::new();
+        for (table, (target, keys)) in keys {
+            let schema = self.schema(target)?;
+            let items = load_items(&self.client, table, schema, keys, self.retry).await?;
+            let of_table = |(key, item)| ((table.to_owned(), key), item);
+            standing.extend(items.into_iter().map(of_table));
+        }
+        Ok(standing)
+    }
+
+    /// Makes an item what the plan wants it to be; `seen` was read just now. Answers whether anything
+    /// had to be written.
+    pub(super) async fn settle(
+        &self,
+        target: &Target,
+        seen: &Item,
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
         let migration = self.migration(&target.migration)?;
-        let key = self.key(target)?;
+        let (table, key) = (&target.table, self.key(target)?);
         let mut failure = "others write this item all the time".to_owned();
         let mut attempts = self.retry.attempts();
         let mut standing = seen.clone();
-        let mut is_first = true;
-        while attempts.next().await {
-            let after = match migration.rewrite(&target.table, &standing) {
+        while deadline.limit(attempts.next().map(Ok)).await? {
+            let after = match migration.rewrite(table, &standing) {
                 Ok(Rewrite::Keep) => return Ok(false),
                 Ok(Rewrite::Delete) => None,
                 Ok(Rewrite::Change(after)) => Some(after),
@@ -161,25 +285,83 @@ impl Targets {
                     return Ok(false);
                 }
             };
-            let change = Change::new(&standing, after.as_ref(), &key);
-            match change.send(&self.client, &target.table, &key).await {
-                Ok(Put::Written) => return Ok(true),
-                Ok(Put::Refused(reason)) => {
+            let after = after.as_ref();
+            let guard = migration.guard(table, &standing, after);
+            let sending =
+                Change::new(&standing, after, &guard, &key).send(&self.client, table, &key);
+            // Who does not wait for the answer does not learn what the change met.
+            let sent = match guard.is_complete {
+                true => deadline.limit(sending).await,
+                false => sending.await,
+            };
+            match sent {
+                Ok(Sent::Written(met)) => {
+                    if !migration.is_misjudged(table, &standing, after, &met) {
+                        return Ok(true);
+                    }
+                    let back = self.take_back(target, &key, (&standing, after), met).await?;
+                    let Some(item) = back else { return Ok(true) };
+                    standing = item;
+                }
+                Ok(Sent::Refused(reason)) => {
                     self.note_problem("refused", target, &key, &reason).await?;
                     return Ok(false);
                 }
-                Ok(Put::Stands(None)) => return Ok(false),
-                Ok(Put::Stands(Some(item))) => {
-                    // The first answer only tells what is there; it is no failed attempt.
-                    if std::mem::take(&mut is_first) {
-                        attempts.restart();
-                    }
-                    standing = item;
-                }
+                Ok(Sent::Stands(None)) => return Ok(false),
+                Ok(Sent::Stands(Some(item))) => standing = item,
                 Err(Failure::Retry(reason)) => failure = reason,
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
         }
+        Err(Failure::Retry(failure))
+    }
+
+    /// Takes a change back that met an item which it was not for. What writers have written since then
+    /// is theirs. Gives what stands there; none if the item is gone.
+    async fn take_back(
+        &self,
+        target: &Target,
+        key: &Item,
+        (before, after): (&Item, Option<&Item>),
+        met: Item,
+    ) -> Result<Option<Item>, Failure> {
+        let (client, table) = (&self.client, &target.table);
+        let mut failure = String::new();
+        let mut attempts = self.retry.attempts();
+        let mut stands = after.map(|after| changed(before, after, &met));
+        while attempts.next().await {
+            let sent = match (&stands, after) {
+                (Some(item), Some(after)) => {
+                    let (made, were) = left_to_take_back(before, after, item);
+                    if made.is_empty() && were.is_empty() {
+                        return Ok(stands);
+                    }
+                    let change = Change::new(&made, Some(&were), &Guard::default(), key);
+                    let sent = change.send(client, table, key).await;
+                    let back = |met: &Item| changed(&made, &were, met);
+                    sent.map(|sent| match sent {
+                        Sent::Written(met) => Sent::Stands(Some(back(&met))),
+                        other => other,
+                    })
+                }
+                (None, Some(_)) => return Ok(None),
+                (_, None) => put_back(client, table, key, &met).await,
+            };
+            match sent {
+                Ok(Sent::Written(_)) => return Ok(Some(met)),
+                // Whoever wrote since then is later.
+                Ok(Sent::Stands(found)) if after.is_none() => return Ok(found),
+                Ok(Sent::Stands(found)) => stands = found,
+                Ok(Sent::Refused(reason))
+                | Err(Failure::Retry(reason) | Failure::Fatal(reason)) => {
+                    failure = reason;
+                }
+            }
+        }
+        let item = item_to_string(&met);
+        tracing::error!(function = "migration", table, item, reason = %failure, "an item that was changed while others wrote it could not be put back; this is how it was");
+        self.note_problem("refused", target, key, &format!("it could not be put back: {failure}"))
+            .await?;
         Err(Failure::Retry(failure))
     }
 }
@@ -223,7 +405,7 @@ pub(super) async fn check(
             key: schema.key_of_item(&item).map_err(|error| Failure::Fatal(error.to_string()))?,
             adopts: false,
         };
-        if task.repairs && worker.targets.settle(&target, &item).await? {
+        if task.repairs && worker.targets.settle(&target, &item, deadline).await? {
             tally.count("repaired", 1);
         }
     }
@@ -243,9 +425,19 @@ async fn still_wrong(
 
 #[cfg(test)]
 mod tests {
-    use model::json::item_from_str;
+    use std::sync::Arc;
+    use std::time::Duration;
 
+    use model::json::item_from_str;
+    use model::{KeyAttribute, KeyAttributeType, KeySchema};
+    use rules::migration::{Direction, Migration};
+    use serde_json::{Value, json};
+
+    use super::super::Throttling;
+    use super::super::control::Control;
     use super::*;
+    use crate::back_off::RetryPolicy;
+    use crate::tables::scripted::{endpoint, serve};
 
     #[test]
     fn changes_are_guarded_by_every_attribute() {
@@ -253,16 +445,134 @@ mod tests {
         let key = item(r#"{"id":{"S":"1"}}"#);
         let before = item(r#"{"id":{"S":"1"},"a":{"S":"x"},"b":{"N":"1"},"c":{"NULL":true}}"#);
         let after = item(r#"{"id":{"S":"1"},"b":{"N":"2"},"c":{"NULL":true},"d":{"S":"y"}}"#);
-        let change = Change::new(&before, Some(&after), &key);
+        let absent = ["d", "e"].map(str::to_owned).into();
+        let guard = Guard { absent, is_complete: true };
+        let change = Change::new(&before, Some(&after), &guard, &key);
         assert_eq!(change.update, "SET #a1 = :c1, #a3 = :c3 REMOVE #a0");
         assert_eq!(
             change.condition,
-            "attribute_exists(#k) AND #a0 = :b0 AND #a1 = :b1 AND #a2 = :b2 AND attribute_not_exists(#a3)"
+            "attribute_exists(#k) AND #a0 = :b0 AND #a1 = :b1 AND #a2 = :b2 AND attribute_not_exists(#a3) AND attribute_not_exists(#a4)"
         );
         assert_eq!(change.names["#a3"], "d");
         assert_eq!(change.values[":c1"], SdkValue::N("2".to_owned()));
-        let change = Change::new(&before, None, &key);
+        let change = Change::new(&before, None, &guard, &key);
         assert_eq!(change.update, "");
-        assert!(change.condition.ends_with("#a2 = :b2"), "{}", change.condition);
+        assert!(change.condition.ends_with("attribute_not_exists(#a4)"), "{}", change.condition);
+    }
+
+    /// What a plan of this kind does with the item `p`, of which a record or the backfill said that it
+    /// is not as it should be. Gives the bodies of the requests; and whether something was written.
+    async fn settled(kind: &str, program: &str, answers: &[(&str, &str)]) -> (Vec<Value>, bool) {
+        let made = json!({"to": "t", "transform": program, "key": {}});
+        let source = json!({"table": "t", "items": [made]});
+        let plan = json!({
+            "migration": "m", "kind": kind, "from": [source], "inverse": [], "backfill": "scan",
+            "segments": 1, "gate_seconds": 1,
+        });
+        let plan = serde_json::from_value(plan).unwrap();
+        let attribute_type = KeyAttributeType::S;
+        let partition = KeyAttribute { name: "p".to_owned(), attribute_type };
+        let schemas = [("t".to_owned(), KeySchema { partition, sort: None })].into();
+        let migration = Migration::compile(&plan, Direction::Forward, &schemas).unwrap();
+        let key = schemas["t"].key_of_item(&item_from_str(r#"{"p":{"S":"1"}}"#).unwrap()).unwrap();
+        let (migration_name, table) = ("m".to_owned(), "t".to_owned());
+        let target = Target { migration: migration_name, table, key, adopts: false };
+        let rewrites = [(target, Joined { value: (), records: vec![0] })].into();
+
+        let (listener, client) = endpoint().await;
+        let control = Control::new(client, "control".to_owned(), Throttling::default());
+        let retry = RetryPolicy { delay_base: Duration::ZERO, ..RetryPolicy::CONTENDED };
+        let targets = Targets::new(control, &[Arc::new(migration)], retry);
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let settling = targets.settle_all(rewrites, 64, deadline);
+        let (requests, outcomes) = tokio::join!(serve(listener, answers), settling);
+        let bodies = requests.iter().map(|request| request.split_once("\r\n\r\n").unwrap().1);
+        let bodies = bodies.map(|body| serde_json::from_str(body).unwrap()).collect();
+        (bodies, outcomes[0].result == Ok(1))
+    }
+
+    /// The names of a request, without their placeholders.
+    fn names(request: &Value) -> Vec<&str> {
+        let names = request["ExpressionAttributeNames"].as_object().unwrap();
+        names.values().map(|name| name.as_str().unwrap()).collect()
+    }
+
+    const FREE: &str = r#"{"Responses":{"t":[{"p":{"S":"1"},"tenant":{"S":"7"}}]}}"#;
+    const HELD: &str =
+        r#"{"Responses":{"t":[{"p":{"S":"1"},"tenant":{"S":"7"},"hold":{"BOOL":true}}]}}"#;
+    const HELD_ITEM: &str = r#"{"p":{"S":"1"},"tenant":{"S":"7"},"hold":{"BOOL":true}}"#;
+    const CONDITION: &str = ".tenant == \"7\" and (.hold != true)";
+
+    fn refused(stands: &str) -> String {
+        format!(
+            r#"{{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"m","Item":{stands}}}"#
+        )
+    }
+
+    #[tokio::test]
+    async fn what_was_said_of_an_earlier_version_removes_nothing() {
+        let (requests, written) = settled("purge", CONDITION, &[("200 OK", HELD)]).await;
+        assert_eq!((requests.len(), written), (1, false));
+        assert_eq!(requests[0]["RequestItems"]["t"]["ConsistentRead"], true);
+    }
+
+    #[tokio::test]
+    async fn what_spares_an_item_may_come_until_it_is_removed() {
+        let refused = refused(HELD_ITEM);
+        let answers = [("200 OK", FREE), ("400 Bad Request", refused.as_str())];
+        let (requests, written) = settled("purge", CONDITION, &answers).await;
+        assert_eq!((requests.len(), written), (2, false));
+        assert_eq!(names(&requests[1]), ["_weir", "hold", "tenant", "p"]);
+        let condition = requests[1]["ConditionExpression"].as_str().unwrap();
+        assert!(condition.contains("attribute_not_exists(#a1)"), "{condition}");
+    }
+
+    #[tokio::test]
+    async fn what_no_condition_can_name_is_put_back() {
+        let removed = format!(r#"{{"Attributes":{HELD_ITEM}}}"#);
+        let program = ".tenant == \"7\" and (any(keys[]; . == \"hold\") | not)";
+        let answers = [("200 OK", FREE), ("200 OK", removed.as_str()), ("200 OK", "{}")];
+        let (requests, written) = settled("purge", program, &answers).await;
+        assert_eq!((requests.len(), written), (3, false));
+        assert_eq!(requests[1]["ReturnValues"], "ALL_OLD");
+        let item: Value = serde_json::from_str(HELD_ITEM).unwrap();
+        assert_eq!(requests[2]["Item"], item);
+        assert_eq!(requests[2]["ConditionExpression"], "attribute_not_exists(#k)");
+        // What the condition would have removed as well stays removed.
+        let removed = removed.replace("hold", "n");
+        let program = ".tenant == \"7\" and length < 9";
+        let answers = [("200 OK", FREE), ("200 OK", removed.as_str())];
+        assert!(settled("purge", program, &answers).await.1);
+    }
+
+    #[tokio::test]
+    async fn a_change_that_met_another_item_is_taken_back() {
+        let program = ".state //= (if any(keys[]; . == \"hold\") then \"held\" else \"free\" end)";
+        let met = format!(r#"{{"Attributes":{HELD_ITEM}}}"#);
+        // While it is taken back, somebody else sets the state.
+        let other = HELD_ITEM.replace("tenant", "state").replace("hold", "a");
+        let refused = refused(&other);
+        let made = HELD_ITEM.replace("tenant", "state").replace("\"7\"", "\"free\"");
+        let made = format!(r#"{{"Attributes":{made}}}"#);
+        let answers = [
+            ("200 OK", FREE),
+            ("200 OK", met.as_str()),
+            ("200 OK", made.as_str()),
+            ("200 OK", "{}"),
+        ];
+        let (requests, written) = settled("in-place", program, &answers).await;
+        assert!(written);
+        let update = |request: &Value| {
+            let values = request["ExpressionAttributeValues"].to_string();
+            (request["UpdateExpression"].as_str().unwrap().trim().to_owned(), values)
+        };
+        assert!(update(&requests[1]).1.contains("free"));
+        assert!(update(&requests[2]).0.starts_with("REMOVE"));
+        assert!(update(&requests[2]).1.contains("free"));
+        assert!(update(&requests[3]).1.contains("held"));
+        let answers =
+            [("200 OK", FREE), ("200 OK", met.as_str()), ("400 Bad Request", refused.as_str())];
+        let (requests, written) = settled("in-place", program, &answers).await;
+        assert_eq!((requests.len(), written), (3, false));
     }
 }

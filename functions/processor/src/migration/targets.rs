@@ -84,10 +84,13 @@ impl Targets {
     }
 
     pub(super) fn key(&self, target: &Target) -> Result<Item, Failure> {
-        let schema = self.schemas.get(&target.table).ok_or_else(|| {
+        Ok(target.key.to_item(self.schema(target)?))
+    }
+
+    pub(super) fn schema(&self, target: &Target) -> Result<&KeySchema, Failure> {
+        self.schemas.get(&target.table).ok_or_else(|| {
             Failure::Fatal(format!("the key schema of `{}` is not known", target.table))
-        })?;
-        Ok(target.key.to_item(schema))
+        })
     }
 
     /// Makes a target know `said`. Answers whether anything had to be written.
@@ -340,11 +343,7 @@ impl Targets {
             outcome(&target.table, &target.key, joined.records, written)
         });
         let mut outcomes = some_at_once(joins, at_once).await;
-        let settles = folded.rewrites.into_iter().map(|(target, joined)| async move {
-            let written = deadline.limit(self.settle(&target, &joined.value.item)).await;
-            outcome(&target.table, &target.key, joined.records, written)
-        });
-        outcomes.extend(some_at_once(settles, at_once).await);
+        outcomes.extend(self.settle_all(folded.rewrites, at_once, deadline).await);
         let assemblies = folded.assemblies.into_iter().map(|(document, joined)| async move {
             let written = deadline.limit(self.assemble(&document, &joined.value)).await;
             outcome(&document.parts, &document.partition, joined.records, written)
@@ -356,7 +355,7 @@ impl Targets {
 
 /// Runs them, some at the same time. The others are not made before: each takes several kilobytes,
 /// and a batch has thousands.
-async fn some_at_once<F: Future<Output = TargetOutcome>>(
+pub(super) async fn some_at_once<F: Future<Output = TargetOutcome>>(
     work: impl Iterator<Item = F>,
     at_once: usize,
 ) -> Vec<TargetOutcome> {
@@ -364,7 +363,7 @@ async fn some_at_once<F: Future<Output = TargetOutcome>>(
 }
 
 /// What became of one target: its records count as applied if anything had to be written.
-fn outcome(
+pub(super) fn outcome(
     table: &str,
     key: &impl Debug,
     records: Vec<usize>,

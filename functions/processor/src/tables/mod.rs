@@ -8,6 +8,8 @@ pub(crate) mod direct;
 pub mod dynamodb;
 #[cfg(test)]
 pub(crate) mod in_memory;
+#[cfg(test)]
+pub(crate) mod scripted;
 pub(crate) mod statements;
 
 use std::collections::{BTreeMap, BTreeSet};

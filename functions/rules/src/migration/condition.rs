@@ -5,6 +5,8 @@
 //! it means is not guessed, the item is refused. What becomes of an item that is meant is not known
 //! here.
 
+use std::collections::BTreeSet;
+
 use jaq_json::Val;
 use model::Item;
 
@@ -33,6 +35,11 @@ impl Condition {
     #[must_use]
     pub fn program(&self) -> &str {
         self.0.program()
+    }
+
+    /// The attributes that the program can look at; none if that may be any.
+    pub(super) fn looks_at(&self) -> Option<&BTreeSet<String>> {
+        self.0.looks().of_condition()
     }
 
     /// Whether an item is meant.

@@ -15,6 +15,7 @@ mod assembly;
 mod condition;
 mod in_place;
 mod key_template;
+mod looks;
 mod notes;
 mod phase;
 pub mod plan;
@@ -28,7 +29,7 @@ mod way_back;
 pub use adoption::said_by_all;
 pub use assembly::{Assembled, Document, Keys};
 pub use condition::Condition;
-pub use in_place::{Rewrite, Seen};
+pub use in_place::{Guard, Rewrite, changed};
 pub use key_template::KeyTemplate;
 pub use notes::{NOTE_BUCKETS, NOTE_PREFIX, note_of, note_partition};
 pub use phase::Phase;
@@ -372,7 +373,7 @@ impl Migration {
     /// When the transform cannot be carried out for this item, however often it is tried.
     pub fn backfill(&self, table: &str, item: &Item) -> Result<Vec<Effect>, Refusal> {
         if self.kind.is_in_place() {
-            return self.settle(table, item, Stamp::lowest());
+            return self.settle(table, item);
         }
         let source = self.source_text(table, item).map_err(Refusal)?;
         let outputs = self.outputs(table, item).map_err(Refusal)?;
@@ -431,10 +432,10 @@ impl Rule for Migration {
                 change.view_type.as_str()
             )));
         }
-        let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
         if self.kind.is_in_place() {
-            return self.decide_in_place(table, record, stamp);
+            return self.decide_in_place(table, record);
         }
+        let stamp = Stamp::of_record(&stream.label, &change.sequence_number);
         if self.splits.contains_key(table) {
             return self.decide_assembly(table, record);
         }

@@ -83,6 +83,12 @@ impl Phase {
         Self::ALL.into_iter().find(|phase| phase.as_str() == name)
     }
 
+    /// Whether nothing of it is under way any more.
+    #[must_use]
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Reverted | Self::Completed | Self::Aborted)
+    }
+
     /// Whether what a comparison in this direction repairs is the migration's own. The targets are,
     /// until somebody cuts over: later they are the writers', and what the sources say is old. The
     /// sources are from then on, until somebody switches back. A repair that began in the middle of

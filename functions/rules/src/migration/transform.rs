@@ -12,6 +12,7 @@ use jaq_core::{Compiler, Ctx, Vars, data, unwrap_valr};
 use jaq_json::Val;
 use model::Item;
 
+use super::looks::Looks;
 use super::view;
 
 /// Items that a transform may make of one item: as many as one transaction could hold.
@@ -46,6 +47,7 @@ type Data = data::JustLut<Val>;
 pub struct Transform {
     program: String,
     filter: jaq_core::Filter<Data>,
+    looks: Looks,
 }
 
 /// Why a program is no transform: what is wrong, and at which byte of the program.
@@ -92,7 +94,12 @@ impl Transform {
                 },
             )
         })?;
-        Ok(Self { program: program.to_owned(), filter })
+        Ok(Self { program: program.to_owned(), filter, looks: Looks::of(program) })
+    }
+
+    /// Which attributes of an item the program can look at.
+    pub(super) fn looks(&self) -> &Looks {
+        &self.looks
     }
 
     /// The program.
