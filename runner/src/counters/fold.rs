@@ -20,7 +20,7 @@ use model::{AttributeValue, Item, Number};
 use rules::counters::{Counters, SUMMABLE, room_for};
 
 use super::Place;
-use super::contention::{Attempts, is_contended};
+use crate::contention::{Attempts, is_contended};
 use crate::load::{error_text, from_sdk_item, to_sdk_value};
 
 /// Slots that are moved at the same time.

@@ -5,13 +5,12 @@
 
 mod absent;
 mod ballots;
-mod contention;
 mod flags;
 mod fold;
 mod generate;
 mod reading;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod voting;
 
 use std::time::Duration;

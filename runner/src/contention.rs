@@ -17,19 +17,19 @@ const ATTEMPTS_MAX: u32 = 50;
 const PAUSE: BackOff = BackOff { base_ms: 2, cap_ms: 150, spread_percent: 100 };
 
 /// Attempts that were made, and may still be.
-pub(super) struct Attempts {
+pub(crate) struct Attempts {
     made: u32,
     seed: u64,
 }
 
 impl Attempts {
     /// The first one is under way.
-    pub(super) fn first() -> Self {
+    pub(crate) fn first() -> Self {
         Self { made: 1, seed: RandomState::new().hash_one(0_u8) }
     }
 
     /// Waits until the next attempt may begin; `false` when all have been made.
-    pub(super) async fn next(&mut self) -> bool {
+    pub(crate) async fn next(&mut self) -> bool {
         if self.made >= ATTEMPTS_MAX {
             return false;
         }
@@ -42,7 +42,7 @@ impl Attempts {
 
 /// Whether an error says that others were there first, or are there now: nothing was done, and it
 /// may be done later. `text` names the reasons for which a transaction was cancelled.
-pub(super) fn is_contended(code: Option<&str>, text: &str) -> bool {
+pub(crate) fn is_contended(code: Option<&str>, text: &str) -> bool {
     match code {
         Some("TransactionConflictException") => true,
         // What is wrong with the request itself stays wrong.
