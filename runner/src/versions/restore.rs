@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, TimeToLiveStatus};
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 use model::{AttributeValue, Item, json};
 use rules::migration::unmarked;
@@ -21,7 +21,7 @@ use rules::versions::Version;
 use super::Place;
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::load::{error_text, from_sdk_item, to_sdk_item, to_sdk_value};
+use crate::load::{error_text, from_sdk_item, to_sdk_item, to_sdk_value, ttl_attribute};
 use crate::output::{say, show};
 
 /// Attributes that the condition compares at most: each takes an operator, and an `AND` to the next.
@@ -95,18 +95,9 @@ pub(super) async fn run(
 
 /// Why an item would be deleted by TTL at once, if it would.
 async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
-    let asked = place.client.describe_time_to_live().table_name(&place.table).send().await;
-    let asked = asked.map_err(|error| {
-        format!("cannot read the TTL of table `{}`: {}", place.table, error_text(&error))
-    })?;
-    let is_on = |status: &TimeToLiveStatus| {
-        matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
-    };
-    let ttl = asked.time_to_live_description();
-    let ttl = ttl.filter(|ttl| ttl.time_to_live_status().is_some_and(is_on));
-    let Some(name) = ttl.and_then(|ttl| ttl.attribute_name()) else { return Ok(None) };
+    let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(None) };
     let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
-    Ok(is_over(image.get(name), now).then(|| {
+    Ok(is_over(image.get(&name), now).then(|| {
         format!(
             "refused: the version's `{name}` is over, so TTL would delete the item at once; restore it with `--without {name}`, and set `{name}` anew if it shall expire"
         )
