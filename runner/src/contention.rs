@@ -1,11 +1,14 @@
-//! Slots and ballots that others are at, at the same time: which errors say so, and how often to
-//! try again.
+//! Items that others are at, at the same time, and tables that are throttled: which errors say so,
+//! and how often to try again.
 //!
 //! DynamoDB cancels a transaction, a read as well, while another write or transaction is at one of
 //! its items, and refuses a plain write to an item of a transaction. Nothing was done then.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 
 use crate::mapping::BackOff;
 
@@ -51,9 +54,96 @@ pub(crate) fn is_contended(code: Option<&str>, text: &str) -> bool {
     }
 }
 
+/// Why a transaction was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undone {
+    /// An item is not what its condition says.
+    Changed,
+    /// Somebody else is at an item, or a table is throttled: it may be made later.
+    Busy,
+    /// Something else is wrong, and stays so; or nobody knows whether it was made.
+    Otherwise,
+}
+
+/// Why a transaction was not made, by the reasons that each of its parts gives.
+pub(crate) fn why_undone(error: &SdkError<TransactWriteItemsError>) -> Undone {
+    let Some(failed) = error.as_service_error() else { return Undone::Otherwise };
+    let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {
+        let others = ["TransactionConflictException", "TransactionInProgressException"].map(Some);
+        let is_busy = is_throttled(failed.code()) || others.contains(&failed.code());
+        return if is_busy { Undone::Busy } else { Undone::Otherwise };
+    };
+    let codes = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
+    let codes: Vec<&str> = codes.filter(|code| *code != "None").collect();
+    let is_busy = |code: &&str| {
+        matches!(*code, "TransactionConflict" | "ThrottlingError" | "ProvisionedThroughputExceeded")
+    };
+    if codes.contains(&"ConditionalCheckFailed") {
+        Undone::Changed
+    } else if !codes.is_empty() && codes.iter().all(is_busy) {
+        Undone::Busy
+    } else {
+        Undone::Otherwise
+    }
+}
+
+/// Whether an error says that a table takes no more at the moment.
+pub(crate) fn is_throttled(code: Option<&str>) -> bool {
+    matches!(
+        code,
+        Some(
+            "ThrottlingException"
+                | "ProvisionedThroughputExceededException"
+                | "RequestLimitExceeded"
+        )
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use aws_sdk_dynamodb::error::ErrorMetadata;
+    use aws_sdk_dynamodb::types::CancellationReason;
+    use aws_sdk_dynamodb::types::error::TransactionCanceledException;
+    use aws_smithy_runtime_api::http::{Response, StatusCode};
+    use aws_smithy_types::body::SdkBody;
+
     use super::*;
+
+    fn undone(error: TransactWriteItemsError) -> Undone {
+        let status = StatusCode::try_from(400).unwrap();
+        why_undone(&SdkError::service_error(error, Response::new(status, SdkBody::empty())))
+    }
+
+    #[test]
+    fn only_a_failed_condition_says_that_something_changed() {
+        let cancelled = |codes: &[&str]| {
+            let reasons =
+                codes.iter().map(|code| CancellationReason::builder().code(*code).build());
+            let cancelled = TransactionCanceledException::builder();
+            let cancelled = cancelled.set_cancellation_reasons(Some(reasons.collect())).build();
+            undone(TransactWriteItemsError::TransactionCanceledException(cancelled))
+        };
+        for (codes, expected) in [
+            (&["TransactionConflict", "None"][..], Undone::Busy),
+            (&["None", "ThrottlingError"], Undone::Busy),
+            (&["ProvisionedThroughputExceeded", "TransactionConflict"], Undone::Busy),
+            (&["None", "ConditionalCheckFailed"], Undone::Changed),
+            (&["TransactionConflict", "ConditionalCheckFailed"], Undone::Changed),
+            (&["TransactionConflict", "ValidationError"], Undone::Otherwise),
+            (&["ItemCollectionSizeLimitExceeded"], Undone::Otherwise),
+            (&[], Undone::Otherwise),
+        ] {
+            assert_eq!(cancelled(codes), expected, "{codes:?}");
+        }
+        for (code, expected) in [
+            ("ThrottlingException", Undone::Busy),
+            ("TransactionConflictException", Undone::Busy),
+            ("AccessDeniedException", Undone::Otherwise),
+        ] {
+            let metadata = ErrorMetadata::builder().code(code).build();
+            assert_eq!(undone(TransactWriteItemsError::generic(metadata)), expected, "{code}");
+        }
+    }
 
     #[test]
     fn what_is_wrong_stays_wrong() {
