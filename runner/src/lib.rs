@@ -9,6 +9,7 @@ pub mod bench;
 pub mod check;
 pub mod clock;
 pub mod command_line;
+mod contention;
 pub mod counters;
 pub mod demo;
 pub mod doctor;

@@ -1,25 +1,31 @@
 //! `weir counters vote` and `recount`: votes that a voter may change, with the ballots as the truth.
 //!
 //! A ballot and the slots that it changes are written in one transaction that is guarded by what
-//! the ballot was. A recount adds the ballots up and compares them with the slots: what is off
-//! twice by the same amount is drift, everything else is a vote on its way. A vote that no slot can
-//! hold is refused before it is written: it would make the function refuse all votes of its slot.
+//! the ballot was. A recount adds the ballots up and compares them with the slots: what differs is
+//! drift if each ballot and each slot was the same twice, everything else is votes on their way. It
+//! reads ballots, slots, ballots, slots: between the two looks all was as it was seen. Sums alone
+//! would not say so, because changed votes bring them back to what they were.
+//! A vote that no slot can hold is refused before it is written: it would make the function refuse
+//! all votes of its slot.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue as SdkValue, CancellationReason, Delete, Put, TransactWriteItem,
+    AttributeValue as SdkValue, CancellationReason, ConditionCheck, Delete, Put, TransactWriteItem,
     Update as UpdateSlot,
 };
+use model::limits::TRANSACTION_OPERATIONS_MAX;
 use model::{AttributeValue, Item, Number};
-use rules::counters::ballot::{Ballot, additions, ballot_key, guard_of};
+use rules::counters::ballot::{Ballot, DRAWN, additions, ballot_key, guard_of};
 use rules::counters::{Counters, SLOT_COUNT_MAX, SUMMABLE, is_summable, room_for, room_for_change};
+use rules::versions::edition::Digest;
 
 use super::Place;
-use super::contention::{Attempts, is_contended};
+use crate::contention::{Attempts, is_contended};
 use crate::load::{error_text, from_sdk_item, to_sdk_item, to_sdk_value};
 use crate::output::say;
 
@@ -45,26 +51,42 @@ pub(super) struct Drift {
 /// What counters hold, by the ballots and by the slots.
 #[derive(Debug, Default)]
 struct Sums {
-    ballots: BTreeMap<String, Number>,
-    slots: BTreeMap<String, Number>,
-    /// What is in slot 0 of those counters that have one.
-    repaired_in: BTreeMap<String, Number>,
+    seen: BTreeMap<String, Seen>,
     /// Counters of which something cannot be added up, and what: they are not compared.
     unreadable: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What was seen of a counter: the sum of its ballots, that of its slots, and slot 0 if it is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What was seen of a counter: its ballots, their sum, its slots, and their sum.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
+    /// Of all that the ballots' items hold.
+    every_ballot: Digest,
     ballots: Number,
+    every_slot: BTreeMap<u32, Number>,
     slots: Number,
-    repaired_in: Option<Number>,
+}
+
+impl Seen {
+    fn nothing() -> Self {
+        Self {
+            every_ballot: Digest::default(),
+            ballots: Number::ZERO,
+            every_slot: BTreeMap::new(),
+            slots: Number::ZERO,
+        }
+    }
 }
 
 impl Sums {
-    fn add_ballot(&mut self, ballot: &Ballot) {
-        let sum = self.ballots.entry(ballot.counter.clone()).or_insert(Number::ZERO);
-        let added = add(sum, ballot.points);
+    fn of(&mut self, counter: &str) -> &mut Seen {
+        self.seen.entry(counter.to_owned()).or_insert_with(Seen::nothing)
+    }
+
+    /// Adds a ballot, which the item holds.
+    fn add_ballot(&mut self, ballot: &Ballot, item: &Item) {
+        let seen = self.of(&ballot.counter);
+        seen.every_ballot.add(item);
+        let added = add(&mut seen.ballots, ballot.points);
         // A counter without a name has no slots that anybody reads.
         let named = if ballot.counter.is_empty() {
             Err("its name is empty; withdraw these votes".to_owned())
@@ -86,16 +108,15 @@ impl Sums {
     /// Whether a counter is compared: it has ballots, or must have had them if it holds anything.
     /// Other counters of the table are not counted by ballots.
     fn compares(&self, counter: &str, prefix: Option<&str>) -> bool {
-        self.ballots.contains_key(counter) || prefix.is_some_and(|p| counter.starts_with(p))
+        self.seen.contains_key(counter) || prefix.is_some_and(|p| counter.starts_with(p))
     }
 
     /// Adds a slot, or why it has no value.
     fn add_slot(&mut self, counter: &str, slot: u32, value: Result<Number, String>) {
         let added = value.and_then(|value| {
-            if slot == REPAIRED_SLOT {
-                self.repaired_in.insert(counter.to_owned(), value);
-            }
-            add(self.slots.entry(counter.to_owned()).or_insert(Number::ZERO), value)
+            let seen = self.of(counter);
+            seen.every_slot.insert(slot, value);
+            add(&mut seen.slots, value)
         });
         if let Err(why) = added {
             let key = Counters::slot_key_text(counter, slot);
@@ -103,23 +124,12 @@ impl Sums {
         }
     }
 
-    /// Number of counters, and those that differ as far as they can be added up.
-    fn differing(&self) -> (usize, BTreeMap<String, Seen>) {
-        let every: BTreeSet<&String> = self.ballots.keys().chain(self.slots.keys()).collect();
-        let count = every.len();
-        let seen = every.into_iter().map(|counter| {
-            let sum = |sums: &BTreeMap<String, Number>| sums.get(counter).copied();
-            let seen = Seen {
-                ballots: sum(&self.ballots).unwrap_or(Number::ZERO),
-                slots: sum(&self.slots).unwrap_or(Number::ZERO),
-                repaired_in: sum(&self.repaired_in),
-            };
-            (counter.clone(), seen)
-        });
-        let differs = |(counter, seen): &(String, Seen)| {
+    /// Those that differ as far as they can be added up.
+    fn differing(mut self) -> BTreeMap<String, Seen> {
+        self.seen.retain(|counter, seen| {
             seen.ballots != seen.slots && !self.unreadable.contains_key(counter)
-        };
-        (count, seen.filter(differs).collect())
+        });
+        self.seen
     }
 }
 
@@ -277,7 +287,11 @@ impl Ballots<'_> {
         let item = TransactWriteItem::builder();
         Ok(match after {
             Some(after) => {
-                let ballot = to_sdk_item(&after.to_item().with(&self.key, key));
+                // Otherwise a vote that is changed and changed back would look as if it was never
+                // touched, and a recount would take what its slots held meanwhile for drift.
+                let drawn = RandomState::new().hash_one(0_u8);
+                let ballot = after.to_item().with(DRAWN, Number::from(drawn));
+                let ballot = to_sdk_item(&ballot.with(&self.key, key));
                 let put = Put::builder()
                     .table_name(&self.table)
                     .set_item(Some(ballot))
@@ -302,7 +316,7 @@ impl Ballots<'_> {
 
     /// Adds all ballots up and compares them with the slots of the counters that they are for, and
     /// of those whose names begin with `prefix`; what differs is looked at again after a grace, and
-    /// is drift if nothing of it changed meanwhile.
+    /// is drift if none of its ballots and slots changed meanwhile.
     ///
     /// # Errors
     /// When a table cannot be read or written.
@@ -324,7 +338,7 @@ impl Ballots<'_> {
                 // It is being voted in: what was seen may be a vote between two reads.
                 continue;
             }
-            let repaired = repair && self.repair(&counter, seen).await?;
+            let repaired = repair && self.repair(&counter, &seen).await?;
             let Seen { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
@@ -340,7 +354,7 @@ impl Ballots<'_> {
         let mut failed = None;
         self.scan(&self.table, |item| {
             match Ballot::from_item(&item) {
-                Some(ballot) => sums.add_ballot(&ballot),
+                Some(ballot) => sums.add_ballot(&ballot, &item),
                 None => failed = Some(format!("table `{}` holds what is no ballot", self.table)),
             }
             recount.ballots += 1;
@@ -361,10 +375,9 @@ impl Ballots<'_> {
             sums.add_slot(counter, slot, value);
         })
         .await?;
-        let (counters, differing) = sums.differing();
-        recount.counters = counters;
-        recount.unreadable = sums.unreadable.into_values().flatten().collect();
-        Ok((recount, differing))
+        recount.counters = sums.seen.len();
+        recount.unreadable = sums.unreadable.values().flatten().cloned().collect();
+        Ok((recount, sums.differing()))
     }
 
     async fn scan(&self, table: &str, mut visit: impl FnMut(Item)) -> Result<(), String> {
@@ -377,14 +390,14 @@ impl Ballots<'_> {
         Ok(())
     }
 
-    /// Adds to slot 0 what is missing, if the slot still holds what was seen: neither an answer that
-    /// is lost nor another recount at the same time adds twice.
-    async fn repair(&self, counter: &str, seen: Seen) -> Result<bool, String> {
-        let place = self.place;
-        let failed = |reason: String| format!("cannot repair counter `{counter}`: {reason}");
+    /// Adds to slot 0 what is missing, if it and every other slot still hold what was seen: neither
+    /// another recount at the same time nor a vote that was on its way makes it add too much. The
+    /// SDK sends a transaction whose answer is lost again under the same token, so it is done once.
+    async fn repair(&self, counter: &str, seen: &Seen) -> Result<bool, String> {
         let slot = Counters::slot_key_text(counter, REPAIRED_SLOT);
+        let held = seen.every_slot.get(&REPAIRED_SLOT).copied();
         let missing = seen.ballots.checked_sub(seen.slots);
-        let sum = missing.and_then(|n| seen.repaired_in.unwrap_or(Number::ZERO).checked_add(n));
+        let sum = missing.and_then(|n| held.unwrap_or(Number::ZERO).checked_add(n));
         let Some(sum) = sum.ok().filter(is_summable) else {
             // The function would refuse the slot from then on.
             say(&format!(
@@ -392,29 +405,68 @@ impl Ballots<'_> {
             ));
             return Ok(false);
         };
-        let sum = AttributeValue::N(sum);
-        let request = place
-            .client
-            .update_item()
-            .table_name(&place.slots_table)
-            .key(&place.rule.slot_key, SdkValue::S(slot))
-            .update_expression("SET #value = :sum")
-            .expression_attribute_names("#value", &place.rule.slot_value)
-            .expression_attribute_values(":sum", to_sdk_value(&sum));
-        let request = match seen.repaired_in {
-            None => request.condition_expression("attribute_not_exists(#value)"),
-            Some(value) => request
-                .condition_expression("#value = :seen")
-                .expression_attribute_values(":seen", to_sdk_value(&AttributeValue::N(value))),
-        };
-        let Err(error) = request.send().await else { return Ok(true) };
-        let reason = error_text(&error);
-        let is_changed = error.code() == Some("ConditionalCheckFailedException");
-        // The next recount repairs it.
-        if is_changed || is_contended(error.code(), &reason) {
+        let others = seen.every_slot.iter().filter(|(slot, _)| **slot != REPAIRED_SLOT);
+        let checks = others.map(|(slot, value)| self.check_of_slot(counter, *slot, *value));
+        let mut parts = checks.collect::<Result<Vec<_>, _>>()?;
+        if parts.len() >= TRANSACTION_OPERATIONS_MAX {
+            say(&format!(
+                "counter `{counter}` is not repaired: it has {} slots, and one transaction can look at {TRANSACTION_OPERATIONS_MAX} of them; fold it into fewer first (`weir counters fold`)",
+                seen.every_slot.len()
+            ));
             return Ok(false);
         }
-        Err(failed(reason))
+        parts.push(self.repair_of_slot(slot, held, sum)?);
+        let request = self.place.client.transact_write_items().set_transact_items(Some(parts));
+        let Err(error) = request.send().await else { return Ok(true) };
+        let reason = error_text(&error);
+        // The next recount repairs it.
+        if is_contended(error.code(), &reason) {
+            return Ok(false);
+        }
+        Err(format!("cannot repair counter `{counter}`: {reason}"))
+    }
+
+    /// That a slot is set to `sum` if it still is what was seen.
+    fn repair_of_slot(
+        &self,
+        slot: String,
+        held: Option<Number>,
+        sum: Number,
+    ) -> Result<TransactWriteItem, String> {
+        let number = |number: Number| to_sdk_value(&AttributeValue::N(number));
+        let update = UpdateSlot::builder()
+            .table_name(&self.place.slots_table)
+            .key(&self.place.rule.slot_key, SdkValue::S(slot))
+            .update_expression("SET #value = :sum")
+            .expression_attribute_names("#value", &self.place.rule.slot_value)
+            .expression_attribute_values(":sum", number(sum));
+        let update = match held {
+            None => update.condition_expression("attribute_not_exists(#value)"),
+            Some(held) => update
+                .condition_expression("#value = :seen")
+                .expression_attribute_values(":seen", number(held)),
+        };
+        let update = update.build().map_err(|error| error.to_string())?;
+        Ok(TransactWriteItem::builder().update(update).build())
+    }
+
+    /// That a slot still is what was seen.
+    fn check_of_slot(
+        &self,
+        counter: &str,
+        slot: u32,
+        value: Number,
+    ) -> Result<TransactWriteItem, String> {
+        let key = SdkValue::S(Counters::slot_key_text(counter, slot));
+        let check = ConditionCheck::builder()
+            .table_name(&self.place.slots_table)
+            .key(&self.place.rule.slot_key, key)
+            .condition_expression("#value = :seen")
+            .expression_attribute_names("#value", &self.place.rule.slot_value)
+            .expression_attribute_values(":seen", to_sdk_value(&AttributeValue::N(value)))
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(TransactWriteItem::builder().condition_check(check).build())
     }
 }
 

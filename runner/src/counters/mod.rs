@@ -5,13 +5,12 @@
 
 mod absent;
 mod ballots;
-pub(crate) mod contention;
 mod flags;
 mod fold;
 mod generate;
 mod reading;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod voting;
 
 use std::time::Duration;
@@ -289,7 +288,7 @@ fn show_folded(report: &fold::Report, output: Output) -> Exit {
         return Exit::Done;
     }
     say(
-        "some slots were left: they have no readable value, their targets have none or no room, or votes arrive faster than they can be moved; let voters use the lower slots only, and fold again",
+        "some slots were left: they have no readable value or other attributes, their targets have none, no room or another kind of expiry, or votes arrive faster than they can be moved; let voters use the lower slots only, and fold again",
     );
     Exit::Differences
 }

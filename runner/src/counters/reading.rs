@@ -14,9 +14,9 @@ use model::{Item, Number};
 use rules::counters::reconcile::{decide, slots_needed};
 use rules::counters::{Counters, Total};
 
-use super::contention::{Attempts, is_contended};
 use super::flags::TotalFlags;
 use super::{How, Place};
+use crate::contention::{Attempts, is_contended};
 use crate::load::{error_text, from_sdk_item};
 
 /// Rounds in which a throttled table is asked for what it left out.

@@ -29,7 +29,7 @@ pub(super) fn totals() -> TotalFlags {
 
 /// Gives the answers (status, body, whether it closes the connection), each on the connection that
 /// is open or on a new one; returns the requests.
-pub(super) async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) -> Vec<String> {
+pub(crate) async fn serve(listener: TcpListener, answers: &[(u16, &str, bool)]) -> Vec<String> {
     let (mut requests, mut open) = (Vec::new(), None);
     for (status, body, closes) in answers {
         let mut socket = match open.take() {

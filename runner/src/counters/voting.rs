@@ -14,7 +14,7 @@ use rules::counters::Counters;
 use serde_json::Value;
 
 use super::Place;
-use super::contention::{Attempts, is_contended};
+use crate::contention::{Attempts, is_contended};
 use crate::keys;
 use crate::load::{error_text, to_sdk_value};
 use crate::plain_http::{self, Connection, Endpoint};

@@ -60,6 +60,9 @@ enum EditionsVerb {
     },
     /// Make the edition current that was so before; said twice, it is done once
     Rollback {
+        /// The edition to leave: nothing is done if another one is current by now
+        #[arg(long, value_name = "NUMBER")]
+        from: Option<u64>,
         /// Another edition, also to go forward again
         #[arg(long, value_name = "NUMBER")]
         to: Option<u64>,
@@ -143,8 +146,8 @@ pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, S
         EditionsVerb::Publish { number } => {
             Ok(show_turned(turn::publish(&place, number).await?, output))
         }
-        EditionsVerb::Rollback { to } => {
-            Ok(show_turned(turn::roll_back(&place, to).await?, output))
+        EditionsVerb::Rollback { from, to } => {
+            Ok(show_turned(turn::roll_back(&place, from, to).await?, output))
         }
         EditionsVerb::Get { key, number } => get(&place, &key, number).await,
         EditionsVerb::Dump { number } => {

@@ -25,19 +25,21 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::mpsc;
 
-use super::turn::{is_cancelled, put_head};
+use super::turn::put_head;
 use super::{Place, PrepareArguments, prune, reading};
+use crate::contention::{Attempts, Undone, why_undone};
 use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
+use crate::sdk_error::is_throttle;
 
 /// Items in one request, as DynamoDB takes them.
 const BATCH_ITEMS: usize = 25;
 /// Requests that are under way at the same time.
-const BATCHES_AT_ONCE: usize = 8;
+pub(super) const BATCHES_AT_ONCE: usize = 8;
 /// Items between reader, command and writer.
 const QUEUE_ITEMS: usize = 1_000;
 /// Items of one edition: a hash of each key is held, to find two with the same key.
 const ITEMS_MAX: u64 = 50_000_000;
-/// Attempts at what a throttled table left out.
+/// Attempts at what a throttled table left out, of which none wrote anything.
 const ATTEMPTS_MAX: u32 = 12;
 
 /// Writes the next edition.
@@ -119,9 +121,11 @@ async fn keys(
     }
 }
 
-/// Takes the next number. Somebody else may take one at the same time, so it is tried again.
+/// Takes the next number. Somebody else may take one or turn the head at the same time, or the table
+/// be throttled, so it is tried again.
 async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, String> {
-    for _ in 0..ATTEMPTS_MAX {
+    let mut attempts = Attempts::first();
+    loop {
         let head = reading::head(place).await?;
         let next = head.with_next();
         let edition = Edition {
@@ -146,13 +150,18 @@ async fn begin(place: &Place, keys: Vec<String>, base: u64) -> Result<Edition, S
             .transact_write_items()
             .transact_items(put_head(place, head, next)?)
             .transact_items(TransactWriteItem::builder().put(record).build());
-        match request.send().await {
-            Ok(_) => return Ok(edition),
-            Err(error) if is_cancelled(error.code()) => {}
-            Err(error) => return Err(format!("no edition was begun: {}", error_text(&error))),
+        let Err(error) = request.send().await else { return Ok(edition) };
+        let why = why_undone(&error);
+        if why != Undone::Otherwise && attempts.next().await {
+            continue;
         }
+        return Err(match why {
+            Undone::Changed => {
+                "others begin or publish editions all the time: try again".to_owned()
+            }
+            _ => format!("no edition was begun: {}", error_text(&error)),
+        });
     }
-    Err("others begin editions all the time: try again".to_owned())
 }
 
 /// Reads the items to begin with.
@@ -296,21 +305,30 @@ async fn write(
     written.map(|()| digest)
 }
 
-/// Writes a batch, and what a throttled table left out of it.
+/// Writes a batch, and what a throttled table left out of it, for as long as some of it is written.
 pub(super) async fn write_batch(
     place: &Place,
     mut requests: Vec<WriteRequest>,
 ) -> Result<(), String> {
-    for attempt in 0..ATTEMPTS_MAX {
-        let answer = place.client.batch_write_item().request_items(&place.table, requests).send();
-        let answer = answer.await.map_err(|error| {
-            format!("cannot write table `{}`: {}", place.table, error_text(&error))
-        })?;
-        let left = answer.unprocessed_items.into_iter().flatten().flat_map(|(_, left)| left);
-        requests = left.collect();
-        if requests.is_empty() {
+    let mut attempt = 0;
+    while attempt < ATTEMPTS_MAX {
+        let request = place.client.batch_write_item();
+        let left = match request.request_items(&place.table, requests.clone()).send().await {
+            Ok(answer) => {
+                let left = answer.unprocessed_items.into_iter().flatten();
+                left.flat_map(|(_, left)| left).collect()
+            }
+            Err(error) if error.code().is_some_and(is_throttle) => requests.clone(),
+            Err(error) => {
+                let (table, reason) = (&place.table, error_text(&error));
+                return Err(format!("cannot write table `{table}`: {reason}"));
+            }
+        };
+        if left.is_empty() {
             return Ok(());
         }
+        attempt = if left.len() < requests.len() { 0 } else { attempt + 1 };
+        requests = left;
         tokio::time::sleep(std::time::Duration::from_millis(10 << attempt.min(9))).await;
     }
     Err(format!("table `{}` is throttled: items stay unprocessed", place.table))
@@ -353,8 +371,11 @@ async fn finish(place: &Place, edition: Edition, digest: Digest) -> Result<Editi
 
 #[cfg(test)]
 mod tests {
-    use super::super::store_tests::{items, of_file, place};
+    use aws_sdk_dynamodb::types::DeleteRequest;
+
+    use super::super::store_tests::{items, listening, of_file, place};
     use super::*;
+    use crate::counters::testing::serve;
     use crate::test_store::TestStore;
 
     /// How many entries the table has.
@@ -396,6 +417,68 @@ mod tests {
         assert!(run(&place, &of_file(&items)).await.is_err());
         let left = reading::known_edition(&place, 2).await.unwrap();
         assert_eq!(left.state, EditionState::Preparing);
+    }
+
+    fn deletes(count: usize) -> Vec<WriteRequest> {
+        let delete = |number: usize| {
+            let delete = DeleteRequest::builder().key("edition", SdkValue::S(number.to_string()));
+            WriteRequest::builder().delete_request(delete.build().unwrap()).build()
+        };
+        (0..count).map(delete).collect()
+    }
+
+    /// A table that takes one item of each request, more often than an attempt may fail.
+    #[tokio::test]
+    async fn a_batch_is_sent_again_as_long_as_some_of_it_is_written() {
+        let count = ATTEMPTS_MAX as usize + 3;
+        let left = |count: usize| {
+            let request = r#"{"DeleteRequest":{"Key":{"edition":{"S":"x"}}}}"#;
+            let requests = vec![request; count].join(",");
+            format!(r#"{{"UnprocessedItems":{{"editions":[{requests}]}}}}"#)
+        };
+        let mut answers: Vec<String> = (1..count).rev().map(left).collect();
+        answers.push("{}".to_owned());
+        let answers: Vec<_> = answers.iter().map(|text| (200, text.as_str(), false)).collect();
+        let (listener, place) = listening().await;
+        let writing = write_batch(&place, deletes(count));
+        assert_eq!(tokio::join!(serve(listener, &answers), writing).1, Ok(()));
+    }
+
+    fn error(name: &str) -> String {
+        format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{name}","message":"x"}}"#)
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_throttled_whole_is_sent_again() {
+        let (throttled, denied) = (error("ThrottlingException"), error("AccessDeniedException"));
+        let (listener, place) = listening().await;
+        let answers = [(400, throttled.as_str(), false), (200, "{}", false)];
+        let writing = write_batch(&place, deletes(2));
+        let (requests, written) = tokio::join!(serve(listener, &answers), writing);
+        assert_eq!((requests.len(), written), (2, Ok(())));
+        let (listener, place) = listening().await;
+        let answers = [(400, denied.as_str(), false)];
+        let writing = write_batch(&place, deletes(2));
+        let written = tokio::join!(serve(listener, &answers), writing).1;
+        assert!(written.unwrap_err().starts_with("cannot write table `editions`: AccessDenied"));
+    }
+
+    #[tokio::test]
+    async fn a_number_is_taken_although_the_table_is_throttled_for_a_while() {
+        let throttled = error("ProvisionedThroughputExceededException");
+        let mut answers = Vec::new();
+        for _ in 0..20 {
+            answers.extend([(200, "{}", false), (400, throttled.as_str(), false)]);
+        }
+        let denied = error("AccessDeniedException");
+        for (last, expected) in [((200, "{}", false), Ok(1)), ((400, &*denied, false), Err(()))] {
+            let (listener, place) = listening().await;
+            let mut answers = answers.clone();
+            answers.extend([(200, "{}", false), last]);
+            let beginning = begin(&place, vec!["id".to_owned()], 0);
+            let begun = tokio::join!(serve(listener, &answers), beginning).1;
+            assert_eq!(begun.map(|edition| edition.number).map_err(|_| ()), expected);
+        }
     }
 
     /// As if the answer to the last write was lost and the write sent again.

@@ -4,8 +4,7 @@
 //! whatever is published meanwhile, what a reader sees is of one edition. Only an edition that was
 //! pruned under a slow reader makes it begin anew. Nothing is written.
 
-use std::collections::HashMap;
-
+use aws_sdk_dynamodb::operation::query::builders::QueryFluentBuilder;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item};
 use rules::versions::edition::{
@@ -172,25 +171,50 @@ pub(super) async fn each_of_part(
     .await
 }
 
+/// The keys of the items of one part of an edition: their images are not sent.
+pub(super) async fn keys_of_part(
+    place: &Place,
+    number: u64,
+    part: u64,
+) -> Result<Vec<String>, String> {
+    let query = of_partition(place, &part_key(&place.set, number, part));
+    let query =
+        query.projection_expression("#item").expression_attribute_names("#item", EDITION_ITEM);
+    let mut keys = Vec::new();
+    each_found(place, query, |item| {
+        let key = item.get(EDITION_ITEM).and_then(AttributeValue::as_str);
+        keys.extend(key.map(str::to_owned));
+        Ok(())
+    })
+    .await?;
+    Ok(keys)
+}
+
 async fn each_of_partition(
     place: &Place,
     partition: &str,
-    mut visit: impl FnMut(Item) -> Result<(), String>,
+    visit: impl FnMut(Item) -> Result<(), String>,
 ) -> Result<(), String> {
-    let mut items = place
+    each_found(place, of_partition(place, partition), visit).await
+}
+
+fn of_partition(place: &Place, partition: &str) -> QueryFluentBuilder {
+    place
         .client
         .query()
         .table_name(&place.table)
         .key_condition_expression("#edition = :edition")
-        .set_expression_attribute_names(Some(HashMap::from([(
-            "#edition".to_owned(),
-            EDITION_PARTITION.to_owned(),
-        )])))
+        .expression_attribute_names("#edition", EDITION_PARTITION)
         .expression_attribute_values(":edition", SdkValue::S(partition.to_owned()))
         .consistent_read(true)
-        .into_paginator()
-        .items()
-        .send();
+}
+
+async fn each_found(
+    place: &Place,
+    query: QueryFluentBuilder,
+    mut visit: impl FnMut(Item) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut items = query.into_paginator().items().send();
     while let Some(item) = items.next().await {
         let item =
             item.map_err(|error| unread(place, is_not_found(&error), &error_text(&error)))?;

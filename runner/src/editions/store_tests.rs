@@ -2,8 +2,10 @@
 
 use std::io::Write;
 
+use aws_sdk_dynamodb::config::retry::RetryConfig;
 use rules::versions::edition::EditionState;
 use tempfile::NamedTempFile;
+use tokio::net::TcpListener;
 
 use super::*;
 use crate::load::to_sdk_item;
@@ -26,6 +28,21 @@ fn at(store: &TestStore, now: u64) -> Place {
         set: "main".to_owned(),
         now,
     }
+}
+
+/// A place at a listener whose answers a test gives. What fails is not sent again by the SDK, which
+/// would pause.
+pub(super) async fn listening() -> (TcpListener, Place) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = endpoint::client(&format!("http://{}", listener.local_addr().unwrap()));
+    let config = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
+    let place = Place {
+        client: Client::from_conf(config),
+        table: "editions".to_owned(),
+        set: "main".to_owned(),
+        now: NOW,
+    };
+    (listener, place)
 }
 
 /// Some items, one in a line.
@@ -67,9 +84,9 @@ async fn readers_have_a_day_from_when_an_edition_was_left() {
     assert_eq!(prune::run(&at(&store, later.now + DAY), 0, 1).await, Ok(vec![]));
     assert_eq!(prune::run(&at(&store, later.now + DAY + 1), 0, 1).await, Ok(vec![(2, 3)]));
     // One that is gone back to and left again counts from then.
-    turn::roll_back(&later, None).await.unwrap().unwrap();
+    turn::roll_back(&later, None, None).await.unwrap().unwrap();
     let back = at(&store, later.now + 9 * DAY);
-    turn::roll_back(&back, Some(4)).await.unwrap().unwrap();
+    turn::roll_back(&back, None, Some(4)).await.unwrap().unwrap();
     assert_eq!(reading::known_edition(&back, 3).await.unwrap().left_at, Some(back.now));
 }
 

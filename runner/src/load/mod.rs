@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::TimeToLiveStatus;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{AttributeType, KeyAttributeType};
@@ -229,6 +230,23 @@ pub(crate) async fn key_attributes(
         definitions.get(&name).map(|key_type| (name, *key_type))
     };
     Ok(description.key_schema().iter().filter_map(key).collect())
+}
+
+/// The attribute that a table's TTL looks at; none if TTL is off.
+///
+/// # Errors
+/// When the TTL of the table cannot be read.
+pub(crate) async fn ttl_attribute(client: &Client, table: &str) -> Result<Option<String>, String> {
+    let asked = client.describe_time_to_live().table_name(table).send().await;
+    let asked = asked.map_err(|error| {
+        format!("cannot read the TTL of table `{table}`: {}", error_text(&error))
+    })?;
+    let is_on = |status: &TimeToLiveStatus| {
+        matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
+    };
+    let ttl = asked.time_to_live_description();
+    let ttl = ttl.filter(|ttl| ttl.time_to_live_status().is_some_and(is_on));
+    Ok(ttl.and_then(|ttl| ttl.attribute_name()).map(str::to_owned))
 }
 
 fn declared_types(

@@ -7,7 +7,6 @@
 //! change came before that, and that change is in the stream and corrects the base.
 //! An item that no version can hold is named and left out; the others have their histories.
 
-use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, Put, TransactWriteItem};
 use futures::{TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,7 +16,7 @@ use serde_json::json;
 
 use super::reading::failed;
 use super::{Place, absent};
-use crate::counters::contention::{Attempts, is_contended};
+use crate::contention::{Attempts, Undone, why_undone};
 use crate::endpoint;
 use crate::load::{error_text, from_sdk_item, key_attributes, to_sdk_item};
 use crate::output::Output;
@@ -187,15 +186,13 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
     let mut attempts = Attempts::first();
     loop {
         let Err(error) = request.clone().send().await else { return Ok(Outcome::Begun) };
-        let text_of_error = error_text(&error);
-        // Cancelled because there is a head, or because the function is at it or the table is busy:
-        // anything else must be seen.
-        if has_head(place, &text).await? {
+        let why = why_undone(&error);
+        // Also when it is not known what became of it: if it was made, there is a head now.
+        if why != Undone::Busy && has_head(place, &text).await? {
             return Ok(Outcome::WasThere);
         }
-        let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
-        if !(is_contended(code, &text_of_error) && attempts.next().await) {
-            return Err(failed(text_of_error));
+        if why == Undone::Otherwise || !attempts.next().await {
+            return Err(failed(error_text(&error)));
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, TimeToLiveStatus};
+use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::limits::{EXPRESSION_BYTES_MAX, EXPRESSION_OPERATORS_MAX};
 use model::{AttributeValue, Item, json};
 use rules::migration::unmarked;
@@ -21,7 +21,7 @@ use rules::versions::Version;
 use super::Place;
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::load::{error_text, from_sdk_item, to_sdk_item, to_sdk_value};
+use crate::load::{error_text, from_sdk_item, to_sdk_item, to_sdk_value, ttl_attribute};
 use crate::output::{say, show};
 
 /// Attributes that the condition compares at most: each takes an operator, and an `AND` to the next.
@@ -85,7 +85,8 @@ pub(super) async fn run(
         Some(image) => put(place, image, condition).await?,
         None => delete(place, key, condition).await?,
     };
-    if !written {
+    // A write whose answer was lost is sent again, and then fails because it was made.
+    if !written && read(place, key).await?.as_ref().map(unmarked) != wanted {
         say("refused: the item was changed at this moment; nothing was written, try again");
         return Ok(Exit::Refused);
     }
@@ -95,18 +96,9 @@ pub(super) async fn run(
 
 /// Why an item would be deleted by TTL at once, if it would.
 async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
-    let asked = place.client.describe_time_to_live().table_name(&place.table).send().await;
-    let asked = asked.map_err(|error| {
-        format!("cannot read the TTL of table `{}`: {}", place.table, error_text(&error))
-    })?;
-    let is_on = |status: &TimeToLiveStatus| {
-        matches!(status, TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling)
-    };
-    let ttl = asked.time_to_live_description();
-    let ttl = ttl.filter(|ttl| ttl.time_to_live_status().is_some_and(is_on));
-    let Some(name) = ttl.and_then(|ttl| ttl.attribute_name()) else { return Ok(None) };
+    let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(None) };
     let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
-    Ok(is_over(image.get(name), now).then(|| {
+    Ok(is_over(image.get(&name), now).then(|| {
         format!(
             "refused: the version's `{name}` is over, so TTL would delete the item at once; restore it with `--without {name}`, and set `{name}` anew if it shall expire"
         )
@@ -225,8 +217,10 @@ mod tests {
     use rules::Stamp;
     use rules::migration::TOUCH;
     use rules::versions::VersionEvent;
+    use tokio::net::TcpListener;
 
     use super::*;
+    use crate::counters::testing::serve;
     use crate::test_store::TestStore;
 
     #[tokio::test]
@@ -271,6 +265,43 @@ mod tests {
         let same = run(&place, &key, &versions, &versions[1], &[], false).await;
         assert_eq!(same, Ok(Exit::Done));
         assert_eq!(read(&place, &key).await.unwrap(), Some(film(2014).with(TOUCH, "new")));
+    }
+
+    /// The answer to the write was lost; sent again, it is refused because the item is not what it was.
+    #[tokio::test]
+    async fn what_was_restored_although_the_answer_was_lost_is_done() {
+        let key = Item::new().with("p", "Rush");
+        let film = |year: u64| key.clone().with("year", Number::from(year));
+        let found = |year: u64| format!(r#"{{"Item":{}}}"#, json::item_to_string(&film(year)));
+        let error = |name: &str| {
+            format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{name}","message":"x"}}"#)
+        };
+        let (lost, changed) =
+            (error("InternalServerError"), error("ConditionalCheckFailedException"));
+        let ttl = r#"{"TimeToLiveDescription":{"TimeToLiveStatus":"DISABLED"}}"#;
+        for (then, expected) in [(2013, Exit::Done), (2015, Exit::Refused)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let place = Place {
+                client: endpoint::client(&url),
+                endpoint: url,
+                table: "films".to_owned(),
+                history: "films-history".to_owned(),
+            };
+            let versions =
+                [2013, 2014].map(|year| Version { number: year, ..Version::base(film(year)) });
+            let (before, after) = (found(2014), found(then));
+            let answers = [
+                (200, before.as_str(), false),
+                (200, ttl, false),
+                (500, lost.as_str(), true),
+                (400, changed.as_str(), false),
+                (200, after.as_str(), false),
+            ];
+            let restoring = run(&place, &key, &versions, &versions[0], &[], false);
+            let (_, restored) = tokio::join!(serve(listener, &answers), restoring);
+            assert_eq!(restored, Ok(expected), "{then}");
+        }
     }
 
     #[tokio::test]

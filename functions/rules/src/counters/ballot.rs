@@ -15,6 +15,9 @@ use crate::rule::Refusal;
 const COUNTER: &str = "counter";
 const SLOT: &str = "counted_in";
 const POINTS: &str = "points";
+/// The attribute with a number that is drawn anew for each write of a ballot: two reads that find the
+/// same one know that the vote was not changed, nor withdrawn and cast again, between them.
+pub const DRAWN: &str = "drawn";
 
 /// A voter's vote, and where it is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]

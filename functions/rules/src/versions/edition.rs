@@ -18,7 +18,7 @@ pub const EDITION_PARTITION: &str = "edition";
 pub const EDITION_ITEM: &str = "item";
 /// The sort key of a head; edition records beside it have [`version_text`].
 pub const EDITION_HEAD: &str = "v0";
-/// The attribute that guards each write of a head.
+/// The attribute with how often a head was written, which guards the number that is given away.
 pub const EDITION_REVISION: &str = "revision";
 /// The attribute with an edition's state.
 pub const EDITION_STATE: &str = "state";
@@ -29,9 +29,13 @@ pub const EDITION_IMAGE: &str = "image";
 /// Parts that an edition's items are spread over, so that no single partition takes them all.
 pub const EDITION_PARTS: u64 = 16;
 
-const CURRENT: &str = "current";
-const PREVIOUS: &str = "previous";
-const LATEST: &str = "latest";
+/// The head's attribute with the edition that readers see.
+pub const EDITION_CURRENT: &str = "current";
+/// The head's attribute with the edition that they saw before.
+pub const EDITION_PREVIOUS: &str = "previous";
+/// The head's attribute with the highest number that was given away.
+pub const EDITION_LATEST: &str = "latest";
+
 const ITEMS: &str = "items";
 const DIGEST: &str = "digest";
 const AT: &str = "at";
@@ -202,9 +206,9 @@ impl EditionHead {
         Item::new()
             .with(EDITION_PARTITION, records_key(set))
             .with(EDITION_ITEM, EDITION_HEAD)
-            .with(CURRENT, Number::from(self.current))
-            .with(PREVIOUS, Number::from(self.previous))
-            .with(LATEST, Number::from(self.latest))
+            .with(EDITION_CURRENT, Number::from(self.current))
+            .with(EDITION_PREVIOUS, Number::from(self.previous))
+            .with(EDITION_LATEST, Number::from(self.latest))
             .with(EDITION_REVISION, Number::from(self.revision))
     }
 
@@ -214,9 +218,9 @@ impl EditionHead {
     /// When it was not written there.
     pub fn from_item(item: &Item) -> Result<Self, DamagedEdition> {
         Ok(Self {
-            current: number(item, CURRENT)?,
-            previous: number(item, PREVIOUS)?,
-            latest: number(item, LATEST)?,
+            current: number(item, EDITION_CURRENT)?,
+            previous: number(item, EDITION_PREVIOUS)?,
+            latest: number(item, EDITION_LATEST)?,
             revision: number(item, EDITION_REVISION)?,
         })
     }
@@ -229,7 +233,7 @@ impl EditionHead {
 
     /// The head after an edition was published. One that was prepared while another one was current
     /// is refused: it would undo what is current without anybody saying so. The head is written only
-    /// as of the revision that was read, so this holds until then.
+    /// while it names the editions that were read, so this holds until then.
     ///
     /// # Errors
     /// Why it cannot be.

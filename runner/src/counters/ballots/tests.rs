@@ -1,6 +1,6 @@
 //! Votes, changed votes and recounts against a store in this process.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::super::testing::{place, serve};
@@ -102,31 +102,130 @@ async fn a_recount_names_what_it_cannot_read_and_goes_on() {
     assert!(again.drifted.is_empty() && again.unreadable == recount.unreadable);
 }
 
-/// Another recount has repaired the counter after this one looked: the slot is not what was
-/// seen, and nothing is added once more.
-#[tokio::test]
-async fn a_repair_is_guarded_by_what_was_seen() {
+fn seen(ballots: i64, slots: &[i64]) -> Seen {
+    let slots = slots.iter().map(|value| Number::from(*value));
+    let sum = slots.clone().fold(Number::ZERO, |sum, value| sum.checked_add(value).unwrap());
+    let (ballots, every_slot) = (Number::from(ballots), (0..).zip(slots).collect());
+    Seen { every_ballot: Digest::default(), ballots, every_slot, slots: sum }
+}
+
+/// A place at a listener whose answers a test gives.
+async fn listening() -> (TcpListener, Place) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = place(&format!("http://{}", listener.local_addr().unwrap()));
+    (listener, place)
+}
+
+fn body(request: &str) -> Value {
+    serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+/// Another recount has repaired the counter after this one looked, or a vote came into any slot: they
+/// are not what was seen, and nothing is added once more.
+#[tokio::test]
+async fn a_repair_is_guarded_by_every_slot_that_was_seen() {
+    let (listener, place) = listening().await;
     let ballots = Ballots { place: &place, table: "b".to_owned(), key: "ballot".to_owned() };
-    let seen = Seen {
-        ballots: Number::from(9_i64),
-        slots: Number::from(7_i64),
-        repaired_in: Some(Number::from(3_i64)),
-    };
-    let changed = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"The conditional request failed"}"#;
+    let seen = seen(9, &[3, 6, -2]);
+    let changed = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionCanceledException","message":"cancelled","CancellationReasons":[{"Code":"ConditionalCheckFailed"},{"Code":"None"},{"Code":"None"}]}"#;
     let answers = [(200, "{}", false), (400, changed, false)];
     let repairs = async {
-        assert_eq!(ballots.repair("A", seen).await, Ok(true));
-        assert_eq!(ballots.repair("A", seen).await, Ok(false));
+        assert_eq!(ballots.repair("A", &seen).await, Ok(true));
+        assert_eq!(ballots.repair("A", &seen).await, Ok(false));
     };
     let (requests, ()) = tokio::join!(serve(listener, &answers), repairs);
     for request in requests {
-        let body: Value = serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap();
-        assert_eq!(body["ConditionExpression"], "#value = :seen");
-        let values = serde_json::json!({":seen": {"N": "3"}, ":sum": {"N": "5"}});
-        assert_eq!(body["ExpressionAttributeValues"], values);
+        let body = body(&request);
+        let mut guards = Vec::new();
+        for part in body["TransactItems"].as_array().unwrap() {
+            let (_, part) = part.as_object().unwrap().iter().next().unwrap();
+            assert_eq!(part["ConditionExpression"], "#value = :seen");
+            guards.push((&part["Key"]["sl\"ot"]["S"], &part["ExpressionAttributeValues"]));
+        }
+        let (one, two) = (json!({":seen": {"N": "6"}}), json!({":seen": {"N": "-2"}}));
+        let zero = json!({":seen": {"N": "3"}, ":sum": {"N": "5"}});
+        let (a0, a1, a2) = (json!("A#0"), json!("A#1"), json!("A#2"));
+        assert_eq!(guards, [(&a1, &one), (&a2, &two), (&a0, &zero)]);
     }
+}
+
+#[tokio::test]
+async fn a_counter_with_more_slots_than_a_transaction_can_look_at_is_not_repaired() {
+    let store = TestStore::open().await;
+    let place = place_in(&store).await;
+    let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };
+    for (slots, repaired) in [(100, true), (101, false)] {
+        for slot in 0..slots {
+            set_slot(&store, &format!("A#{slot}"), "1").await;
+        }
+        let recount = ballots.recount(Some("A"), Duration::ZERO, true).await.unwrap();
+        let repairs: Vec<bool> = recount.drifted.iter().map(|drift| drift.repaired).collect();
+        assert_eq!(repairs, [repaired], "{slots}");
+    }
+}
+
+/// Two voters change their votes around each look, so that every sum is the same both times, and the
+/// ballots of the looks are not those that their slots were counted with.
+#[tokio::test]
+async fn sums_that_come_back_while_votes_change_are_no_drift() {
+    let page = |items: Vec<Value>| json!({ "Items": items, "Count": items.len() }).to_string();
+    let ballot = |voter: &str, counter: &str, drawn: u64| {
+        json!({"ballot": {"S": voter}, "counter": {"S": counter}, "counted_in": {"N": "1"},
+            "points": {"N": "1"}, "drawn": {"N": drawn.to_string()}})
+    };
+    let slot = |slot: &str, votes: &str| json!({"sl\"ot": {"S": slot}, "votes": {"N": votes}});
+    let [one, two] = [("ada", "bob"), ("bob", "ada")]
+        .map(|(a, b)| page(vec![ballot(a, "A", 1), ballot(b, "B", 1)]));
+    // Written anew, and otherwise the same.
+    let anew = page(vec![ballot("ada", "A", 2), ballot("bob", "B", 1)]);
+    let slots = page(vec![slot("A#1", "0"), slot("B#1", "1")]);
+    let others = page(vec![slot("A#0", "1"), slot("A#1", "-1"), slot("B#1", "1")]);
+    for (looks, drifts) in [
+        ([&one, &slots, &two, &slots], false),
+        ([&one, &slots, &anew, &slots], false),
+        ([&one, &slots, &one, &others], false),
+        ([&one, &slots, &one, &slots], true),
+    ] {
+        let (listener, place) = listening().await;
+        let ballots = Ballots { place: &place, table: "b".to_owned(), key: "ballot".to_owned() };
+        let answers = looks.map(|page| (200, page.as_str(), false));
+        let recount = ballots.recount(None, Duration::ZERO, false);
+        let (_, recount) = tokio::join!(serve(listener, &answers), recount);
+        let drifted: Vec<_> = recount.unwrap().drifted.into_iter().map(|d| d.counter).collect();
+        assert_eq!(drifted, if drifts { vec!["A"] } else { vec![] }, "{looks:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_vote_that_is_changed_back_is_another_ballot() {
+    let store = TestStore::open().await;
+    let place = place_in(&store).await;
+    let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };
+    let mut drawn = BTreeSet::new();
+    for vote in [Some("A"), Some("B"), Some("A"), None, Some("A")] {
+        let vote = vote.map(|counter| (counter, Number::from(1_i64)));
+        assert_eq!(ballots.vote("2026", "ada", vote).await, Ok(true));
+        assert_eq!(ballots.vote("2026", "ada", vote).await, Ok(false));
+        let items = store.client.scan().table_name("ballots").send().await.unwrap().items.unwrap();
+        drawn.extend(items.iter().map(|item| item["drawn"].as_n().unwrap().clone()));
+    }
+    assert_eq!(drawn.len(), 4);
+}
+
+/// The answer to a repair was lost after it was made; it is sent again as the same transaction.
+#[tokio::test]
+async fn a_repair_whose_answer_was_lost_is_made_once() {
+    let (listener, place) = listening().await;
+    let ballots = Ballots { place: &place, table: "b".to_owned(), key: "ballot".to_owned() };
+    let lost = r#"{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError","message":"x"}"#;
+    let answers = [(500, lost, true), (200, "{}", false)];
+    let seen = seen(9, &[3]);
+    let repair = ballots.repair("A", &seen);
+    let (requests, repaired) = tokio::join!(serve(listener, &answers), repair);
+    assert_eq!(repaired, Ok(true));
+    let tokens: Vec<Value> =
+        requests.iter().map(|request| body(request)["ClientRequestToken"].clone()).collect();
+    assert!(tokens[0].is_string() && tokens[0] == tokens[1], "{tokens:?}");
 }
 
 #[test]
@@ -136,7 +235,7 @@ fn a_counter_that_lost_all_its_ballots_is_compared_when_it_is_named() {
         for (counter, points) in [("2026-blue", 2_i64), ("2026-blue", -1), ("2026-gold", 4)] {
             let ballot =
                 Ballot { counter: counter.to_owned(), slot: 0, points: Number::from(points) };
-            sums.add_ballot(&ballot);
+            sums.add_ballot(&ballot, &ballot.to_item());
         }
         for (counter, slot, value) in
             [("2026-blue", 0, 3_i64), ("2026-blue", 4, -2), ("2026-red", 2, 1), ("clicks", 0, 7)]
@@ -145,8 +244,8 @@ fn a_counter_that_lost_all_its_ballots_is_compared_when_it_is_named() {
                 sums.add_slot(counter, slot, Ok(Number::from(value)));
             }
         }
-        let (count, differing) = sums.differing();
-        let differing = differing.into_iter();
+        let count = sums.seen.len();
+        let differing = sums.differing().into_iter();
         let texts = differing.map(|(counter, seen)| {
             format!("{counter}: {} by ballots, {} in slots", seen.ballots, seen.slots)
         });
