@@ -64,12 +64,7 @@ pub(super) async fn describe(
     let left = is_going_on.then(|| seconds * (100 - copied) / copied);
     let mut standing = Standing::of(name, &state, plan.as_ref(), now);
     standing.is_held_up = text(&route, "write") == Some("none");
-    standing.is_compared = match standing.phase {
-        Phase::Ready | Phase::CutOver => comparing::to_go(context, name, standing.phase).await? > 0,
-        _ => false,
-    };
-    standing.is_still_followed =
-        phase_of(&state).has_ended() && context.control.active(name).await?.is_some();
+    note_control(context, name, &state, &mut standing).await?;
     note_stream(&mut standing, &mut stream, problems.is_empty());
     let throttled = match &plan {
         Some(plan) => throttled(context, &state, plan, now).await?,
@@ -107,6 +102,22 @@ pub(super) async fn describe(
         "has_way_back": plan.as_ref().map(|plan| !plan.inverse.is_empty()),
         "next_steps": steps(&standing),
     }))
+}
+
+/// What else the control table says of where a migration stands.
+async fn note_control(
+    context: &Context,
+    name: &str,
+    state: &Entry,
+    standing: &mut Standing<'_>,
+) -> Result<(), String> {
+    standing.is_compared = match standing.phase {
+        Phase::Ready | Phase::CutOver => comparing::to_go(context, name, standing.phase).await? > 0,
+        _ => false,
+    };
+    standing.is_still_followed =
+        phase_of(state).has_ended() && context.control.active(name).await?.is_some();
+    Ok(())
 }
 
 /// What the streams say of where a migration stands, and what may not be said of them.
