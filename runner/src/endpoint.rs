@@ -18,6 +18,7 @@ use crate::output;
 use crate::retries::{self, Absence};
 use crate::running::Look;
 use crate::sdk_error::{NamesEndpoint, NoAnswer};
+use crate::server_date;
 
 /// Names the store for every AWS SDK, and for `weir`.
 const VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
@@ -253,9 +254,16 @@ fn is_region(part: &str) -> bool {
     is_area && !middle.is_empty() && number.len() <= 2 && number.parse::<u8>().is_ok()
 }
 
-/// The time of the store in epoch seconds; this machine's time when the store has no clock of its own.
+/// The time of the store in epoch seconds: a local store's clock, or that of DynamoDB's answers, by
+/// which stream records are timed and items expire; this machine's when neither tells.
 pub(crate) async fn store_seconds(endpoint: &str) -> i64 {
-    let asked = tokio::time::timeout(CLOCK_TIMEOUT, ask_clock(endpoint)).await.ok().flatten();
+    let ask = async {
+        match ask_clock(endpoint).await {
+            Some(seconds) => Some(seconds),
+            None => server_date::seconds(&client(endpoint)).await,
+        }
+    };
+    let asked = tokio::time::timeout(CLOCK_TIMEOUT, ask).await.ok().flatten();
     asked.unwrap_or_else(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

@@ -35,6 +35,7 @@ mod retries;
 mod running;
 pub mod schedule;
 mod sdk_error;
+mod server_date;
 pub mod status;
 pub mod streams;
 pub mod system;

@@ -25,7 +25,6 @@ mod patience;
 mod plan_file;
 mod problems;
 mod report;
-mod server_date;
 mod shard_end;
 mod start;
 mod status_line;
@@ -201,13 +200,7 @@ impl Context {
     /// The time by which stream records are made, in seconds since 1970: the local store's clock, or
     /// DynamoDB's.
     pub(crate) async fn now(&self) -> i64 {
-        if let Some(seconds) = endpoint::ask_clock(&self.endpoint).await {
-            return seconds;
-        }
-        match server_date::seconds(&self.control.client).await {
-            Some(seconds) => seconds,
-            None => endpoint::store_seconds(&self.endpoint).await,
-        }
+        endpoint::store_seconds(&self.endpoint).await
     }
 
     /// The state of a migration.

@@ -16,9 +16,10 @@ use super::held::HELD_AT;
 use super::patience::{Patience, UNSEEN_MAX};
 use super::status_line::line;
 use super::steps::{Standing, is_paused};
-use super::{Context, LOOK_EVERY, comparing, server_date, tables, way_back};
+use super::{Context, LOOK_EVERY, comparing, tables, way_back};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
+use crate::server_date;
 
 /// Phases in which nothing more happens by itself.
 const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];

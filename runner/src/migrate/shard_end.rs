@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 
-use super::server_date;
 use crate::keys;
+use crate::server_date;
 
 /// Empty pages in a row, of each look, after which a shard counts as read to its end: when it counts,
 /// writers have stopped, so nothing is added.

@@ -17,9 +17,10 @@ use rules::migration::{
 };
 
 use super::control::{Entry, n, number, s, text};
-use super::{Context, server_date, tables};
+use super::{Context, tables};
 use crate::load::{error_text, to_sdk_item, to_sdk_value};
 use crate::output::say;
+use crate::server_date;
 
 /// Seconds that a request may be under way after its invocation was ended.
 const REQUEST_SECONDS: u64 = 5;

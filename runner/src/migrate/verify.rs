@@ -18,9 +18,10 @@ use super::steps::Standing;
 use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
 use super::way_back::{BACK_AT, BACK_DIFFERENCES};
-use super::{Context, LOOK_EVERY, problems, server_date};
+use super::{Context, LOOK_EVERY, problems};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
+use crate::server_date;
 
 /// What is compared with what.
 #[derive(Clone, Copy)]

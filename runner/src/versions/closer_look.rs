@@ -37,13 +37,14 @@ pub(super) async fn retain_wrong(
     grace: Duration,
 ) -> Result<BTreeMap<String, &'static str>, String> {
     let pause = grace.min(PAUSE_MAX);
+    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
     let looks = stream::iter(wrong).map(|(item, before)| async move {
         let mut found = Some(before);
         for look in 0..LOOKS_MAX {
             if look > 0 {
                 tokio::time::sleep(pause).await;
             }
-            found = look_at(place, &item).await?;
+            found = look_at(place, &item, now).await?;
             if found.is_none() {
                 break;
             }
@@ -55,8 +56,7 @@ pub(super) async fn retain_wrong(
 }
 
 /// What is wrong with one history, by strongly consistent reads.
-async fn look_at(place: &Place, text: &str) -> Result<Option<&'static str>, String> {
-    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+async fn look_at(place: &Place, text: &str, now: u64) -> Result<Option<&'static str>, String> {
     let head = place.client.get_item().table_name(&place.history).consistent_read(true);
     let head = head
         .key(ITEM_ATTRIBUTE, SdkValue::S(text.to_owned()))

@@ -32,7 +32,7 @@ impl Intercept for KeepDate {
 }
 
 /// The endpoint's time in whole seconds since 1970; none if it does not tell.
-pub(super) async fn seconds(client: &Client) -> Option<i64> {
+pub(crate) async fn seconds(client: &Client) -> Option<i64> {
     let kept = KeepDate::default();
     let request = client.list_tables().limit(1).customize().interceptor(kept.clone());
     // An answer that is an error has the header as well.
