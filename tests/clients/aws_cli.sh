@@ -49,7 +49,7 @@ aws dynamodb transact-write-items --transact-items '[
   {"ConditionCheck":{"TableName":"cli","Key":{"pk":{"S":"a"},"sk":{"N":"19"}},"ConditionExpression":"attribute_exists(pk)"}}]'
 aws dynamodb execute-transaction --transact-statements '[
   {"Statement":"INSERT INTO cli VALUE {'"'pk':'q','sk':?"'}","Parameters":[{"N":"1"}]},
-  {"Statement":"EXISTS(SELECT * FROM cli WHERE pk='"'a'"' AND sk=19 AND attribute_not_exists(nothing))"}]' > /dev/null
+  {"Statement":"EXISTS(SELECT * FROM cli WHERE pk='"'a'"' AND sk=19 AND attribute_not_exists(absent))"}]' > /dev/null
 same "a page of a statement" 3 "$(aws dynamodb execute-statement --limit 3 --query 'length(Items)' \
   --statement "SELECT sk FROM cli WHERE pk = 'a' AND sk <= 10")"
 same "a deletion by statement" 1 "$(aws dynamodb execute-statement \
