@@ -255,12 +255,13 @@ fn is_region(part: &str) -> bool {
 }
 
 /// The time of the store in epoch seconds: a local store's clock, or that of DynamoDB's answers, by
-/// which stream records are timed and items expire; this machine's when neither tells.
-pub(crate) async fn store_seconds(endpoint: &str) -> i64 {
+/// which stream records are timed and items expire; this machine's when neither tells. The client is
+/// one for the same endpoint: whoever asks again and again has one that is connected.
+pub(crate) async fn store_seconds(endpoint: &str, client: &aws_sdk_dynamodb::Client) -> i64 {
     let ask = async {
         match ask_clock(endpoint).await {
             Some(seconds) => Some(seconds),
-            None => server_date::seconds(&client(endpoint)).await,
+            None => server_date::seconds(client).await,
         }
     };
     let asked = tokio::time::timeout(CLOCK_TIMEOUT, ask).await.ok().flatten();

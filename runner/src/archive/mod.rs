@@ -436,17 +436,17 @@ async fn check(
     let is_on_aws = matches!(&found, Found::Archive(source) if source.is_on_aws());
     let url = store_for(is_on_aws, store)?;
     let grace = grace.unwrap_or(if endpoint::is_on_aws(&url) { GRACE_ON_AWS } else { GRACE });
-    let client = endpoint::streams_client(&url);
+    let (client, dynamodb) = (endpoint::streams_client(&url), endpoint::client(&url));
     let tables = tables_to_check(&found, table, &url).await?;
     let mut code = Exit::Done;
     for table in tables {
         let grace_ms = i64::from(grace) * 1000;
-        let before = endpoint::store_seconds(&url).await.saturating_mul(1000);
+        let before = endpoint::store_seconds(&url, &dynamodb).await.saturating_mul(1000);
         let archives = names(&found, &table).await?;
         let known = Known { table: &table, archives: &archives };
         // The stream before the rows: what is archived meanwhile is then not missing.
         let deletes = deletes::read(&client, known).await?;
-        let after = endpoint::store_seconds(&url).await.saturating_mul(1000);
+        let after = endpoint::store_seconds(&url, &dynamodb).await.saturating_mul(1000);
         let from = after - RETENTION_MS + TRIM_MARGIN_MS;
         let window = Window { from, to: before - grace_ms, end: after + grace_ms + 1 };
         let oldest = deletes.deletes.values().copied().min().unwrap_or(from).min(from);

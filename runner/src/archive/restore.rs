@@ -251,7 +251,8 @@ async fn target(
             if form.ttl_attribute.is_none() {
                 return Err(failed("TTL is not enabled on it; leave --ttl out".to_owned()));
             }
-            Some(endpoint::store_seconds(&url).await.saturating_add(i64::from(seconds)))
+            let now = endpoint::store_seconds(&url, &client).await;
+            Some(now.saturating_add(i64::from(seconds)))
         }
     };
     let archived = archived.to_owned();

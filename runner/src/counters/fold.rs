@@ -105,7 +105,8 @@ pub(super) async fn run(place: &Place, to: u32) -> Result<Report, String> {
     let slots = Slots {
         place,
         ttl: ttl_attribute(&place.client, &place.slots_table).await?,
-        now: u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0),
+        now: u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await)
+            .unwrap_or(0),
     };
     // Every slot there may be, whatever the configured number.
     let every = Counters { slot_count: rules::counters::SLOT_COUNT_MAX, ..place.rule.clone() };
@@ -424,7 +425,7 @@ mod tests {
         request.time_to_live_specification(ttl.build().unwrap()).send().await.unwrap();
         let mut place = place(&store.url);
         place.rule.slot_key = "p".to_owned();
-        let now = endpoint::store_seconds(&store.url).await;
+        let now = endpoint::store_seconds(&store.url, &store.client).await;
         let number = |number: i64| SdkValue::N(number.to_string());
         let (over, soon, late) = (number(now - 60), number(now + 3_600), number(now + 7_200));
         let votes = |votes: i64| ("votes", number(votes));

@@ -129,11 +129,13 @@ pub async fn run(arguments: EditionsArguments, output: Output) -> Result<Exit, S
     if arguments.set.is_empty() || arguments.set.contains('#') {
         return Err("--set: a name has at least one character, and no `#`".to_owned());
     }
+    let client = endpoint::client(&endpoint);
+    let now = endpoint::store_seconds(&endpoint, &client).await;
     let place = Place {
-        client: endpoint::client(&endpoint),
+        client,
         table: arguments.table,
         set: arguments.set,
-        now: u64::try_from(endpoint::store_seconds(&endpoint).await).unwrap_or(0),
+        now: u64::try_from(now).unwrap_or(0),
     };
     match arguments.verb {
         EditionsVerb::Ls => list(&place, output).await,

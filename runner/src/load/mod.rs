@@ -147,9 +147,10 @@ pub async fn run(
         let slots = slots_to_count_in(&stack, &arguments.table, arguments.slots)?;
         arguments.slots = Some(slots);
     }
-    let now = endpoint::store_seconds(&endpoint).await;
+    let client = endpoint::client(&endpoint);
+    let now = endpoint::store_seconds(&endpoint, &client).await;
     let flags = arguments.clone();
-    let report = load(arguments, endpoint::client(&endpoint), now).await?;
+    let report = load(arguments, client, now).await?;
     show(&report.text(&flags, output));
     if report.put_aside == 0 {
         return Ok(Exit::Done);

@@ -11,7 +11,6 @@ use clap::{Args as _, FromArgMatches as _};
 use futures::FutureExt as _;
 use http::Response;
 use http_body_util::Full;
-use rules::migration::plan::{Output as Made, Source};
 use rules::migration::{Phase, note_of};
 use serde_json::json;
 use tokio::sync::Barrier;
@@ -19,7 +18,7 @@ use tokio::sync::Barrier;
 use super::control::{Entry, Expect, Move, flag, n, phase_of, s, text};
 use super::cutover::{CutoverArguments, cutover};
 use super::held::{CUTOVER, Hold};
-use super::switching_tests::{NAME, Served, plan, serve};
+use super::switching_tests::{NAME, Served, plan, plan_with_way_back, serve, write_down};
 use super::tasks::{Work, make_tasks};
 use super::{Context, problems, report, sweep, verify};
 use crate::exit::Exit;
@@ -157,14 +156,8 @@ async fn no_task_of_a_comparison_is_made_once_somebody_cuts_over() {
 /// A ready migration with a way back, whose last comparison was just now; one task of another is open.
 async fn compared() -> Served {
     let served = serve().await;
-    let control = &served.context.control;
-    let mut plan = plan();
-    let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
-    let source = Source { table: "pets".into(), items: vec![output], split: None, archive: false };
-    plan.inverse = vec![source];
-    let json = serde_json::to_string(&plan).unwrap();
-    let with_plan = |entry: &mut Entry| entry.insert("plan".to_owned(), s(&json)).is_none();
-    control.change(NAME, "PLAN", with_plan).await.unwrap();
+    let (control, plan) = (&served.context.control, plan_with_way_back());
+    write_down(&served, &plan).await;
     let now = u64::try_from(served.context.now().await).unwrap();
     let ready =
         Move { expect: Expect::phases(&[Phase::None]), to: Some(Phase::Ready), why: "", now: 1 };

@@ -200,7 +200,7 @@ impl Context {
     /// The time by which stream records are made, in seconds since 1970: the local store's clock, or
     /// DynamoDB's.
     pub(crate) async fn now(&self) -> i64 {
-        endpoint::store_seconds(&self.endpoint).await
+        endpoint::store_seconds(&self.endpoint, &self.control.client).await
     }
 
     /// The state of a migration.

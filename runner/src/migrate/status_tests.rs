@@ -1,12 +1,11 @@
 //! What a status says of a migration by its state and the store's time, on a store in this process.
 
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
-use rules::migration::plan::{Output as Made, Source};
 
 use super::control::{n, s};
 use super::following::Watcher;
 use super::held::HELD_AT;
-use super::switching_tests::{NAME, Served, plan, serve};
+use super::switching_tests::{NAME, Served, plan_with_way_back, serve, write_down};
 use super::{report, status_line, true_value};
 use crate::exit::Exit;
 
@@ -25,16 +24,7 @@ struct Case {
 async fn begun() -> Served {
     let served = serve().await;
     let control = &served.context.control;
-    let mut plan = plan();
-    let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
-    let source = Source { table: "pets".into(), items: vec![output], split: None, archive: false };
-    plan.inverse = vec![source];
-    let json = serde_json::to_string(&plan).unwrap();
-    let with_plan = |entry: &mut super::Entry| {
-        entry.insert("plan".to_owned(), s(&json));
-        true
-    };
-    control.change(NAME, "PLAN", with_plan).await.unwrap();
+    write_down(&served, &plan_with_way_back()).await;
     for (task, is_done) in [("TASK#0#touch#cats#0000", true), ("TASK#0#touch#cats#0001", false)] {
         let with_task = |entry: &mut super::Entry| {
             entry.insert("done".to_owned(), Sdk::Bool(is_done));

@@ -11,7 +11,7 @@ use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, Source};
 use serde_json::{Value, json};
 
-use super::control::{Expect, Move, n, number, phase_of, s, text};
+use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
 use super::cutover::SwitchArguments;
 use super::held::{CUTOVER, HELD_AT, Hold};
 use super::start::{Wrong, begin, check};
@@ -81,6 +81,20 @@ pub(super) fn plan() -> Plan {
     }
 }
 
+/// The same with a way back.
+pub(super) fn plan_with_way_back() -> Plan {
+    let output = Made { to: "cats".into(), transform: ".".into(), key: [].into() };
+    let source = Source { table: "pets".into(), items: vec![output], split: None, archive: false };
+    Plan { inverse: vec![source], ..plan() }
+}
+
+/// Writes a plan down, as `start` does.
+pub(super) async fn write_down(served: &Served, plan: &Plan) {
+    let json = serde_json::to_string(plan).unwrap();
+    let with_plan = |entry: &mut Entry| entry.insert("plan".to_owned(), s(&json)).is_none();
+    served.context.control.change(NAME, "PLAN", with_plan).await.unwrap();
+}
+
 #[tokio::test]
 async fn two_who_begin_at_the_same_time_have_one_fence() {
     let served = serve().await;
@@ -120,7 +134,7 @@ async fn who_takes_a_switch_over_follows_the_sources_again() {
     // Somebody died after the migration was turned round.
     let expect = Expect::phases(&[Phase::None]);
     let held = Move { expect, to: Some(Phase::CuttingOver), why: "", now: 1 };
-    let dead = |state: &mut super::Entry| {
+    let dead = |state: &mut Entry| {
         state.insert("holder".to_owned(), s("dead"));
         state.insert(HELD_AT.to_owned(), n(5));
     };

@@ -94,7 +94,10 @@ pub(super) async fn run(
         // Asked before the shards are read, so that nothing is between the two.
         start: match arguments.from {
             From::TrimHorizon => Start::TrimHorizon,
-            From::Latest => Start::Latest(endpoint::store_seconds(endpoint).await),
+            From::Latest => {
+                let client = endpoint::client(endpoint);
+                Start::Latest(endpoint::store_seconds(endpoint, &client).await)
+            }
         },
     };
     let mut stream = shards::stream_of(endpoint, &arguments.table).await?;

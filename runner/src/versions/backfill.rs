@@ -118,7 +118,8 @@ pub(super) async fn run(place: &Place, dry_run: bool) -> Result<Report, String> 
     let items = stream::unfold(pages, async |mut pages| {
         let page = pages.next().await?.map_err(|error| unread(place, &error_text(&error)));
         // One question for a page: the items that are in it are as they are by now.
-        let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+        let now = u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await)
+            .unwrap_or(0);
         let items = page.map(|page| page.items.unwrap_or_default().into_iter());
         Some((items.map(|items| stream::iter(items.map(move |item| Ok((item, now))))), pages))
     });

@@ -152,7 +152,8 @@ fn hash(item: &Item) -> u64 {
 async fn look(place: &Place) -> Result<Report, String> {
     let mut histories: BTreeMap<String, History> = BTreeMap::new();
     let mut report = Report::default();
-    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+    let now =
+        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
     each_entry(place, |entry| {
         match entry {
             Entry::Head(item, head) => histories.entry(item).or_default().head = Some(head),

@@ -37,7 +37,8 @@ pub(super) async fn retain_wrong(
     grace: Duration,
 ) -> Result<BTreeMap<String, &'static str>, String> {
     let pause = grace.min(PAUSE_MAX);
-    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+    let now =
+        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
     let looks = stream::iter(wrong).map(|(item, before)| async move {
         let mut found = Some(before);
         for look in 0..LOOKS_MAX {

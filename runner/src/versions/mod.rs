@@ -191,7 +191,8 @@ fn history_of(table: &str) -> String {
 
 /// The versions of a key that are kept still: TTL may be late to delete the others.
 async fn kept(place: &Place, key: &Item) -> Result<Vec<Version>, String> {
-    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+    let now =
+        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
     let text = history_key(key);
     // DynamoDB would refuse to look under such a key, and only say that it is too long.
     fits_into_a_version(&text, None)

@@ -97,7 +97,8 @@ pub(super) async fn run(
 /// Why an item would be deleted by TTL at once, if it would.
 async fn expired(place: &Place, image: &Item) -> Result<Option<String>, String> {
     let Some(name) = ttl_attribute(&place.client, &place.table).await? else { return Ok(None) };
-    let now = u64::try_from(endpoint::store_seconds(&place.endpoint).await).unwrap_or(0);
+    let now =
+        u64::try_from(endpoint::store_seconds(&place.endpoint, &place.client).await).unwrap_or(0);
     Ok(is_over(image.get(&name), now).then(|| {
         format!(
             "refused: the version's `{name}` is over, so TTL would delete the item at once; restore it with `--without {name}`, and set `{name}` anew if it shall expire"
@@ -318,7 +319,7 @@ mod tests {
             history: "films-history".to_owned(),
         };
         let key = Item::new().with("p", "Rush");
-        let now = u64::try_from(endpoint::store_seconds(&store.url).await).unwrap();
+        let now = u64::try_from(endpoint::store_seconds(&store.url, &store.client).await).unwrap();
         let until = |number: u64, at: u64| Version {
             number,
             ..Version::base(key.clone().with("until", Number::from(at)))

@@ -50,7 +50,7 @@ async fn restored(place: &Place, which: Which) -> Result<Exit, String> {
 async fn a_history_begins_when_a_back_fill_saw_the_item() {
     let store = TestStore::open().await;
     let place = films(&store).await;
-    let before = u64::try_from(endpoint::store_seconds(&store.url).await).unwrap();
+    let before = u64::try_from(endpoint::store_seconds(&store.url, &store.client).await).unwrap();
     assert!(backfill::run(&place, false).await.unwrap().is_whole());
     let versions = versions(&place).await;
     let at = versions[0].at_seconds.unwrap();

@@ -43,6 +43,16 @@ pub(crate) fn unnamed_enum(shown: &[&str]) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Constraints(Vec<String>);
 
+fn is_in_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
+}
+
+/// Whether a text can be the name of a table or an index.
+pub(crate) fn is_name(text: &str) -> bool {
+    (TABLE_NAME_LENGTH_MIN..=TABLE_NAME_LENGTH_MAX).contains(&text.len())
+        && text.bytes().all(is_in_name)
+}
+
 impl Constraints {
     pub(crate) fn new() -> Self {
         Self::default()
@@ -115,8 +125,7 @@ impl Constraints {
         if name.is_empty() {
             return self.length_at_least(at, &name, 0, 1);
         }
-        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-        if !name.bytes().all(is_allowed) {
+        if !name.bytes().all(is_in_name) {
             let constraint =
                 format!("Member must satisfy regular expression pattern: {NAME_PATTERN}");
             self.fail(Some(&name), &at, &constraint);

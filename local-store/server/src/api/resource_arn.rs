@@ -2,7 +2,7 @@
 //!
 //! Texts: as the service answers. What is done with the table is decided by the operation.
 
-use super::constraints::Constraints;
+use super::constraints::is_name;
 use super::error::ApiError;
 use crate::store::Store;
 
@@ -31,7 +31,7 @@ pub(crate) fn parse<'a>(store: &Store, arn: &'a str) -> Result<ResourceArn<'a>, 
         return Err(ApiError::unsupported("A stream in ResourceArn", "name its table"));
     }
     let name = resource.strip_prefix("table/").filter(|name| !name.contains('/'));
-    let Some(name) = name.filter(|name| is_table_name(name)) else {
+    let Some(name) = name.filter(|name| is_name(name)) else {
         return Err(ApiError::invalid_parameter(format!(
             "Invalid resource arn provided, only table or stream is accepted. Provided resource arn: {arn}"
         )));
@@ -40,10 +40,4 @@ pub(crate) fn parse<'a>(store: &Store, arn: &'a str) -> Result<ResourceArn<'a>, 
         return Ok(ResourceArn::Elsewhere);
     }
     Ok(ResourceArn::Table(name))
-}
-
-fn is_table_name(name: &str) -> bool {
-    let mut constraints = Constraints::new();
-    constraints.name("resourceArn", name);
-    constraints.finish().is_ok()
 }

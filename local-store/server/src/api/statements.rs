@@ -13,7 +13,7 @@ use model::limits::{PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX};
 use model::{AttributeValue, Item, KeySchema, PrimaryKey};
 use partition::{Table, TableId, Write, WriteAction, Written, check_put};
 
-use super::constraints::Constraints;
+use super::constraints::{Constraints, is_name};
 use super::error::ApiError;
 use super::parameters::{Checked, Parameters};
 use super::put_item::check_size;
@@ -121,11 +121,7 @@ fn check_source(statement: &Statement) -> Result<(), ApiError> {
         Statement::Update { table, .. } | Statement::Delete { table, .. } => (table, None),
         Statement::Insert { .. } => return Ok(()),
     };
-    let is_right = |name: &String| {
-        let mut constraints = Constraints::new();
-        constraints.name("", name);
-        name.starts_with("arn:") || constraints.finish().is_ok()
-    };
+    let is_right = |name: &String| name.starts_with("arn:") || is_name(name);
     if is_right(table) && index.is_none_or(is_right) {
         return Ok(());
     }
