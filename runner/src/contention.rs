@@ -13,34 +13,67 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use crate::mapping::BackOff;
 use crate::sdk_error::is_throttle;
 
-/// Attempts in all, with about ten seconds of pauses between them: whoever meets others for so long
-/// shares the item with more of them than it can bear.
+/// Attempts in all while others are in the way, with about ten seconds of pauses between them: whoever
+/// meets others for so long shares the item with more of them than it can bear.
 const ATTEMPTS_MAX: u32 = 50;
 /// The pauses grow up to about as long as a few transactions take, and differ between those who
 /// met each other.
 const PAUSE: BackOff = BackOff { base_ms: 2, cap_ms: 150, spread_percent: 100 };
+/// Attempts in all while a table is throttled, with half a minute to a whole one of pauses between them:
+/// as long as a burst takes to come back.
+const THROTTLED_MAX: u32 = 20;
+/// Who throttles needs longer pauses.
+const THROTTLED_PAUSE: BackOff = BackOff { base_ms: 50, cap_ms: 2_000, spread_percent: 100 };
 
 /// Attempts that were made, and may still be.
 pub(crate) struct Attempts {
     made: u32,
+    throttled: u32,
     seed: u64,
 }
 
 impl Attempts {
     /// The first one is under way.
     pub(crate) fn first() -> Self {
-        Self { made: 1, seed: RandomState::new().hash_one(0_u8) }
+        Self { made: 1, throttled: 1, seed: RandomState::new().hash_one(0_u8) }
     }
 
-    /// Waits until the next attempt may begin; `false` when all have been made.
+    /// Waits until the next attempt may begin, after others were in the way; `false` when all have
+    /// been made.
     pub(crate) async fn next(&mut self) -> bool {
-        if self.made >= ATTEMPTS_MAX {
-            return false;
+        let pause = self.pause(Undone::Busy);
+        wait(pause).await
+    }
+
+    /// The same, after what kept a transaction from being made; `false` also when that stays so.
+    pub(crate) async fn after(&mut self, why: Undone) -> bool {
+        let pause = self.pause(why);
+        wait(pause).await
+    }
+
+    /// How long to wait, in milliseconds.
+    fn pause(&mut self, why: Undone) -> Option<u64> {
+        let (made, most, pauses) = match why {
+            Undone::Changed | Undone::Busy => (&mut self.made, ATTEMPTS_MAX, PAUSE),
+            Undone::Throttled => (&mut self.throttled, THROTTLED_MAX, THROTTLED_PAUSE),
+            Undone::Otherwise => return None,
+        };
+        if *made >= most {
+            return None;
         }
-        let pause = PAUSE.delay_ms(self.made, self.seed);
-        tokio::time::sleep(Duration::from_millis(pause)).await;
-        self.made += 1;
-        true
+        let pause = pauses.delay_ms(*made, self.seed);
+        *made += 1;
+        Some(pause)
+    }
+}
+
+async fn wait(pause: Option<u64>) -> bool {
+    match pause {
+        Some(milliseconds) => {
+            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+            true
+        }
+        None => false,
     }
 }
 
@@ -60,8 +93,10 @@ pub(crate) fn is_contended(code: Option<&str>, text: &str) -> bool {
 pub(crate) enum Undone {
     /// An item is not what its condition says.
     Changed,
-    /// Somebody else is at an item, or a table is throttled: it may be made later.
+    /// Somebody else is at an item: it may be made a moment later.
     Busy,
+    /// A table is throttled: it may be made later.
+    Throttled,
     /// Something else is wrong, and stays so; or nobody knows whether it was made.
     Otherwise,
 }
@@ -70,19 +105,23 @@ pub(crate) enum Undone {
 pub(crate) fn why_undone(error: &SdkError<TransactWriteItemsError>) -> Undone {
     let Some(failed) = error.as_service_error() else { return Undone::Otherwise };
     let TransactWriteItemsError::TransactionCanceledException(cancelled) = failed else {
-        let others = ["TransactionConflictException", "TransactionInProgressException"].map(Some);
-        let is_busy = failed.code().is_some_and(is_throttle) || others.contains(&failed.code());
-        return if is_busy { Undone::Busy } else { Undone::Otherwise };
+        return match failed.code() {
+            Some("TransactionConflictException" | "TransactionInProgressException") => Undone::Busy,
+            Some(code) if is_throttle(code) => Undone::Throttled,
+            _ => Undone::Otherwise,
+        };
     };
     let codes = cancelled.cancellation_reasons().iter().filter_map(|reason| reason.code());
     let codes: Vec<&str> = codes.filter(|code| *code != "None").collect();
-    let is_busy = |code: &&str| *code == "TransactionConflict" || is_throttle(code);
+    let is_known = |code: &&str| *code == "TransactionConflict" || is_throttle(code);
     if codes.contains(&"ConditionalCheckFailed") {
         Undone::Changed
-    } else if !codes.is_empty() && codes.iter().all(is_busy) {
-        Undone::Busy
-    } else {
+    } else if codes.is_empty() || !codes.iter().all(is_known) {
         Undone::Otherwise
+    } else if codes.iter().any(|code| is_throttle(code)) {
+        Undone::Throttled
+    } else {
+        Undone::Busy
     }
 }
 
@@ -112,8 +151,8 @@ mod tests {
         };
         for (codes, expected) in [
             (&["TransactionConflict", "None"][..], Undone::Busy),
-            (&["None", "ThrottlingError"], Undone::Busy),
-            (&["ProvisionedThroughputExceeded", "TransactionConflict"], Undone::Busy),
+            (&["None", "ThrottlingError"], Undone::Throttled),
+            (&["ProvisionedThroughputExceeded", "TransactionConflict"], Undone::Throttled),
             (&["None", "ConditionalCheckFailed"], Undone::Changed),
             (&["TransactionConflict", "ConditionalCheckFailed"], Undone::Changed),
             (&["TransactionConflict", "ValidationError"], Undone::Otherwise),
@@ -123,7 +162,7 @@ mod tests {
             assert_eq!(cancelled(codes), expected, "{codes:?}");
         }
         for (code, expected) in [
-            ("ThrottlingException", Undone::Busy),
+            ("ThrottlingException", Undone::Throttled),
             ("TransactionConflictException", Undone::Busy),
             ("AccessDeniedException", Undone::Otherwise),
         ] {
@@ -147,8 +186,18 @@ mod tests {
     }
 
     #[test]
-    fn the_pauses_are_bounded() {
-        let longest: u64 = (1..ATTEMPTS_MAX).map(|made| PAUSE.delay_ms(made, u64::MAX)).sum();
-        assert!((5_000..20_000).contains(&longest), "{longest} ms");
+    fn attempts_come_to_an_end() {
+        for (why, attempts, milliseconds) in [
+            (Undone::Busy, ATTEMPTS_MAX, 5_000..20_000),
+            (Undone::Changed, ATTEMPTS_MAX, 5_000..20_000),
+            (Undone::Throttled, THROTTLED_MAX, 25_000..65_000),
+            (Undone::Otherwise, 1, 0..1),
+        ] {
+            let mut all = Attempts::first();
+            let pauses: Vec<u64> = std::iter::from_fn(|| all.pause(why)).collect();
+            assert_eq!(pauses.len() + 1, attempts as usize, "{why:?}");
+            let waited: u64 = pauses.iter().sum();
+            assert!(milliseconds.contains(&waited), "{why:?}: {waited} ms");
+        }
     }
 }

@@ -98,8 +98,8 @@ async fn mark(place: &Place, edition: &Edition) -> Result<bool, String> {
     loop {
         let Err(error) = request.clone().send().await else { return Ok(true) };
         match why_undone(&error) {
-            Undone::Busy if attempts.next().await => {}
             Undone::Changed => return Ok(false),
+            why if attempts.after(why).await => {}
             _ => return Err(format!("edition {number}: {}", error_text(&error))),
         }
     }

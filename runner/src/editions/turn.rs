@@ -91,8 +91,8 @@ async fn turn(
     loop {
         let Err(error) = request.clone().send().await else { return Ok(Ok(turned(from, to))) };
         match why_undone(&error) {
-            Undone::Busy if attempts.next().await => {}
             Undone::Changed => return changed(place, from, to).await,
+            why if attempts.after(why).await => {}
             _ => return Err(format!("the head was not written: {}", error_text(&error))),
         }
     }

@@ -16,9 +16,10 @@ use aws_sdk_dynamodb::types::{
 use rules::migration::Phase;
 use serde_json::{Value, json};
 
-use super::attempts::{Attempts, Written};
+use super::attempts::{Written, pause};
 pub(crate) use super::expect::{Expect, Move};
 use super::neighbours;
+use crate::contention::Attempts;
 use crate::sdk_error::{error_text, is_not_found, is_throttle};
 
 pub(crate) type Entry = HashMap<String, Sdk>;
@@ -149,7 +150,7 @@ impl Control {
         } else {
             request.condition_expression("#r = :r").expression_attribute_values(":r", n(revision))
         };
-        let mut attempts = Attempts::default();
+        let mut attempts = Attempts::first();
         loop {
             let Err(error) = request.clone().send().await else { return Ok(true) };
             let in_vain = match error.as_service_error().and_then(ProvideErrorMetadata::code) {
@@ -158,7 +159,7 @@ impl Control {
                 Some(code) if is_throttle(code) => Written::Throttled(failed("PutItem", &error)),
                 _ => return Err(failed("PutItem", &error)),
             };
-            attempts.pause(in_vain, &what).await?;
+            pause(&mut attempts, in_vain, &what).await?;
         }
     }
 
@@ -176,7 +177,7 @@ impl Control {
         name: &str,
         mut change: impl FnMut(&mut Entry) -> bool,
     ) -> Result<Entry, String> {
-        let mut attempts = Attempts::default();
+        let mut attempts = Attempts::first();
         loop {
             let mut entry = self.found(migration, name).await?;
             if !change(&mut entry) {
@@ -185,7 +186,7 @@ impl Control {
             if self.replace(entry.clone()).await? {
                 return Ok(next(entry));
             }
-            attempts.pause(Written::Changed, &self.what(&entry)).await?;
+            pause(&mut attempts, Written::Changed, &self.what(&entry)).await?;
         }
     }
 
@@ -208,7 +209,7 @@ impl Control {
         place: (&str, &str),
         mut change: impl FnMut(&mut Entry) -> bool,
     ) -> Result<Entry, String> {
-        let mut attempts = Attempts::default();
+        let mut attempts = Attempts::first();
         loop {
             let state = self.expected(migration, expect).await?;
             let mut entry = self.found(place.0, place.1).await?;
@@ -219,7 +220,7 @@ impl Control {
             let items = vec![self.unmoved(migration, &state)?, self.put_of(&entry)?];
             match self.transact(&self.table, items).await? {
                 Written::Done => return Ok(entry),
-                in_vain => attempts.pause(in_vain, &self.what(&entry)).await?,
+                in_vain => pause(&mut attempts, in_vain, &self.what(&entry)).await?,
             }
         }
     }
@@ -276,14 +277,14 @@ impl Control {
     ) -> Result<bool, String> {
         let table = put.table_name().to_owned();
         let put = TransactWriteItem::builder().put(put).build();
-        let mut attempts = Attempts::default();
+        let mut attempts = Attempts::first();
         loop {
             let state = self.expected(migration, expect).await?;
             let items = vec![self.unmoved(migration, &state)?, put.clone()];
             match self.transact(&table, items).await? {
                 Written::Done => return Ok(true),
                 Written::Changed => return Ok(false),
-                throttled => attempts.pause(throttled, &format!("`{table}`")).await?,
+                throttled => pause(&mut attempts, throttled, &format!("`{table}`")).await?,
             }
         }
     }
@@ -418,7 +419,7 @@ impl Control {
         mut also: impl FnMut(&mut Entry),
         mut active: Option<impl FnMut(&mut Entry) -> Result<bool, String>>,
     ) -> Result<Entry, String> {
-        let (mut attempts, mut tried) = (Attempts::default(), None);
+        let (mut attempts, mut tried) = (Attempts::first(), None);
         loop {
             let mut state = self.found(migration, "STATE").await?;
             if tried.as_ref() == Some(&state) {
@@ -455,7 +456,7 @@ impl Control {
             }
             match self.transact(&self.table, items).await? {
                 Written::Done => return Ok(state),
-                in_vain => attempts.pause(in_vain, &self.what(&state)).await?,
+                in_vain => pause(&mut attempts, in_vain, &self.what(&state)).await?,
             }
             tried = Some(state);
         }

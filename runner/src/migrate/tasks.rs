@@ -7,8 +7,9 @@ use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 use rules::migration::plan::Plan;
 
 use super::Context;
-use super::attempts::{Attempts, Written};
+use super::attempts::{Written, pause};
 use super::control::{Entry, Expect, n, s, text};
+use crate::contention::Attempts;
 
 /// Tasks that are made by one transaction, which may have a hundred parts.
 const AT_ONCE: usize = 50;
@@ -42,7 +43,7 @@ pub(crate) async fn make_tasks(
 ) -> Result<(), String> {
     let (control, name) = (&context.control, plan.migration.as_str());
     let prefix = format!("TASK#{}#{}#{table}#", work.run, work.work);
-    let mut attempts = Attempts::default();
+    let mut attempts = Attempts::first();
     // Each group that is made leaves fewer, and attempts in vain are counted.
     loop {
         let known = control.entries(name, &prefix).await?;
@@ -58,7 +59,7 @@ pub(crate) async fn make_tasks(
         }
         match control.add(name, expect, &tasks).await? {
             Written::Done => {}
-            in_vain => attempts.pause(in_vain, &format!("the tasks of `{name}`")).await?,
+            in_vain => pause(&mut attempts, in_vain, &format!("the tasks of `{name}`")).await?,
         }
     }
 }

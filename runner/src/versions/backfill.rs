@@ -189,10 +189,10 @@ async fn begin(place: &Place, text: String, item: Item, now: u64) -> Result<Outc
         let Err(error) = request.clone().send().await else { return Ok(Outcome::Begun) };
         let why = why_undone(&error);
         // Also when it is not known what became of it: if it was made, there is a head now.
-        if why != Undone::Busy && has_head(place, &text).await? {
+        if matches!(why, Undone::Changed | Undone::Otherwise) && has_head(place, &text).await? {
             return Ok(Outcome::WasThere);
         }
-        if why == Undone::Otherwise || !attempts.next().await {
+        if !attempts.after(why).await {
             return Err(failed(error_text(&error)));
         }
     }
