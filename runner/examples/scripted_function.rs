@@ -2,7 +2,7 @@
 //!
 //! The event is `{"do": WHAT, ...}` with WHAT one of `echo`, `sleep` (`ms`), `error` (`message`),
 //! `panic`, `exit` (`code`), `print` (`line`), `large` (`bytes`), `memory` (`mb`, held for `ms`),
-//! `environment` (`variable`).
+//! `environment` (`variable`), `start` (a process that goes on for ten minutes).
 //! With `FAIL_INIT=panic` in its environment it ends before its first event, with `FAIL_INIT=hang`
 //! it never asks for one.
 
@@ -57,6 +57,10 @@ async fn handle(event: LambdaEvent<Value>) -> Result<Value, Error> {
             let held = vec![1_u8; usize::try_from(number("mb") << 20).unwrap_or_default()];
             tokio::time::sleep(Duration::from_millis(number("ms"))).await;
             Ok(json!({ "process": process::id(), "bytes": held.len() }))
+        }
+        "start" => {
+            let started = process::Command::new("sleep").arg("600").spawn()?;
+            Ok(json!({ "process": started.id() }))
         }
         "environment" => Ok(env::var(text("variable")).ok().into()),
         other => Err(format!("cannot do `{other}`").into()),

@@ -17,7 +17,7 @@ use crate::keys;
 use crate::output;
 use crate::retries::{self, Absence};
 use crate::running::Look;
-use crate::sdk_error::{NamesEndpoint, NoAnswer};
+use crate::sdk_error::{IS_UP_RUNNING, NamesEndpoint, NoAnswer};
 use crate::server_date;
 
 /// Names the store for every AWS SDK, and for `weir`.
@@ -97,16 +97,16 @@ impl Answer {
     }
 }
 
-/// Sends one request to an endpoint on this machine.
+/// Sends one request to an endpoint on this machine. `advice` ends the sentence that it does not answer.
 ///
 /// # Errors
 /// When there is no answer within `limit`.
 pub(crate) async fn request(
-    method: Method,
-    url: &str,
+    (method, url): (Method, &str),
     headers: &[(&str, &str)],
     body: Bytes,
     limit: Duration,
+    advice: &'static str,
 ) -> Result<Answer, String> {
     let client = HttpClient::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
     let mut request = Request::builder().method(method).uri(url);
@@ -118,7 +118,7 @@ pub(crate) async fn request(
         let answer = client
             .request(request)
             .await
-            .map_err(|error| NoAnswer::new(address_of(url), &error).to_string())?;
+            .map_err(|error| NoAnswer::with_advice(address_of(url), &error, advice).to_string())?;
         let (head, body) = answer.into_parts();
         let body = body.collect().await.map_err(|error| format!("`{url}`: {error}"))?;
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
@@ -150,7 +150,7 @@ pub(crate) async fn admin(
     let signed = keys::headers(endpoint, method.as_str(), &url, &body).await?;
     let headers: Vec<(&str, &str)> =
         signed.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let answer = request(method, &url, &headers, body, ADMIN_TIMEOUT).await?;
+    let answer = request((method, &url), &headers, body, ADMIN_TIMEOUT, IS_UP_RUNNING).await?;
     let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     if answer.status.is_success() {
         return Ok(json);

@@ -17,6 +17,7 @@ use crate::endpoint;
 use crate::exit::Exit;
 use crate::output;
 use crate::running::Running;
+use crate::sdk_error::IS_UP_RUNNING;
 
 /// Lambda's longest time-out, and as long again until an instance is free and has started.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -86,7 +87,8 @@ pub(crate) async fn invoke(
     let url = format!("{}/2015-03-31/functions/{function}/invocations", running.lambda);
     let headers = [("x-amz-log-type", "Tail"), ("content-type", "application/json")];
     let started = Instant::now();
-    let answer = endpoint::request(Method::POST, &url, &headers, event, LIMIT).await?;
+    let answer =
+        endpoint::request((Method::POST, &url), &headers, event, LIMIT, IS_UP_RUNNING).await?;
     let took = started.elapsed();
     if !answer.status.is_success() {
         let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();

@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::time::SystemTime;
 
+use aws_config::Region;
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
@@ -69,7 +70,7 @@ pub(crate) fn advice(code: &str) -> &'static str {
 /// A local store needs none, and real ones must not be sent to it by accident.
 pub(crate) fn of_endpoint(endpoint: &str) -> SharedCredentialsProvider {
     match are_own(endpoint) {
-        true => SharedCredentialsProvider::new(DefaultKeys::default()),
+        true => SharedCredentialsProvider::new(DefaultKeys::of_region(region(endpoint))),
         false => {
             SharedCredentialsProvider::new(Credentials::from_keys(ACCESS_KEY, SECRET_KEY, None))
         }
@@ -77,8 +78,18 @@ pub(crate) fn of_endpoint(endpoint: &str) -> SharedCredentialsProvider {
 }
 
 /// The SDK's own chain of providers, made when keys are needed first: making it takes a runtime.
-#[derive(Debug, Default)]
-struct DefaultKeys(tokio::sync::OnceCell<DefaultCredentialsChain>);
+#[derive(Debug)]
+struct DefaultKeys {
+    /// Said, so that nobody asks the machine's metadata for it, which a laptop does not have.
+    region: String,
+    chain: tokio::sync::OnceCell<DefaultCredentialsChain>,
+}
+
+impl DefaultKeys {
+    fn of_region(region: String) -> Self {
+        Self { region, chain: tokio::sync::OnceCell::new() }
+    }
+}
 
 impl ProvideCredentials for DefaultKeys {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
@@ -86,8 +97,9 @@ impl ProvideCredentials for DefaultKeys {
         Self: 'a,
     {
         future::ProvideCredentials::new(async {
-            let made = || async { DefaultCredentialsChain::builder().build().await };
-            self.0.get_or_init(made).await.provide_credentials().await
+            let region = Region::new(self.region.clone());
+            let made = || DefaultCredentialsChain::builder().region(region).build();
+            self.chain.get_or_init(made).await.provide_credentials().await
         })
     }
 }

@@ -19,6 +19,7 @@ pub mod exit;
 pub mod fan_out;
 pub mod function;
 pub mod invoke;
+mod item_key;
 pub mod journal;
 mod keys;
 pub mod listener;

@@ -20,28 +20,38 @@ use crate::keys;
 /// Causes below an error that are looked at: a chain is a handful long.
 const CAUSES_MAX: usize = 32;
 
+/// What helps when a local endpoint does not answer.
+pub(crate) const IS_UP_RUNNING: &str = "; is `weir up` still running?";
+
 /// An endpoint that gave no answer.
 #[derive(Debug)]
 pub(crate) struct NoAnswer {
     url: String,
     reason: String,
+    /// What helps, as the end of a sentence.
+    advice: &'static str,
 }
 
 impl NoAnswer {
-    /// Of the endpoint with this address, because of this.
+    /// Of the endpoint with this address, because of this. What is on AWS is not ours to start.
     pub(crate) fn new(url: &str, cause: &(dyn Error + 'static)) -> Self {
-        Self { url: url.to_owned(), reason: innermost(cause) }
+        let is_on_aws = url.contains(".amazonaws.com");
+        Self::with_advice(url, cause, if is_on_aws { "" } else { IS_UP_RUNNING })
+    }
+
+    /// The same, with other advice.
+    pub(crate) fn with_advice(
+        url: &str,
+        cause: &(dyn Error + 'static),
+        advice: &'static str,
+    ) -> Self {
+        Self { url: url.to_owned(), reason: innermost(cause), advice }
     }
 }
 
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` does not answer ({})", self.url, self.reason)?;
-        // What is on AWS is not ours to start.
-        match self.url.contains(".amazonaws.com") {
-            true => Ok(()),
-            false => f.write_str("; is `weir up` still running?"),
-        }
+        write!(f, "`{}` does not answer ({}){}", self.url, self.reason, self.advice)
     }
 }
 

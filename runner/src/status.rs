@@ -32,7 +32,7 @@ const FILE: &str = "status.json";
 /// What to show.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here or runs no more; when records were given up or lost since `weir up` began. A function that accepts `not-run-here` is passed over\n\n\"given up\" (`given_up` in JSON) is counted for a mapping: it stands on its first row and is empty (null) on the others, so that a sum is right"
+    after_help = "Examples:\n  weir status\n  weir status --output ndjson\n  weir status --exit-code    # 3 while records wait\n\n--exit-code: 3 when records wait, a shard stands still, or a mapping does not run here or runs no more; when records were given up or lost since `weir up` began. A function that accepts `not-run-here` is passed over, and so is a mapping with `Enabled: false`\n\n\"given up\" (`given_up` in JSON) is counted for a mapping: it stands on its first row and is empty (null) on the others, so that a sum is right"
 )]
 pub struct StatusArguments {
     /// End with 3 when a shard has records that wait, or stands still, or records were given up;
@@ -89,6 +89,9 @@ fn describe(system: &System) -> Value {
             "shards": status.shards.iter().map(shard).collect::<Vec<_>>(),
         })
     });
+    let disabled = system.stack().mappings.iter().filter(|mapping| !mapping.enabled);
+    let disabled = disabled
+        .map(|mapping| json!({ "mapping": mapping.logical_id, "function": mapping.function }));
     let not_run = system.stack().not_run.iter().filter(|absent| absent.what == Absent::Mapping);
     let not_run = not_run.map(|absent| {
         json!({
@@ -101,6 +104,7 @@ fn describe(system: &System) -> Value {
         "taken_ms": taken_ms,
         "tick_ms": tick_ms,
         "mappings": mappings.collect::<Vec<_>>(),
+        "disabled": disabled.collect::<Vec<_>>(),
         "not_run": not_run.collect::<Vec<_>>(),
     })
 }
@@ -187,6 +191,15 @@ fn settled(directory: &Path, output: Output) -> Result<Shown, String> {
 const HEADINGS: [&str; 8] =
     ["mapping", "shard", "state", "waiting", "lag ms", "failed attempts", "given up", "checkpoint"];
 
+/// The state of a mapping with `Enabled: false`, as AWS calls it.
+const DISABLED: &str = "disabled";
+
+/// Whether a mapping is disabled in a running system.
+pub(crate) fn is_disabled(status: &Value, mapping: &str) -> bool {
+    let is_it = |it: &Value| it.get("mapping").and_then(Value::as_str) == Some(mapping);
+    list(status, "disabled").iter().any(is_it)
+}
+
 /// What a status shows, and whether nothing is wrong and nothing waits.
 struct Shown {
     rows: Vec<Vec<Value>>,
@@ -199,10 +212,19 @@ fn show(status: &Value, output: Output) -> Shown {
     for mapping in list(status, "mappings") {
         shown.add(mapping, output);
     }
+    for disabled in list(status, "disabled") {
+        let of = |name: &str| disabled.get(name).and_then(Value::as_str).unwrap_or_default();
+        shown.rows.push(row_without_shards(of("mapping"), DISABLED));
+        shown.remarks.push(format!(
+            "{}: it is disabled, as the template has it: nothing is read for `{}`",
+            of("mapping"),
+            of("function")
+        ));
+    }
     for absent in list(status, "not_run") {
         let of = |name: &str| absent.get(name).cloned().unwrap_or_default();
-        let mut row = vec![of("mapping"), Value::Null, json!("does not run here")];
-        row.resize(HEADINGS.len(), Value::Null);
+        let name = of("mapping");
+        let row = row_without_shards(name.as_str().unwrap_or_default(), "does not run here");
         shown.rows.push(row);
         shown.is_well &= of("accepted") == json!(true);
         let text = |name: &str| of(name).as_str().unwrap_or_default().to_owned();
@@ -214,6 +236,13 @@ fn show(status: &Value, output: Output) -> Shown {
         ));
     }
     shown
+}
+
+/// What is shown of a mapping that reads nothing.
+fn row_without_shards(mapping: &str, state: &str) -> Vec<Value> {
+    let mut row = vec![json!(mapping), Value::Null, json!(state)];
+    row.resize(HEADINGS.len(), Value::Null);
+    row
 }
 
 impl Shown {
@@ -327,6 +356,15 @@ mod tests {
             let is_said = said.is_none_or(|said| shown.remarks.iter().any(|it| it.contains(said)));
             assert!(is_said && said.is_some() != shown.remarks.is_empty(), "{:?}", shown.remarks);
         }
+    }
+
+    #[test]
+    fn a_disabled_mapping_is_shown_and_is_no_failure() {
+        let status = json!({"mappings": [], "disabled": [{"mapping": "M", "function": "F"}]});
+        let shown = show(&status, Output::Table);
+        assert_eq!(shown.rows[0][..3], [json!("M"), Value::Null, json!("disabled")]);
+        assert!(shown.is_well && shown.remarks[0].contains("`F`"), "{:?}", shown.remarks);
+        assert!(is_disabled(&status, "M") && !is_disabled(&status, "N"));
     }
 
     #[test]

@@ -208,8 +208,13 @@ pub async fn run(
         _ = &mut interrupted => {}
         () = status::keep(&system, &arguments.directory) => {}
     }
-    tracing::info!("ending");
-    system.shutdown().await;
+    tracing::info!("ending when what is under way is done; Ctrl-C once more ends at once");
+    let again = tokio::spawn(server::command_line::interrupted());
+    tokio::select! {
+        () = system.shutdown() => {}
+        // What was under way is delivered again at the next start, as after a crash.
+        _ = again => return Err("ended before what was under way was done; it is delivered again at the next start".to_owned()),
+    }
     // By now the file may be gone, or another run's, which goes on.
     let own = std::process::id();
     if Look::here().said().is_some_and(|said| said.process == own) {

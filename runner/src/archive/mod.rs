@@ -43,6 +43,7 @@ use self::schema::Union;
 use self::source::{Part, Source};
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::item_key;
 use crate::output::say;
 use crate::running::Look;
 
@@ -209,7 +210,7 @@ async fn carry_out(
             scan::write_rows(source, &parts, &[], limit, output).await?;
         }
         ArchiveVerb::Get { table, key, as_of } => {
-            let key = versions::parse_key(&key)?;
+            let key = item_key::parse(&key)?;
             let as_of = as_of.as_deref().map(parse_time).transpose()?;
             let parts = one_table(source, table.as_deref()).await?;
             let name = parts.first().map_or("", |part| part.table.as_str());

@@ -372,7 +372,7 @@ fn a_key_is_that_of_its_table() {
         ),
         (r#"{"year":2013,"title":7}"#, "--key: `title` is a string here; the key is year, title"),
     ] {
-        let checked = versions::check_key(&versions::parse_key(key).unwrap(), &known);
+        let checked = versions::check_key(&item_key::parse(key).unwrap(), &known);
         assert_eq!(checked.err().unwrap_or_default(), problem, "{key}");
     }
 }

@@ -5,42 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use model::{AttributeValue, Item, KeyAttributeType, json};
+use model::{Item, KeyAttributeType, json};
 
 use super::cell::{Row, rows_of};
 use super::reading::Reading;
 use super::source::{Part, Source};
-use crate::load::typing::item_from_plain_json;
 
 /// Versions of one key that are kept at most: each may have 400 KB.
 const VERSIONS_MAX: usize = 10_000;
-
-/// Reads a key: plain JSON (`{"year":2013}`) or DynamoDB JSON (`{"year":{"N":"2013"}}`).
-///
-/// # Errors
-/// Text that is neither, or has other than one or two attributes of types S, N, B.
-pub(crate) fn parse_key(text: &str) -> Result<Item, String> {
-    let wrong = |reason: String| {
-        format!(
-            "--key `{text}`: {reason}; write {{\"year\":2013,\"title\":\"Rush\"}} or DynamoDB JSON"
-        )
-    };
-    let plain = item_from_plain_json(text).map_err(wrong)?;
-    let is_typed = plain.values().all(|value| matches!(value, AttributeValue::M(_)));
-    let key = if is_typed && !plain.is_empty() {
-        json::item_from_str(text).map_err(|error| wrong(error.to_string()))?
-    } else {
-        plain
-    };
-    let is_key = key.values().all(|value| {
-        matches!(value, AttributeValue::S(_) | AttributeValue::N(_) | AttributeValue::B(_))
-    });
-    if is_key && (1..=2).contains(&key.len()) {
-        Ok(key)
-    } else {
-        Err(wrong("a key has one or two attributes of types S, N, B".to_owned()))
-    }
-}
 
 /// Checks a key against that of its table: half a key would find several items, and a value of another
 /// type none.

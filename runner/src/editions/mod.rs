@@ -14,13 +14,13 @@ use std::path::PathBuf;
 
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
-use model::{AttributeValue, Item, json};
+use model::json;
 use rules::versions::edition::{Edition, EditionHead};
 use serde_json::json;
 
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::load::typing::item_from_plain_json;
+use crate::item_key;
 use crate::output::{self, Output, say, show};
 
 /// What to do with the editions of a set.
@@ -216,7 +216,7 @@ fn show_editions(editions: &[Edition], current: u64, output: Output) {
 }
 
 async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, String> {
-    let key = json::item_to_string(&parse_key(key)?);
+    let key = json::item_to_string(&item_key::parse(key)?);
     let found = match number {
         Some(number) => reading::item_of(place, number, &key).await?,
         None => reading::current_item(place, &key).await?,
@@ -230,23 +230,6 @@ async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, Stri
     }
 }
 
-/// Reads a key: plain JSON (`{"productID":7}`) or DynamoDB JSON (`{"productID":{"N":"7"}}`).
-fn parse_key(text: &str) -> Result<Item, String> {
-    let wrong = |reason: String| {
-        format!(
-            "KEY `{text}`: {reason}; write {{\"productID\":7}} or {{\"productID\":{{\"N\":\"7\"}}}}"
-        )
-    };
-    let plain = item_from_plain_json(text).map_err(wrong)?;
-    if plain.is_empty() {
-        return Err(wrong("it names no attribute".to_owned()));
-    }
-    match plain.values().all(|value| matches!(value, AttributeValue::M(_))) {
-        true => json::item_from_str(text).map_err(|error| wrong(error.to_string())),
-        false => Ok(plain),
-    }
-}
-
 #[cfg(test)]
 mod store_tests;
 
@@ -254,27 +237,6 @@ mod store_tests;
 mod tests {
     use super::*;
     use crate::test_store::TestStore;
-
-    #[test]
-    fn a_key_is_plain_or_dynamodb_json() {
-        for (text, expected) in [
-            (r#"{"productID":7}"#, r#"{"productID":{"N":"7"}}"#),
-            (r#"{"productID":{"N":"7"}}"#, r#"{"productID":{"N":"7"}}"#),
-            (r#"{"b":"x","a":7.0}"#, r#"{"a":{"N":"7"},"b":{"S":"x"}}"#),
-        ] {
-            let key = parse_key(text).unwrap();
-            assert_eq!(json::item_to_string(&key), expected);
-        }
-        for (text, expected) in [
-            ("1", "KEY `1`: not a JSON object; write {\"productID\":7} or "),
-            ("{}", "KEY `{}`: it names no attribute; write "),
-            ("productID", "KEY `productID`: not JSON: "),
-            (r#"{"productID":{"X":"7"}}"#, r#"KEY `{"productID":{"X":"7"}}`: "#),
-        ] {
-            let said = parse_key(text).unwrap_err();
-            assert!(said.starts_with(expected), "{said}");
-        }
-    }
 
     #[tokio::test]
     async fn a_table_that_is_not_there_is_named_with_the_keys_that_it_needs() {

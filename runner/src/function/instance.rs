@@ -272,6 +272,26 @@ impl Drop for Instance {
     }
 }
 
+/// Ends a process, and what it started itself.
+fn end_all(child: &mut Child, pid: u32) {
+    // One that has ended already needs no signal.
+    let _signalled = child.start_kill();
+    end_group(pid);
+}
+
+/// Ends what is left of the process group that a process led.
+#[cfg(unix)]
+fn end_group(pid: u32) {
+    let leader = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(leader) = leader {
+        // A group that has ended already needs no signal.
+        let _signalled = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
+    }
+}
+
+#[cfg(not(unix))]
+fn end_group(_: u32) {}
+
 /// What watches over a process until it ends.
 struct Process {
     shared: Arc<Shared>,
@@ -311,18 +331,19 @@ impl Process {
             tokio::select! {
                 status = child.wait() => break status,
                 Some(()) = killed.recv() => {
-                    // One that has ended already needs no signal.
-                    let _signalled = child.start_kill();
+                    end_all(&mut child, self.pid);
                 }
                 () = &mut read, if reading => reading = false,
                 _ = look.tick(), if !is_over => {
                     is_over = self.peak.over(self.pid, self.shared.settings.memory_mb).is_some();
                     if is_over {
-                        let _signalled = child.start_kill();
+                        end_all(&mut child, self.pid);
                     }
                 }
             }
         };
+        // What it started itself ends with it, as a sandbox of Lambda does.
+        end_group(self.pid);
         if reading {
             // What it wrote last tells why it ended.
             let _read = timeout(OUTPUT_GRACE, read).await;

@@ -14,6 +14,8 @@ use crate::endpoint;
 
 /// How long the first answer may take: the function is compiled before it.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(900);
+/// What helps when nobody answers there.
+const ABSENT: &str = "; start there what runs the function, such as `cargo lambda watch`";
 
 /// Who runs the function, and by which name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +39,8 @@ pub(super) async fn invoke(
     let limit = if is_first { FIRST_ANSWER_MAX } else { settings.timeout };
     let started = Instant::now();
     let headers = [("content-type", "application/json"), ("x-amzn-request-id", request_id)];
-    let exchange = endpoint::request(Method::POST, &url, &headers, payload, limit + limit / 10);
+    let exchange =
+        endpoint::request((Method::POST, &url), &headers, payload, limit + limit / 10, ABSENT);
     let outcome = match tokio::time::timeout(limit, exchange).await {
         Err(_) => outcome::timed_out(request_id, limit),
         Ok(Err(reason)) => InvokeOutcome::NotInvoked(reason),

@@ -189,6 +189,24 @@ async fn an_invocation_that_runs_out_of_time_is_ended_with_its_instance() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
+async fn what_an_instance_has_started_ends_with_it() {
+    let is_there = |pid: u64| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        // One that has ended may wait for somebody to ask how.
+        !status.is_empty() && !status.contains("State:\tZ")
+    };
+    let fixture = Fixture::start(|_| {});
+    let started = fixture.process(json!({ "do": "start" })).await;
+    assert!(is_there(started));
+    assert!(fixture.function.kill_instance().is_some());
+    wait(|| !is_there(started)).await;
+    let started = fixture.process(json!({ "do": "start" })).await;
+    failed(fixture.invoke(json!({ "do": "exit", "code": 1 })).await);
+    wait(|| !is_there(started)).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
 async fn an_instance_that_uses_more_than_its_memory_is_killed_and_says_so() {
     let fixture = Fixture::start(|settings| settings.memory_mb = 128);
     let fits = json!({ "do": "memory", "mb": 64, "ms": 200 });

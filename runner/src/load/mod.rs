@@ -45,6 +45,25 @@ pub enum Format {
     DynamodbJson,
 }
 
+impl Format {
+    /// How a file is written whose name ends so.
+    ///
+    /// # Errors
+    /// When the ending says nothing.
+    fn of_file(file: &Path) -> Result<Self, String> {
+        let ending = file.extension().unwrap_or_default().to_ascii_lowercase();
+        match ending.to_str() {
+            Some("csv") => Ok(Self::Csv),
+            Some("json") => Ok(Self::Json),
+            Some("ndjson" | "jsonl") => Ok(Self::Ndjson),
+            _ => Err(format!(
+                "`{}`: its name does not say how it is written: write --format csv, ndjson, json or dynamodb-json",
+                file.display()
+            )),
+        }
+    }
+}
+
 /// What to load, and how.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -58,9 +77,9 @@ pub struct LoadArguments {
     /// The table
     #[arg(long)]
     pub table: String,
-    /// How the file is written
+    /// How the file is written [default: as its name ends: .csv, .json, .ndjson or .jsonl]
     #[arg(long, value_enum)]
-    pub format: Format,
+    pub format: Option<Format>,
     /// The endpoint of the store [default: AWS_ENDPOINT_URL_DYNAMODB, or the running `weir up`]
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
@@ -173,12 +192,12 @@ pub async fn load(
     client: Client,
     now_seconds: i64,
 ) -> Result<LoadReport, String> {
+    let format = arguments.format.map_or_else(|| Format::of_file(&arguments.file), Ok)?;
     let keys = key_attributes(&client, &arguments.table).await?;
     // A slot's key is made from other columns; an item's key has to be in the file.
     let key_columns = if arguments.count_into.is_some() { &[] } else { keys.as_slice() };
     let types = declared_types(&arguments.types, key_columns)?;
-    let source =
-        Source::open(&arguments.file, arguments.format, &types, arguments.null.as_deref())?;
+    let source = Source::open(&arguments.file, format, &types, arguments.null.as_deref())?;
     let counting = Counting::from_arguments(&arguments, &keys)?;
     if let (Some(counting), Some(columns)) = (&counting, source.columns()) {
         counting.check_columns(&arguments.file, columns)?;
@@ -288,6 +307,22 @@ mod tests {
     use clap::FromArgMatches;
 
     use super::*;
+
+    #[test]
+    fn a_name_says_how_a_file_is_written() {
+        for (name, expected) in [
+            ("orders.csv", Some(Format::Csv)),
+            ("a.b/MOVIES.JSON", Some(Format::Json)),
+            ("orders.ndjson", Some(Format::Ndjson)),
+            ("orders.jsonl", Some(Format::Ndjson)),
+            ("orders.csv.gz", None),
+            ("-", None),
+        ] {
+            assert_eq!(Format::of_file(Path::new(name)).ok(), expected, "{name}");
+        }
+        let refused = Format::of_file(Path::new("orders")).unwrap_err();
+        assert!(refused.contains("write --format csv"), "{refused}");
+    }
 
     #[test]
     fn a_program_reads_what_became_of_the_lines() {

@@ -406,6 +406,12 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 return Done::Read(shard, Err(ReadFailure::IteratorExpired));
             }
             let page = stream.read(&shard, start).await;
+            if matches!(page, Err(ReadFailure::ShardGone { .. }))
+                && let Err(gone @ DescribeFailure::Gone(_)) = stream.describe().await
+            {
+                // All shards go with their stream, which is no gap between records.
+                return Done::Described(Err(gone));
+            }
             Done::Read(shard, page)
         });
     }

@@ -110,6 +110,9 @@ impl FakeStream {
     }
 
     fn records(&self, request: &Value) -> Result<Value, String> {
+        if self.gone {
+            return Err("ResourceNotFoundException".to_owned());
+        }
         let (shard_id, place) = request["ShardIterator"].as_str().unwrap().split_once('/').unwrap();
         let place: usize = place.parse().unwrap();
         let shard = &self.shards[shard_id];
@@ -484,6 +487,19 @@ async fn checkpoints_that_cannot_be_saved_are_saved_later() {
     let mut running = bench.run(&function);
     running.drain().await;
     assert_eq!(function.delivered(), [0; 0], "the last checkpoint was saved");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_gone_is_no_gap() {
+    let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
+    // The shards are read long before the stream would be described again.
+    bench.settings.pace.describe_ms = 600_000;
+    let mut running = bench.run(&Arc::new(FakeFunction::default()));
+    running.drain().await;
+    bench.stream.lock().unwrap().gone = true;
+    let error = running.task.await.unwrap().unwrap_err();
+    assert!(matches!(error, RunError::StreamGone { .. }), "{error}");
+    assert_eq!(running.status.borrow().totals.gaps, 0);
 }
 
 #[tokio::test]

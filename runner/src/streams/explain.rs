@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use http::Method;
 use serde_json::{Value, json};
 
 use super::EndpointFlag;
@@ -14,6 +13,7 @@ use super::redrives::{self, Redrive};
 use super::shards;
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::item_key;
 use crate::journal::{
     Attempt, End, History, MappingFacts, MappingHistory, PassedOver, Reader, history_of,
     newest_record,
@@ -27,15 +27,18 @@ use crate::status;
 /// Which record.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir streams explain --last\n  weir streams explain --last --table movies\n  weir streams explain 000000000000000000041 --output json\n\nExit codes: 0 explained, 1 the record is neither in a stream nor in the journal"
+    after_help = "Examples:\n  weir streams explain --last\n  weir streams explain --last --table movies\n  weir streams explain --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir streams explain 000000000000000000041 --output json\n\nExit codes: 0 explained, 1 the record is neither in a stream nor in the journal"
 )]
 pub struct ExplainArguments {
     /// A sequence number or an event id
-    #[arg(required_unless_present = "last", conflicts_with = "last")]
+    #[arg(required_unless_present_any = ["last", "key"], conflicts_with_all = ["last", "key"])]
     pub record: Option<String>,
     /// The newest record
     #[arg(long)]
     pub last: bool,
+    /// The newest record of the item with this key, in plain or DynamoDB JSON
+    #[arg(long, value_name = "KEY", requires = "table", conflicts_with = "last")]
+    pub key: Option<String>,
     /// Of this table only
     #[arg(long)]
     pub table: Option<String>,
@@ -94,22 +97,7 @@ pub(super) async fn run(
     let journal = directory.join("journal");
     let open = || Reader::open(&journal).map_err(|error| error.to_string());
     let table = arguments.table.as_deref();
-    let wanted = match &arguments.record {
-        Some(record) => record.clone(),
-        None => match newest_in_streams(endpoint, table).await {
-            Some(sequence) => sequence,
-            None => newest_record(open()?, table)
-                .map(|record| record.0)
-                .ok_or_else(|| match table {
-                    Some(table) => format!(
-                        "no record of `{table}` was seen yet: write an item to it; `weir streams ls` shows the tables that have a stream"
-                    ),
-                    None => {
-                        "no record was seen yet: write an item to a table with a stream".to_owned()
-                    }
-                })?,
-        },
-    };
+    let wanted = wanted(arguments, endpoint, open).await?;
     let history = history_of(open()?, &wanted);
     let sequence = history.record.as_ref().map_or(&*wanted, |record| record.sequence()).to_owned();
     let found = match endpoint {
@@ -148,6 +136,32 @@ pub(super) async fn run(
         output::show(&format!("{document}\n"));
     }
     Ok(Exit::Done)
+}
+
+/// The record that is meant.
+async fn wanted(
+    arguments: &ExplainArguments,
+    endpoint: Option<&str>,
+    open: impl Fn() -> Result<Reader, String>,
+) -> Result<String, String> {
+    if let Some(record) = &arguments.record {
+        return Ok(record.clone());
+    }
+    let table = arguments.table.as_deref();
+    if let Some((key, table)) = arguments.key.as_deref().zip(table) {
+        let key = item_key::parse(key)?;
+        let endpoint = endpoint.ok_or("nothing is running, so the stream could not be asked for the records of an item: start `weir up`, or name a record by its number")?;
+        return newest::of_item(endpoint, table, &key).await;
+    }
+    if let Some(sequence) = newest::of_streams(endpoint, table).await {
+        return Ok(sequence);
+    }
+    newest_record(open()?, table).map(|record| record.0).ok_or_else(|| match table {
+        Some(table) => format!(
+            "no record of `{table}` was seen yet: write an item to it; `weir streams ls` shows the tables that have a stream"
+        ),
+        None => "no record was seen yet: write an item to a table with a stream".to_owned(),
+    })
 }
 
 fn document(
@@ -267,6 +281,8 @@ fn verdict(
             Some((false, at)) => ("given up", format!("{given_up}; not done by a redrive at {at}")),
             None => ("given up", given_up),
         }
+    } else if was_tried && status.is_some_and(|status| status::is_disabled(status, name)) {
+        ("not delivered", format!("no attempt was successful, and {DISABLED}"))
     } else if was_tried {
         let waits = |why: &String| format!("it was given up and waits for its destination: {why}");
         let tried = "no attempt was successful yet";
@@ -291,6 +307,7 @@ fn verdict(
 
 /// What `weir streams redrive` has brought to its function after it was given up.
 const REDRIVEN: &str = "redriven";
+const DISABLED: &str = "the mapping is disabled now (`Enabled: false` in the template)";
 const KEPT_NOWHERE: &str = "kept nowhere: the mapping has no OnFailure destination, or it could not be reached until the records expired";
 
 /// Whether a redrive brought a record to its mapping's function, and when: the first that did, or the
@@ -344,6 +361,9 @@ fn waiting(
         return "`weir up` does not run; it goes on from its checkpoint when it is started"
             .to_owned();
     };
+    if status::is_disabled(status, name) {
+        return DISABLED.to_owned();
+    }
     let is_own = |mapping: &&Value| mapping.get("mapping").and_then(Value::as_str) == Some(name);
     let Some(mapping) = status::list(status, "mappings").iter().find(is_own) else {
         return "the mapping is not running: it is not enabled, or its stream is gone".to_owned();
@@ -530,25 +550,6 @@ async fn find(
     Err(reason)
 }
 
-/// The newest sequence number in the streams, as the store's own endpoint says it.
-async fn newest_in_streams(endpoint: Option<&str>, table: Option<&str>) -> Option<String> {
-    let endpoint = endpoint?;
-    let client = endpoint::streams_client(endpoint);
-    let mut newest: Option<SequenceNumber> = None;
-    for arn in shards::arns(&client, table).await.ok()? {
-        let (_, rest) = arn.split_once(":table/")?;
-        let path = format!("streams/{}", rest.split('/').next()?);
-        let Ok(stream) = endpoint::admin(Method::GET, endpoint, &path, &Value::Null).await else {
-            continue;
-        };
-        for shard in status::list(&stream, "shards") {
-            let last = shard.get("last_sequence").and_then(Value::as_str);
-            let last = last.and_then(|text| SequenceNumber::parse(text).ok());
-            newest = newest.max(last);
-        }
-    }
-    newest.map(|sequence| sequence.as_str().to_owned())
-}
-
+mod newest;
 #[cfg(test)]
 mod tests;

@@ -121,7 +121,12 @@ pub(crate) fn start(
     functions: &BTreeMap<String, Arc<Function>>,
 ) -> Result<Vec<RunningMapping>, String> {
     let mut running = Vec::new();
-    for described in surroundings.stack.mappings.iter().filter(|mapping| mapping.enabled) {
+    for described in &surroundings.stack.mappings {
+        if !described.enabled {
+            let EventSourceMapping { logical_id, function, .. } = described;
+            tracing::info!("mapping    {logical_id} is disabled: nothing is read for {function}");
+            continue;
+        }
         let StreamSource::StreamOf(table) = &described.stream else {
             // Listed as not emulated: its stream is not in this template.
             continue;

@@ -59,8 +59,8 @@ pub(super) async fn show(
             Command::Report(
                 event @ (Event::Gap { .. } | Event::GaveUp { .. } | Event::WindowGivenUp { .. }),
             ) => {
-                let file = message_file(&event, messages.as_ref());
-                tracing::error!("mapping {name}: {event}{file}");
+                let event = with_message_file(event, messages.as_ref());
+                tracing::error!("mapping {name}: {event}");
             }
             Command::Report(event @ Event::Failed { .. }) => {
                 tracing::info!("mapping {name}: {event}");
@@ -77,14 +77,18 @@ pub(super) async fn show(
     }
 }
 
-/// The file of a queue's or topic's message about what was given up, as the end of a line; empty for
-/// any other event.
-fn message_file(event: &Event, messages: Option<&(Messages, PathBuf)>) -> String {
+/// An event that names the file of a queue's or topic's message about what was given up, in place of
+/// the key that an object would have; any other event as it is.
+fn with_message_file(event: Event, messages: Option<&(Messages, PathBuf)>) -> Event {
     match (event, messages) {
-        (Event::GaveUp { key: Some(key), .. }, Some((messages, folder))) => {
-            format!(", the file {}", messages.file(folder, key).display())
+        (
+            Event::GaveUp { shard, first, last, count, condition, key: Some(key) },
+            Some((messages, folder)),
+        ) => {
+            let key = Some(messages.file(folder, &key).display().to_string());
+            Event::GaveUp { shard, first, last, count, condition, key }
         }
-        _ => String::new(),
+        (event, _) => event,
     }
 }
 
@@ -121,9 +125,13 @@ mod tests {
             key: key.map(str::to_owned),
         };
         let kept = gave_up(Some("aws/lambda/m/shardId-1/x"));
-        let file = message_file(&kept, Some(&queue));
-        assert_eq!(file, ", the file up/destinations/Failed/x.json");
-        assert_eq!(message_file(&kept, None), "");
-        assert_eq!(message_file(&gave_up(None), Some(&queue)), "");
+        let file = gave_up(Some("up/destinations/Failed/x.json"));
+        for (event, messages, expected) in [
+            (kept.clone(), Some(&queue), file),
+            (kept.clone(), None, kept),
+            (gave_up(None), Some(&queue), gave_up(None)),
+        ] {
+            assert_eq!(with_message_file(event, messages), expected);
+        }
     }
 }

@@ -77,7 +77,7 @@ mod tests {
 
     use super::super::{backfill, check, kept, list_histories};
     use super::*;
-    use crate::archive::versions::parse_key;
+    use crate::item_key;
     use crate::output::Output;
     use crate::test_store::TestStore;
 
@@ -150,7 +150,7 @@ mod tests {
             ),
         ];
         for ((table, history, key), expected) in cases {
-            let found = kept(&place(table, history), &parse_key(key).unwrap()).await;
+            let found = kept(&place(table, history), &item_key::parse(key).unwrap()).await;
             assert_eq!(found.unwrap_err(), expected);
         }
         let place = place("nope", "nope-history");

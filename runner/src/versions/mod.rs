@@ -20,9 +20,9 @@ use rules::versions::{
 use serde_json::{Value, json};
 
 use crate::archive::cell::parse_time;
-use crate::archive::versions::parse_key;
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::item_key;
 use crate::output::{self, Output, say, show};
 
 /// Histories that `ls` shows at most when no key is named.
@@ -133,7 +133,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
     match arguments.verb {
         VersionsVerb::Ls { key: None } => list_histories(&place, output).await?,
         VersionsVerb::Ls { key: Some(key) } => {
-            let versions = kept(&place, &parse_key(&key)?).await?;
+            let versions = kept(&place, &item_key::parse(&key)?).await?;
             output::rows(
                 output,
                 &["version", "event", "at", "by", "bytes", "stamp"],
@@ -141,7 +141,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             );
         }
         VersionsVerb::Get { key, which } => {
-            let versions = kept(&place, &parse_key(&key)?).await?;
+            let versions = kept(&place, &item_key::parse(&key)?).await?;
             let version = choose(&versions, &which)?;
             let image = version.image.as_ref().ok_or_else(|| {
                 format!("version {} says that the item was deleted", version.number)
@@ -152,7 +152,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             show(&format!("{}\n", json::item_to_string(image)));
         }
         VersionsVerb::Diff { key, from, to } => {
-            let versions = kept(&place, &parse_key(&key)?).await?;
+            let versions = kept(&place, &item_key::parse(&key)?).await?;
             let earlier = numbered(&versions, Some(from))?;
             let later = numbered(&versions, to)?;
             let differences = difference::between(earlier.image.as_ref(), later.image.as_ref());
@@ -160,7 +160,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
             output::rows(output, &["attribute", "change", "from", "to"], &rows);
         }
         VersionsVerb::Restore { key, which, without, dry_run } => {
-            let key = parse_key(&key)?;
+            let key = item_key::parse(&key)?;
             let versions = kept(&place, &key).await?;
             let version = choose(&versions, &which)?;
             if let Some(doubt) = doubt(&versions, version, &which) {

@@ -28,7 +28,7 @@ async fn films(store: &TestStore) -> Place {
 }
 
 async fn versions(place: &Place) -> Vec<Version> {
-    kept(place, &parse_key(KEY).unwrap()).await.unwrap()
+    kept(place, &item_key::parse(KEY).unwrap()).await.unwrap()
 }
 
 fn as_of_seconds(seconds: u64) -> Which {
@@ -72,7 +72,7 @@ async fn a_base_without_a_time_is_restored_by_its_number_only() {
     let place = films(&store).await;
     backfill::run(&place, false).await.unwrap();
     let base = Version { at_seconds: None, ..versions(&place).await.remove(0) };
-    let base = base.to_item(&history_key(&parse_key(KEY).unwrap()));
+    let base = base.to_item(&history_key(&item_key::parse(KEY).unwrap()));
     let put = place.client.put_item().table_name(&place.history);
     put.set_item(Some(to_sdk_item(&base))).send().await.unwrap();
     assert_eq!(restored(&place, as_of_seconds(1_700_000_000)).await, Ok(Exit::Refused));
@@ -85,7 +85,7 @@ async fn a_history_without_its_beginning_is_wrong() {
     let store = TestStore::open().await;
     let place = films(&store).await;
     backfill::run(&place, false).await.unwrap();
-    let item = history_key(&parse_key(KEY).unwrap());
+    let item = history_key(&item_key::parse(KEY).unwrap());
     let write = async |entry: Item| {
         let put = place.client.put_item().table_name(&place.history);
         put.set_item(Some(to_sdk_item(&entry))).send().await.unwrap();
@@ -110,7 +110,7 @@ async fn a_history_without_its_beginning_is_wrong() {
 async fn what_seemed_wrong_is_looked_at_by_itself() {
     let store = TestStore::open().await;
     let place = films(&store).await;
-    let item = history_key(&parse_key(KEY).unwrap());
+    let item = history_key(&item_key::parse(KEY).unwrap());
     let seemed = || [(item.clone(), "is not its current version")].into();
     let looked =
         async || closer_look::retain_wrong(&place, seemed(), Duration::ZERO).await.unwrap();

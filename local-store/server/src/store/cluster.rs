@@ -179,7 +179,9 @@ fn refuse_beside_set_aside(data: &Path, replicas: u64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "every node of `{}` was damaged and set aside ({}), and nobody is left to fill one from:          restore a majority of the `node-N` directories from a copy, or move those that were set          aside away to begin anew",
+        "every node of `{}` was damaged and set aside ({}), and nobody is left to fill one from: \
+         restore a majority of the `node-N` directories from a copy, or move those that were set \
+         aside away to begin anew",
         data.display(),
         aside.join(", ")
     ))

@@ -1,0 +1,101 @@
+//! The newest record: of all streams, of a table, or of one item.
+//!
+//! What became of it is not looked at here.
+
+use std::time::{Duration, Instant};
+
+use http::Method;
+use model::{Item, json};
+use serde_json::Value;
+
+use crate::endpoint;
+use crate::mapping::{Record, SequenceNumber};
+use crate::output;
+use crate::status;
+use crate::streams::shards::{self, Place, Start, Stream};
+
+/// Pages in a row without a record, after which nothing more is expected of a shard that is open: one
+/// may be empty although more follows.
+const EMPTY_PAGES_MAX: u32 = 5;
+/// How often it is said how far a search has come.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// The newest sequence number in the streams, as the store's own endpoint says it.
+pub(super) async fn of_streams(endpoint: Option<&str>, table: Option<&str>) -> Option<String> {
+    let endpoint = endpoint?;
+    let client = endpoint::streams_client(endpoint);
+    let mut newest: Option<SequenceNumber> = None;
+    for arn in shards::arns(&client, table).await.ok()? {
+        let (_, rest) = arn.split_once(":table/")?;
+        let path = format!("streams/{}", rest.split('/').next()?);
+        let Ok(stream) = endpoint::admin(Method::GET, endpoint, &path, &Value::Null).await else {
+            continue;
+        };
+        for shard in status::list(&stream, "shards") {
+            let last = shard.get("last_sequence").and_then(Value::as_str);
+            let last = last.and_then(|text| SequenceNumber::parse(text).ok());
+            newest = newest.max(last);
+        }
+    }
+    newest.map(|sequence| sequence.as_str().to_owned())
+}
+
+/// The newest record of an item in its table's stream.
+///
+/// # Errors
+/// When there is none, or the stream cannot be read.
+pub(super) async fn of_item(endpoint: &str, table: &str, key: &Item) -> Result<String, String> {
+    let stream = shards::stream_of(endpoint, table).await?;
+    let begins = |shard: &aws_sdk_dynamodbstreams::types::Shard| {
+        let range = shard.sequence_number_range.as_ref();
+        let start = range.and_then(|range| range.starting_sequence_number.as_deref());
+        start.and_then(|start| SequenceNumber::parse(start).ok())
+    };
+    let mut shards: Vec<_> = stream.shards.iter().collect();
+    // An item's later records are in the shard itself or in one that follows, which begins later.
+    shards.sort_by_key(|shard| std::cmp::Reverse(begins(shard)));
+    let mut search = Search { key, seen: 0, told: Instant::now() };
+    for shard in shards.iter().filter_map(|shard| shard.shard_id.as_deref()) {
+        if let Some(sequence) = search.shard(&stream, shard).await? {
+            return Ok(sequence);
+        }
+    }
+    Err(format!(
+        "none of the {} records in the stream of `{table}` is of the item {}: a stream keeps its records for 24 hours, and the names and types have to be those of the key",
+        search.seen,
+        json::item_to_string(key)
+    ))
+}
+
+struct Search<'k> {
+    key: &'k Item,
+    seen: u64,
+    told: Instant,
+}
+
+impl Search<'_> {
+    /// The last record of the item in a shard.
+    async fn shard(&mut self, stream: &Stream, shard: &str) -> Result<Option<String>, String> {
+        let (mut place, mut found, mut empty) = (Place::new(Start::TrimHorizon), None, 0);
+        while empty < EMPTY_PAGES_MAX {
+            let page = stream.next_page(shard, &mut place).await;
+            let page = page.map_err(|refusal| format!("{shard}: {refusal}"))?;
+            let Some(records) = page else { break };
+            empty = if records.is_empty() { empty + 1 } else { 0 };
+            self.seen += records.len() as u64;
+            let of_item = records.iter().rev().find(|record| is_of(record, self.key));
+            found = of_item.map(|record| record.sequence.as_str().to_owned()).or(found);
+            if self.told.elapsed() > PROGRESS {
+                self.told = Instant::now();
+                output::say(&format!("{} records were looked through, now {shard}", self.seen));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a record is of the item with a key; numbers are compared by their value.
+fn is_of(record: &Record, key: &Item) -> bool {
+    let keys = record.event().pointer("/dynamodb/Keys").map(Value::to_string);
+    keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)
+}
