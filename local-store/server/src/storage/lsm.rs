@@ -299,7 +299,11 @@ impl Storage for LsmStorage {
 
     fn persist(&self) -> Result<(), Error> {
         self.state.seal();
-        self.state.flush().map_err(|error| self.state.sort("persist", error))
+        self.state.flush().map_err(|error| self.state.sort("persist", error))?;
+        // Each of these tables is a run of its own. Where entries are small none is ever written
+        // because it is full, and nobody else would have the runs merged.
+        self.upkeep.look_after_tables();
+        Ok(())
     }
 
     fn view(&self) -> Box<dyn View + Send + Sync> {
@@ -404,6 +408,51 @@ fn corrupt(path: &Path, error: &lsm_tree::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn put(key: u64) -> Batch {
+        Batch { ops: vec![partition::Op::Put(key.to_be_bytes().to_vec(), vec![0; 2_000].into())] }
+    }
+
+    fn small(path: &Path) -> LsmStorage {
+        let options = Options { memtable_bytes: 1_000, ..Options::default() };
+        LsmStorage::open_with(path, &options).unwrap()
+    }
+
+    /// Waits until the storage's thread has done something.
+    fn wait(until: impl Fn() -> bool) {
+        let patience = std::time::Duration::from_millis(10);
+        assert!((0..6_000).any(|_| until() || (std::thread::sleep(patience), false).1));
+    }
+
+    #[test]
+    fn what_is_persisted_again_and_again_is_merged() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = LsmStorage::open(&directory.path().join("state")).unwrap();
+        for key in 0..60 {
+            storage.apply(&put(key)).unwrap();
+            storage.persist().unwrap();
+        }
+        wait(|| storage.state.tree.l0_run_count() <= 10);
+    }
+
+    #[test]
+    fn others_go_on_while_a_writer_waits_for_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = Arc::new(small(&directory.path().join("state")));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let not_written = storage.state.tree.get_flush_lock();
+        let writer = Arc::clone(&storage);
+        let written =
+            runtime.spawn(async move { (0..10).for_each(|key| writer.apply(&put(key)).unwrap()) });
+        wait(|| storage.state.sealed_count() > 3);
+        let (other, is_done) = std::sync::mpsc::channel();
+        runtime.spawn(async move { other.send(()).unwrap() });
+        is_done.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        assert!(!written.is_finished());
+        drop(not_written);
+        runtime.block_on(written).unwrap();
+    }
 
     #[test]
     fn a_full_disk_says_what_to_do() {

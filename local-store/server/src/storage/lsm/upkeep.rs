@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use lsm_tree::AbstractTree;
 use lsm_tree::compaction::Leveled;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::super::Error;
 use super::State;
@@ -65,25 +66,31 @@ impl Upkeep {
         Ok(Self { work, thread: Some(thread) })
     }
 
+    /// Has sealed tables written, and runs merged if there are many, without waiting for it.
+    pub(super) fn look_after_tables(&self) {
+        *self.work.lock() = ToDo::Tables;
+        self.work.changed.notify_all();
+    }
+
     /// After a table was sealed: has it written, and waits while too much is left to do.
     ///
     /// # Errors
     /// The one that ended the thread.
     pub(super) fn wait_for_room(&self) -> Result<(), Error> {
-        let work = &*self.work;
-        let mut to_do = work.lock();
-        *to_do = ToDo::Tables;
-        work.changed.notify_all();
-        loop {
-            if let Some(error) = work.state.failed.get() {
-                return Err(error.clone());
-            }
-            let state = &work.state;
-            if state.sealed_count() <= SEALED_TABLES_MAX && state.tree.l0_run_count() <= RUNS_MAX {
-                return Ok(());
-            }
-            to_do = work.changed.wait(to_do).unwrap_or_else(PoisonError::into_inner);
+        self.look_after_tables();
+        if let Some(room) = self.work.room() {
+            return room;
         }
+        // A merge may take seconds, in which others want to read.
+        without_holding_up_tasks(|| {
+            let mut to_do = self.work.lock();
+            loop {
+                if let Some(room) = self.work.room() {
+                    return room;
+                }
+                to_do = self.work.changed.wait(to_do).unwrap_or_else(PoisonError::into_inner);
+            }
+        })
     }
 }
 
@@ -99,7 +106,28 @@ impl Drop for Upkeep {
     }
 }
 
+/// Waits, and lets other tasks have the thread of a runtime that has several; one that has one thread
+/// alone is a simulation, or a test.
+fn without_holding_up_tasks<T>(wait: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+        _ => wait(),
+    }
+}
+
 impl Work {
+    /// Whether a writer may go on, or never may; `None` while it has to wait.
+    fn room(&self) -> Option<Result<(), Error>> {
+        if let Some(error) = self.state.failed.get() {
+            return Some(Err(error.clone()));
+        }
+        let state = &self.state;
+        let has_room =
+            state.sealed_count() <= SEALED_TABLES_MAX && state.tree.l0_run_count() <= RUNS_MAX;
+        has_room.then_some(Ok(()))
+    }
+
     fn lock(&self) -> MutexGuard<'_, ToDo> {
         self.to_do.lock().unwrap_or_else(PoisonError::into_inner)
     }
