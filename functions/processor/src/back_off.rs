@@ -53,14 +53,16 @@ impl Deadline {
     ///
     /// # Errors
     /// The work's failure, or a retry if it did not finish. Work that is stopped half-way leaves
-    /// nothing that doing it again would not repair.
+    /// nothing that doing it again would not repair. Once the deadline is over, none is begun.
     pub async fn limit<T>(
         self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        tokio::time::timeout_at(self.0, work)
-            .await
-            .unwrap_or_else(|_| Err(Failure::Retry("out of time in this invocation".to_owned())))
+        let out_of_time = || Err(Failure::Retry("out of time in this invocation".to_owned()));
+        if self.is_over() {
+            return out_of_time();
+        }
+        tokio::time::timeout_at(self.0, work).await.unwrap_or_else(|_| out_of_time())
     }
 }
 
@@ -127,6 +129,12 @@ impl Attempts {
         self.made = 0;
     }
 
+    /// Allows one more attempt than have been made, without shorter waits, because nothing is wrong
+    /// but that there is no capacity yet. Whoever uses this has a deadline, which ends it.
+    pub fn allow_one_more(&mut self) {
+        self.made = self.made.min(self.policy.attempts_max.saturating_sub(1));
+    }
+
     fn jittered_delay(&mut self) -> Duration {
         // Doubling 20 times reaches any sensible longest wait.
         let doublings = self.made.saturating_sub(2).min(20);
@@ -160,6 +168,9 @@ mod tests {
             assert!(attempts.jittered_delay() <= policy.delay_max);
         }
         assert_eq!((made, attempts.made()), (5, 5));
+        attempts.allow_one_more();
+        assert!(attempts.next().await);
+        assert!(!attempts.next().await);
         attempts.restart();
         assert!(attempts.next().await);
     }
@@ -170,6 +181,8 @@ mod tests {
         let endless = deadline.limit(std::future::pending::<Result<(), Failure>>()).await;
         assert!(matches!(endless, Err(Failure::Retry(_))));
         assert!(deadline.is_over());
+        // A deadline that is over lets nothing begin, not even what would be done at once.
+        assert!(matches!(deadline.limit(async { Ok(7) }).await, Err(Failure::Retry(_))));
         assert_eq!(Deadline::after(Duration::from_secs(60)).limit(async { Ok(7) }).await, Ok(7));
     }
 }

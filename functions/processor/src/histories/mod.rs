@@ -21,7 +21,7 @@ use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::frame::{Executor, TargetOutcome};
+use crate::frame::{Executor, TargetOutcome, in_order};
 use crate::tables::{Loaded, WriteOutcome};
 
 pub use dynamodb::DynamoDbHistories;
@@ -235,7 +235,7 @@ impl<T: HistoryTable> Executor for Histories<T> {
     ) -> Vec<TargetOutcome> {
         let changes = std::mem::take(&mut folded.changes);
         let mut outcomes = TargetOutcome::unknown(folded);
-        let joins: Vec<_> = changes
+        let joins: Vec<_> = in_order(changes)
             .into_iter()
             .map(async |(item, joined)| {
                 let work = self.join(&item, &joined.value, found.heads.get(&item));

@@ -14,6 +14,7 @@ use model::{Item, PrimaryKey};
 use rules::migration::{Document, Keys, MARK, Migration, Registers, Target};
 
 use super::targets::{Put, Targets};
+use super::window::Window;
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk};
@@ -25,19 +26,27 @@ const PAGES_MAX: usize = 1_000;
 impl Targets {
     /// Makes a document what its parts make together; `keys` are those that it had. Answers whether
     /// anything had to be written.
-    pub(super) async fn assemble(&self, document: &Document, keys: &Keys) -> Result<bool, Failure> {
+    pub(super) async fn assemble(
+        &self,
+        document: &Document,
+        keys: &Keys,
+        window: &Window<'_>,
+    ) -> Result<bool, Failure> {
         let migration = self.migration(&document.migration)?;
         let mut keys = keys.clone();
         let mut failure = "others assemble this document all the time".to_owned();
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
-            let known = keys.0.len();
+            let (known, throttled) = (keys.0.len(), window.throttled());
             match self.assemble_once(migration, document, &mut keys).await {
                 Ok(Some(written)) => return Ok(written),
                 // The document's key became known: that is no failed attempt.
                 Ok(None) if keys.0.len() > known => attempts.restart(),
                 Ok(None) => {}
-                Err(Failure::Retry(reason)) => failure = reason,
+                Err(Failure::Retry(reason)) => {
+                    failure = reason;
+                    window.wait_for_capacity(&mut attempts, throttled);
+                }
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
         }

@@ -25,6 +25,7 @@ use super::control::{Tally, Task, sdk};
 use super::documents;
 use super::targets::load_items;
 use super::task::Worker;
+use super::window::Extent;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
@@ -411,12 +412,13 @@ pub(super) async fn report<S>(
     found: Vec<(S, Difference)>,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
+    let alone = worker.targets.window(Extent::One);
     for (_, Difference { kind, text, repair }) in found {
         tally.sample(kind, &text);
         let written = match repair.filter(|_| task.repairs) {
-            Some(Repair::Say(target, said)) => worker.targets.join(&target, &said).await?,
+            Some(Repair::Say(target, said)) => worker.targets.join(&target, &said, &alone).await?,
             Some(Repair::Assemble(document, keys)) => {
-                worker.targets.assemble(&document, &keys).await?
+                worker.targets.assemble(&document, &keys, &alone).await?
             }
             None => false,
         };

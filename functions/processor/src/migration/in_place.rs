@@ -23,11 +23,12 @@ use rules::migration::{Guard, Rewrite, Target, changed};
 
 use super::check;
 use super::control::{Tally, Task};
-use super::targets::{Targets, load_items, outcome, some_at_once};
+use super::targets::{Targets, load_items, outcome};
 use super::task::Worker;
+use super::window::Window;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
-use crate::frame::TargetOutcome;
+use crate::frame::{TargetOutcome, in_order};
 use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
@@ -207,17 +208,17 @@ fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item)
 }
 
 impl Targets {
-    /// Makes items what the plan wants them to be, so many `at_once`. How they were when that was said
-    /// does not matter: what stands there now is read.
+    /// Makes items what the plan wants them to be. How they were when that was said does not matter:
+    /// what stands there now is read.
     pub(super) async fn settle_all(
         &self,
         rewrites: BTreeMap<Target, Joined<()>>,
-        at_once: usize,
+        window: &Window<'_>,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
-        let (mut outcomes, mut rewrites) = (Vec::new(), rewrites.into_iter());
+        let (mut outcomes, mut rewrites) = (Vec::new(), in_order(rewrites).into_iter());
         loop {
-            let some = rewrites.by_ref().take(at_once.clamp(1, BATCH_GET_KEYS_MAX));
+            let some = rewrites.by_ref().take(window.width().clamp(1, BATCH_GET_KEYS_MAX));
             let some: Vec<(Target, Joined<()>)> = some.collect();
             if some.is_empty() {
                 return outcomes;
@@ -238,7 +239,7 @@ impl Targets {
                 };
                 outcome(&target.table, &target.key, joined.records, settled)
             });
-            outcomes.extend(some_at_once(settles, at_once).await);
+            outcomes.extend(window.run(settles).await);
         }
     }
 
@@ -435,6 +436,7 @@ mod tests {
 
     use super::super::Throttling;
     use super::super::control::Control;
+    use super::super::window::Extent;
     use super::*;
     use crate::back_off::RetryPolicy;
     use crate::tables::scripted::{endpoint, serve};
@@ -484,7 +486,8 @@ mod tests {
         let retry = RetryPolicy { delay_base: Duration::ZERO, ..RetryPolicy::CONTENDED };
         let targets = Targets::new(control, &[Arc::new(migration)], retry);
         let deadline = Deadline::after(Duration::from_secs(60));
-        let settling = targets.settle_all(rewrites, 64, deadline);
+        let window = targets.window(Extent::Batch);
+        let settling = targets.settle_all(rewrites, &window, deadline);
         let (requests, outcomes) = tokio::join!(serve(listener, answers), settling);
         let bodies = requests.iter().map(|request| request.split_once("\r\n\r\n").unwrap().1);
         let bodies = bodies.map(|body| serde_json::from_str(body).unwrap()).collect();

@@ -17,6 +17,7 @@ mod targets;
 mod task;
 mod throttling;
 mod touch;
+mod window;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

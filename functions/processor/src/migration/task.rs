@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use super::control::{Control, Tally, Task, Work};
 use super::targets::{Targets, WRITES_AT_ONCE};
-use super::{check, first_writes, in_place, touch};
+use super::{check, first_writes, in_place, touch, window};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::settings::CONTROL_TABLE;
@@ -309,7 +309,7 @@ impl Worker<'_> {
         }
         tally.count("stated", stated);
         tally.count("written", first);
-        for outcome in self.targets.join_all(left, at_once, deadline).await {
+        for outcome in self.targets.join_all(left, window::Extent::Page, deadline).await {
             if outcome.result? > 0 {
                 tally.count("written", 1);
             }

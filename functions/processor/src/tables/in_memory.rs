@@ -34,11 +34,19 @@ pub(crate) struct InMemoryTable {
     items: Mutex<BTreeMap<String, Item>>,
     random: Mutex<u64>,
     faults: Faults,
+    /// Reads that it answers yet.
+    reads: Mutex<usize>,
 }
 
 impl InMemoryTable {
     pub(crate) fn with_faults(key_attribute: &'static str, seed: u64, faults: Faults) -> Self {
-        Self { key_attribute, items: Mutex::default(), random: Mutex::new(seed), faults }
+        let (items, random, reads) = (Mutex::default(), Mutex::new(seed), Mutex::new(usize::MAX));
+        Self { key_attribute, items, random, faults, reads }
+    }
+
+    /// Lets it answer so many reads more; further ones fail.
+    pub(crate) fn answer_reads(&self, reads: usize) {
+        *self.reads.lock().unwrap() = reads;
     }
 
     pub(crate) fn new(key_attribute: &'static str) -> Self {
@@ -86,6 +94,10 @@ impl Table for InMemoryTable {
     async fn load_some(&self, keys: &BTreeSet<String>) -> Result<Loaded, Failure> {
         assert!(keys.len() <= 100);
         self.request().await?;
+        {
+            let mut reads = self.reads.lock().unwrap();
+            *reads = reads.checked_sub(1).ok_or_else(|| Failure::Retry("throttled".to_owned()))?;
+        }
         let mut loaded = Loaded::default();
         for key in keys {
             if self.random() % 100 < self.faults.unprocessed {
