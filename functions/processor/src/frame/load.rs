@@ -14,11 +14,24 @@ use crate::event::Delivered;
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 
-/// Parts that are loaded at the same time: enough to hide their latency, few enough to leave a
-/// table's capacity to others.
-const PARTS_AT_ONCE: usize = 4;
-/// What is needed in one part: as much as one request asks for.
-const PART_NEEDS_MAX: usize = BATCH_GET_KEYS_MAX;
+/// How a batch is loaded first. Four parts at the same time are enough to hide their latency, and few
+/// enough to leave a table's capacity to others; a part is as much as one request asks for. A quarter
+/// of the time is many times what that takes.
+const WIDE: Way = Way { at_once: 4, needs_max: BATCH_GET_KEYS_MAX, percent: 25 };
+/// How it is loaded where that brought nothing: parts that share what a slow table gives may all be
+/// loaded in part. One after the other they do not, and each of these needs some seconds at the most.
+const NARROW: Way = Way { at_once: 1, needs_max: 10, percent: 33 };
+
+/// A way to load parts.
+struct Way {
+    /// Parts at the same time.
+    at_once: usize,
+    /// What is needed in one part.
+    needs_max: usize,
+    /// Of the time that is left, how much may be taken: half for both ways, as the other half is for
+    /// what the records say.
+    percent: u32,
+}
 
 /// What is known for the first records of a batch.
 pub(super) struct Loaded {
@@ -37,15 +50,25 @@ struct Part {
 }
 
 impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
-    /// Loads for as many records as it can in half of the time that is left: the other half is for
-    /// what they say.
+    /// Loads for as many records as it can in half of the time that is left.
     pub(super) async fn load(&self, batch: &[Delivered<'_>], deadline: Deadline) -> Loaded {
-        let deadline = deadline.half_way();
+        let loaded = self.load_parts(batch, &WIDE, deadline).await;
+        match loaded.failure {
+            Some(Failure::Retry(_)) if loaded.records == 0 => {
+                self.load_parts(batch, &NARROW, deadline).await
+            }
+            _ => loaded,
+        }
+    }
+
+    async fn load_parts(&self, batch: &[Delivered<'_>], way: &Way, deadline: Deadline) -> Loaded {
+        let deadline = deadline.part_way(way.percent);
         let mut loaded = Loaded { found: Found::default(), records: 0, failure: None };
-        let parts = self.parts(batch).into_iter().map(async |Part { end, needs }| {
+        let parts = self.parts(batch, way.needs_max).into_iter();
+        let parts = parts.map(async |Part { end, needs }| {
             (end, deadline.limit(self.executor.load(needs)).await)
         });
-        let mut parts = stream::iter(parts.collect::<Vec<_>>()).buffered(PARTS_AT_ONCE);
+        let mut parts = stream::iter(parts.collect::<Vec<_>>()).buffered(way.at_once);
         while let Some((end, found)) = parts.next().await {
             match found {
                 Ok(found) => {
@@ -61,14 +84,14 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         loaded
     }
 
-    /// A batch in parts: at least one, and none with more needs than fit into a request, unless a
-    /// single record has.
-    fn parts(&self, batch: &[Delivered<'_>]) -> Vec<Part> {
+    /// A batch in parts: at least one, and none with more needs than `needs_max`, unless a single
+    /// record has.
+    fn parts(&self, batch: &[Delivered<'_>], needs_max: usize) -> Vec<Part> {
         let (mut parts, mut seen, mut needs) = (Vec::new(), Needs::default(), Needs::default());
         if self.rule.look_ahead() != LookAhead::Nothing {
             for (position, delivered) in batch.iter().enumerate() {
                 let more = self.needs_of(delivered).without(&seen);
-                if needs.count() > 0 && needs.count() + more.count() > PART_NEEDS_MAX {
+                if needs.count() > 0 && needs.count() + more.count() > needs_max {
                     parts.push(Part { end: position, needs: std::mem::take(&mut needs) });
                 }
                 seen.add(more.clone());

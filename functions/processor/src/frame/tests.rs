@@ -195,6 +195,11 @@ async fn what_was_loaded_of_a_batch_is_done() {
         assert_eq!(named.is_some(), !rest.is_empty());
     }
     assert_eq!(table.items().len(), 350);
+    // What is too much at once is loaded a little at a time.
+    table.answer_keys(20);
+    table.answer_reads(5);
+    let report = process(&frame, &batch).await.unwrap();
+    assert_eq!((report.summary.already_applied, report.summary.retried), (100, 600));
 }
 
 /// Totals whose writes take all the time that there is.

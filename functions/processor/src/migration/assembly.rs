@@ -13,10 +13,10 @@ use model::json::item_to_string;
 use model::{Item, PrimaryKey};
 use rules::migration::{Document, Keys, MARK, Migration, Registers, Target};
 
+use super::PLAN_TABLE;
 use super::targets::{Put, Targets};
 use super::window::Window;
 use crate::failure::Failure;
-use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk};
 use crate::tables::dynamodb::request_failure;
 
@@ -149,9 +149,7 @@ impl Targets {
                 .set_exclusive_start_key(start)
                 .send()
                 .await
-                .map_err(|error| {
-                    request_failure("Query", &document.parts, CONTROL_TABLE, &error)
-                })?;
+                .map_err(|error| request_failure("Query", &document.parts, PLAN_TABLE, &error))?;
             let page: Vec<_> = answer.items.unwrap_or_default();
             for item in page {
                 items.push(from_sdk_item(item)?);

@@ -21,6 +21,7 @@ use rules::migration::{
     key_of, unmarked, visible,
 };
 
+use super::PLAN_TABLE;
 use super::control::{Tally, Task, sdk};
 use super::documents;
 use super::targets::load_items;
@@ -28,7 +29,6 @@ use super::task::Worker;
 use super::window::Extent;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::dynamodb::request_failure;
 
@@ -515,7 +515,7 @@ async fn take_mark_off(
         {
             Ok(false)
         }
-        Err(error) => Err(request_failure("UpdateItem", &task.table, CONTROL_TABLE, &error)),
+        Err(error) => Err(request_failure("UpdateItem", &task.table, PLAN_TABLE, &error)),
     }
 }
 

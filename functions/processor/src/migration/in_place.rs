@@ -21,6 +21,7 @@ use model::limits::BATCH_GET_KEYS_MAX;
 use rules::Joined;
 use rules::migration::{Guard, Rewrite, Target, changed};
 
+use super::PLAN_TABLE;
 use super::check;
 use super::control::{Tally, Task};
 use super::targets::{Targets, load_items, outcome};
@@ -29,7 +30,6 @@ use super::window::Window;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::frame::{TargetOutcome, in_order};
-use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
@@ -189,7 +189,7 @@ where
         let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
         return Ok(Sent::Refused(message.to_owned()));
     }
-    Err(request_failure(doing, table, CONTROL_TABLE, error))
+    Err(request_failure(doing, table, PLAN_TABLE, error))
 }
 
 /// What is left to take back of a change from `before` to `after`: the attributes that still are as it

@@ -21,12 +21,12 @@ use rules::migration::{
 };
 use rules::{Folded, Found, Needs, Stamp};
 
+use super::PLAN_TABLE;
 use super::control::Control;
 use super::window::{Extent, Window};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::frame::{Executor, TargetOutcome, in_order};
-use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::request_failure;
@@ -303,7 +303,7 @@ impl Targets {
             let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
             return Ok(Put::Refused(message.to_owned()));
         }
-        Err(request_failure("PutItem", &target.table, CONTROL_TABLE, &error))
+        Err(request_failure("PutItem", &target.table, PLAN_TABLE, &error))
     }
 
     pub(super) async fn read(&self, target: &Target, key: &Item) -> Result<Option<Item>, Failure> {
@@ -315,7 +315,7 @@ impl Targets {
             .consistent_read(true)
             .send()
             .await
-            .map_err(|error| request_failure("GetItem", &target.table, CONTROL_TABLE, &error))?;
+            .map_err(|error| request_failure("GetItem", &target.table, PLAN_TABLE, &error))?;
         answer.item.map(from_sdk_item).transpose()
     }
 
@@ -415,7 +415,7 @@ pub(crate) async fn load_items(
             return Err(Failure::Retry(failure));
         }
         let some = missing.split_off(missing.len().saturating_sub(BATCH_GET_KEYS_MAX));
-        let refused = |error: &_| request_failure("BatchGetItem", table, CONTROL_TABLE, error);
+        let refused = |error: &_| request_failure("BatchGetItem", table, PLAN_TABLE, error);
         match batch_get(client, table, &some, refused).await {
             Ok(batch) => {
                 if batch.unprocessed.len() < some.len() {
