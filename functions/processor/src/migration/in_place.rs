@@ -30,6 +30,7 @@ use super::window::Window;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
 use crate::frame::{TargetOutcome, in_order};
+use crate::lambda::ANSWER_TIME_MAX;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
@@ -166,6 +167,15 @@ async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Resu
     }
 }
 
+/// Why a write is not begun of which something must be known that no condition says: what an
+/// invocation that ends before the answer has written, nobody takes back.
+fn no_time_for_an_answer() -> Failure {
+    let seconds = ANSWER_TIME_MAX.as_secs();
+    Failure::Retry(format!(
+        "less than {seconds} s are left in this invocation, which the answer to a write may take that its program needs to look at; the function's time-out must be longer than that"
+    ))
+}
+
 /// What a change was made of.
 fn written(old: Option<HashMap<String, SdkValue>>) -> Result<Sent, Failure> {
     from_sdk_item(old.unwrap_or_default()).map(Sent::Written)
@@ -288,6 +298,9 @@ impl Targets {
             };
             let after = after.as_ref();
             let guard = migration.guard(table, &standing, after);
+            if !guard.is_complete && deadline.remaining() < ANSWER_TIME_MAX {
+                return Err(no_time_for_an_answer());
+            }
             let sending =
                 Change::new(&standing, after, &guard, &key).send(&self.client, table, &key);
             // Who does not wait for the answer does not learn what the change met.
@@ -465,6 +478,17 @@ mod tests {
     /// What a plan of this kind does with the item `p`, of which a record or the backfill said that it
     /// is not as it should be. Gives the bodies of the requests; and whether something was written.
     async fn settled(kind: &str, program: &str, answers: &[(&str, &str)]) -> (Vec<Value>, bool) {
+        let (bodies, result) = settled_within(60, kind, program, answers).await;
+        (bodies, result == Ok(1))
+    }
+
+    /// The same in an invocation of so many seconds.
+    async fn settled_within(
+        seconds: u64,
+        kind: &str,
+        program: &str,
+        answers: &[(&str, &str)],
+    ) -> (Vec<Value>, Result<usize, Failure>) {
         let made = json!({"to": "t", "transform": program, "key": {}});
         let source = json!({"table": "t", "items": [made]});
         let plan = json!({
@@ -485,13 +509,13 @@ mod tests {
         let control = Control::new(client, "control".to_owned(), Throttling::default());
         let retry = RetryPolicy { delay_base: Duration::ZERO, ..RetryPolicy::CONTENDED };
         let targets = Targets::new(control, &[Arc::new(migration)], retry);
-        let deadline = Deadline::after(Duration::from_secs(60));
+        let deadline = Deadline::after(Duration::from_secs(seconds));
         let window = targets.window(Extent::Batch);
         let settling = targets.settle_all(rewrites, &window, deadline);
         let (requests, outcomes) = tokio::join!(serve(listener, answers), settling);
         let bodies = requests.iter().map(|request| request.split_once("\r\n\r\n").unwrap().1);
         let bodies = bodies.map(|body| serde_json::from_str(body).unwrap()).collect();
-        (bodies, outcomes[0].result == Ok(1))
+        (bodies, outcomes[0].result.clone())
     }
 
     /// The names of a request, without their placeholders.
@@ -541,6 +565,9 @@ mod tests {
         let item: Value = serde_json::from_str(HELD_ITEM).unwrap();
         assert_eq!(requests[2]["Item"], item);
         assert_eq!(requests[2]["ConditionExpression"], "attribute_not_exists(#k)");
+        // Without time for the answer it is not removed.
+        let (_, result) = settled_within(30, "purge", program, &[("200 OK", FREE)]).await;
+        assert_eq!(result, Err(no_time_for_an_answer()));
         // What the condition would have removed as well stays removed.
         let removed = removed.replace("hold", "n");
         let program = ".tenant == \"7\" and length < 9";
