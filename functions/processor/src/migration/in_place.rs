@@ -170,10 +170,8 @@ async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Resu
 /// Why a write is not begun of which something must be known that no condition says: what an
 /// invocation that ends before the answer has written, nobody takes back.
 fn no_time_for_an_answer() -> Failure {
-    let seconds = ANSWER_TIME_MAX.as_secs();
-    Failure::Retry(format!(
-        "less than {seconds} s are left in this invocation, which the answer to a write may take that its program needs to look at; the function's time-out must be longer than that"
-    ))
+    let reason = "what is left of this invocation may be too short for the answer to a write that has to be judged by it";
+    Failure::Retry(reason.to_owned())
 }
 
 /// What a change was made of.
@@ -298,7 +296,7 @@ impl Targets {
             };
             let after = after.as_ref();
             let guard = migration.guard(table, &standing, after);
-            if !guard.is_complete && deadline.remaining() < ANSWER_TIME_MAX {
+            if !guard.is_complete && !deadline.has_time_for(ANSWER_TIME_MAX) {
                 return Err(no_time_for_an_answer());
             }
             let sending =

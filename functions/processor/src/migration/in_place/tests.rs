@@ -39,13 +39,14 @@ fn changes_are_guarded_by_every_attribute() {
 /// What a plan of this kind does with the item `p`, of which a record or the backfill said that it
 /// is not as it should be. Gives the bodies of the requests; and whether something was written.
 async fn settled(kind: &str, program: &str, answers: &[(&str, &str)]) -> (Vec<Value>, bool) {
-    let (bodies, result) = settled_within(60, kind, program, answers).await;
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let (bodies, result) = settled_until(deadline, kind, program, answers).await;
     (bodies, result == Ok(1))
 }
 
-/// The same in an invocation of so many seconds.
-async fn settled_within(
-    seconds: u64,
+/// The same until a deadline.
+async fn settled_until(
+    deadline: Deadline,
     kind: &str,
     program: &str,
     answers: &[(&str, &str)],
@@ -70,7 +71,6 @@ async fn settled_within(
     let control = Control::new(client, "control".to_owned(), Throttling::default());
     let retry = RetryPolicy { delay_base: Duration::ZERO, ..RetryPolicy::CONTENDED };
     let targets = Targets::new(control, &[Arc::new(migration)], retry);
-    let deadline = Deadline::after(Duration::from_secs(seconds));
     let window = targets.window(Extent::Batch);
     let settling = targets.settle_all(rewrites, &window, deadline);
     let (requests, outcomes) = tokio::join!(serve(listener, answers), settling);
@@ -127,7 +127,8 @@ async fn what_no_condition_can_name_is_put_back() {
     assert_eq!(requests[2]["Item"], item);
     assert_eq!(requests[2]["ConditionExpression"], "attribute_not_exists(#k)");
     // Without time for the answer it is not removed.
-    let (_, result) = settled_within(30, "purge", program, &[("200 OK", FREE)]).await;
+    let late = Deadline::late(Duration::from_secs(59), Duration::from_secs(29));
+    let (_, result) = settled_until(late, "purge", program, &[("200 OK", FREE)]).await;
     assert_eq!(result, Err(no_time_for_an_answer()));
     // What the condition would have removed as well stays removed.
     let removed = removed.replace("hold", "n");
