@@ -12,9 +12,9 @@ from expansion import ROOT, TEMPLATE, Names, as_list, expand, role_of, statement
 STREAM_RETENTION_SECONDS = 86_400
 # The one service whose actions have no resources to name.
 NO_RESOURCES = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
-# So many that an incident of hours gives nothing healthy up: what ends the retries is a record's age. A function puts
-# aside itself most of what no retry can help.
-RETRIES = 999
+# No number ends the retries, as failures of milliseconds would use up any in minutes of an incident and give healthy
+# records up: a record's age does. A function puts aside itself most of what no retry can help.
+RETRIES_WITHOUT_END = -1
 ALARMS = ["Errors", "Throttles", "Lag", "Refused", "GivenUp"]
 GIVEN_UP = ["OnFailureDestinationDeliveredEventCount", "DroppedEventCount"]
 # A function that no stream invokes has no lag and gives nothing up; one that runs alone on purpose is
@@ -103,7 +103,7 @@ class Expansion(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(mapping["FunctionResponseTypes"], ["ReportBatchItemFailures"])
                 self.assertIs(mapping["BisectBatchOnFunctionError"], True)
-                self.assertEqual(mapping["MaximumRetryAttempts"], RETRIES)
+                self.assertEqual(mapping["MaximumRetryAttempts"], RETRIES_WITHOUT_END)
                 self.assertIn(mapping["MaximumRecordAgeInSeconds"], range(60, STREAM_RETENTION_SECONDS))
                 self.assertEqual(mapping["StartingPosition"], "TRIM_HORIZON")
                 self.assertEqual(mapping["MetricsConfig"], {"Metrics": ["EventCount"]})

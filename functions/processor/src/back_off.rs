@@ -15,13 +15,17 @@ const REPORT_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// When an invocation must have stopped working.
 #[derive(Clone, Copy, Debug)]
-pub struct Deadline(Instant);
+pub struct Deadline {
+    begun: Instant,
+    end: Instant,
+}
 
 impl Deadline {
     /// The deadline of an invocation that is stopped after `remaining`.
     #[must_use]
     pub fn after(remaining: Duration) -> Self {
-        Self(Instant::now() + (remaining - REPORT_TIME_MAX.min(remaining / 4)))
+        let begun = Instant::now();
+        Self { begun, end: begun + (remaining - REPORT_TIME_MAX.min(remaining / 4)) }
     }
 
     /// The middle between now and this deadline.
@@ -34,33 +38,52 @@ impl Deadline {
     #[must_use]
     pub fn part_way(self, percent: u32) -> Self {
         let now = Instant::now();
-        Self(now + self.0.saturating_duration_since(now) * percent / 100)
+        let end = now + self.end.saturating_duration_since(now) * percent / 100;
+        Self { end, ..self }
     }
 
     /// Whether it is over.
     #[must_use]
     pub fn is_over(self) -> bool {
-        Instant::now() >= self.0
+        Instant::now() >= self.end
     }
 
     /// How long it is until then.
     #[must_use]
     pub fn remaining(self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// Whether `most` is left for what must not be stopped half-way; in an invocation that is shorter
+    /// than twice that, whether half of it is.
+    #[must_use]
+    pub fn has_time_for(self, most: Duration) -> bool {
+        self.remaining() >= most.min(self.end.saturating_duration_since(self.begun) / 2)
     }
 
     /// Lets `work` go on until the deadline.
     ///
     /// # Errors
     /// The work's failure, or a retry if it did not finish. Work that is stopped half-way leaves
-    /// nothing that doing it again would not repair.
+    /// nothing that doing it again would not repair. Once the deadline is over, none is begun.
     pub async fn limit<T>(
         self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        tokio::time::timeout_at(self.0, work)
-            .await
-            .unwrap_or_else(|_| Err(Failure::Retry("out of time in this invocation".to_owned())))
+        let out_of_time = || Err(Failure::Retry("out of time in this invocation".to_owned()));
+        if self.is_over() {
+            return out_of_time();
+        }
+        tokio::time::timeout_at(self.end, work).await.unwrap_or_else(|_| out_of_time())
+    }
+}
+
+#[cfg(test)]
+impl Deadline {
+    /// The deadline of work that had so much time in all, of which so much is left.
+    pub(crate) fn late(all: Duration, left: Duration) -> Self {
+        let end = Instant::now() + left;
+        Self { begun: end.checked_sub(all).unwrap_or(end), end }
     }
 }
 
@@ -127,6 +150,12 @@ impl Attempts {
         self.made = 0;
     }
 
+    /// Allows one more attempt than have been made, without shorter waits, because nothing is wrong
+    /// but that there is no capacity yet. Whoever uses this has a deadline, which ends it.
+    pub fn allow_one_more(&mut self) {
+        self.made = self.made.min(self.policy.attempts_max.saturating_sub(1));
+    }
+
     fn jittered_delay(&mut self) -> Duration {
         // Doubling 20 times reaches any sensible longest wait.
         let doublings = self.made.saturating_sub(2).min(20);
@@ -160,8 +189,25 @@ mod tests {
             assert!(attempts.jittered_delay() <= policy.delay_max);
         }
         assert_eq!((made, attempts.made()), (5, 5));
+        attempts.allow_one_more();
+        assert!(attempts.next().await);
+        assert!(!attempts.next().await);
         attempts.restart();
         assert!(attempts.next().await);
+    }
+
+    #[test]
+    fn what_must_not_be_stopped_needs_its_time_or_half_of_all() {
+        let minute = Duration::from_secs(60);
+        for (all, left, most, expected) in
+            [(9, 8, 5, true), (9, 4, 5, false), (9, 3, 2, true), (4, 3, 5, true), (4, 1, 5, false)]
+        {
+            assert_eq!(
+                Deadline::late(minute * all, minute * left).has_time_for(minute * most),
+                expected,
+                "{all} {left}"
+            );
+        }
     }
 
     #[tokio::test]
@@ -170,6 +216,8 @@ mod tests {
         let endless = deadline.limit(std::future::pending::<Result<(), Failure>>()).await;
         assert!(matches!(endless, Err(Failure::Retry(_))));
         assert!(deadline.is_over());
+        // A deadline that is over lets nothing begin, not even what would be done at once.
+        assert!(matches!(deadline.limit(async { Ok(7) }).await, Err(Failure::Retry(_))));
         assert_eq!(Deadline::after(Duration::from_secs(60)).limit(async { Ok(7) }).await, Ok(7));
     }
 }

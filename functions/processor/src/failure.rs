@@ -17,6 +17,17 @@ pub enum Failure {
     Fatal(String),
 }
 
+impl Failure {
+    /// The same, with a name for what it happened to.
+    #[must_use]
+    pub fn within(self, what: &str) -> Self {
+        match self {
+            Self::Retry(reason) => Self::Retry(format!("{what}: {reason}")),
+            Self::Fatal(reason) => Self::Fatal(format!("{what}: {reason}")),
+        }
+    }
+}
+
 impl From<Failure> for Diagnostic {
     fn from(failure: Failure) -> Self {
         let error_type = match &failure {

@@ -55,6 +55,9 @@ const SDK_ATTEMPTS: u32 = 3;
 const SDK_BACK_OFF_MAX: Duration = Duration::from_secs(1);
 /// A request that takes longer than this is lost: the largest ones, 16 MB, take a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the SDK may take for one of our requests until its answer is known.
+pub(crate) const ANSWER_TIME_MAX: Duration =
+    REQUEST_TIMEOUT.saturating_add(SDK_BACK_OFF_MAX).saturating_mul(SDK_ATTEMPTS);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 type ArchiveFunction = Frame<Archive, ArchiveSink<S3ObjectStore>, S3ObjectStore>;

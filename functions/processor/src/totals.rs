@@ -12,7 +12,7 @@ use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::frame::{Executor, TargetOutcome};
+use crate::frame::{Executor, TargetOutcome, in_order};
 use crate::tables::{Guard, Table, WriteOutcome, load_all};
 
 /// Totals that are written at the same time: enough to hide the latency of one write.
@@ -119,7 +119,7 @@ impl<T: Table> Executor for Totals<T> {
     ) -> Vec<TargetOutcome> {
         let cells = std::mem::take(&mut folded.cells);
         let mut outcomes = TargetOutcome::unknown(folded);
-        let joins: Vec<_> = cells
+        let joins: Vec<_> = in_order(cells)
             .into_iter()
             .map(async |(counter, joined)| {
                 let work = self.join(&counter, &joined.value, found.totals.get(&counter));

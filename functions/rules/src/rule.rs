@@ -36,6 +36,28 @@ impl Needs {
         self.totals.extend(others.totals);
         self.heads.extend(others.heads);
     }
+
+    /// Those that others do not have.
+    #[must_use]
+    pub fn without(mut self, others: &Needs) -> Self {
+        self.totals.retain(|counter| !others.totals.contains(counter));
+        self.heads.retain(|item| !others.heads.contains(item));
+        self
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.totals.len() + self.heads.len()
+    }
+}
+
+impl Found {
+    /// Adds what else was found.
+    pub fn add(&mut self, others: Found) {
+        self.totals.extend(others.totals);
+        self.heads.extend(others.heads);
+    }
 }
 
 /// How a rule sees the records of a batch before it decides about the first. Decoded, they take

@@ -66,10 +66,19 @@ pub struct CompactionReport {
     /// Parts whose rows stood in an object already, as a run leaves them that dies or that the store
     /// does not answer, and that were removed now.
     pub leftovers_removed: usize,
-    /// Hours that are left to the next run: others changed them, or the store did not answer.
+    /// Hours that are left to the next run: others changed them, or the store did not answer. A day or
+    /// a table that it could not list counts as one.
     pub postponed_hours: usize,
     /// Whether everything was looked at. If not, give the function more time, or run it again.
     pub complete: bool,
+}
+
+impl CompactionReport {
+    /// Leaves what could not be listed to the next run: the others are compacted all the same.
+    fn postpone(&mut self, what: &str, reason: &str) {
+        warn!(what, reason, "what cannot be listed is left to the next compaction");
+        self.postponed_hours += 1;
+    }
 }
 
 /// The compaction of one archive.
@@ -139,8 +148,8 @@ impl<O: ObjectMaintenance> Compactor<O> {
     /// Compacts all hours, as far as the time allows.
     ///
     /// # Errors
-    /// When the archive cannot be listed, has no table that is named, or an object in it is not of an
-    /// archive.
+    /// When the archive's tables cannot be listed, it has no table that is named, or an object in it is
+    /// not of an archive.
     pub async fn run(
         &self,
         selection: &Selection,
@@ -149,10 +158,18 @@ impl<O: ObjectMaintenance> Compactor<O> {
         let mut report = CompactionReport { complete: true, ..CompactionReport::default() };
         for table in self.tables(selection).await? {
             let folder = format!("{}table={table}/", self.prefix);
-            for day in self.store.folders(&folder).await? {
+            let days = match self.store.folders(&folder).await {
+                Err(Failure::Retry(reason)) => {
+                    report.postpone(&folder, &reason);
+                    continue;
+                }
+                days => days?,
+            };
+            for day in days {
                 let day = format!("{folder}{day}");
                 match self.compact_day(&day, selection, deadline, &mut report).await {
                     Err(Failure::Retry(_)) if deadline.is_over() => report.complete = false,
+                    Err(Failure::Retry(reason)) => report.postpone(&day, &reason),
                     result => result?,
                 }
                 if !report.complete && deadline.is_over() {

@@ -15,12 +15,10 @@ use rules::fan_out::{
 };
 use tracing::warn;
 
-use super::{
-    Copies, CopyGuard, CopyOutcome, CopyTables, WRITES_AT_ONCE, in_order, nonce, unknown_rule,
-};
+use super::{Copies, CopyGuard, CopyOutcome, CopyTables, WRITES_AT_ONCE, nonce, unknown_rule};
 use crate::back_off::Deadline;
 use crate::failure::Failure;
-use crate::frame::TargetOutcome;
+use crate::frame::{TargetOutcome, in_order};
 
 /// Copies that are looked at in one round: what is held of them, 400 KB each at the most, stays far
 /// below the memory of a function in all but the worst case, and ten requests read them.

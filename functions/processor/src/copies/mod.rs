@@ -27,11 +27,11 @@ use std::time::{Duration, SystemTime};
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item};
 use rules::fan_out::{CopyRule, FanOut, Job, Latest, Origin, OriginState, Update};
-use rules::{Folded, Found, Joined, Needs};
+use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Attempts, Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::frame::{Executor, TargetOutcome};
+use crate::frame::{Executor, TargetOutcome, in_order};
 use crate::tables::WriteOutcome;
 
 use visit::Times;
@@ -329,14 +329,6 @@ impl<T: CopyTables> Copies<T> {
         self.work(rule, origin, job, usize::MAX, Times::until(deadline)).await?;
         Ok(1)
     }
-}
-
-/// Targets in the order of their first records: what an invocation has no time for is then what
-/// comes last, so that the next delivery is shorter.
-fn in_order<K, V>(targets: BTreeMap<K, Joined<V>>) -> Vec<(K, Joined<V>)> {
-    let mut targets: Vec<_> = targets.into_iter().collect();
-    targets.sort_by_key(|(_, joined)| joined.records.iter().min().copied());
-    targets
 }
 
 async fn all<F: Future<Output = TargetOutcome>>(work: Vec<F>, outcomes: &mut Vec<TargetOutcome>) {

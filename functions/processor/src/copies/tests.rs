@@ -563,15 +563,6 @@ async fn a_damaged_job_concerns_its_own_copies() {
 }
 
 #[test]
-fn what_was_said_first_is_done_first() {
-    let joined = |records: &[usize]| Joined { value: (), records: records.to_vec() };
-    let targets =
-        BTreeMap::from([("a", joined(&[4, 2])), ("b", joined(&[3])), ("c", joined(&[1]))]);
-    let order: Vec<_> = in_order(targets).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(order, ["c", "a", "b"]);
-}
-
-#[test]
 fn a_page_begins_anywhere() {
     let item = |text: &str| model::json::item_from_str(text).unwrap();
     let page = CopyPage {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use futures::{StreamExt, stream};
 use model::{AttributeValue, Item, json};
-use rules::fan_out::{CopyRule, Job, Origin, Update, update_of};
+use rules::fan_out::{CopyRule, Job, Mark, Origin, Update, mark_attribute, update_of};
 use tracing::warn;
 
 use super::{Copies, CopyGuard, CopyOutcome, CopyPage, CopyTables, WRITES_AT_ONCE, nonce, parsed};
@@ -79,6 +79,8 @@ impl Visit {
 struct Written {
     /// Copies whose guard held.
     written: u64,
+    /// Copies whose guard did not.
+    passed_over: u64,
     /// Copies that are refused.
     refused: u64,
     /// One of them, and why.
@@ -99,6 +101,7 @@ impl Written {
     /// Adds what became of other copies, but for how many were visited.
     fn add(&mut self, other: Self) {
         self.written += other.written;
+        self.passed_over += other.passed_over;
         self.refused += other.refused;
         self.refusal = self.refusal.take().or(other.refusal);
         // What is wrong with the deployment counts more than what may work later.
@@ -214,10 +217,10 @@ impl<T: CopyTables> Copies<T> {
         update: &Update,
         times: Times,
     ) -> Written {
-        let written = match update.marking() {
-            None => self.write_all(rule, copies, update, times).await,
-            Some(marking) => {
-                let mut marked = self.write_all(rule, copies, &marking, times).await;
+        let written = match self.mark_all(rule, origin, copies, update, times).await {
+            Ok(None) => self.write_all(rule, copies, update, times).await,
+            Err(failure) => Written::failed(failure),
+            Ok(Some((mut marked, update))) => {
                 match times.finish.limit(self.is_there(rule, origin, key)).await {
                     Err(failure) => Written::failed(failure),
                     Ok(true) => Written { is_origin_there: true, ..Written::default() },
@@ -225,7 +228,7 @@ impl<T: CopyTables> Copies<T> {
                         let copies = copies.get(..marked.visited).unwrap_or_default();
                         // What was marked in time is deleted although that is over.
                         let times = Times { stop: times.finish, ..times };
-                        let deleted = self.write_all(rule, copies, update, times).await;
+                        let deleted = self.write_all(rule, copies, &update, times).await;
                         (marked.written, marked.visited) = (0, deleted.visited);
                         marked.add(deleted);
                         marked
@@ -238,6 +241,62 @@ impl<T: CopyTables> Copies<T> {
             warn!(rule, origin, copy, reason, refused, "copies cannot be written, this is one");
         }
         written
+    }
+
+    /// Marks copies that are to be deleted; gives what became of it, and the deletion of what is marked
+    /// so. None if nothing is to be deleted.
+    ///
+    /// A worker whose clock is ahead may have marked copies and died. Its marks are greater than this
+    /// one's, so these copies would neither be marked nor deleted, by anybody: they are marked once
+    /// more, over the greatest of those marks. Who raises it after that is at work, and deletes them.
+    async fn mark_all(
+        &self,
+        rule: &CopyRule,
+        origin: &Origin,
+        copies: &[Item],
+        update: &Update,
+        times: Times,
+    ) -> Result<Option<(Written, Update)>, Failure> {
+        let (Some(marking), Update::Delete { mark }) = (update.marking(), update) else {
+            return Ok(None);
+        };
+        let marked = self.write_all(rule, copies, &marking, times).await;
+        let higher = match marked.passed_over {
+            0 => None,
+            _ => times.finish.limit(self.higher_nonce(rule, origin, copies, mark)).await?,
+        };
+        let Some(higher) = higher else { return Ok(Some((marked, update.clone()))) };
+        let stamp = mark.stamp.reconciled(higher.saturating_add(1));
+        let update = Update::Delete { mark: Mark { stamp, ..mark.clone() } };
+        let Some(marking) = update.marking() else { return Ok(None) };
+        let marked = self.write_all(rule, copies, &marking, times).await;
+        Ok(Some((marked, update)))
+    }
+
+    /// The greatest nonce of marks of the same deletion that is greater than this mark's, if any is.
+    async fn higher_nonce(
+        &self,
+        rule: &CopyRule,
+        origin: &Origin,
+        copies: &[Item],
+        mark: &Mark,
+    ) -> Result<Option<u64>, Failure> {
+        let keys = copies.iter().map(|key| (json::item_to_string(key), key.clone())).collect();
+        let mut trying = self.trying("copy");
+        let found = loop {
+            if !trying.next().await {
+                return Err(trying.give_up());
+            }
+            if let Some(found) = trying.note(self.tables.copies(rule, &keys).await.map(Some))? {
+                break found;
+            }
+        };
+        let attribute = mark_attribute(&rule.name);
+        let marks = found.values().filter_map(|copy| Mark::parse(copy.get(&attribute)?.as_str()?));
+        let of_it = marks
+            .filter(|other| other.origin == origin.key && other.stamp.base() == mark.stamp.base());
+        let nonce = of_it.map(|other| other.stamp.revision()).max();
+        Ok(nonce.filter(|nonce| *nonce > mark.stamp.revision()))
     }
 
     /// Whether an origin is there.
@@ -297,7 +356,7 @@ impl<T: CopyTables> Copies<T> {
             };
             match outcome {
                 Ok(CopyOutcome::Written) => all.written += 1,
-                Ok(CopyOutcome::GuardFailed) => {}
+                Ok(CopyOutcome::GuardFailed) => all.passed_over += 1,
                 Ok(CopyOutcome::Refused(reason)) => {
                     all.refused += 1;
                     all.refusal.get_or_insert_with(|| (json::item_to_string(key), reason));

@@ -2,7 +2,9 @@
 //!
 //! The executors themselves stand with their targets: `totals` and `archive_sink`.
 
-use rules::{Folded, Found, Needs};
+use std::collections::BTreeMap;
+
+use rules::{Folded, Found, Joined, Needs};
 
 use crate::back_off::Deadline;
 use crate::failure::Failure;
@@ -19,6 +21,14 @@ pub trait Executor: Send + Sync {
         found: &Found,
         deadline: Deadline,
     ) -> impl Future<Output = Vec<TargetOutcome>> + Send;
+}
+
+/// Targets in the order of their first records: what an invocation has no time for is then what
+/// comes last, so that the next delivery is shorter.
+pub(crate) fn in_order<K, V>(targets: BTreeMap<K, Joined<V>>) -> Vec<(K, Joined<V>)> {
+    let mut targets: Vec<_> = targets.into_iter().collect();
+    targets.sort_by_key(|(_, joined)| joined.records.iter().min().copied());
+    targets
 }
 
 /// What became of one target's effects.

@@ -6,7 +6,9 @@
 //! although it was applied finds itself applied.
 
 mod executor;
+mod load;
 
+pub(crate) use executor::in_order;
 pub use executor::{Executor, TargetOutcome};
 
 use futures::{StreamExt, stream};
@@ -19,6 +21,7 @@ use crate::event::{self, BatchItemFailure, BatchResponse, Delivered, Event};
 use crate::failure::Failure;
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
+use load::Loaded;
 
 /// Records that are put aside at the same time: a batch of nothing but refused records must still
 /// be done in one invocation.
@@ -114,8 +117,11 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
             })?;
         let Event::Batch(batch) = event else { return Ok(None) };
         let result = match found {
-            Ok(found) => self.apply(&batch, decided, &found, deadline).await,
-            Err(failure) => Self::not_loaded(&batch, failure),
+            Ok(found) => self.apply(&batch, decided, &found, deadline, Outcome::of(&batch)).await,
+            Err(failure) => {
+                let mut outcome = Outcome::of(&batch);
+                outcome.not_loaded(&batch, 0, failure).and_then(|()| outcome.report(&batch))
+            }
         };
         Ok(Some(Processed { batch, result }))
     }
@@ -130,35 +136,35 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         batch: &[Delivered<'_>],
         deadline: Deadline,
     ) -> Result<Report, Failure> {
-        let needs = self.look_ahead(batch);
-        let found = match deadline.limit(self.executor.load(needs)).await {
-            Ok(found) => found,
-            Err(failure) => return Self::not_loaded(batch, failure),
-        };
+        let Loaded { found, records, failure } = self.load(batch, deadline).await;
+        let mut outcome = Outcome::of(batch);
+        if let Some(failure) = failure {
+            outcome.not_loaded(batch, records, failure)?;
+        }
         let mut decided = Decided::default();
-        for (position, delivered) in batch.iter().enumerate() {
+        for (position, delivered) in batch.iter().take(records).enumerate() {
             decided.add(position, self.decide(delivered, &found));
         }
-        self.apply(batch, decided, &found, deadline).await
+        self.apply(batch, decided, &found, deadline, outcome).await
     }
 
-    fn not_loaded(batch: &[Delivered<'_>], failure: Failure) -> Result<Report, Failure> {
-        let mut outcome = Outcome::of(batch);
-        outcome.fail(0, "load", failure)?;
-        outcome.report(batch)
-    }
-
-    /// Makes what was decided true, puts aside what was refused, and reports.
+    /// Makes what was decided true, puts aside what was refused, and reports. Both happen beside each
+    /// other: targets may take all the time that there is, and a refused record in front of theirs
+    /// would be handed back with them for ever.
     async fn apply(
         &self,
         batch: &[Delivered<'_>],
         decided: Decided,
         found: &Found,
         deadline: Deadline,
+        mut outcome: Outcome,
     ) -> Result<Report, Failure> {
-        let mut outcome = Outcome::of(batch);
         outcome.summary.ignored = decided.ignored;
-        for target in self.executor.apply(decided.folded, found, deadline).await {
+        let (targets, put_aside) = tokio::join!(
+            self.executor.apply(decided.folded, found, deadline),
+            self.put_aside(batch, decided.refused, deadline),
+        );
+        for target in targets {
             match target.result {
                 Ok(applied) => {
                     outcome.summary.applied += applied;
@@ -170,31 +176,13 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
                 }
             }
         }
-        self.put_aside(batch, decided.refused, deadline, &mut outcome).await?;
-        outcome.report(batch)
-    }
-
-    /// What must be loaded. Records that cannot be read are refused later, one by one.
-    fn look_ahead(&self, batch: &[Delivered<'_>]) -> Needs {
-        let mut needs = Needs::default();
-        match self.rule.look_ahead() {
-            LookAhead::Nothing => {}
-            LookAhead::ReadTwice => {
-                for delivered in batch {
-                    let readable =
-                        delivered.look(|record| record.ok().map(RecordView::into_record));
-                    needs.add(
-                        readable.map_or_else(Needs::default, |record| self.rule.needs(&[&record])),
-                    );
-                }
-            }
-            LookAhead::Keep => {
-                let readable =
-                    batch.iter().filter_map(|delivered| delivered.record().as_ref().ok());
-                needs = self.rule.needs(&readable.collect::<Vec<_>>());
+        for (position, put) in put_aside {
+            match put {
+                Ok(()) => outcome.summary.refused += 1,
+                Err(failure) => outcome.fail(position, "quarantine", failure)?,
             }
         }
-        needs
+        outcome.report(batch)
     }
 
     /// Effects, and why no retry can help. A record that was kept for the load is there already.
@@ -226,8 +214,7 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
         batch: &[Delivered<'_>],
         refused: Vec<(usize, String)>,
         deadline: Deadline,
-        outcome: &mut Outcome,
-    ) -> Result<(), Failure> {
+    ) -> Vec<(usize, Result<(), Failure>)> {
         let puts = refused.iter().filter_map(|(position, reason)| {
             let record = batch.get(*position)?;
             Some(async move {
@@ -235,16 +222,14 @@ impl<R: Rule, E: Executor, O: ObjectStore> Frame<R, E, O> {
             })
         });
         let mut puts = stream::iter(puts.collect::<Vec<_>>()).buffer_unordered(QUARANTINE_AT_ONCE);
+        let mut done = Vec::new();
         while let Some((position, reason, put)) = puts.next().await {
-            match put {
-                Ok(object) => {
-                    outcome.summary.refused += 1;
-                    warn!(reason, object, "record refused and put into quarantine");
-                }
-                Err(failure) => outcome.fail(position, "quarantine", failure)?,
-            }
+            let put = put.map(|object| {
+                warn!(reason, object, "record refused and put into quarantine");
+            });
+            done.push((position, put));
         }
-        Ok(())
+        done
     }
 }
 
@@ -263,6 +248,24 @@ impl Outcome {
     fn of(batch: &[Delivered<'_>]) -> Self {
         let summary = Summary { records: batch.len(), ..Summary::default() };
         Self { summary, retry_from: None }
+    }
+
+    /// Notes that so many records are all that something is known for.
+    ///
+    /// # Errors
+    /// When it is known for none of several: an invocation that fails is what Lambda answers with a
+    /// smaller batch (`BisectBatchOnFunctionError`), where one that names the first record gets the
+    /// same batch again.
+    fn not_loaded(
+        &mut self,
+        batch: &[Delivered<'_>],
+        records: usize,
+        failure: Failure,
+    ) -> Result<(), Failure> {
+        if records == 0 && batch.len() > 1 {
+            return Err(failure);
+        }
+        self.fail(records, "load", failure)
     }
 
     /// Notes that a record must be delivered again; a fatal failure ends the invocation.

@@ -100,6 +100,18 @@ async fn writers_of_one_total_do_not_hinder_each_other() {
     assert_eq!(total(&table, "A"), Some(Number::from(3i64)));
 }
 
+#[test]
+fn what_was_said_first_is_done_first() {
+    let joined = |records: &[usize]| rules::Joined { value: (), records: records.to_vec() };
+    let targets = std::collections::BTreeMap::from([
+        ("a", joined(&[4, 2])),
+        ("b", joined(&[3])),
+        ("c", joined(&[1])),
+    ]);
+    let order: Vec<_> = in_order(targets).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(order, ["c", "a", "b"]);
+}
+
 #[tokio::test]
 async fn what_no_retry_can_help_is_put_aside_and_the_rest_goes_on() {
     let (table, store) = (Arc::new(InMemoryTable::new("counter")), Arc::default());
@@ -156,10 +168,71 @@ async fn a_table_that_cannot_be_read_hands_the_batch_back() {
     let never = Faults { lost: 100, ..Faults::default() };
     let table = Arc::new(InMemoryTable::with_faults("counter", 1, never));
     let frame = frame(table, Arc::default(), 2);
-    let report =
-        process(&frame, &[vote(7, "A#0", Some(1)), vote(8, "A#0", Some(2))]).await.unwrap();
+    // Lambda answers a failed invocation with less, which a single record cannot become.
+    let batch = [vote(7, "A#0", Some(1)), vote(8, "A#0", Some(2))];
+    assert_eq!(process(&frame, &batch).await, Err(Failure::Retry("throttled".to_owned())));
+    let report = process(&frame, &batch[..1]).await.unwrap();
     assert_eq!(report.response.batch_item_failures[0].item_identifier, "7");
-    assert_eq!(report.summary, Summary { records: 2, retried: 2, ..Summary::default() });
+    assert_eq!(report.summary, Summary { records: 1, retried: 1, ..Summary::default() });
+}
+
+#[tokio::test]
+async fn what_was_loaded_of_a_batch_is_done() {
+    let table = Arc::new(InMemoryTable::new("counter"));
+    let frame = frame(Arc::clone(&table), Arc::default(), 2);
+    // Counters whose names do not come in the order of the records, two records each.
+    let name = |record: usize| record / 2 * 7919 % 1000;
+    let record = |record| vote(record, &format!("{:03}#0", name(record)), Some(1));
+    let batch: Vec<String> = (0..700).map(record).collect();
+    let mut rest = batch.as_slice();
+    for (reads, done) in [(2, 400), (1, 200), (1, 100)] {
+        table.answer_reads(reads);
+        let report = process(&frame, rest).await.unwrap();
+        let summary = report.summary;
+        assert_eq!((summary.applied, summary.retried), (done, rest.len() - done));
+        rest = &rest[done..];
+        let named = report.response.batch_item_failures.first();
+        assert_eq!(named.is_some(), !rest.is_empty());
+    }
+    assert_eq!(table.items().len(), 350);
+    // What is too much at once is loaded a little at a time.
+    table.answer_keys(20);
+    table.answer_reads(5);
+    let report = process(&frame, &batch).await.unwrap();
+    assert_eq!((report.summary.already_applied, report.summary.retried), (100, 600));
+}
+
+/// Totals whose writes take all the time that there is.
+struct Slow;
+
+impl Executor for Slow {
+    async fn load(&self, _: Needs) -> Result<Found, Failure> {
+        Ok(Found::default())
+    }
+
+    async fn apply(&self, folded: Folded, _: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
+        tokio::time::sleep(deadline.remaining()).await;
+        let late = |(target, records)| {
+            let result = Err(Failure::Retry("out of time".to_owned()));
+            TargetOutcome { target, records, result }
+        };
+        folded.into_targets().map(late).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_refused_record_is_put_aside_however_slow_targets_are() {
+    let store = Arc::new(InMemoryObjectStore::default());
+    let CountersFrame { rule, quarantine, .. } =
+        frame(Arc::new(InMemoryTable::new("counter")), Arc::clone(&store), 2);
+    let frame = Frame { rule, executor: Slow, quarantine };
+    let payload =
+        format!(r#"{{"Records":[{},{}]}}"#, vote(1, "bad", Some(1)), vote(2, "A#0", Some(1)));
+    let deadline = Deadline::after(Duration::from_millis(500));
+    let report = frame.process_event(&payload, deadline).await.unwrap().unwrap().result.unwrap();
+    assert_eq!(report.response.batch_item_failures[0].item_identifier, "2");
+    assert_eq!((report.summary.refused, report.summary.retried), (1, 1));
+    assert_eq!(store.objects().len(), 1);
 }
 
 #[tokio::test]
@@ -225,10 +298,13 @@ async fn poll(frame: CountersFrame, records: Vec<String>, sizes: Vec<usize>) {
     let mut sizes = sizes.into_iter().cycle();
     let mut rest = records.as_slice();
     while !rest.is_empty() {
-        let size = sizes.next().unwrap().min(rest.len());
-        let response = match process(&frame, &rest[..size]).await {
-            Ok(report) => report.response,
-            Err(failure) => panic!("{failure}"),
+        let mut size = sizes.next().unwrap().min(rest.len());
+        let response = loop {
+            match process(&frame, &rest[..size]).await {
+                Ok(report) => break report.response,
+                Err(Failure::Retry(_)) if size > 1 => size /= 2,
+                Err(failure) => panic!("{failure}"),
+            }
         };
         let first_failed = response.batch_item_failures.first().map(|failure| {
             let named = format!(r#""SequenceNumber":"{}""#, failure.item_identifier);

@@ -24,11 +24,17 @@ pub(crate) struct InMemoryHistories {
     items: Mutex<BTreeMap<String, (Option<Head>, Versions)>>,
     random: Mutex<u64>,
     faults: Faults,
+    /// Writes of one transaction that it has capacity for, if that is bounded.
+    writes_max: Option<usize>,
 }
 
 impl InMemoryHistories {
     pub(crate) fn with_faults(seed: u64, faults: Faults) -> Self {
         Self { random: Mutex::new(seed), faults, ..Self::default() }
+    }
+
+    pub(crate) fn with_capacity(writes_max: usize) -> Self {
+        Self { writes_max: Some(writes_max), ..Self::default() }
     }
 
     pub(crate) fn histories(&self) -> BTreeMap<String, (Option<Head>, Versions)> {
@@ -83,6 +89,9 @@ impl HistoryTable for InMemoryHistories {
     async fn write(&self, item: &str, plan: &Plan, found: u64) -> Result<WriteOutcome, Failure> {
         assert!(plan.writes.len() < 100);
         let fate = self.request().await?;
+        if self.writes_max.is_some_and(|most| plan.writes.len() > most) {
+            return Err(Failure::Retry("a transaction was cancelled: ThrottlingError".to_owned()));
+        }
         let outcome = {
             let mut items = self.items.lock().unwrap();
             let (head, versions) = items.entry(item.to_owned()).or_default();

@@ -15,13 +15,14 @@ use futures::{StreamExt, TryStreamExt, stream};
 use model::Item;
 use model::limits::BATCH_GET_KEYS_MAX;
 use rules::versions::{
-    CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, Retention, Version, missing, plan, unbroken,
+    CHANGES_MAX, Changes, Head, IMAGE_BYTES_MAX, Plan, RENUMBERED_MAX, Retention, Version, missing,
+    plan, unbroken,
 };
 use rules::{Folded, Found, Needs};
 
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::frame::{Executor, TargetOutcome};
+use crate::frame::{Executor, TargetOutcome, in_order};
 use crate::tables::{Loaded, WriteOutcome};
 
 pub use dynamodb::DynamoDbHistories;
@@ -58,6 +59,27 @@ pub trait HistoryTable: Send + Sync {
     ) -> impl Future<Output = Result<WriteOutcome, Failure>> + Send;
 }
 
+/// Versions at the end of a tail that are held with their images: those that may have to move, and
+/// one before them. Of all others only the places matter, and a history may be of any length.
+const IMAGES_MAX: usize = RENUMBERED_MAX + 1;
+
+/// What goes into one transaction at most.
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    changes: usize,
+    image_bytes: usize,
+}
+
+impl Most {
+    const USUAL: Self = Self { changes: CHANGES_MAX, image_bytes: IMAGE_BYTES_MAX };
+
+    /// For the next attempt after one that failed: a partition that has no capacity for many
+    /// versions at once may have it for some. One change is always taken, whatever its size.
+    fn halved(self) -> Self {
+        Self { changes: (self.changes / 2).max(1), image_bytes: self.image_bytes / 2 }
+    }
+}
+
 /// The histories.
 #[derive(Clone, Debug)]
 pub struct Histories<T> {
@@ -81,7 +103,7 @@ impl<T: HistoryTable> Histories<T> {
         let (mut changes, mut written) = (changes.clone(), 0);
         let mut failure = "others write this history all the time".to_owned();
         let mut attempts = self.retry.attempts();
-        let mut is_known = true;
+        let (mut is_known, mut most) = (true, Most::USUAL);
         while attempts.next().await {
             if !is_known {
                 found = match self.load([item.to_owned()].into()).await {
@@ -97,7 +119,7 @@ impl<T: HistoryTable> Histories<T> {
             // Damaged since it was loaded: the next delivery refuses its records.
             let head = found.as_ref().map(Head::from_item).transpose();
             let head = head.map_err(|error| Failure::Retry(error.to_string()))?;
-            match self.add_some(item, head.as_ref(), &changes).await {
+            match self.add_some(item, head.as_ref(), &changes, most).await {
                 Ok(Added::Nothing) => return Ok(written),
                 Ok(Added::Some { these, head }) => {
                     written += these.len();
@@ -113,6 +135,7 @@ impl<T: HistoryTable> Histories<T> {
                 Err(Failure::Retry(reason)) => {
                     is_known = false;
                     failure = reason;
+                    most = most.halved();
                 }
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
@@ -126,12 +149,14 @@ impl<T: HistoryTable> Histories<T> {
         item: &str,
         head: Option<&Head>,
         changes: &Changes,
+        most: Most,
     ) -> Result<Added, Failure> {
         let tail = match head {
             Some(head) if head.needs_tail(changes) => self.load_tail(item, head, changes).await?,
             _ => Vec::new(),
         };
-        let these = missing(head, &tail, changes).first(CHANGES_MAX, IMAGE_BYTES_MAX);
+        let these = missing(head, &tail, changes);
+        let these = these.first(most.changes, most.image_bytes);
         if these.is_empty() {
             return Ok(Added::Nothing);
         }
@@ -145,7 +170,8 @@ impl<T: HistoryTable> Histories<T> {
         })
     }
 
-    /// The last versions of a history, by number, from before the earliest change on.
+    /// The last versions of a history, by number, from before the earliest change on. Those that can
+    /// no longer move are without their images.
     async fn load_tail(
         &self,
         item: &str,
@@ -159,6 +185,7 @@ impl<T: HistoryTable> Histories<T> {
             let page = self.table.versions_below(item, below).await?;
             let versions = page.iter().map(Version::from_item).collect::<Result<Vec<_>, _>>();
             tail.extend(versions.map_err(|error| Failure::Retry(error.to_string()))?);
+            tail.iter_mut().skip(IMAGES_MAX).for_each(|version| version.image = None);
             let Some(last) = tail.last().filter(|_| !page.is_empty()) else { break };
             below = last.number;
             if changes.earliest().is_none_or(|earliest| last.stamp < *earliest) && below > 2 {
@@ -235,7 +262,7 @@ impl<T: HistoryTable> Executor for Histories<T> {
     ) -> Vec<TargetOutcome> {
         let changes = std::mem::take(&mut folded.changes);
         let mut outcomes = TargetOutcome::unknown(folded);
-        let joins: Vec<_> = changes
+        let joins: Vec<_> = in_order(changes)
             .into_iter()
             .map(async |(item, joined)| {
                 let work = self.join(&item, &joined.value, found.heads.get(&item));

@@ -128,6 +128,33 @@ async fn executors_at_the_same_time_number_each_change_once() {
 }
 
 #[tokio::test]
+async fn a_transaction_that_is_too_much_for_a_partition_is_made_smaller() {
+    for capacity in [1, 5] {
+        let table = Arc::new(InMemoryHistories::with_capacity(capacity));
+        let histories = histories(&table, Retention::default());
+        assert_eq!(apply(&histories, 0, 90).await, Ok(90));
+        check(&table, 90);
+    }
+}
+
+#[tokio::test]
+async fn a_late_change_does_not_take_the_memory_of_the_history() {
+    let table = Arc::new(InMemoryHistories::default());
+    let histories = histories(&table, Retention::default());
+    apply(&histories, 0, 300).await.unwrap();
+    let (item, (head, _)) = table.histories().pop_first().unwrap();
+    let rule = Versions { table: "movies".to_owned() };
+    let effects = rule.decide(&record(3), &Found::default()).unwrap();
+    let early = fold(effects.into_iter().map(|effect| (0, effect))).changes;
+    let changes = early.into_values().next().unwrap().value;
+    let tail = histories.load_tail(&item, &head.unwrap(), &changes).await.unwrap();
+    assert_eq!(tail.len(), 100);
+    let with_image = tail.iter().filter(|version| version.image.is_some()).count();
+    assert_eq!(with_image, IMAGES_MAX);
+    assert!(tail.iter().rev().take(IMAGES_MAX).all(|version| version.image.is_some()));
+}
+
+#[tokio::test]
 async fn pruned_versions_do_not_come_back() {
     let table = Arc::new(InMemoryHistories::default());
     let histories = histories(&table, Retention { keep_last: Some(4), keep_days: 0 });

@@ -13,9 +13,10 @@ use model::json::item_to_string;
 use model::{Item, PrimaryKey};
 use rules::migration::{Document, Keys, MARK, Migration, Registers, Target};
 
+use super::PLAN_TABLE;
 use super::targets::{Put, Targets};
+use super::window::Window;
 use crate::failure::Failure;
-use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk};
 use crate::tables::dynamodb::request_failure;
 
@@ -25,19 +26,27 @@ const PAGES_MAX: usize = 1_000;
 impl Targets {
     /// Makes a document what its parts make together; `keys` are those that it had. Answers whether
     /// anything had to be written.
-    pub(super) async fn assemble(&self, document: &Document, keys: &Keys) -> Result<bool, Failure> {
+    pub(super) async fn assemble(
+        &self,
+        document: &Document,
+        keys: &Keys,
+        window: &Window<'_>,
+    ) -> Result<bool, Failure> {
         let migration = self.migration(&document.migration)?;
         let mut keys = keys.clone();
         let mut failure = "others assemble this document all the time".to_owned();
         let mut attempts = self.retry.attempts();
         while attempts.next().await {
-            let known = keys.0.len();
+            let (known, throttled) = (keys.0.len(), window.throttled());
             match self.assemble_once(migration, document, &mut keys).await {
                 Ok(Some(written)) => return Ok(written),
                 // The document's key became known: that is no failed attempt.
                 Ok(None) if keys.0.len() > known => attempts.restart(),
                 Ok(None) => {}
-                Err(Failure::Retry(reason)) => failure = reason,
+                Err(Failure::Retry(reason)) => {
+                    failure = reason;
+                    window.wait_for_capacity(&mut attempts, throttled);
+                }
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
         }
@@ -140,9 +149,7 @@ impl Targets {
                 .set_exclusive_start_key(start)
                 .send()
                 .await
-                .map_err(|error| {
-                    request_failure("Query", &document.parts, CONTROL_TABLE, &error)
-                })?;
+                .map_err(|error| request_failure("Query", &document.parts, PLAN_TABLE, &error))?;
             let page: Vec<_> = answer.items.unwrap_or_default();
             for item in page {
                 items.push(from_sdk_item(item)?);

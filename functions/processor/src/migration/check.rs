@@ -21,13 +21,14 @@ use rules::migration::{
     key_of, unmarked, visible,
 };
 
+use super::PLAN_TABLE;
 use super::control::{Tally, Task, sdk};
 use super::documents;
 use super::targets::load_items;
 use super::task::Worker;
+use super::window::Extent;
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::dynamodb::request_failure;
 
@@ -411,12 +412,13 @@ pub(super) async fn report<S>(
     found: Vec<(S, Difference)>,
     tally: &mut Tally,
 ) -> Result<(), Failure> {
+    let alone = worker.targets.window(Extent::One);
     for (_, Difference { kind, text, repair }) in found {
         tally.sample(kind, &text);
         let written = match repair.filter(|_| task.repairs) {
-            Some(Repair::Say(target, said)) => worker.targets.join(&target, &said).await?,
+            Some(Repair::Say(target, said)) => worker.targets.join(&target, &said, &alone).await?,
             Some(Repair::Assemble(document, keys)) => {
-                worker.targets.assemble(&document, &keys).await?
+                worker.targets.assemble(&document, &keys, &alone).await?
             }
             None => false,
         };
@@ -513,7 +515,7 @@ async fn take_mark_off(
         {
             Ok(false)
         }
-        Err(error) => Err(request_failure("UpdateItem", &task.table, CONTROL_TABLE, &error)),
+        Err(error) => Err(request_failure("UpdateItem", &task.table, PLAN_TABLE, &error)),
     }
 }
 

@@ -6,8 +6,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{KeyType, TableDescription};
 use model::{KeyAttribute, KeyAttributeType, KeySchema};
 
+use super::PLAN_TABLE;
 use crate::failure::Failure;
-use crate::settings::CONTROL_TABLE;
 use crate::tables::dynamodb::request_failure;
 
 /// Asks for the key schema of a table.
@@ -17,7 +17,7 @@ pub(super) async fn key_schema(client: &Client, table: &str) -> Result<KeySchema
         .table_name(table)
         .send()
         .await
-        .map_err(|error| request_failure("DescribeTable", table, CONTROL_TABLE, &error))?;
+        .map_err(|error| request_failure("DescribeTable", table, PLAN_TABLE, &error))?;
     answer.table.as_ref().and_then(schema_of).ok_or_else(|| {
         Failure::Fatal(format!("table=`{table}` has a key schema that is not understood"))
     })

@@ -21,14 +21,16 @@ use model::limits::BATCH_GET_KEYS_MAX;
 use rules::Joined;
 use rules::migration::{Guard, Rewrite, Target, changed};
 
+use super::PLAN_TABLE;
 use super::check;
 use super::control::{Tally, Task};
-use super::targets::{Targets, load_items, outcome, some_at_once};
+use super::targets::{Targets, load_items, outcome};
 use super::task::Worker;
+use super::window::Window;
 use crate::back_off::Deadline;
 use crate::failure::Failure;
-use crate::frame::TargetOutcome;
-use crate::settings::CONTROL_TABLE;
+use crate::frame::{TargetOutcome, in_order};
+use crate::lambda::ANSWER_TIME_MAX;
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::dynamodb::request_failure;
 
@@ -165,6 +167,13 @@ async fn put_back(client: &Client, table: &str, key: &Item, item: &Item) -> Resu
     }
 }
 
+/// Why a write is not begun of which something must be known that no condition says: what an
+/// invocation that ends before the answer has written, nobody takes back.
+fn no_time_for_an_answer() -> Failure {
+    let reason = "what is left of this invocation may be too short for the answer to a write that has to be judged by it";
+    Failure::Retry(reason.to_owned())
+}
+
 /// What a change was made of.
 fn written(old: Option<HashMap<String, SdkValue>>) -> Result<Sent, Failure> {
     from_sdk_item(old.unwrap_or_default()).map(Sent::Written)
@@ -188,7 +197,7 @@ where
         let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
         return Ok(Sent::Refused(message.to_owned()));
     }
-    Err(request_failure(doing, table, CONTROL_TABLE, error))
+    Err(request_failure(doing, table, PLAN_TABLE, error))
 }
 
 /// What is left to take back of a change from `before` to `after`: the attributes that still are as it
@@ -207,17 +216,17 @@ fn left_to_take_back(before: &Item, after: &Item, stands: &Item) -> (Item, Item)
 }
 
 impl Targets {
-    /// Makes items what the plan wants them to be, so many `at_once`. How they were when that was said
-    /// does not matter: what stands there now is read.
+    /// Makes items what the plan wants them to be. How they were when that was said does not matter:
+    /// what stands there now is read.
     pub(super) async fn settle_all(
         &self,
         rewrites: BTreeMap<Target, Joined<()>>,
-        at_once: usize,
+        window: &Window<'_>,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
-        let (mut outcomes, mut rewrites) = (Vec::new(), rewrites.into_iter());
+        let (mut outcomes, mut rewrites) = (Vec::new(), in_order(rewrites).into_iter());
         loop {
-            let some = rewrites.by_ref().take(at_once.clamp(1, BATCH_GET_KEYS_MAX));
+            let some = rewrites.by_ref().take(window.width().clamp(1, BATCH_GET_KEYS_MAX));
             let some: Vec<(Target, Joined<()>)> = some.collect();
             if some.is_empty() {
                 return outcomes;
@@ -238,7 +247,7 @@ impl Targets {
                 };
                 outcome(&target.table, &target.key, joined.records, settled)
             });
-            outcomes.extend(some_at_once(settles, at_once).await);
+            outcomes.extend(window.run(settles).await);
         }
     }
 
@@ -287,6 +296,9 @@ impl Targets {
             };
             let after = after.as_ref();
             let guard = migration.guard(table, &standing, after);
+            if !guard.is_complete && !deadline.has_time_for(ANSWER_TIME_MAX) {
+                return Err(no_time_for_an_answer());
+            }
             let sending =
                 Change::new(&standing, after, &guard, &key).send(&self.client, table, &key);
             // Who does not wait for the answer does not learn what the change met.
@@ -424,155 +436,4 @@ async fn still_wrong(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use model::json::item_from_str;
-    use model::{KeyAttribute, KeyAttributeType, KeySchema};
-    use rules::migration::{Direction, Migration};
-    use serde_json::{Value, json};
-
-    use super::super::Throttling;
-    use super::super::control::Control;
-    use super::*;
-    use crate::back_off::RetryPolicy;
-    use crate::tables::scripted::{endpoint, serve};
-
-    #[test]
-    fn changes_are_guarded_by_every_attribute() {
-        let item = |text: &str| item_from_str(text).unwrap();
-        let key = item(r#"{"id":{"S":"1"}}"#);
-        let before = item(r#"{"id":{"S":"1"},"a":{"S":"x"},"b":{"N":"1"},"c":{"NULL":true}}"#);
-        let after = item(r#"{"id":{"S":"1"},"b":{"N":"2"},"c":{"NULL":true},"d":{"S":"y"}}"#);
-        let absent = ["d", "e"].map(str::to_owned).into();
-        let guard = Guard { absent, is_complete: true };
-        let change = Change::new(&before, Some(&after), &guard, &key);
-        assert_eq!(change.update, "SET #a1 = :c1, #a3 = :c3 REMOVE #a0");
-        assert_eq!(
-            change.condition,
-            "attribute_exists(#k) AND #a0 = :b0 AND #a1 = :b1 AND #a2 = :b2 AND attribute_not_exists(#a3) AND attribute_not_exists(#a4)"
-        );
-        assert_eq!(change.names["#a3"], "d");
-        assert_eq!(change.values[":c1"], SdkValue::N("2".to_owned()));
-        let change = Change::new(&before, None, &guard, &key);
-        assert_eq!(change.update, "");
-        assert!(change.condition.ends_with("attribute_not_exists(#a4)"), "{}", change.condition);
-    }
-
-    /// What a plan of this kind does with the item `p`, of which a record or the backfill said that it
-    /// is not as it should be. Gives the bodies of the requests; and whether something was written.
-    async fn settled(kind: &str, program: &str, answers: &[(&str, &str)]) -> (Vec<Value>, bool) {
-        let made = json!({"to": "t", "transform": program, "key": {}});
-        let source = json!({"table": "t", "items": [made]});
-        let plan = json!({
-            "migration": "m", "kind": kind, "from": [source], "inverse": [], "backfill": "scan",
-            "segments": 1, "gate_seconds": 1,
-        });
-        let plan = serde_json::from_value(plan).unwrap();
-        let attribute_type = KeyAttributeType::S;
-        let partition = KeyAttribute { name: "p".to_owned(), attribute_type };
-        let schemas = [("t".to_owned(), KeySchema { partition, sort: None })].into();
-        let migration = Migration::compile(&plan, Direction::Forward, &schemas).unwrap();
-        let key = schemas["t"].key_of_item(&item_from_str(r#"{"p":{"S":"1"}}"#).unwrap()).unwrap();
-        let (migration_name, table) = ("m".to_owned(), "t".to_owned());
-        let target = Target { migration: migration_name, table, key, adopts: false };
-        let rewrites = [(target, Joined { value: (), records: vec![0] })].into();
-
-        let (listener, client) = endpoint().await;
-        let control = Control::new(client, "control".to_owned(), Throttling::default());
-        let retry = RetryPolicy { delay_base: Duration::ZERO, ..RetryPolicy::CONTENDED };
-        let targets = Targets::new(control, &[Arc::new(migration)], retry);
-        let deadline = Deadline::after(Duration::from_secs(60));
-        let settling = targets.settle_all(rewrites, 64, deadline);
-        let (requests, outcomes) = tokio::join!(serve(listener, answers), settling);
-        let bodies = requests.iter().map(|request| request.split_once("\r\n\r\n").unwrap().1);
-        let bodies = bodies.map(|body| serde_json::from_str(body).unwrap()).collect();
-        (bodies, outcomes[0].result == Ok(1))
-    }
-
-    /// The names of a request, without their placeholders.
-    fn names(request: &Value) -> Vec<&str> {
-        let names = request["ExpressionAttributeNames"].as_object().unwrap();
-        names.values().map(|name| name.as_str().unwrap()).collect()
-    }
-
-    const FREE: &str = r#"{"Responses":{"t":[{"p":{"S":"1"},"tenant":{"S":"7"}}]}}"#;
-    const HELD: &str =
-        r#"{"Responses":{"t":[{"p":{"S":"1"},"tenant":{"S":"7"},"hold":{"BOOL":true}}]}}"#;
-    const HELD_ITEM: &str = r#"{"p":{"S":"1"},"tenant":{"S":"7"},"hold":{"BOOL":true}}"#;
-    const CONDITION: &str = ".tenant == \"7\" and (.hold != true)";
-
-    fn refused(stands: &str) -> String {
-        format!(
-            r#"{{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","message":"m","Item":{stands}}}"#
-        )
-    }
-
-    #[tokio::test]
-    async fn what_was_said_of_an_earlier_version_removes_nothing() {
-        let (requests, written) = settled("purge", CONDITION, &[("200 OK", HELD)]).await;
-        assert_eq!((requests.len(), written), (1, false));
-        assert_eq!(requests[0]["RequestItems"]["t"]["ConsistentRead"], true);
-    }
-
-    #[tokio::test]
-    async fn what_spares_an_item_may_come_until_it_is_removed() {
-        let refused = refused(HELD_ITEM);
-        let answers = [("200 OK", FREE), ("400 Bad Request", refused.as_str())];
-        let (requests, written) = settled("purge", CONDITION, &answers).await;
-        assert_eq!((requests.len(), written), (2, false));
-        assert_eq!(names(&requests[1]), ["_weir", "hold", "tenant", "p"]);
-        let condition = requests[1]["ConditionExpression"].as_str().unwrap();
-        assert!(condition.contains("attribute_not_exists(#a1)"), "{condition}");
-    }
-
-    #[tokio::test]
-    async fn what_no_condition_can_name_is_put_back() {
-        let removed = format!(r#"{{"Attributes":{HELD_ITEM}}}"#);
-        let program = ".tenant == \"7\" and (any(keys[]; . == \"hold\") | not)";
-        let answers = [("200 OK", FREE), ("200 OK", removed.as_str()), ("200 OK", "{}")];
-        let (requests, written) = settled("purge", program, &answers).await;
-        assert_eq!((requests.len(), written), (3, false));
-        assert_eq!(requests[1]["ReturnValues"], "ALL_OLD");
-        let item: Value = serde_json::from_str(HELD_ITEM).unwrap();
-        assert_eq!(requests[2]["Item"], item);
-        assert_eq!(requests[2]["ConditionExpression"], "attribute_not_exists(#k)");
-        // What the condition would have removed as well stays removed.
-        let removed = removed.replace("hold", "n");
-        let program = ".tenant == \"7\" and length < 9";
-        let answers = [("200 OK", FREE), ("200 OK", removed.as_str())];
-        assert!(settled("purge", program, &answers).await.1);
-    }
-
-    #[tokio::test]
-    async fn a_change_that_met_another_item_is_taken_back() {
-        let program = ".state //= (if any(keys[]; . == \"hold\") then \"held\" else \"free\" end)";
-        let met = format!(r#"{{"Attributes":{HELD_ITEM}}}"#);
-        // While it is taken back, somebody else sets the state.
-        let other = HELD_ITEM.replace("tenant", "state").replace("hold", "a");
-        let refused = refused(&other);
-        let made = HELD_ITEM.replace("tenant", "state").replace("\"7\"", "\"free\"");
-        let made = format!(r#"{{"Attributes":{made}}}"#);
-        let answers = [
-            ("200 OK", FREE),
-            ("200 OK", met.as_str()),
-            ("200 OK", made.as_str()),
-            ("200 OK", "{}"),
-        ];
-        let (requests, written) = settled("in-place", program, &answers).await;
-        assert!(written);
-        let update = |request: &Value| {
-            let values = request["ExpressionAttributeValues"].to_string();
-            (request["UpdateExpression"].as_str().unwrap().trim().to_owned(), values)
-        };
-        assert!(update(&requests[1]).1.contains("free"));
-        assert!(update(&requests[2]).0.starts_with("REMOVE"));
-        assert!(update(&requests[2]).1.contains("free"));
-        assert!(update(&requests[3]).1.contains("held"));
-        let answers =
-            [("200 OK", FREE), ("200 OK", met.as_str()), ("400 Bad Request", refused.as_str())];
-        let (requests, written) = settled("in-place", program, &answers).await;
-        assert_eq!((requests.len(), written), (3, false));
-    }
-}
+mod tests;

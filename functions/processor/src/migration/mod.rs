@@ -17,6 +17,7 @@ mod targets;
 mod task;
 mod throttling;
 mod touch;
+mod window;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -36,12 +37,14 @@ use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
 use control::{Active, BACKFILL_PREFIX, Control, Lag, TASK_PREFIX, direction_of};
 use targets::Targets;
-use task::{Pace, Worker};
+use task::{Later, Pace, Worker};
 pub(crate) use throttling::Throttling;
 
 /// Seconds between two notes of one table's lag or throttling by one process: well within those for
 /// which a note counts.
 const NOTED_EVERY: u64 = 10;
+/// What names the tables of a plan, where a setting names others.
+const PLAN_TABLE: &str = "the plan of the migration";
 /// Plans that are kept compiled at most; beyond that all are compiled anew.
 const COMPILED_MAX: usize = 64;
 
@@ -203,8 +206,8 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         if let Some(known) = self.compiled().get(active) {
             return Ok(Arc::clone(known));
         }
-        let wrong =
-            |reason: String| Failure::Fatal(format!("migration `{}`: {reason}", active.migration));
+        let named = |failure: Failure| failure.within(&format!("migration `{}`", active.migration));
+        let wrong = |reason: String| named(Failure::Fatal(reason));
         let (plan, fingerprint) = self.plan(&active.migration).await?;
         if fingerprint != active.fingerprint {
             return Err(wrong(
@@ -212,7 +215,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                     .to_owned(),
             ));
         }
-        let schemas = self.schemas(&plan).await?;
+        let schemas = self.schemas(&plan).await.map_err(named)?;
         let migration =
             Migration::compile(&plan, active.direction, &schemas).map_err(|errors| {
                 let reasons: Vec<_> = errors.iter().map(ToString::to_string).collect();
@@ -260,10 +263,10 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         for delivered in batch {
             // Whatever else is in the control table is no work, and unreadable records are not ours.
             let Ok(record) = delivered.record() else { continue };
-            let done = match self.work_on(record, deadline).await {
+            let done = match self.work_or_wait(record, deadline).await {
                 Ok(None) => true,
-                Ok(Some(reason)) => {
-                    info!(function = "migration", reason, "task later");
+                Ok(Some(later)) => {
+                    info!(function = "migration", reason = later.reason, "task later");
                     false
                 }
                 Err(failure) => {
@@ -280,6 +283,24 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         response
     }
 
+    /// Works on the task of a record, and looks at it again as long as it must wait and there is time.
+    /// Each look waits for a second or more, so they are not more than the seconds of an invocation.
+    async fn work_or_wait(
+        &self,
+        record: &LambdaRecord,
+        deadline: Deadline,
+    ) -> Result<Option<Later>, Failure> {
+        let mut again = 0;
+        loop {
+            let Some(later) = self.work_on(record, deadline).await? else { return Ok(None) };
+            let Some(wait) = later.wait(again, deadline.remaining()) else {
+                return Ok(Some(later));
+            };
+            tokio::time::sleep(wait).await;
+            again += 1;
+        }
+    }
+
     /// Why the backfill of a migration waits. It is not leased meanwhile.
     async fn must_wait(&self, name: &str, entry: &str) -> Result<Option<String>, Failure> {
         if !entry.contains("#backfill#") && !entry.contains(touch::ENTRIES) {
@@ -293,12 +314,12 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         self.behind(&migration).await
     }
 
-    /// Answers why the record must be delivered again, if it must.
+    /// Answers why the task must be looked at again, if it must.
     async fn work_on(
         &self,
         record: &LambdaRecord,
         deadline: Deadline,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Option<Later>, Failure> {
         let Some(image) = &record.record.new_image else { return Ok(None) };
         let Some((migration, entry, revision)) = task_of(image) else { return Ok(None) };
         let state = self.control.get(migration, "STATE").await?.unwrap_or_default();
@@ -315,7 +336,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             && let Some(idle) =
                 task::kept_from_repair(&self.control, (migration, entry), phase, way).await?
         {
-            return Ok(idle.into_reason());
+            return Ok(idle.into_later());
         }
         // What was given up still takes its marks off.
         let clears = is_touch && flag("stopped");
@@ -325,12 +346,12 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             return Ok(None);
         }
         if !clears && let Some(reason) = self.must_wait(migration, entry).await? {
-            return Ok(Some(reason));
+            return Ok(Some(Later::from(reason.as_str())));
         }
         let task = task::lease(&self.control, migration, entry, revision, &self.name).await?;
         let task = match task {
             Ok(task) => task,
-            Err(idle) => return Ok(idle.into_reason()),
+            Err(idle) => return Ok(idle.into_later()),
         };
         let active = |direction| Active {
             migration: task.migration.clone(),
@@ -373,3 +394,6 @@ fn task_of(image: &Item) -> Option<(&str, &str, u64)> {
     }
     Some((text("migration")?, entry, image.get("revision")?.as_number()?.to_u64()?))
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,6 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::{AttributeValue as SdkValue, ReturnValuesOnConditionCheckFailure};
-use futures::{StreamExt, stream};
 use model::json::item_to_string;
 use model::limits::BATCH_GET_KEYS_MAX;
 use model::{Item, KeySchema};
@@ -22,11 +21,12 @@ use rules::migration::{
 };
 use rules::{Folded, Found, Needs, Stamp};
 
+use super::PLAN_TABLE;
 use super::control::Control;
+use super::window::{Extent, Window};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::frame::{Executor, TargetOutcome};
-use crate::settings::CONTROL_TABLE;
+use crate::frame::{Executor, TargetOutcome, in_order};
 use crate::tables::attribute_value::{from_sdk_item, to_sdk, to_sdk_item};
 use crate::tables::batch_get::batch_get;
 use crate::tables::dynamodb::request_failure;
@@ -93,16 +93,28 @@ impl Targets {
         })
     }
 
+    /// A window for work on targets.
+    pub(super) fn window(&self, extent: Extent) -> Window<'_> {
+        Window::new(&self.control.throttling, extent)
+    }
+
     /// Makes a target know `said`. Answers whether anything had to be written.
-    pub(crate) async fn join(&self, target: &Target, said: &Registers) -> Result<bool, Failure> {
+    pub(super) async fn join(
+        &self,
+        target: &Target,
+        said: &Registers,
+        window: &Window<'_>,
+    ) -> Result<bool, Failure> {
         let key = self.key(target)?;
         let mut failure = "others write this item all the time".to_owned();
         let mut attempts = self.retry.attempts();
-        // What stands there, once the first write has found something.
+        // What stands there, once the first request has found that out.
         let mut standing: Option<Option<Item>> = None;
+        let mut reads_first = window.reads_first();
         while attempts.next().await {
+            let throttled = window.throttled();
             let put = match &standing {
-                None => match said.only() {
+                None => match said.only().filter(|_| !reads_first) {
                     Some((source, register)) => {
                         self.put_newer(target, &key, said, source, register).await
                     }
@@ -124,10 +136,18 @@ impl Targets {
                     // The first answer only tells what is there; it is no failed attempt.
                     if standing.is_none() {
                         attempts.restart();
+                        if !reads_first {
+                            window.met_another();
+                        }
                     }
                     standing = Some(found);
                 }
-                Err(Failure::Retry(reason)) => failure = reason,
+                Err(Failure::Retry(reason)) => {
+                    failure = reason;
+                    window.wait_for_capacity(&mut attempts, throttled);
+                    // What has no capacity to be read may have some to be written.
+                    reads_first = false;
+                }
                 Err(fatal @ Failure::Fatal(_)) => return Err(fatal),
             }
         }
@@ -283,7 +303,7 @@ impl Targets {
             let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
             return Ok(Put::Refused(message.to_owned()));
         }
-        Err(request_failure("PutItem", &target.table, CONTROL_TABLE, &error))
+        Err(request_failure("PutItem", &target.table, PLAN_TABLE, &error))
     }
 
     pub(super) async fn read(&self, target: &Target, key: &Item) -> Result<Option<Item>, Failure> {
@@ -295,7 +315,7 @@ impl Targets {
             .consistent_read(true)
             .send()
             .await
-            .map_err(|error| request_failure("GetItem", &target.table, CONTROL_TABLE, &error))?;
+            .map_err(|error| request_failure("GetItem", &target.table, PLAN_TABLE, &error))?;
         answer.item.map(from_sdk_item).transpose()
     }
 
@@ -330,36 +350,29 @@ impl Targets {
         self.control.note_problem(&target.migration, kind, &target.table, &key, reason).await
     }
 
-    /// Makes every target know what is said about it, so many `at_once`, and answers for each whether
-    /// it changed.
-    pub(crate) async fn join_all(
+    /// Makes every target know what is said about it, and answers for each whether it changed.
+    pub(super) async fn join_all(
         &self,
         folded: Folded,
-        at_once: usize,
+        extent: Extent,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
-        let joins = folded.registers.into_iter().map(|(target, joined)| async move {
-            let written = deadline.limit(self.join(&target, &joined.value)).await;
+        let window = &self.window(extent);
+        let registers = in_order(folded.registers).into_iter();
+        let joins = registers.map(|(target, joined)| async move {
+            let written = deadline.limit(self.join(&target, &joined.value, window)).await;
             outcome(&target.table, &target.key, joined.records, written)
         });
-        let mut outcomes = some_at_once(joins, at_once).await;
-        outcomes.extend(self.settle_all(folded.rewrites, at_once, deadline).await);
-        let assemblies = folded.assemblies.into_iter().map(|(document, joined)| async move {
-            let written = deadline.limit(self.assemble(&document, &joined.value)).await;
+        let mut outcomes = window.run(joins).await;
+        outcomes.extend(self.settle_all(folded.rewrites, window, deadline).await);
+        let documents = in_order(folded.assemblies).into_iter();
+        let assemblies = documents.map(|(document, joined)| async move {
+            let written = deadline.limit(self.assemble(&document, &joined.value, window)).await;
             outcome(&document.parts, &document.partition, joined.records, written)
         });
-        outcomes.extend(some_at_once(assemblies, at_once).await);
+        outcomes.extend(window.run(assemblies).await);
         outcomes
     }
-}
-
-/// Runs them, some at the same time. The others are not made before: each takes several kilobytes,
-/// and a batch has thousands.
-pub(super) async fn some_at_once<F: Future<Output = TargetOutcome>>(
-    work: impl Iterator<Item = F>,
-    at_once: usize,
-) -> Vec<TargetOutcome> {
-    stream::iter(work).buffer_unordered(at_once).collect().await
 }
 
 /// What became of one target: its records count as applied if anything had to be written.
@@ -379,7 +392,7 @@ impl Executor for Targets {
     }
 
     async fn apply(&self, folded: Folded, _: &Found, deadline: Deadline) -> Vec<TargetOutcome> {
-        self.join_all(folded, WRITES_AT_ONCE, deadline).await
+        self.join_all(folded, Extent::Batch, deadline).await
     }
 }
 
@@ -402,7 +415,7 @@ pub(crate) async fn load_items(
             return Err(Failure::Retry(failure));
         }
         let some = missing.split_off(missing.len().saturating_sub(BATCH_GET_KEYS_MAX));
-        let refused = |error: &_| request_failure("BatchGetItem", table, CONTROL_TABLE, error);
+        let refused = |error: &_| request_failure("BatchGetItem", table, PLAN_TABLE, error);
         match batch_get(client, table, &some, refused).await {
             Ok(batch) => {
                 if batch.unprocessed.len() < some.len() {
@@ -422,3 +435,6 @@ pub(crate) async fn load_items(
     }
     Ok(items)
 }
+
+#[cfg(test)]
+mod tests;

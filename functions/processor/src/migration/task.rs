@@ -16,12 +16,12 @@ use rules::Effect;
 use rules::migration::{Direction, Migration, Phase};
 use tracing::{info, warn};
 
+use super::PLAN_TABLE;
 use super::control::{Control, Tally, Task, Work};
 use super::targets::{Targets, WRITES_AT_ONCE};
-use super::{check, first_writes, in_place, touch};
+use super::{check, first_writes, in_place, touch, window};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
-use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::direct::{UnreadPage, answered, unreadable};
 use crate::tables::dynamodb::request_failure;
@@ -31,6 +31,11 @@ use crate::tables::dynamodb::request_failure;
 const SLICE: Duration = Duration::from_secs(2);
 /// How long others leave a task to its worker: some slices, because a page may take long.
 const LEASE: Duration = Duration::from_secs(8);
+/// Shortest wait before a task that cannot be worked on is looked at again. An answer at once would be
+/// followed by the next delivery at once, thousands of them in an hour.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+/// Longest wait: a migration that may go on, or was paused or stopped, shows so late.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Items of a scan page: some hundred writes between two looks at the clock.
 const PAGE_ITEMS: i32 = 500;
 /// The writes at the same time for which that is so: with fewer, a page has fewer items.
@@ -54,16 +59,42 @@ pub(crate) enum Idle {
     /// A later record of the task will come, or nothing is left to do.
     NothingToDo,
     /// The task is to be looked at again.
-    Later(String),
+    Later(Later),
+}
+
+/// Why a task is to be looked at again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Later {
+    pub(crate) reason: String,
+    /// The time after which nothing holds it up any more, if that is known.
+    at_most: Option<Duration>,
 }
 
 impl Idle {
-    /// Why the record of the task must be delivered again, if it must.
-    pub(crate) fn into_reason(self) -> Option<String> {
+    /// Why the task is to be looked at again, if it is.
+    pub(crate) fn into_later(self) -> Option<Later> {
         match self {
             Self::NothingToDo => None,
-            Self::Later(reason) => Some(reason),
+            Self::Later(later) => Some(later),
         }
+    }
+}
+
+impl From<&str> for Later {
+    fn from(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), at_most: None }
+    }
+}
+
+impl Later {
+    /// How long to wait within this invocation before the task is looked at again, which was done so
+    /// many times after its first look; none if it is to be delivered again. The longer it waited
+    /// already, the longer. What is left of the invocation then is at least what it waits, and a slice.
+    pub(crate) fn wait(&self, again: u32, remaining: Duration) -> Option<Duration> {
+        let usual = WAIT_MIN.saturating_mul(1 << again.min(8)).min(WAIT_MAX);
+        let wait = self.at_most.map_or(usual, |most| usual.min(most)).max(WAIT_MIN);
+        let half = remaining / 2;
+        (half >= SLICE).then(|| wait.min(half))
     }
 }
 
@@ -103,7 +134,7 @@ pub(crate) async fn kept_from_repair(
         Some(Repair::Now) => return Ok(None),
         Some(Repair::Later) => {
             let reason = "a switch is under way, which a repair must not meet";
-            return Ok(Some(Idle::Later(reason.to_owned())));
+            return Ok(Some(Idle::Later(reason.into())));
         }
         Some(Repair::Never) => {}
         None => return Ok(Some(Idle::NothingToDo)),
@@ -167,7 +198,10 @@ pub(crate) async fn lease(
         return Ok(Err(Idle::NothingToDo));
     }
     if is_leased {
-        return Ok(Err(Idle::Later("another worker has this task".to_owned())));
+        // A clock may be wrong by any amount; no lease is longer than this.
+        let left = Duration::from_millis(task.leased_until.saturating_sub(now)).min(LEASE);
+        let reason = "another worker has this task".to_owned();
+        return Ok(Err(Idle::Later(Later { reason, at_most: Some(left) })));
     }
     let until = now + u64::try_from(LEASE.as_millis()).unwrap_or(0);
     let leased = task.next(|item| {
@@ -175,7 +209,7 @@ pub(crate) async fn lease(
         item.insert("leased_until".to_owned(), AttributeValue::N(Number::from(until)));
     });
     if !control.replace(&leased, task.revision).await? {
-        return Ok(Err(Idle::Later("another worker took this task".to_owned())));
+        return Ok(Err(Idle::Later("another worker took this task".into())));
     }
     Ok(Task::from_item(&leased).ok_or(Idle::NothingToDo))
 }
@@ -309,7 +343,7 @@ impl Worker<'_> {
         }
         tally.count("stated", stated);
         tally.count("written", first);
-        for outcome in self.targets.join_all(left, at_once, deadline).await {
+        for outcome in self.targets.join_all(left, window::Extent::Page, deadline).await {
             if outcome.result? > 0 {
                 tally.count("written", 1);
             }
@@ -390,7 +424,7 @@ async fn page(
         .interceptor(direct)
         .send()
         .await
-        .map_err(|error| request_failure("Scan", &task.table, CONTROL_TABLE, &error))?;
+        .map_err(|error| request_failure("Scan", &task.table, PLAN_TABLE, &error))?;
     answer.page().ok_or_else(|| unreadable("Scan", &task.table))
 }
 
@@ -428,6 +462,26 @@ mod tests {
         let done = Task::from_item(&superseded(&task)).unwrap();
         assert!(done.done && done.owner.is_none());
         assert_eq!((done.revision, done.leased_until), (5, 0));
+    }
+
+    #[test]
+    fn a_task_that_must_wait_is_looked_at_again_within_bounds() {
+        let lagging = Later::from("the stream is behind");
+        let at_most = Some(Duration::from_millis(1_500));
+        let leased = Later { reason: String::new(), at_most };
+        for (later, waits) in [(&lagging, [1_000, 2_000, 4_000]), (&leased, [1_000, 1_500, 1_500])]
+        {
+            let (mut left, mut all) = (Duration::from_secs(59), Vec::new());
+            while let Some(wait) = later.wait(u32::try_from(all.len()).unwrap(), left) {
+                assert!((WAIT_MIN..=WAIT_MAX).contains(&wait));
+                left -= wait;
+                assert!(left >= SLICE && left >= wait);
+                all.push(wait);
+            }
+            assert!(all.len() < 50 && left < 2 * SLICE, "{all:?}");
+            assert_eq!(all[..3], waits.map(Duration::from_millis));
+        }
+        assert_eq!(lagging.wait(0, Duration::from_secs(3)), None);
     }
 
     #[test]

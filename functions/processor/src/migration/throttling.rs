@@ -1,8 +1,8 @@
 //! What DynamoDB throttles, seen in every attempt of every request: the SDK repeats a throttled
 //! request by itself, and its caller never hears of it.
 //!
-//! A backfill makes fewer writes at the same time while that is so. Who tells people is not known
-//! here.
+//! Backfills and batches make fewer writes at the same time while that is so. Who tells people is not
+//! known here.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 use super::targets::WRITES_AT_ONCE;
 
-/// Writes that a backfill makes more at the same time after each page without throttling: it is
-/// back at all of them after some pages.
+/// Writes that are made more at the same time after each page without throttling: all of them are
+/// again after some pages. A batch has pages of so many writes as are made at the same time.
 const STEP_UP: usize = 4;
 /// Error codes of throttling. Source: AWS, DynamoDB developer guide, "Error handling".
 const CODES: [&str; 3] =
@@ -31,7 +31,7 @@ struct Seen {
     attempts: u64,
     /// By table, why: what nobody was told yet.
     untold: BTreeMap<String, String>,
-    /// Writes that a backfill makes at the same time.
+    /// Writes that are made at the same time.
     width: usize,
 }
 
@@ -97,7 +97,7 @@ impl Throttling {
         std::mem::take(&mut self.seen().untold)
     }
 
-    /// Writes that a backfill makes at the same time now: at least one.
+    /// Writes that are made at the same time now: at least one.
     pub(crate) fn width(&self) -> usize {
         self.seen().width
     }
@@ -111,6 +111,19 @@ impl Throttling {
         } else {
             (seen.width + STEP_UP).min(WRITES_AT_ONCE)
         };
+    }
+}
+
+#[cfg(test)]
+impl Throttling {
+    /// As it is after an attempt that was throttled.
+    pub(super) fn throttle(&self) {
+        self.saw(String::new(), String::new());
+    }
+
+    /// As it is after pages that left this many writes at the same time.
+    pub(super) fn narrowed_to(width: usize) -> Self {
+        Self(Arc::new(Mutex::new(Seen { width, ..Seen::default() })))
     }
 }
 

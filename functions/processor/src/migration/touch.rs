@@ -12,12 +12,12 @@ use model::Item;
 use model::json::item_to_string;
 use rules::migration::{TOUCH, key_of, visible};
 
+use super::PLAN_TABLE;
 use super::check::unknown;
 use super::control::{Tally, Task};
 use super::task::Worker;
 use crate::back_off::RetryPolicy;
 use crate::failure::Failure;
-use crate::settings::CONTROL_TABLE;
 use crate::tables::attribute_value::to_sdk_item;
 use crate::tables::dynamodb::request_failure;
 
@@ -120,7 +120,7 @@ async fn write(
                 let message = service.and_then(ProvideErrorMetadata::message).unwrap_or_default();
                 return Ok(Touched::Refused(message.to_owned()));
             }
-            _ => match request_failure("UpdateItem", table, CONTROL_TABLE, &error) {
+            _ => match request_failure("UpdateItem", table, PLAN_TABLE, &error) {
                 Failure::Retry(reason) => failure = reason,
                 fatal @ Failure::Fatal(_) => return Err(fatal),
             },

@@ -59,6 +59,8 @@ struct State {
     gets_at_once: usize,
     /// Objects whose next change is not made, and is said to be stale.
     refused: BTreeSet<String>,
+    /// The beginning of names that are not listed now.
+    unlisted: Option<String>,
     /// Prefixes and places of pages that came empty, and come with objects when they are asked for
     /// again.
     came_empty: BTreeSet<(String, String)>,
@@ -113,6 +115,11 @@ impl InMemoryObjectStore {
 
     pub(crate) fn lose_bucket(&self) {
         self.state.lock().unwrap().missing_bucket = true;
+    }
+
+    /// Lets listings of such names fail, or no longer.
+    pub(crate) fn refuse_listings(&self, prefix: Option<&str>) {
+        self.state.lock().unwrap().unlisted = prefix.map(str::to_owned);
     }
 
     /// Makes the next change of this object answer that it is another one by now, which it is not.
@@ -246,6 +253,9 @@ impl ObjectStore for InMemoryObjectStore {
     async fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
         self.request().await?;
         let mut state = self.state.lock().unwrap();
+        if state.unlisted.as_ref().is_some_and(|unlisted| prefix.starts_with(unlisted)) {
+            return Err(Failure::Retry("503 SlowDown".to_owned()));
+        }
         let place = (prefix.to_owned(), after.to_owned());
         if self.faults.empty_pages && !state.came_empty.remove(&place) {
             state.came_empty.insert(place);

@@ -51,8 +51,8 @@ fn code_of<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<&str> {
     error.as_service_error().and_then(ProvideErrorMetadata::code)
 }
 
-/// What the failure of a request on a table means; the environment variable `setting` names the
-/// table.
+/// What the failure of a request on a table means; `setting` says what names the table: an
+/// environment variable, or something else in words.
 pub(crate) fn request_failure<E>(
     doing: &str,
     table: &str,

@@ -34,15 +34,31 @@ pub(crate) struct InMemoryTable {
     items: Mutex<BTreeMap<String, Item>>,
     random: Mutex<u64>,
     faults: Faults,
+    /// Reads that it answers yet.
+    reads: Mutex<usize>,
+    /// Keys that it answers in one read.
+    keys_max: Mutex<usize>,
 }
 
 impl InMemoryTable {
     pub(crate) fn with_faults(key_attribute: &'static str, seed: u64, faults: Faults) -> Self {
-        Self { key_attribute, items: Mutex::default(), random: Mutex::new(seed), faults }
+        let (items, random) = (Mutex::default(), Mutex::new(seed));
+        let (reads, keys_max) = (Mutex::new(usize::MAX), Mutex::new(usize::MAX));
+        Self { key_attribute, items, random, faults, reads, keys_max }
+    }
+
+    /// Lets it answer so many reads more; further ones fail.
+    pub(crate) fn answer_reads(&self, reads: usize) {
+        *self.reads.lock().unwrap() = reads;
     }
 
     pub(crate) fn new(key_attribute: &'static str) -> Self {
         Self::with_faults(key_attribute, 0, Faults::default())
+    }
+
+    /// Lets it answer no read of more keys.
+    pub(crate) fn answer_keys(&self, keys_max: usize) {
+        *self.keys_max.lock().unwrap() = keys_max;
     }
 
     pub(crate) fn insert<const N: usize>(&self, attributes: [(&str, AttributeValue); N]) {
@@ -86,6 +102,13 @@ impl Table for InMemoryTable {
     async fn load_some(&self, keys: &BTreeSet<String>) -> Result<Loaded, Failure> {
         assert!(keys.len() <= 100);
         self.request().await?;
+        if keys.len() > *self.keys_max.lock().unwrap() {
+            return Err(Failure::Retry("throttled".to_owned()));
+        }
+        {
+            let mut reads = self.reads.lock().unwrap();
+            *reads = reads.checked_sub(1).ok_or_else(|| Failure::Retry("throttled".to_owned()))?;
+        }
         let mut loaded = Loaded::default();
         for key in keys {
             if self.random() % 100 < self.faults.unprocessed {

@@ -1,36 +1,64 @@
-//! An endpoint that gives the answers that a test says, one after the other, and keeps the requests.
+//! An endpoint that gives the answers that a test says, one after the other, and keeps the requests;
+//! or that answers each request as a test decides. It is no table: what it answers nobody checks.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 /// Gives one answer after the other; returns the requests.
 pub(crate) async fn serve(listener: TcpListener, answers: &[(&str, &str)]) -> Vec<String> {
     let mut requests = Vec::new();
     for (status, body) in answers {
         let (mut socket, _) = listener.accept().await.unwrap();
-        let (mut request, mut buffer) = (String::new(), [0; 4096]);
-        let has_all = |request: &str| {
-            let (head, body) = request.split_once("\r\n\r\n")?;
-            let head = head.to_lowercase();
-            let length = head.split("content-length: ").nth(1)?.split("\r\n").next()?;
-            Some(body.len() == length.parse::<usize>().unwrap())
-        };
-        while has_all(&request) != Some(true) {
-            let read = socket.read(&mut buffer).await.unwrap();
-            assert!(read > 0, "{request}");
-            request.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
-        }
-        let head = format!("content-length: {}\r\nconnection: close", body.len());
-        let answer = format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}");
-        socket.write_all(answer.as_bytes()).await.unwrap();
+        let request = request_of(&mut socket).await.expect("a whole request");
+        answer(&mut socket, status, body).await.unwrap();
         requests.push(request);
     }
     requests
+}
+
+/// Answers each request with what `decide` makes of its operation and its body, until it is dropped.
+pub(crate) async fn serve_as(
+    listener: TcpListener,
+    mut decide: impl FnMut(&str, Value) -> (&'static str, Value),
+) {
+    loop {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        // Who ran out of time hangs up.
+        let Some(request) = request_of(&mut socket).await else { continue };
+        let (head, body) = request.split_once("\r\n\r\n").unwrap();
+        let head = head.to_lowercase();
+        let operation = head.split("x-amz-target: dynamodb_20120810.").nth(1).unwrap();
+        let operation = operation.split("\r\n").next().unwrap();
+        let (status, body) = decide(operation, serde_json::from_str(body).unwrap());
+        let _ = answer(&mut socket, status, &body.to_string()).await;
+    }
+}
+
+/// A request as it came; `None` if it does not come as a whole.
+async fn request_of(socket: &mut TcpStream) -> Option<String> {
+    let (mut request, mut buffer) = (String::new(), [0; 4096]);
+    let has_all = |request: &str| {
+        let (head, body) = request.split_once("\r\n\r\n")?;
+        let head = head.to_lowercase();
+        let length = head.split("content-length: ").nth(1)?.split("\r\n").next()?;
+        Some(body.len() == length.parse::<usize>().unwrap())
+    };
+    while has_all(&request) != Some(true) {
+        let read = socket.read(&mut buffer).await.ok().filter(|read| *read > 0)?;
+        request.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+    }
+    Some(request)
+}
+
+async fn answer(socket: &mut TcpStream, status: &str, body: &str) -> std::io::Result<()> {
+    let head = format!("content-length: {}\r\nconnection: close", body.len());
+    socket.write_all(format!("HTTP/1.1 {status}\r\n{head}\r\n\r\n{body}").as_bytes()).await
 }
 
 /// A listener, and a client that talks to it.

@@ -96,6 +96,25 @@ fn parts_become_one_object_for_each_set_of_columns_and_a_second_run_finds_nothin
     });
 }
 
+#[test]
+fn what_cannot_be_listed_is_left_to_the_next_run() {
+    block_on(async {
+        let store = Store::default();
+        let writer = sink(&store, 5);
+        for from in (0..24).step_by(3) {
+            writer.apply(folded(from..from + 3), &Found::default(), hour()).await;
+        }
+        store.pass_seconds(AGE_SECONDS_MIN);
+        store.refuse_listings(Some("archive/table="));
+        let report = compact(&store).await.unwrap();
+        assert!(report.postponed_hours > 0 && report.objects_written == 0, "{report:?}");
+        store.refuse_listings(None);
+        let report = compact(&store).await.unwrap();
+        assert!(report.postponed_hours == 0 && report.objects_written > 0, "{report:?}");
+        check_each_once(&store, 0..24);
+    });
+}
+
 /// The values of a text column by event id, over all objects that have it.
 fn texts_of(store: &Store, name: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Unusual copies: of an origin that can have no job, and one that is put whole between the two
-//! writes that delete it.
+//! Unusual copies: of an origin that can have no job, one that is put whole between the two writes that
+//! delete it, and one that was marked by somebody whose clock is ahead.
 
 use super::*;
 
@@ -54,5 +54,31 @@ async fn a_copy_that_is_put_whole_while_it_is_deleted_is_deleted_all_the_same() 
     for _ in 0..10 {
         process(&copies, &tables.take_records()).await.unwrap();
     }
+    assert!(names(&tables).is_empty());
+}
+
+#[tokio::test]
+async fn a_copy_that_was_marked_by_a_clock_ahead_is_deleted_all_the_same() {
+    let tables = with_copies(2, Duration::ZERO);
+    let copies = copies(&tables, "cascade", Duration::ZERO);
+    tables.set(ORIGINS, &origin_key(1), Some(product(1, "Chai")));
+    process(&copies, &tables.take_records()).await.unwrap();
+    tables.take_records();
+    tables.set(ORIGINS, &origin_key(1), None);
+    let deleted = tables.take_records();
+    // What the worker left behind that marked one copy and died.
+    let effects = copies.rule.decide(&deleted[0], &Found::default()).unwrap();
+    let Some(rules::Effect::Origin { origin, state }) = effects.into_iter().next() else {
+        panic!("a deletion")
+    };
+    let rule = &copies.rule.rules[0];
+    let ahead = rules::fan_out::update_of(rule, &origin, &state.0.unwrap(), u64::MAX - 7);
+    let key = Item::new().with("line", "line-000");
+    let guard = CopyGuard::Older;
+    let marking = ahead.marking().unwrap();
+    tables.write(rule, &key, &marking, &guard).await.unwrap();
+    tables.take_records();
+    process(&copies, &deleted).await.unwrap();
+    assert!(job(&tables).done);
     assert!(names(&tables).is_empty());
 }

@@ -1,0 +1,154 @@
+//! Batches of a stream over a target table that gives fewer writes than a batch needs.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use model::{KeyAttribute, KeyAttributeType};
+use rules::migration::Direction;
+use serde_json::{Value, json};
+
+use super::super::Throttling;
+use super::*;
+use crate::event::{Event, decode};
+use crate::frame::{Frame, Report};
+use crate::object_store::in_memory::InMemoryObjectStore;
+use crate::quarantine::Quarantine;
+use crate::tables::scripted::{endpoint, serve_as};
+
+/// More than are written at the same time.
+const RECORDS: usize = 200;
+/// Writes that the table takes in one delivery.
+const WRITES: usize = 80;
+
+fn migration() -> Arc<Migration> {
+    let made = json!({"to": "tgt", "transform": "{id: .id}", "key": {"pk": "T#{id}"}});
+    let plan = json!({
+        "migration": "m", "kind": "restructure", "from": [{"table": "src", "items": [made]}],
+        "inverse": [], "backfill": "scan", "segments": 1, "gate_seconds": 1,
+    });
+    let plan = serde_json::from_value(plan).unwrap();
+    let schema = |name: &str| KeySchema {
+        partition: KeyAttribute { name: name.to_owned(), attribute_type: KeyAttributeType::S },
+        sort: None,
+    };
+    let schemas = [("src".to_owned(), schema("id")), ("tgt".to_owned(), schema("pk"))].into();
+    Arc::new(Migration::compile(&plan, Direction::Forward, &schemas).unwrap())
+}
+
+/// The insert of an item whose key does not come in the order of the records.
+fn record(number: usize) -> String {
+    let key = json!({"id": {"S": format!("{:03}", number * 7919 % 1000)}});
+    json!({
+        "eventID": format!("e{number}"), "eventName": "INSERT",
+        "dynamodb": {
+            "ApproximateCreationDateTime": 1_795_228_199, "Keys": key, "NewImage": key,
+            "SequenceNumber": format!("{}", 1000 + number), "StreamViewType": "NEW_AND_OLD_IMAGES",
+        },
+        "eventSourceARN": "arn:aws:dynamodb:r:a:table/src/stream/2026",
+    })
+    .to_string()
+}
+
+/// A table of targets.
+#[derive(Default)]
+struct TargetTable {
+    items: BTreeMap<String, Value>,
+    /// Writes that it takes yet.
+    writes: usize,
+    /// Writes that are throttled yet.
+    throttled: usize,
+    /// The target whose writes fail.
+    broken: Option<String>,
+}
+
+impl TargetTable {
+    fn answer(&mut self, operation: &str, body: &Value) -> (&'static str, Value) {
+        let failed = |name: &str, item: Option<&Value>| {
+            let error = format!("com.amazonaws.dynamodb.v20120810#{name}");
+            ("400 Bad Request", json!({"__type": error, "message": "m", "Item": item}))
+        };
+        let key = |item: &Value| item["pk"]["S"].as_str().unwrap().to_owned();
+        if operation == "getitem" {
+            let item = self.items.get(&key(&body["Key"]));
+            return ("200 OK", item.map_or_else(|| json!({}), |item| json!({"Item": item})));
+        }
+        assert_eq!(operation, "putitem");
+        let key = key(&body["Item"]);
+        if self.throttled > 0 {
+            self.throttled -= 1;
+            return failed("ProvisionedThroughputExceededException", None);
+        }
+        if self.writes == 0 || self.broken.as_ref() == Some(&key) {
+            return failed("InternalServerError", None);
+        }
+        // A condition that fails costs as much as a write.
+        self.writes -= 1;
+        if let Some(stands) = self.items.get(&key) {
+            return failed("ConditionalCheckFailedException", Some(stands));
+        }
+        self.items.insert(key, body["Item"].clone());
+        ("200 OK", json!({}))
+    }
+}
+
+/// Delivers records to a function with this throttling; a write that fails is not tried again.
+async fn deliver(table: &RefCell<TargetTable>, throttling: Throttling, batch: &[String]) -> Report {
+    let (listener, client) = endpoint().await;
+    let watched = client.config().to_builder().interceptor(throttling.clone()).build();
+    let control = Control::new(Client::from_conf(watched), "control".to_owned(), throttling);
+    let retry = RetryPolicy { attempts_max: 1, ..RetryPolicy::CONTENDED };
+    let rule = vec![migration()];
+    let store = Arc::new(InMemoryObjectStore::default());
+    let frame = Frame {
+        executor: Targets::new(control, &rule, retry),
+        rule,
+        quarantine: Quarantine::new(store, "q/".to_owned(), "migration", retry),
+    };
+    let payload = format!(r#"{{"Records":[{}]}}"#, batch.join(","));
+    let Ok(Event::Batch(batch)) = decode(&payload) else { panic!("{payload}") };
+    let serving = serve_as(listener, |operation, body| table.borrow_mut().answer(operation, &body));
+    tokio::select! {
+        report = frame.process(&batch, Deadline::after(Duration::from_secs(600))) => report.unwrap(),
+        () = serving => panic!("nothing was answered"),
+    }
+}
+
+/// The records that a report hands back.
+fn left<'r>(batch: &'r [String], report: &Report) -> &'r [String] {
+    let Some(failure) = report.response.batch_item_failures.first() else { return &[] };
+    let named = format!(r#""SequenceNumber":"{}""#, failure.item_identifier);
+    &batch[batch.iter().position(|record| record.contains(&named)).unwrap()..]
+}
+
+#[tokio::test]
+async fn every_delivery_of_a_batch_that_a_table_cannot_take_gets_further() {
+    let records: Vec<String> = (0..RECORDS).map(record).collect();
+    let (table, mut batch) = (RefCell::<TargetTable>::default(), records.as_slice());
+    for expected in [RECORDS - WRITES, RECORDS - 2 * WRITES, 0] {
+        table.borrow_mut().writes = WRITES;
+        batch = left(batch, &deliver(&table, Throttling::default(), batch).await);
+        // Those that were under way together end in any order.
+        assert!(batch.len().abs_diff(expected) < WRITES_AT_ONCE, "{} {expected}", batch.len());
+    }
+    assert_eq!(batch.len(), 0);
+    assert_eq!(table.borrow().items.len(), RECORDS);
+}
+
+#[tokio::test]
+async fn what_an_earlier_delivery_did_costs_no_writes() {
+    let records: Vec<String> = (0..RECORDS).map(record).collect();
+    let table = RefCell::new(TargetTable { broken: Some("T#000".to_owned()), ..<_>::default() });
+    for expected in [WRITES, 2 * WRITES, RECORDS - 1] {
+        table.borrow_mut().writes = WRITES;
+        let report = deliver(&table, Throttling::narrowed_to(WRITES_AT_ONCE / 2), &records).await;
+        assert_eq!(left(&records, &report).len(), RECORDS);
+        assert_eq!(table.borrow().items.len(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_waits_for_the_capacity_of_its_first_target() {
+    let table = RefCell::new(TargetTable { writes: 1, throttled: 20, ..TargetTable::default() });
+    let report = deliver(&table, Throttling::default(), &[record(1)]).await;
+    assert_eq!((report.summary.applied, report.summary.retried), (1, 0));
+}
