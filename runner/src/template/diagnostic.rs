@@ -217,9 +217,33 @@ impl<'t> Findings<'t> {
         }
     }
 
+    /// How much of what the local runner does not do is listed so far.
+    pub(super) fn listed(&self) -> usize {
+        self.not_emulated.borrow().len()
+    }
+
+    /// Takes back what was listed after the first `count`.
+    pub(super) fn forget_listed(&self, count: usize) {
+        self.not_emulated.borrow_mut().truncate(count);
+    }
+
     /// The text of a line counted from 1, without its end; empty when there is no such line.
     pub(crate) fn source_line(&self, line: usize) -> &'t str {
         self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default()
+    }
+
+    /// How many lines the text has.
+    pub(super) fn lines(&self) -> usize {
+        self.text.lines().count()
+    }
+
+    /// Whether the text of a scalar is written at this place as it is: a quoted one begins with its
+    /// quotes, a block with its mark, an alias with its name.
+    pub(super) fn is_plain(&self, at: Span, text: &str) -> bool {
+        let line = self.source_line(at.line);
+        let before = at.column.saturating_sub(1);
+        let is_text = line.chars().take(before).collect::<String>().trim_end().ends_with("!!str");
+        !is_text && line.chars().skip(before).collect::<String>().starts_with(text)
     }
 
     /// True when no more findings are kept.
