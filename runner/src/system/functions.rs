@@ -150,3 +150,37 @@ fn instances(stack: &Stack, described: &template::Function) -> usize {
 fn observer() -> Observer {
     Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::{Context, read};
+
+    #[cfg(unix)]
+    #[test]
+    fn a_bootstrap_is_started_in_its_own_folder() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let code = folder.path().join("code");
+        let bootstrap = code.join(BOOTSTRAP);
+        std::fs::create_dir(&code).unwrap();
+        std::fs::write(&bootstrap, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&bootstrap, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = "Transform: AWS::Serverless-2016-10-31\nResources:\n  F: {Type: \
+            AWS::Serverless::Function, Properties: {CodeUri: code, Handler: x, Runtime: provided.al2}}\n";
+        let context = Context { folder: Some(folder.path().to_owned()), ..Context::default() };
+        let stack = read("template.yaml", text, &context).unwrap();
+        let built = built(&stack, folder.path());
+        assert_eq!(built["F"], bootstrap);
+        assert!(wanted(&stack, folder.path()).is_empty());
+        let endpoints = Endpoints {
+            dynamodb: None,
+            s3: String::new(),
+            credentials: Credentials::local(),
+            log_folder: folder.path().join("logs"),
+            invoke_url: None,
+        };
+        let settings = settings(&stack, &stack.functions[0], &bootstrap, &endpoints);
+        assert_eq!(settings.working_folder, Some(code));
+    }
+}

@@ -144,11 +144,9 @@ fn not_run(
         accepted: function.is_some_and(|function| function.accepted),
         at: resource.at,
     };
-    let findings = properties.resolver.findings;
-    let listed = findings.listed();
-    let function = note.function.clone();
-    read_settings(properties, resource, &function, qualifier, stack);
-    findings.forget_listed(listed);
+    properties.resolver.findings.of_what_does_not_run(|| {
+        read_settings(properties, resource, &note.function, qualifier, stack);
+    });
     stack.not_run.push(note);
 }
 

@@ -227,13 +227,11 @@ impl<'a> Reading<'a, '_> {
                     (Code::Elsewhere, true)
                 }
             };
-            let listed = findings.listed();
-            stack.functions.extend(function::read(&properties, resource, code));
-            event::read(&properties, resource, stack);
-            if is_absent {
-                // That it does not run says all of what is not carried out of it.
-                findings.forget_listed(listed);
-            }
+            let read = || {
+                stack.functions.extend(function::read(&properties, resource, code));
+                event::read(&properties, resource, stack);
+            };
+            if is_absent { findings.of_what_does_not_run(read) } else { read() }
         }
         for resource in &self.existing {
             // The other way to describe a function; only SAM's says how it is built.

@@ -253,18 +253,22 @@ impl<'t> Resolver<'t> {
         self.names.borrow_mut().insert(resource.id.to_owned(), None);
         let name = match resource.properties.get(property) {
             Some(node) => self.one_deeper(at, || match self.choose(node)? {
-                Some(node) => self.resolve(node)?.text(self.findings),
-                None => Some(self.default_name(resource)),
+                Some(node) => self.resolve(node),
+                None => Some(self.default_name(resource, at)),
             })?,
-            None => self.default_name(resource),
+            None => self.default_name(resource, at),
         };
-        let name = Some(Data::Text(self.spend(at, name)?));
+        let name = match name.data {
+            // Whoever needs the name itself is told; others may do without.
+            Data::Elsewhere(name) => Some(Data::Elsewhere(name)),
+            _ => Some(Data::Text(self.spend(at, name.text(self.findings)?)?)),
+        };
         self.names.borrow_mut().insert(resource.id.to_owned(), name.clone());
         name
     }
 
-    fn default_name(&self, resource: &Resource<'_>) -> String {
-        resource.default_name(&self.context.stack_name)
+    fn default_name(&self, resource: &Resource<'_>, at: Span) -> Value {
+        Value { at, data: Data::Text(resource.default_name(&self.context.stack_name)) }
     }
 
     /// The same as a text, for a resource that has a name here.
