@@ -138,22 +138,47 @@ fn shape(table: Option<&Table>) -> RecordShape {
     }
 }
 
-/// The place of a piece of a pattern, in the pattern's first line or in those that go on with it: they
-/// are indented as far.
+/// The place of what these names lead to, in a pattern of several lines: each stands behind the one
+/// before it. In a pattern of one line, the whole of it.
+pub(super) fn place_in_lines(findings: &Findings<'_>, at: Span, path: &str) -> Span {
+    let mut place = at;
+    for name in path.split('.').filter(|name| !name.is_empty()) {
+        let from = if place == at { at } else { behind(place) };
+        match piece_from(findings, at, from, &format!("\"{name}\"")) {
+            Some(found) => place = found,
+            None => break,
+        }
+    }
+    if place.line == at.line { at } else { place }
+}
+
+fn behind(place: Span) -> Span {
+    Span { column: place.column + place.width, ..place }
+}
+
+/// The place of a piece of a pattern.
 fn piece(findings: &Findings<'_>, at: Span, marked: &str) -> Span {
+    piece_from(findings, at, at, marked).unwrap_or(at)
+}
+
+/// The first place of a piece of the pattern that begins `at`, from `from` on: in that line or in those
+/// that go on with the pattern, which are indented as far.
+fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Option<Span> {
     let indent = at.column.saturating_sub(1);
-    for number in at.line..=findings.lines() {
+    for number in from.line..=findings.lines() {
         let line = findings.source_line(number);
         let own = line.chars().take_while(|letter| *letter == ' ').count();
         if number > at.line && own < indent && !line.trim().is_empty() {
-            break;
+            return None;
         }
-        let start = line.char_indices().nth(indent).map_or(line.len(), |(byte, _)| byte);
+        let before = if number == from.line { from.column.saturating_sub(1) } else { indent };
+        let start = line.char_indices().nth(before).map_or(line.len(), |(byte, _)| byte);
         let Some(found) = line.get(start..).and_then(|rest| rest.find(marked)) else { continue };
         let before = line.get(..start + found).map_or(0, |text| text.chars().count());
-        return Span { line: number, column: before + 1, width: marked.chars().count().max(1) };
+        let width = marked.chars().count().max(1);
+        return Some(Span { line: number, column: before + 1, width });
     }
-    at
+    None
 }
 
 /// Checks the settings of one mapping against each other and against its table.

@@ -260,9 +260,10 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
             match FilterCriteria::compile(&[&pattern.value]) {
                 Ok(_) => patterns.push(FilterPattern { text: pattern.value, at: pattern.at }),
                 Err(InvalidFilter { path, problem, remedy, .. }) => {
+                    let at = lint::place_in_lines(findings, pattern.at, &path);
                     let place = if path.is_empty() { path } else { format!("at `{path}`: ") };
                     findings.error(
-                        pattern.at,
+                        at,
                         format!("this pattern is not valid: {place}{problem}"),
                         format!("write {remedy}"),
                     );
