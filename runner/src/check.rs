@@ -90,7 +90,9 @@ fn say_not_emulated(stack: &Stack, verbose: bool) {
 fn names_not_emulated(stack: &Stack) -> Vec<String> {
     let mut names: BTreeMap<&str, usize> = BTreeMap::new();
     for entry in &stack.not_emulated {
-        let name = if entry.property.is_empty() { &entry.kind } else { &entry.property };
+        // A section such as `Globals.Api` is of no type.
+        let possible = [&entry.property, &entry.kind, &entry.resource];
+        let Some(name) = possible.into_iter().find(|name| !name.is_empty()) else { continue };
         *names.entry(name).or_default() += 1;
     }
     let mut lines = vec!["not here:".to_owned()];
@@ -125,8 +127,8 @@ fn absent(entry: &NotRun) -> Value {
 
 fn place(entry: &NotEmulated) -> Value {
     json!({
-        "resource": entry.resource, "property": entry.property, "line": entry.at.line,
-        "instead": entry.instead,
+        "resource": entry.resource, "type": entry.kind, "property": entry.property,
+        "line": entry.at.line, "instead": entry.instead,
     })
 }
 
@@ -185,7 +187,8 @@ mod tests {
     use super::*;
     use crate::template::{Context, read};
 
-    const TEMPLATE: &str = "Transform: AWS::Serverless-2016-10-31
+    const TEMPLATE: &str = "Transform: [AWS::Serverless-2016-10-31, Own]
+Globals: {Api: {Name: api}}
 Resources:
   People:
     Type: AWS::DynamoDB::Table
@@ -217,15 +220,21 @@ Resources:
         let read = read("template.yaml", TEMPLATE, &Context::default());
         let stack = read.as_ref().unwrap();
         let line = summary(0, stack.warnings.len(), Some(stack));
-        assert!(line.starts_with("0 errors, 1 warning: 1 table,"), "{line}");
+        assert!(line.starts_with("0 errors, 3 warnings: 1 table,"), "{line}");
         assert!(line.contains("; 1 function and 1 mapping do not run here; "), "{line}");
         let strict = CheckArguments { deny_warnings: true, verbose: false };
         assert_eq!(run(&strict, Output::Json, &read), Exit::Differences);
         let names = names_not_emulated(stack);
-        assert_eq!(names, ["not here: AWS::CloudWatch::Alarm (2), AWS::Serverless::Function"]);
+        assert_eq!(
+            names,
+            [
+                "not here: AWS::CloudWatch::Alarm (2), AWS::Serverless::Function, Globals.Api, Transform"
+            ]
+        );
         let accepted = TEMPLATE.replace(
             "    Properties:\n      CodeUri",
-            "    Metadata: {Weir: {Accept: [not-run-here]}}\n    Properties:\n      CodeUri",
+            "    Metadata: {Weir: {Accept: [not-run-here, whole-batch, retries-forever]}}\n    \
+             Properties:\n      CodeUri",
         );
         let stack = crate::template::read("template.yaml", &accepted, &Context::default()).unwrap();
         assert!(stack.warnings.is_empty(), "{:?}", stack.warnings);

@@ -32,8 +32,8 @@ use crate::template::{Context, Diagnostics, Stack};
 use crate::up::{self, UpArguments};
 use crate::versions::{self, VersionsArguments};
 
-/// Where the template is if nobody says so.
-const TEMPLATE: &str = "template.yaml";
+/// Where the template is if nobody says so: the first of these that is there, as SAM looks for it.
+const TEMPLATES: [&str; 3] = ["template.yaml", "template.yml", "template.json"];
 
 /// Runs DynamoDB stream functions on this machine as AWS runs them.
 #[derive(Debug, Parser)]
@@ -45,15 +45,9 @@ const TEMPLATE: &str = "template.yaml";
 struct CommandLine {
     #[command(subcommand)]
     verb: Verb,
-    /// The SAM template
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        default_value = TEMPLATE,
-        env = "WEIR_TEMPLATE"
-    )]
-    template: PathBuf,
+    /// The SAM template [default: template.yaml, template.yml or template.json]
+    #[arg(long, global = true, value_name = "FILE", env = "WEIR_TEMPLATE")]
+    template: Option<PathBuf>,
     /// Values for the template's parameters: NAME=VALUE
     #[arg(
         long = "parameter",
@@ -164,13 +158,17 @@ fn examples_first(command: clap::Command) -> clap::Command {
 
 async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let output = line.output;
-    let stack = || read_stack(&line.template, &line.parameters);
+    let template =
+        line.template.clone().or_else(|| template_in(Path::new(""))).ok_or_else(no_template);
+    let folder = template.as_deref().map_or_else(|_| PathBuf::from("."), folder_of);
+    let context = context(&line.parameters, &folder);
+    let read =
+        |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
+    let stack = || read(&context)?.map_err(|error| error.to_string());
     // Counters can be counted from anywhere; a template that was named must be there.
-    let is_absent = line.template == Path::new(TEMPLATE) && !line.template.exists();
-    let stack_if_there = || if is_absent { Ok(None) } else { stack().map(Some) };
+    let stack_if_there = || if template.is_err() { Ok(None) } else { stack().map(Some) };
     match line.verb {
         Verb::Demo(arguments) => {
-            let folder = folder_of(&line.template);
             show(&demo::run(&arguments, output, stack()?, &folder).await?);
             output::next(&[
                 ("weir up", "run the template and keep it running; any AWS SDK works with it"),
@@ -180,19 +178,14 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Ok(Exit::Done)
         }
         Verb::Up(arguments) => {
-            let mut context = context(&line.parameters);
-            if let Some(region) = arguments.chosen_region() {
-                context.region = region;
-            }
-            let stack =
-                parse_template(&line.template, &context)?.map_err(|error| error.to_string())?;
-            up::run(&arguments, stack, &folder_of(&line.template)).await?;
+            let mut context = context.clone();
+            context.region = arguments.chosen_region().unwrap_or(context.region);
+            context.invoked_elsewhere = arguments.invoke_url.is_some();
+            let stack = read(&context)?.map_err(|error| error.to_string())?;
+            up::run(&arguments, stack, &folder).await?;
             Ok(Exit::Done)
         }
-        Verb::Check(arguments) => {
-            let read = parse_template(&line.template, &context(&line.parameters))?;
-            Ok(check::run(&arguments, output, &read))
-        }
+        Verb::Check(arguments) => Ok(check::run(&arguments, output, &read(&context)?)),
         Verb::Load(arguments) => load::run(arguments, output, stack_if_there).await,
         Verb::Streams(arguments) => streams::run(&arguments, output).await,
         Verb::Clock(arguments) => clock::run(&arguments, output).await,
@@ -214,10 +207,7 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             show(&report.text);
             report.failure.map_or(Ok(Exit::Done), Err)
         }
-        Verb::Doctor(arguments) => {
-            let folder = folder_of(&line.template);
-            Ok(doctor::run(&arguments, output, stack(), &folder).await)
-        }
+        Verb::Doctor(arguments) => Ok(doctor::run(&arguments, output, stack(), &folder).await),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut CommandLine::command(), "weir", &mut script);
@@ -235,9 +225,17 @@ fn folder_of(template: &Path) -> PathBuf {
     }
 }
 
-/// Reads the template and shows what is to be known about it.
-fn read_stack(template: &Path, parameters: &[(String, String)]) -> Result<Stack, String> {
-    parse_template(template, &context(parameters))?.map_err(|error| error.to_string())
+/// The template of a folder, if it has one under a name that SAM looks for.
+fn template_in(folder: &Path) -> Option<PathBuf> {
+    TEMPLATES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+}
+
+fn no_template() -> String {
+    let [first, second, third] = TEMPLATES;
+    format!(
+        "cannot read a template: this folder has no `{first}`, `{second}` or `{third}`\n  = help: run \
+         weir where one of them is, or name it with --template FILE"
+    )
 }
 
 /// A template's parameter as it is given: its name and its value.
@@ -249,9 +247,9 @@ fn parse_parameter(text: &str) -> Result<(String, String), String> {
 }
 
 /// What the command line says of a template beside its text.
-fn context(parameters: &[(String, String)]) -> Context {
+fn context(parameters: &[(String, String)], folder: &Path) -> Context {
     let parameters = parameters.iter().cloned().collect();
-    Context { parameters, ..Context::default() }
+    Context { parameters, folder: Some(folder.to_owned()), ..Context::default() }
 }
 
 /// Reads the template; the outer error is that there is none to read.
@@ -261,7 +259,7 @@ fn parse_template(
 ) -> Result<Result<Stack, Diagnostics>, String> {
     let name = template.display().to_string();
     let text = std::fs::read_to_string(template).map_err(|error| {
-        format!("cannot read `{name}`: {error}\n  = help: run weir where template.yaml is, or name it with --template FILE")
+        format!("cannot read `{name}`: {error}\n  = help: name the template with --template FILE")
     })?;
     Ok(crate::template::read(&name, &text, context))
 }
@@ -369,6 +367,17 @@ mod tests {
         // Every verb has examples; a verb's own small actions are among the verb's.
         let lacking: Vec<_> = without.iter().filter(|path| path.split(' ').count() == 2).collect();
         assert!(lacking.is_empty(), "without examples: {lacking:?}");
+    }
+
+    #[test]
+    fn a_template_is_found_under_each_of_its_names() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(template_in(folder.path()), None);
+        for name in ["template.json", "template.yml", "template.yaml"] {
+            std::fs::write(folder.path().join(name), "Resources: {}").unwrap();
+            assert_eq!(template_in(folder.path()), Some(folder.path().join(name)));
+        }
+        assert!(TEMPLATES.iter().all(|name| no_template().contains(name)));
     }
 
     #[test]

@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 
 use crate::endpoint;
 use crate::exit::Exit;
-use crate::function::binaries::Wanted;
 use crate::output::{self, Output};
 use crate::running::{Look, Running};
-use crate::system::functions::wanted;
+use crate::system::functions::{built, wanted};
 use crate::template::Stack;
 
 /// Below this, in MB, a first build may not fit.
@@ -104,7 +103,7 @@ fn tool(what: &'static str, program: &str, fix: &'static str) -> Check {
 fn template(stack: Result<Stack, String>) -> Check {
     let fix = match &stack {
         Err(error) if error.starts_with("cannot read") => {
-            "run weir where template.yaml is, or name it with --template FILE"
+            "run weir where the template is, or name it with --template FILE"
         }
         _ => "run `weir check` to see each place with what to write instead",
     };
@@ -123,13 +122,22 @@ fn template(stack: Result<Stack, String>) -> Check {
 /// Whether every function can be built, or lies beside this program.
 fn functions(stack: &Stack, template_folder: &Path) -> Check {
     let wanted = wanted(stack, template_folder);
+    let built = built(stack, template_folder).len();
     let absent = wanted.iter().find_map(|(id, wanted)| Some((id, wanted.absence()?)));
     let (state, finding) = match absent {
         Some((id, error)) => (State::Failed, format!("`{id}`: {error}")),
-        None if wanted.values().all(Wanted::has_source) => {
-            (State::Well, format!("{} are built from their sources", wanted.len()))
+        None => {
+            let (sources, there): (Vec<_>, Vec<_>) =
+                wanted.values().partition(|wanted| wanted.has_source());
+            let counts =
+                [(sources.len(), "from their sources"), (there.len() + built, "already there")];
+            let said = counts.into_iter().filter(|(count, _)| *count > 0);
+            let said: Vec<String> = said.map(|(count, how)| format!("{count} {how}")).collect();
+            match said.is_empty() {
+                true => (State::Well, "none to run".to_owned()),
+                false => (State::Well, said.join(", ")),
+            }
         }
-        None => (State::Well, format!("{} are there", wanted.len())),
     };
     let fix = "correct CodeUri, or put the binary beside weir";
     Check { what: "functions", state, finding, fix }

@@ -13,7 +13,7 @@ use crate::output;
 use crate::running::{Look, RUNNING_FILE, Running};
 use crate::status;
 use crate::system::{Options, System};
-use crate::template::{Absent, EventSourceMapping, Function, Stack, StreamSource};
+use crate::template::{Absent, Code, EventSourceMapping, Function, Stack, StreamSource};
 
 /// Where the Invoke API listens if nothing else is said.
 pub(crate) const INVOKE_PORT: u16 = 9001;
@@ -56,7 +56,8 @@ pub struct UpArguments {
     /// throttles them as DynamoDB does [default: count]
     #[arg(long, value_enum)]
     pub throughput: Option<Throughput>,
-    /// Have functions run by `cargo lambda watch` at this address, instead of starting them
+    /// Have functions run by who answers at this address, such as `cargo lambda watch`, instead of
+    /// starting them
     #[arg(long, value_name = "URL", value_parser = invoke_address)]
     pub invoke_url: Option<String>,
 }
@@ -299,7 +300,8 @@ fn keep_from_watchers(running: &Path) -> Result<(), String> {
     write().map_err(|error: std::io::Error| format!("cannot write `{}`: {error}", ignore.display()))
 }
 
-/// Writes what `cargo lambda watch --env-file` takes, when that runs the functions.
+/// Writes the variables of each function, as `cargo lambda watch --env-file` takes them, when
+/// something else runs the functions.
 fn write_environments(system: &System, arguments: &UpArguments) -> Result<(), String> {
     if arguments.invoke_url.is_none() {
         return Ok(());
@@ -307,11 +309,18 @@ fn write_environments(system: &System, arguments: &UpArguments) -> Result<(), St
     let folder = arguments.directory.join("environment");
     let failed = |error: std::io::Error| format!("cannot write `{}`: {error}", folder.display());
     std::fs::create_dir_all(&folder).map_err(failed)?;
-    for (binary, variables) in system.environments() {
+    let of_cargo = |function: &&Function| matches!(function.code, Code::Binary(_));
+    let of_cargo: BTreeSet<&str> =
+        system.stack().functions.iter().filter(of_cargo).map(Function::invoked_as).collect();
+    for (function, variables) in system.environments() {
         let lines = variables.iter().map(|(name, value)| format!("{name}={value}\n"));
-        let path = folder.join(format!("{binary}.env"));
+        let path = folder.join(format!("{function}.env"));
         std::fs::write(&path, lines.collect::<String>()).map_err(failed)?;
-        tracing::info!("invoke     cargo lambda watch --env-file {}", path.display());
+        if of_cargo.contains(function.as_str()) {
+            tracing::info!("invoke     cargo lambda watch --env-file {}", path.display());
+        } else {
+            tracing::info!("invoke     {function}, with the variables of {}", path.display());
+        }
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-"""What must hold in the expansion of template.yaml; prints `N passed, N failed`."""
+"""What must hold in the expansions of template.yaml and of the examples; prints `N passed, N failed`."""
 
 import json
 import re
@@ -254,6 +254,23 @@ class Expansion(unittest.TestCase):
                     self.assertIn(int(value), range(parameter["MinValue"], parameter["MaxValue"] + 1), name)
 
 
+class Examples(unittest.TestCase):
+    def test_each_function_may_write_what_is_given_up(self):
+        paths = sorted((ROOT / "examples").glob("*/template.yaml"))
+        self.assertTrue(paths)
+        for path in paths:
+            template = expand(path)
+            names = Names(template)
+            mappings = [r for r in template["Resources"].values() if r["Type"] == "AWS::Lambda::EventSourceMapping"]
+            self.assertTrue(mappings, path)
+            for mapping in (mapping["Properties"] for mapping in mappings):
+                destination = names.text(mapping["DestinationConfig"]["OnFailure"]["Destination"])
+                role = role_of(template, mapping["FunctionName"]["Ref"])
+                written = [s for s in statements(template, role) if "s3:PutObject" in as_list(s["Action"])]
+                objects = [names.text(resource) for s in written for resource in as_list(s["Resource"])]
+                self.assertIn(f"{destination}/*", objects, path)
+
+
 def metrics(alarm):
     """Every metric of an alarm, with its name and dimensions."""
     return [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m] or [alarm]
@@ -265,8 +282,11 @@ def dimensions(alarm):
 
 
 if __name__ == "__main__":
-    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Expansion)
-    result = unittest.TextTestRunner(verbosity=0).run(suite)
-    failed = len(result.failures) + len(result.errors)
-    print(f"{TEMPLATE.name}: {max(0, result.testsRun - failed)} passed, {failed} failed")
+    failed = 0
+    for name, case in ((TEMPLATE.name, Expansion), ("examples", Examples)):
+        suite = unittest.defaultTestLoader.loadTestsFromTestCase(case)
+        result = unittest.TextTestRunner(verbosity=0).run(suite)
+        wrong = len(result.failures) + len(result.errors)
+        print(f"{name}: {max(0, result.testsRun - wrong)} passed, {wrong} failed")
+        failed += wrong
     sys.exit(bool(failed))

@@ -126,6 +126,9 @@ impl Instance {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
+        if let Some(folder) = &settings.working_folder {
+            command.current_dir(folder);
+        }
         // Ctrl-C in a terminal goes to this process, which then ends its children in order.
         #[cfg(unix)]
         command.process_group(0);

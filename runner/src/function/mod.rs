@@ -49,6 +49,8 @@ pub struct Settings {
     pub name: String,
     /// The file that is started.
     pub binary: PathBuf,
+    /// The folder that it is started in; `None` is that of this process.
+    pub working_folder: Option<PathBuf>,
     /// `Handler`, told to the function: a binary of its own runtime is free to look at it.
     pub handler: String,
     /// Who runs the function instead; then no file is started.
@@ -119,6 +121,7 @@ impl Settings {
         Self {
             name: name.to_owned(),
             binary,
+            working_folder: None,
             handler: "bootstrap".to_owned(),
             remote: None,
             environment: BTreeMap::new(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::function::binaries::{self, Wanted};
 use crate::function::{Credentials, Event, Function, Observer, Remote, Settings};
-use crate::template::{self, LogFormat, Stack};
+use crate::template::{self, BOOTSTRAP, Code, LogFormat, Stack};
 
 /// The shards of a new table's stream, of which each has an invocation at a time for each lane.
 const SHARDS: usize = 4;
@@ -28,14 +28,26 @@ pub(crate) struct Endpoints {
     pub(crate) invoke_url: Option<String>,
 }
 
-/// The binary that every function needs, by logical id.
+/// The binary that every function of a Cargo package needs, by logical id.
 pub(crate) fn wanted(stack: &Stack, template_folder: &Path) -> BTreeMap<String, Wanted> {
     let of = |function: &template::Function| {
+        let Code::Binary(binary) = &function.code else { return None };
         let package_folder = template_folder.join(&function.code_uri);
-        let binary = function.binary.clone();
-        (function.logical_id.clone(), Wanted { package_folder, binary })
+        Some((function.logical_id.clone(), Wanted { package_folder, binary: binary.clone() }))
     };
-    stack.functions.iter().map(of).collect()
+    stack.functions.iter().filter_map(of).collect()
+}
+
+/// The program of every function that something else has built, by logical id.
+pub(crate) fn built(stack: &Stack, template_folder: &Path) -> BTreeMap<String, PathBuf> {
+    let bootstraps = stack.functions.iter().filter(|function| function.code == Code::Bootstrap);
+    let of = |function: &template::Function| {
+        let program = template_folder.join(&function.code_uri).join(BOOTSTRAP);
+        // It is started in its own folder, where a relative path would lead elsewhere.
+        let program = std::path::absolute(&program).unwrap_or(program);
+        (function.logical_id.clone(), program)
+    };
+    bootstraps.map(of).collect()
 }
 
 /// Builds, or finds, the binary of every function, by logical id.
@@ -45,8 +57,9 @@ pub(crate) async fn build(
 ) -> Result<BTreeMap<String, PathBuf>, String> {
     let wanted = wanted(stack, template_folder);
     let list: Vec<_> = wanted.values().cloned().collect();
+    let built = built(stack, template_folder);
     if list.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(built);
     }
     let names = list.iter().map(|w| w.binary.as_str()).collect::<Vec<_>>().join(", ");
     match list.iter().any(Wanted::has_source) {
@@ -57,10 +70,9 @@ pub(crate) async fn build(
     }
     let mut progress = |line: &str| tracing::info!("  {line}");
     let paths = binaries::build(&list, &mut progress).await.map_err(|error| error.to_string())?;
-    Ok(wanted
-        .into_iter()
-        .filter_map(|(id, wanted)| Some((id, paths.get(&wanted)?.clone())))
-        .collect())
+    let compiled =
+        wanted.into_iter().filter_map(|(id, wanted)| Some((id, paths.get(&wanted)?.clone())));
+    Ok(compiled.chain(built).collect())
 }
 
 /// Sets up every function, by logical id.
@@ -73,7 +85,7 @@ pub(crate) fn start(
     for described in &stack.functions {
         let binary = match (&endpoints.invoke_url, binaries.get(&described.logical_id)) {
             (_, Some(binary)) => binary.as_path(),
-            (Some(_), None) => Path::new(&described.binary),
+            (Some(_), None) => Path::new(described.invoked_as()),
             (None, None) => {
                 return Err(format!("function `{}` has no binary", described.logical_id));
             }
@@ -99,8 +111,13 @@ fn settings(
         environment.insert("AWS_LAMBDA_LOG_LEVEL".to_owned(), level.clone());
     }
     let reserved = described.reserved_concurrency.and_then(|count| usize::try_from(count).ok());
+    let working_folder = match described.code {
+        Code::Bootstrap => binary.parent().map(Path::to_owned),
+        Code::Binary(_) | Code::Elsewhere => None,
+    };
     Settings {
         environment,
+        working_folder,
         handler: described.handler.clone(),
         memory_mb: described.memory_mb,
         timeout: described.timeout,
@@ -112,7 +129,7 @@ fn settings(
         remote: endpoints
             .invoke_url
             .clone()
-            .map(|url| Remote { url, name: described.binary.clone() }),
+            .map(|url| Remote { url, name: described.invoked_as().to_owned() }),
         s3_endpoint: Some(endpoints.s3.clone()),
         ..Settings::new(&described.name, binary.to_owned(), endpoints.log_folder.clone())
     }
@@ -132,4 +149,38 @@ fn instances(stack: &Stack, described: &template::Function) -> usize {
 /// What happens to processes is for who looks closely; what a person must know of it, a mapping says.
 fn observer() -> Observer {
     Arc::new(|event: &Event<'_>| tracing::debug!("{event:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::{Context, read};
+
+    #[cfg(unix)]
+    #[test]
+    fn a_bootstrap_is_started_in_its_own_folder() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let code = folder.path().join("code");
+        let bootstrap = code.join(BOOTSTRAP);
+        std::fs::create_dir(&code).unwrap();
+        std::fs::write(&bootstrap, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&bootstrap, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = "Transform: AWS::Serverless-2016-10-31\nResources:\n  F: {Type: \
+            AWS::Serverless::Function, Properties: {CodeUri: code, Handler: x, Runtime: provided.al2}}\n";
+        let context = Context { folder: Some(folder.path().to_owned()), ..Context::default() };
+        let stack = read("template.yaml", text, &context).unwrap();
+        let built = built(&stack, folder.path());
+        assert_eq!(built["F"], bootstrap);
+        assert!(wanted(&stack, folder.path()).is_empty());
+        let endpoints = Endpoints {
+            dynamodb: None,
+            s3: String::new(),
+            credentials: Credentials::local(),
+            log_folder: folder.path().join("logs"),
+            invoke_url: None,
+        };
+        let settings = settings(&stack, &stack.functions[0], &bootstrap, &endpoints);
+        assert_eq!(settings.working_folder, Some(code));
+    }
 }

@@ -214,13 +214,13 @@ impl System {
         self.dynamodb_url.as_deref()
     }
 
-    /// The environment that each function is to be run with, by its binary: for who runs it instead
+    /// The environment that each function is to be run with, by the name that it has there: for who runs it instead
     /// of this process.
     #[must_use]
     pub fn environments(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let of = |described: &crate::template::Function| {
             let function = self.functions.get(&described.logical_id)?;
-            Some((described.binary.clone(), function.settings().outside_environment()))
+            Some((described.invoked_as().to_owned(), function.settings().outside_environment()))
         };
         self.stack.functions.iter().filter_map(of).collect()
     }

@@ -2,7 +2,11 @@
 //! to write instead.
 //! It does not decide what is wrong; it only collects and shows.
 
-use std::{cell::RefCell, collections::BTreeSet, fmt};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    fmt,
+};
 
 use crate::template::stack::NotEmulated;
 
@@ -145,6 +149,7 @@ pub(crate) struct Findings<'t> {
     text: &'t str,
     diagnostics: RefCell<Vec<Diagnostic>>,
     not_emulated: RefCell<Vec<NotEmulated>>,
+    runs_on_aws: Cell<bool>,
 }
 
 impl<'t> Findings<'t> {
@@ -154,6 +159,7 @@ impl<'t> Findings<'t> {
             text,
             diagnostics: RefCell::new(Vec::new()),
             not_emulated: RefCell::new(Vec::new()),
+            runs_on_aws: Cell::new(false),
         }
     }
 
@@ -217,9 +223,39 @@ impl<'t> Findings<'t> {
         }
     }
 
+    /// Reads something that does not run here, for its errors and warnings alone: that it does not run
+    /// says all of what is not carried out of it, and what only AWS knows is no error in it.
+    pub(super) fn of_what_does_not_run<T>(&self, read: impl FnOnce() -> T) -> T {
+        let listed = self.not_emulated.borrow().len();
+        let before = self.runs_on_aws.replace(true);
+        let read = read();
+        self.runs_on_aws.set(before);
+        self.not_emulated.borrow_mut().truncate(listed);
+        read
+    }
+
+    /// Whether what is read now runs on AWS alone.
+    pub(super) fn runs_on_aws(&self) -> bool {
+        self.runs_on_aws.get()
+    }
+
     /// The text of a line counted from 1, without its end; empty when there is no such line.
     pub(crate) fn source_line(&self, line: usize) -> &'t str {
         self.text.lines().nth(line.saturating_sub(1)).unwrap_or_default()
+    }
+
+    /// How many lines the text has.
+    pub(super) fn lines(&self) -> usize {
+        self.text.lines().count()
+    }
+
+    /// Whether the text of a scalar is written at this place as it is: a quoted one begins with its
+    /// quotes, a block with its mark, an alias with its name.
+    pub(super) fn is_plain(&self, at: Span, text: &str) -> bool {
+        let line = self.source_line(at.line);
+        let before = at.column.saturating_sub(1);
+        let is_text = line.chars().take(before).collect::<String>().trim_end().ends_with("!!str");
+        !is_text && line.chars().skip(before).collect::<String>().starts_with(text)
     }
 
     /// True when no more findings are kept.

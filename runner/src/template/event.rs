@@ -116,11 +116,13 @@ pub(super) fn note_not_run(properties: &Properties<'_, '_>, function: &NotRun, s
     }
 }
 
-/// Notes a mapping resource whose function, which `name` names, does not run here.
+/// Notes a mapping resource whose function, which `name` names, does not run here, and reads it for
+/// its findings.
 fn not_run(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
     name: &str,
+    qualifier: Option<String>,
     stack: &mut Stack,
 ) {
     properties.not_emulated(
@@ -142,7 +144,27 @@ fn not_run(
         accepted: function.is_some_and(|function| function.accepted),
         at: resource.at,
     };
+    properties.resolver.findings.of_what_does_not_run(|| {
+        read_settings(properties, resource, &note.function, qualifier, stack);
+    });
     stack.not_run.push(note);
+}
+
+fn read_settings(
+    properties: &Properties<'_, '_>,
+    resource: &Resource<'_>,
+    function: &str,
+    qualifier: Option<String>,
+    stack: &mut Stack,
+) {
+    let link = Link {
+        logical_id: resource.id.to_owned(),
+        function,
+        qualifier,
+        source_property: "EventSourceArn",
+        at: resource.at,
+    };
+    stack.mappings.extend(mapping::read(properties, link, &stack.tables));
 }
 
 /// The function behind a version or an alias, with which of them it is: `NAME:live`. SAM makes
@@ -207,7 +229,7 @@ pub(super) fn read_mapping_resource(
         Data::Elsewhere(name) => {
             let behind = qualified(properties.resolver, name, at);
             let Some(known) = behind.filter(|text| called(stack, text).is_some()) else {
-                not_run(properties, resource, name, stack);
+                not_run(properties, resource, name, None, stack);
                 return;
             };
             known
@@ -221,7 +243,7 @@ pub(super) fn read_mapping_resource(
         // A function that is in the template but does not run here is already listed.
         let in_template = properties.resolver.resources.iter().any(|other| name.contains(other.id));
         if in_template {
-            not_run(properties, resource, &name, stack);
+            not_run(properties, resource, &name, None, stack);
         } else {
             let known = stack.functions.iter().map(|function| function.logical_id.as_str());
             findings.error(
@@ -232,13 +254,11 @@ pub(super) fn read_mapping_resource(
         }
         return;
     };
-    let link = Link {
-        logical_id: resource.id.to_owned(),
-        function: &found.logical_id,
-        qualifier,
-        source_property: "EventSourceArn",
-        at: resource.at,
-    };
-    let read = mapping::read(properties, link, &stack.tables);
-    stack.mappings.extend(read);
+    let id = found.logical_id.clone();
+    let is_absent = |entry: &NotRun| entry.what == Absent::Function && entry.resource == id;
+    if stack.not_run.iter().any(is_absent) {
+        not_run(properties, resource, &id, qualifier, stack);
+    } else {
+        read_settings(properties, resource, &id, qualifier, stack);
+    }
 }

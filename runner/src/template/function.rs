@@ -4,17 +4,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::template::{
-    diagnostic::Span,
+    code,
     document::{Kind, Node},
     plain_scalar,
     properties::{Catalogue, Properties},
-    resource::{Resource, kebab_case},
-    stack::{Function, LogFormat, Logging},
-    value::{self, Data},
+    resource::Resource,
+    stack::{BOOTSTRAP, Code, Function, LogFormat, Logging},
+    value::Data,
 };
 
 const NOT_EMULATED: Catalogue = &[
-    ("Architectures", "the binary is built for this machine"),
     ("AssumeRolePolicyDocument", "permissions are not checked"),
     ("AutoPublishAlias", "there is one version of the function, the one that was built"),
     ("AutoPublishAliasAllProperties", "there is one version of the function"),
@@ -72,6 +71,17 @@ const RESERVED_VARIABLES: &[&str] = &[
     "LAMBDA_TASK_ROOT",
 ];
 
+/// What says where the code is, and what is read with the function's events.
+const ASKED_FOR_CODE: &[&str] = &[
+    "EventInvokeConfig",
+    "Events",
+    "ImageConfig",
+    "ImageUri",
+    "InlineCode",
+    "PackageType",
+    "Runtime",
+];
+
 /// Lambda's quota for all environment variables of a function together, in bytes.
 const ENVIRONMENT_BYTES_MAX: usize = 4_096;
 
@@ -88,60 +98,29 @@ const LEVELS: &[(&str, &str)] = &[
     ("FATAL", "FATAL"),
 ];
 
-/// Why a function cannot run here at all, and what of it says so; `None` when it can.
-pub(super) fn reason_not_emulated(
+/// Reads one function that is run from this code; `None` when an error was reported.
+pub(super) fn read(
     properties: &Properties<'_, '_>,
     resource: &Resource<'_>,
-) -> Option<(Span, String)> {
-    let because = |name: &str, reason: String| {
-        Some((properties.key_place(name).unwrap_or(resource.at), reason))
-    };
-    if properties.has("InlineCode") {
-        return because("InlineCode", "code written in the template is not run".to_owned());
-    }
-    let is_image = properties.text("PackageType").is_some_and(|kind| kind.value == "Image");
-    if is_image || properties.has("ImageUri") || properties.has("ImageConfig") {
-        let named = ["PackageType", "ImageUri", "ImageConfig"];
-        let name = named.into_iter().find(|name| properties.has(name)).unwrap_or_default();
-        return because(name, "container images are not run".to_owned());
-    }
-    let method = resource.node.get("Metadata").and_then(|metadata| metadata.get("BuildMethod"));
-    if let Some((node, method)) = method.and_then(|node| Some((node, node.as_text()?)))
-        && method != "rust-cargolambda"
-    {
-        let reason = format!("only `BuildMethod: rust-cargolambda` is built, not `{method}`");
-        return Some((node.at, reason));
-    }
-    let runtime = properties.text("Runtime")?;
-    if runtime.value.starts_with("provided") {
-        return None;
-    }
-    let reason = format!(
-        "only functions in Rust (`Runtime: provided.al2023`) are run, not `{}`",
-        runtime.value
-    );
-    Some((runtime.at, reason))
-}
-
-/// Reads one function; `None` when an error was reported.
-pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<Function> {
-    // What was looked at to see whether the function runs here is accounted for by that.
-    for asked in ["PackageType", "Runtime", "Events", "EventInvokeConfig"] {
+    code: Code,
+) -> Option<Function> {
+    // What was looked at to find the code is accounted for by that.
+    for asked in ASKED_FOR_CODE {
         let _ = properties.node(asked);
     }
-    if !properties.has("Runtime") {
-        properties.missing("Runtime", "provided.al2023");
+    if !code::is_image(properties) {
+        check_zip(properties);
     }
     let at = properties.node("FunctionName").map_or(resource.at, |node| node.at);
     let name = properties.resolver.name_text(resource, at);
-    let code_uri = code_uri(properties);
-    let handler = properties.text("Handler").map_or_else(|| "bootstrap".to_owned(), |at| at.value);
+    let code_uri = code_uri(properties, &code);
+    let handler = properties.text("Handler").map_or_else(|| BOOTSTRAP.to_owned(), |at| at.value);
     let timeout = properties.unsigned("Timeout", 1..=900).unwrap_or(3);
     let memory_mb = properties.unsigned("MemorySize", 128..=10_240).unwrap_or(128);
     let environment = environment(properties);
     let reserved = properties.unsigned("ReservedConcurrentExecutions", 0..=u32::MAX);
     let logging = logging(properties);
-    let binary = binary(properties, resource);
+    check_architectures(properties);
     properties.finish(NOT_EMULATED);
     let name = name?;
     Some(Function {
@@ -149,7 +128,7 @@ pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         arn: properties.resolver.context.function_arn(&name),
         name,
         code_uri: code_uri?,
-        binary: binary?,
+        code,
         handler,
         timeout: Duration::from_secs(u64::from(timeout)),
         memory_mb,
@@ -158,6 +137,27 @@ pub(super) fn read(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> 
         logging,
         at: resource.at,
     })
+}
+
+/// Lambda takes one of two architectures.
+fn check_architectures(properties: &Properties<'_, '_>) {
+    let findings = properties.resolver.findings;
+    let Some(value) = properties.value("Architectures") else { return };
+    properties.not_emulated("Architectures", "the binary is built for this machine");
+    let help = "write `Architectures: [arm64]` or `Architectures: [x86_64]`";
+    match value.data {
+        Data::Elsewhere(_) => {}
+        Data::List(items) if items.len() == 1 => {
+            for item in items.into_iter().filter(|it| !matches!(it.data, Data::Elsewhere(_))) {
+                let at = item.at;
+                let Some(name) = item.text(findings) else { continue };
+                if !ARCHITECTURES.contains(&name.as_str()) {
+                    findings.error(at, format!("there is no architecture `{name}`"), help);
+                }
+            }
+        }
+        _ => findings.error(value.at, "Architectures is a list of one architecture", help),
+    }
 }
 
 /// How often Lambda tries an asynchronous invocation that failed once more, such as one by a
@@ -174,49 +174,51 @@ pub(super) fn asynchronous_retries(properties: &Properties<'_, '_>) -> u32 {
     retries.unwrap_or(ASYNCHRONOUS_RETRIES)
 }
 
-fn code_uri(properties: &Properties<'_, '_>) -> Option<String> {
-    let findings = properties.resolver.findings;
+/// The folder of the code, as it is written; empty where there is none to be read.
+fn code_uri(properties: &Properties<'_, '_>, code: &Code) -> Option<String> {
     let Some(node) = properties.node("CodeUri") else {
-        properties.missing("CodeUri", "functions/processor/");
-        return None;
-    };
-    let is_remote = matches!(node.kind, Kind::Map(_));
-    let text = if is_remote { None } else { Some(properties.text("CodeUri")?.value) };
-    match text {
-        Some(text) if !text.starts_with("s3://") => Some(text),
-        _ => {
-            findings.error(
-                node.at,
-                "the function's code lies in S3, and it is built from its source here",
-                "write the folder of the Cargo package, such as `CodeUri: functions/processor/`",
-            );
-            None
+        let has_other = properties.has("InlineCode") || code::is_image(properties);
+        if !has_other {
+            properties.missing("CodeUri", "functions/processor/");
         }
+        return has_other.then(String::new);
+    };
+    match code {
+        // It may lie in S3, and nothing here reads it.
+        Code::Elsewhere if matches!(node.kind, Kind::Map(_)) => Some(String::new()),
+        Code::Elsewhere => match properties.value("CodeUri")?.data {
+            Data::Text(text) => Some(text),
+            _ => Some(String::new()),
+        },
+        Code::Binary(_) | Code::Bootstrap => Some(properties.text("CodeUri")?.value),
     }
 }
 
-/// The cargo binary: what SAM's builder is told, or what the function's logical id says.
-fn binary(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> Option<String> {
-    let metadata = resource.node.get("Metadata");
-    let given = metadata
-        .and_then(|metadata| metadata.get("BuildProperties"))
-        .and_then(|build| build.get("Binary"));
-    let Some(given) = given else {
-        let id = resource.id.strip_suffix("Function").filter(|id| !id.is_empty());
-        return Some(kebab_case(id.unwrap_or(resource.id)));
-    };
-    let name = value::literal(given, "BuildProperties.Binary", properties.resolver.findings)?;
-    // The name becomes a path of the build's folder.
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
-    if name.is_empty() || !name.chars().all(allowed) {
-        properties.resolver.findings.error(
-            given.at,
-            format!("`{name}` is no name of a cargo binary"),
-            "write letters, digits, `-` or `_`, as in Cargo.toml",
-        );
-        return None;
+const ARCHITECTURES: &[&str] = &["arm64", "x86_64"];
+
+/// The runtimes of functions that bring their own.
+const PROVIDED: &[&str] = &["provided", "provided.al2", "provided.al2023"];
+
+/// What SAM wants of every function that is no image.
+fn check_zip(properties: &Properties<'_, '_>) {
+    if !properties.has("Runtime") {
+        properties.missing("Runtime", "provided.al2023");
     }
-    Some(name.to_owned())
+    if let Some((at, runtime)) = code::runtime(properties)
+        && runtime.starts_with("provided")
+        && !PROVIDED.contains(&runtime.as_str())
+    {
+        properties.resolver.findings.warning(
+            at,
+            format!(
+                "the runtime `{runtime}` is not known here, and Lambda refuses one that it lacks"
+            ),
+            "write `provided.al2023`",
+        );
+    }
+    if !properties.has("Handler") {
+        properties.missing("Handler", "bootstrap");
+    }
 }
 
 fn environment(properties: &Properties<'_, '_>) -> BTreeMap<String, String> {
@@ -279,12 +281,8 @@ fn warn_of_type(properties: &Properties<'_, '_>, node: &Node) {
     let findings = properties.resolver.findings;
     let Some(Some(node)) = properties.resolver.choose(node) else { return };
     let Some(text) = node.as_text() else { return };
-    // A quoted text begins with its quotes, a block with its mark, an alias with its name.
-    let line = findings.source_line(node.at.line);
-    let before = node.at.column.saturating_sub(1);
-    let is_text = line.chars().take(before).collect::<String>().trim_end().ends_with("!!str");
-    let is_plain = line.chars().skip(before).collect::<String>().starts_with(text);
-    if let Some(value) = plain_scalar::differs(text).filter(|_| is_plain && !is_text) {
+    let is_plain = || findings.is_plain(node.at, text);
+    if let Some(value) = plain_scalar::differs(text).filter(|_| is_plain()) {
         findings.warning(
             node.at,
             format!("on AWS the function gets `{value}` for `{text}`, which SAM reads as YAML 1.1"),

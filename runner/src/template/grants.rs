@@ -1,5 +1,5 @@
-//! Which tables of the template a function may write to: from the policies of its role, and from
-//! SAM's policy templates.
+//! Which tables of the template a function may write to, and whether it may use a service at all:
+//! from the policies of its role, and from SAM's policy templates.
 //!
 //! It checks no permission: a statement that it does not understand grants nothing here.
 
@@ -53,14 +53,52 @@ pub(super) fn written_tables(resolver: &Resolver<'_>, function: &Resource<'_>) -
     tables
 }
 
+/// Whether a function may have permissions of a service, such as `sqs`: where it is not plain that it
+/// has none.
+pub(super) fn may_reach(resolver: &Resolver<'_>, function: &Resource<'_>, service: &str) -> bool {
+    let own_role = format!("{}Role", function.id);
+    let mut separate = resolver.resources.iter().filter(|found| belongs(found, &own_role));
+    function.properties.get("Role").is_some()
+        || separate.next().is_some()
+        || function
+            .properties
+            .get("Policies")
+            .map_or(&[][..], items)
+            .iter()
+            .any(|policy| may_be_of(policy, service))
+}
+
+/// Whether a policy may allow something of a service. What a managed policy allows is not known here.
+fn may_be_of(policy: &Node, service: &str) -> bool {
+    let Kind::Map(entries) = &policy.kind else { return true };
+    let Some(statements) = policy.get("Statement") else {
+        let upper = service.to_uppercase();
+        return entries.iter().any(|template| {
+            template.key.starts_with(&upper) && !template.key.ends_with("ReadPolicy")
+        });
+    };
+    items(statements).iter().any(|statement| match statement.get("Action").map(items) {
+        Some(actions) => actions.iter().any(|action| match action.as_text() {
+            Some(action) => {
+                let of = action.split(':').next().unwrap_or_default();
+                of == "*" || of.eq_ignore_ascii_case(service)
+            }
+            None => true,
+        }),
+        None => true,
+    })
+}
+
+/// Whether a resource is a policy that is added to the role.
+fn belongs(resource: &Resource<'_>, role: &str) -> bool {
+    let roles = resource.properties.get("Roles").map_or(&[][..], items);
+    matches!(resource.type_name, "AWS::IAM::Policy" | "AWS::IAM::ManagedPolicy")
+        && roles.iter().any(|node| referred(node) == Some(role))
+}
+
 /// What `AWS::IAM::Policy` resources add to a role.
 fn of_separate_policies(resolver: &Resolver<'_>, role: &str) -> Vec<String> {
-    let belongs = |resource: &&Resource<'_>| {
-        let roles = resource.properties.get("Roles").map_or(&[][..], items);
-        matches!(resource.type_name, "AWS::IAM::Policy" | "AWS::IAM::ManagedPolicy")
-            && roles.iter().any(|node| referred(node) == Some(role))
-    };
-    let policies = resolver.resources.iter().filter(belongs);
+    let policies = resolver.resources.iter().filter(|resource| belongs(resource, role));
     policies
         .filter_map(|policy| policy.properties.get("PolicyDocument"))
         .flat_map(of_document)

@@ -97,10 +97,12 @@ pub(super) fn unknown(written: &str, known: &[String]) -> (String, String) {
     // Without what all have in common, so that only the name itself is compared.
     let name = written.trim_start_matches('!').trim_start_matches("Fn::");
     let meant = similar(name, NAMES.iter().map(|(name, _)| *name));
+    if written.starts_with("Fn::ForEach") {
+        let message = format!("`{written}` is a loop, and loops are not carried out here");
+        return (message, "write out one by one what it makes".to_owned());
+    }
     let message = format!("there is no intrinsic function `{written}`");
-    let help = if written.starts_with("Fn::ForEach") {
-        "write the resources out one by one; loops are not supported here".to_owned()
-    } else if let Some(meant) = meant {
+    let help = if let Some(meant) = meant {
         format!("write `{}{meant}`", if written.starts_with('!') { "!" } else { "Fn::" })
     } else {
         format!("write {}", listed(known))

@@ -29,6 +29,7 @@ pub(super) const NOT_RUN_HERE: &str = "not-run-here";
 /// The names of all checks, which `Accept` takes.
 pub(super) const NAMES: &[&str] = &[
     "always-matches",
+    "destination-access",
     "dropped-records",
     "item-order",
     "latest",
@@ -98,10 +99,11 @@ pub(super) fn check_filters(
     let shape = shape(table);
     for FilterPattern { text, at } in filters {
         let Ok(criteria) = FilterCriteria::compile(&[text]) else { continue };
-        for Remark { never, marked, problem, remedy, .. } in criteria.remarks(&shape) {
+        for Remark { never, path, marked, problem, remedy, .. } in criteria.remarks(&shape) {
+            let place = if path.is_empty() { path } else { format!("at `{path}`: ") };
             let at = piece(properties.resolver.findings, *at, &marked);
             let (name, message) = match never {
-                true => ("never-matches", format!("this filter can never match: {problem}")),
+                true => ("never-matches", format!("this filter can never match: {place}{problem}")),
                 false => (
                     "always-matches",
                     format!(
@@ -136,13 +138,47 @@ fn shape(table: Option<&Table>) -> RecordShape {
     }
 }
 
-/// The place of a piece of a pattern, if it stands in the pattern's first line.
+/// The place of what these names lead to, in a pattern of several lines: each stands behind the one
+/// before it. In a pattern of one line, the whole of it.
+pub(super) fn place_in_lines(findings: &Findings<'_>, at: Span, path: &str) -> Span {
+    let mut place = at;
+    for name in path.split('.').filter(|name| !name.is_empty()) {
+        let from = if place == at { at } else { behind(place) };
+        match piece_from(findings, at, from, &format!("\"{name}\"")) {
+            Some(found) => place = found,
+            None => break,
+        }
+    }
+    if place.line == at.line { at } else { place }
+}
+
+fn behind(place: Span) -> Span {
+    Span { column: place.column + place.width, ..place }
+}
+
+/// The place of a piece of a pattern.
 fn piece(findings: &Findings<'_>, at: Span, marked: &str) -> Span {
-    let line = findings.source_line(at.line);
-    let start = line.char_indices().nth(at.column.saturating_sub(1)).map_or(0, |(byte, _)| byte);
-    let Some(found) = line.get(start..).and_then(|rest| rest.find(marked)) else { return at };
-    let before = line.get(..start + found).map_or(0, |text| text.chars().count());
-    Span { column: before + 1, width: marked.chars().count().max(1), ..at }
+    piece_from(findings, at, at, marked).unwrap_or(at)
+}
+
+/// The first place of a piece of the pattern that begins `at`, from `from` on: in that line or in those
+/// that go on with the pattern, which are indented as far.
+fn piece_from(findings: &Findings<'_>, at: Span, from: Span, marked: &str) -> Option<Span> {
+    let indent = at.column.saturating_sub(1);
+    for number in from.line..=findings.lines() {
+        let line = findings.source_line(number);
+        let own = line.chars().take_while(|letter| *letter == ' ').count();
+        if number > at.line && own < indent && !line.trim().is_empty() {
+            return None;
+        }
+        let before = if number == from.line { from.column.saturating_sub(1) } else { indent };
+        let start = line.char_indices().nth(before).map_or(line.len(), |(byte, _)| byte);
+        let Some(found) = line.get(start..).and_then(|rest| rest.find(marked)) else { continue };
+        let before = line.get(..start + found).map_or(0, |text| text.chars().count());
+        let width = marked.chars().count().max(1);
+        return Some(Span { line: number, column: before + 1, width });
+    }
+    None
 }
 
 /// Checks the settings of one mapping against each other and against its table.
@@ -160,13 +196,13 @@ pub(super) fn check_mapping(
             "a record that always fails stops its shard until the stream forgets it, up to 24 hours",
             "write `MaximumRetryAttempts: 10`, and a destination for what is given up",
         );
-    } else if mapping.on_failure.is_none() {
+    } else if mapping.on_failure.is_none() && !is_destination_written(properties) {
         warn(
             properties,
             "dropped-records",
             place("DestinationConfig"),
             "records that are given up are gone: this mapping has no destination for them",
-            "write `DestinationConfig: {OnFailure: {Destination: !GetAtt Bucket.Arn}}`",
+            "write `DestinationConfig: {OnFailure: {Type: S3, Destination: !GetAtt Bucket.Arn}}`",
         );
     }
     if let Some(age) = mapping.record_age_max
@@ -197,6 +233,11 @@ pub(super) fn check_mapping(
         );
     }
     check_images(properties, mapping, table);
+}
+
+/// Whether there is a destination, also one that was refused.
+fn is_destination_written(properties: &Properties<'_, '_>) -> bool {
+    properties.mapping("DestinationConfig").is_some_and(|config| config.has("OnFailure"))
 }
 
 /// A function that wants what TTL deletes needs the item as it was.

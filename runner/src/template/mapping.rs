@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use crate::mapping::{FilterCriteria, InvalidFilter, PATTERNS_MAX};
 use crate::template::{
+    destination,
+    document::Kind,
     lint,
     properties::{At, Catalogue, Properties},
-    resource::Resource,
-    stack::{
-        Destination, EventSourceMapping, FilterPattern, StartingPosition, StreamSource, Table,
-    },
+    stack::{EventSourceMapping, FilterPattern, StartingPosition, StreamSource, Table},
     value::Data,
 };
 
@@ -33,17 +32,28 @@ pub(super) struct Link<'a> {
     pub(super) at: crate::template::diagnostic::Span,
 }
 
+/// What a mapping reads from.
+enum Source {
+    Known(StreamSource),
+    /// It is not emulated, and that is listed.
+    Elsewhere,
+    /// An error was reported.
+    Wrong,
+}
+
 /// Reads one mapping; `None` when an error was reported or its source is not emulated.
 pub(super) fn read(
     properties: &Properties<'_, '_>,
     link: Link<'_>,
     tables: &[Table],
 ) -> Option<EventSourceMapping> {
-    let stream = stream(properties, link.source_property, tables);
-    if stream.is_none() && !properties.resolver.findings.has_errors() {
-        // Its source is not emulated, and that is listed.
-        return None;
-    }
+    let is_event = link.source_property == "Stream";
+    let stream = match stream(properties, link.source_property, tables) {
+        // What else it must have depends on its source, which may be no stream of DynamoDB.
+        Source::Elsewhere if !is_event => return None,
+        Source::Elsewhere | Source::Wrong => None,
+        Source::Known(stream) => Some(stream),
+    };
     let batch_size = properties.unsigned("BatchSize", 1..=10_000).unwrap_or(100);
     let window = properties.unsigned("MaximumBatchingWindowInSeconds", 0..=300).unwrap_or(0);
     let retries = properties.integer("MaximumRetryAttempts", -1..=10_000);
@@ -55,7 +65,7 @@ pub(super) fn read(
     let starting_position = starting_position(properties);
     let filters = filters(properties);
     let reports = response_types(properties);
-    let on_failure = on_failure(properties);
+    let on_failure = destination::read(properties, link.function, is_event);
     let enabled = properties.boolean("Enabled").unwrap_or(true);
     properties.finish(NOT_EMULATED);
     let table = match &stream {
@@ -87,17 +97,13 @@ pub(super) fn read(
     Some(mapping)
 }
 
-fn stream(
-    properties: &Properties<'_, '_>,
-    name: &'static str,
-    tables: &[Table],
-) -> Option<StreamSource> {
+fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table]) -> Source {
     let findings = properties.resolver.findings;
     if !properties.has(name) {
         properties.missing(name, "!GetAtt Table.StreamArn");
-        return None;
+        return Source::Wrong;
     }
-    let value = properties.value(name)?;
+    let Some(value) = properties.value(name) else { return Source::Wrong };
     let at = value.at;
     match value.data {
         Data::Stream(table) => {
@@ -111,17 +117,20 @@ fn stream(
                     format!("give `{table}` a `StreamSpecification:`"),
                 );
             }
-            Some(StreamSource::StreamOf(table))
+            Source::Known(StreamSource::StreamOf(table))
         }
         Data::Elsewhere(elsewhere) => {
             properties.not_emulated(
                 name,
                 format!("`{elsewhere}` is not emulated; the function is not invoked by it"),
             );
-            None
+            Source::Elsewhere
         }
         Data::Text(text) => stream_of_arn(properties, name, &text, at, tables),
-        Data::Absent | Data::List(_) => value.text(findings).map(StreamSource::Arn),
+        Data::Absent | Data::List(_) => {
+            let _ = value.text(findings);
+            Source::Wrong
+        }
     }
 }
 
@@ -132,7 +141,7 @@ fn stream_of_arn(
     arn: &str,
     at: crate::template::diagnostic::Span,
     tables: &[Table],
-) -> Option<StreamSource> {
+) -> Source {
     let findings = properties.resolver.findings;
     let parts: Vec<&str> = arn.splitn(6, ':').collect();
     let [_, _, service, _, _, path] = parts.as_slice() else {
@@ -143,14 +152,14 @@ fn stream_of_arn(
             format!("`{arn}` is no ARN of a stream"),
             format!("write `!GetAtt {table}.StreamArn`"),
         );
-        return None;
+        return Source::Wrong;
     };
     if *service != "dynamodb" {
         properties.not_emulated(
             name,
             format!("sources of `{service}` are not polled; the function is not invoked by it"),
         );
-        return None;
+        return Source::Elsewhere;
     }
     let table = tables.iter().find(|table| *arn == table.arn);
     let Some((table_path, _)) = path.split_once("/stream/") else {
@@ -160,18 +169,18 @@ fn stream_of_arn(
             format!("`{arn}` is a table and no stream"),
             format!("write `!GetAtt {table}.StreamArn`"),
         );
-        return None;
+        return Source::Wrong;
     };
     let own = tables.iter().find(|table| table.arn.ends_with(&format!(":{table_path}")));
     if let Some(table) = own {
-        return Some(StreamSource::StreamOf(table.logical_id.clone()));
+        return Source::Known(StreamSource::StreamOf(table.logical_id.clone()));
     }
     properties.not_emulated(
         name,
         "a stream of a table outside of this template is not polled; the function is not invoked \
         by it",
     );
-    Some(StreamSource::Arn(arn.to_owned()))
+    Source::Known(StreamSource::Arn(arn.to_owned()))
 }
 
 /// -1 (never given up), or 60 s to 7 days.
@@ -239,13 +248,22 @@ fn filters(properties: &Properties<'_, '_>) -> Vec<FilterPattern> {
     let mut patterns = Vec::new();
     for filter in criteria.mappings("Filters") {
         let example = r#"'{"eventName":["REMOVE"]}'"#;
-        if let Some(pattern) = filter.required_text("Pattern", example) {
+        if let Some(node) = filter.node("Pattern")
+            && matches!(node.kind, Kind::Map(_))
+        {
+            findings.error(
+                node.at,
+                "a pattern is a text with JSON in it, and this is a mapping",
+                format!("write it as JSON text, such as `Pattern: {example}`"),
+            );
+        } else if let Some(pattern) = filter.required_text("Pattern", example) {
             match FilterCriteria::compile(&[&pattern.value]) {
                 Ok(_) => patterns.push(FilterPattern { text: pattern.value, at: pattern.at }),
                 Err(InvalidFilter { path, problem, remedy, .. }) => {
+                    let at = lint::place_in_lines(findings, pattern.at, &path);
                     let place = if path.is_empty() { path } else { format!("at `{path}`: ") };
                     findings.error(
-                        pattern.at,
+                        at,
                         format!("this pattern is not valid: {place}{problem}"),
                         format!("write {remedy}"),
                     );
@@ -303,89 +321,4 @@ fn response_types(properties: &Properties<'_, '_>) -> bool {
         }
     }
     reports
-}
-
-fn on_failure(properties: &Properties<'_, '_>) -> Option<Destination> {
-    let findings = properties.resolver.findings;
-    let config = properties.mapping("DestinationConfig")?;
-    let on_failure = config.mapping("OnFailure");
-    config.finish(&[("OnSuccess", "a mapping of a stream has no destination for success")]);
-    let on_failure = on_failure?;
-    // SAM takes the type for the permissions that it adds.
-    let kinds = [("S3", "s3"), ("SQS", "sqs"), ("SNS", "sns"), ("Kafka", "kafka")];
-    let _ = on_failure.choice("Type", &kinds);
-    if !on_failure.has("Destination") {
-        on_failure.missing("Destination", "!GetAtt Bucket.Arn");
-    }
-    let value = on_failure.value("Destination");
-    on_failure.finish(&[]);
-    let value = value?;
-    let instead = "it is not sent there; a batch that is given up is only logged";
-    let at = value.at;
-    if let Data::Elsewhere(elsewhere) = value.data {
-        let id = elsewhere.split('.').next().unwrap_or_default();
-        let resource = properties.resolver.resource(id);
-        if let Some(resource) = resource.filter(|found| is_first_in_first_out(properties, found)) {
-            findings.error(
-                at,
-                format!(
-                    "`{}` is first-in-first-out, which Lambda does not take as a destination",
-                    resource.id
-                ),
-                "name a standard queue or topic",
-            );
-            return None;
-        }
-        match resource.map(|resource| resource.type_name) {
-            Some("AWS::SQS::Queue") => return Some(Destination::Queue(id.to_owned())),
-            Some("AWS::SNS::Topic") => return Some(Destination::Topic(id.to_owned())),
-            _ => {}
-        }
-        on_failure.not_emulated("Destination", instead);
-        return Some(Destination::Arn(format!("not-emulated:{elsewhere}")));
-    }
-    let arn = value.text(findings)?;
-    if let Some(bucket) = arn.strip_prefix("arn:aws:s3:::") {
-        return Some(Destination::Bucket(bucket.to_owned()));
-    }
-    if !arn.starts_with("arn:") {
-        findings.error(
-            at,
-            format!("`{arn}` is no ARN of a destination"),
-            "write `!GetAtt Bucket.Arn`",
-        );
-        return None;
-    }
-    let mut parts = arn.splitn(6, ':').skip(2);
-    let (service, name) = (parts.next(), parts.nth(2).unwrap_or_default());
-    if name.ends_with(".fifo") {
-        findings.error(
-            at,
-            format!("`{arn}` is first-in-first-out, which Lambda does not take as a destination"),
-            "write the ARN of a standard queue or topic",
-        );
-        return None;
-    }
-    match service {
-        Some("sqs") => return Some(Destination::Queue(name.to_owned())),
-        Some("sns") => return Some(Destination::Topic(name.to_owned())),
-        _ => on_failure.not_emulated("Destination", instead),
-    }
-    Some(Destination::Arn(arn))
-}
-
-/// Whether a queue or topic of the template keeps the order of its messages.
-fn is_first_in_first_out(properties: &Properties<'_, '_>, resource: &Resource<'_>) -> bool {
-    let property = match resource.type_name {
-        "AWS::SQS::Queue" => "FifoQueue",
-        "AWS::SNS::Topic" => "FifoTopic",
-        _ => return false,
-    };
-    let node = resource.properties.get(property);
-    let node = node.and_then(|node| properties.resolver.choose(node).flatten());
-    let value = node.and_then(|node| properties.resolver.resolve(node));
-    value.is_some_and(|value| match value.data {
-        Data::Text(text) => matches!(text.to_ascii_lowercase().as_str(), "true" | "yes" | "on"),
-        _ => false,
-    })
 }

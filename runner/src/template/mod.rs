@@ -1,6 +1,7 @@
 //! Reads a SAM or CloudFormation template and gives what the local runner needs of it, resolved:
 //! [`Stack`].
-//! It opens no file and runs nothing; the text comes from the caller.
+//! It runs nothing, and the text comes from the caller; of other files it opens those that say how a
+//! function is built, below the folder that the caller names.
 //!
 //! Three passes, each only when the one before found no error:
 //!
@@ -12,11 +13,14 @@
 //!    listed with what happens instead.
 
 mod bucket;
+mod code;
 mod condition;
+mod destination;
 pub(crate) mod diagnostic;
 pub(crate) mod document;
 mod elsewhere;
 mod event;
+mod extensions;
 mod function;
 mod globals;
 mod grants;
@@ -24,6 +28,7 @@ mod index;
 mod intrinsic;
 mod lint;
 mod mapping;
+mod package;
 mod parameters;
 mod plain_scalar;
 mod properties;
@@ -38,9 +43,13 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use crate::template::{
+    code::Found,
     diagnostic::Findings,
     properties::Properties,
     resolver::Resolver,
@@ -49,9 +58,10 @@ use crate::template::{
 pub use crate::template::{
     diagnostic::{Diagnostic, Diagnostics, Severity, Span},
     stack::{
-        Absent, AttributeDefinition, Billing, Bucket, Destination, EventSourceMapping,
-        FilterPattern, Function, Index, IndexKind, KeyType, LogFormat, Logging, NotEmulated,
-        NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource, StreamViewType, Table,
+        Absent, AttributeDefinition, BOOTSTRAP, Billing, Bucket, Code, Destination,
+        EventSourceMapping, FilterPattern, Function, Index, IndexKind, KeyType, LogFormat, Logging,
+        NotEmulated, NotRun, Projection, Schedule, Stack, StartingPosition, StreamSource,
+        StreamViewType, Table,
     },
 };
 
@@ -66,17 +76,24 @@ pub struct Context {
     pub stack_name: String,
     /// Values for the template's parameters, in place of their defaults.
     pub parameters: BTreeMap<String, String>,
+    /// The template's folder, to look at what lies in `CodeUri`. Without one nothing is looked at,
+    /// and every function for `provided` counts as a Cargo package.
+    pub folder: Option<PathBuf>,
+    /// Whether something else runs the functions, whatever they are written in.
+    pub invoked_elsewhere: bool,
 }
 
 impl Default for Context {
     /// The region `us-east-1`, the account `000000000000`, the stack `weir`, every parameter as by
-    /// default.
+    /// default, no folder.
     fn default() -> Context {
         Context {
             region: "us-east-1".to_owned(),
             account_id: "000000000000".to_owned(),
             stack_name: "weir".to_owned(),
             parameters: BTreeMap::new(),
+            folder: None,
+            invoked_elsewhere: false,
         }
     }
 }
@@ -133,6 +150,18 @@ fn existing<'a>(resolver: &Resolver<'_>, resources: &'a [Resource<'a>]) -> Vec<&
     resources.iter().filter(|resource| resolver.exists(resource) == Some(true)).collect()
 }
 
+/// What does not run here was read for its findings; the stack is of what runs.
+fn take_out_what_does_not_run(stack: &mut Stack) {
+    let not_run = std::mem::take(&mut stack.not_run);
+    let runs = |what: Absent, id: &str| {
+        !not_run.iter().any(|entry| entry.what == what && entry.resource == id)
+    };
+    stack.functions.retain(|found| runs(Absent::Function, &found.logical_id));
+    stack.mappings.retain(|found| runs(Absent::Mapping, &found.logical_id));
+    stack.schedules.retain(|found| runs(Absent::Schedule, &found.logical_id));
+    stack.not_run = not_run;
+}
+
 /// The third pass.
 struct Reading<'a, 't> {
     resolver: &'a Resolver<'t>,
@@ -170,23 +199,7 @@ impl<'a> Reading<'a, '_> {
         for resource in self.of_kind(|kind| kind == ResourceKind::Bucket) {
             stack.buckets.extend(bucket::read(&self.properties(resource), resource));
         }
-        for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
-            let properties = self.properties(resource);
-            if let Some((at, reason)) = function::reason_not_emulated(&properties, resource) {
-                elsewhere::list(resource, String::new(), resource.at, &reason, findings);
-                self.not_run(resource, at, reason, &mut stack);
-            } else {
-                stack.functions.extend(function::read(&properties, resource));
-                event::read(&properties, resource, &mut stack);
-            }
-        }
-        for resource in &self.existing {
-            // The other way to describe a function; only SAM's says how it is built.
-            if resource.type_name == "AWS::Lambda::Function" {
-                let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
-                self.not_run(resource, resource.at, reason, &mut stack);
-            }
-        }
+        self.functions(&mut stack);
         for resource in self.of_kind(|kind| kind == ResourceKind::Mapping) {
             event::read_mapping_resource(&self.properties(resource), resource, &mut stack);
         }
@@ -194,7 +207,39 @@ impl<'a> Reading<'a, '_> {
         self.check_mapped_once(&stack);
         self.check_destinations(&stack);
         lint::check_stack(self.resolver, &stack);
+        take_out_what_does_not_run(&mut stack);
         stack
+    }
+
+    /// Reads the functions with their events. One that does not run here is read as well, because
+    /// AWS would refuse the same in it.
+    fn functions(&self, stack: &mut Stack) {
+        let findings = self.resolver.findings;
+        for resource in self.of_kind(|kind| kind == ResourceKind::Function) {
+            let properties = self.properties(resource);
+            let (code, is_absent) = match code::find(&properties, resource) {
+                Some(Found::Here(code)) => (code, false),
+                // What else is wrong with it is told together with what was reported.
+                None => (Code::Elsewhere, false),
+                Some(Found::NotHere(at, reason)) => {
+                    elsewhere::list(resource, String::new(), resource.at, &reason, findings);
+                    self.not_run(resource, at, reason, stack);
+                    (Code::Elsewhere, true)
+                }
+            };
+            let read = || {
+                stack.functions.extend(function::read(&properties, resource, code));
+                event::read(&properties, resource, stack);
+            };
+            if is_absent { findings.of_what_does_not_run(read) } else { read() }
+        }
+        for resource in &self.existing {
+            // The other way to describe a function; only SAM's says how it is built.
+            if resource.type_name == "AWS::Lambda::Function" {
+                let reason = "only `AWS::Serverless::Function` is built and run here".to_owned();
+                self.not_run(resource, resource.at, reason, stack);
+            }
+        }
     }
 
     /// Warns of a function that does not run here, and notes it with what would invoke it.

@@ -21,7 +21,13 @@ pub(super) enum Parameter {
     Text(String),
     /// `CommaDelimitedList` and `List<...>`.
     List(Vec<String>),
+    /// `AWS::SSM::Parameter::Value<...>` that nobody gave a value: what CloudFormation would read, as a
+    /// dynamic reference.
+    Elsewhere(String),
 }
+
+/// How the type of a parameter begins whose value CloudFormation reads from Systems Manager.
+const SSM_VALUE: &str = "AWS::SSM::Parameter::Value<";
 
 const ATTRIBUTES: &[&str] = &[
     "AllowedPattern",
@@ -95,16 +101,12 @@ fn parameter(
         return None;
     };
     let kind = value::literal(kind, "a parameter's Type", findings)?;
-    if kind.starts_with("AWS::SSM::") && !given.contains_key(name) {
-        findings.error(
-            entry.key_at,
-            format!(
-                "the parameter `{name}` is read from AWS Systems Manager, which is not emulated"
-            ),
-            format!("pass a value for `{name}`"),
-        );
-        return None;
+    let read_on_aws = kind.strip_prefix(SSM_VALUE).and_then(|rest| rest.strip_suffix('>'));
+    if read_on_aws.is_some() && !given.contains_key(name) {
+        let key = entry.value.get("Default").and_then(Node::as_text).unwrap_or(name);
+        return Some(Parameter::Elsewhere(format!("{{{{resolve:ssm:{key}}}}}")));
     }
+    let kind = read_on_aws.unwrap_or(kind);
     let (text, at) = match (given.get(name), entry.value.get("Default")) {
         (Some(text), _) => (text.clone(), entry.key_at),
         (None, Some(default)) => {
@@ -114,7 +116,7 @@ fn parameter(
             findings.error(
                 entry.key_at,
                 format!("the parameter `{name}` has no value"),
-                format!("pass a value for `{name}`, or write a `Default:`"),
+                format!("give it one with `--parameter {name}=VALUE`, or write a `Default:`"),
             );
             return None;
         }

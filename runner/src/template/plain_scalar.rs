@@ -11,14 +11,18 @@ const FLOAT_MAX: f64 = 1e15;
 
 /// The value of a plain scalar as text, when it differs from what is written.
 pub(super) fn differs(text: &str) -> Option<String> {
-    let value = match text {
+    typed(text).filter(|value| value != text)
+}
+
+/// The value of a plain scalar that is no text, as JSON writes it.
+pub(super) fn typed(text: &str) -> Option<String> {
+    Some(match text {
         "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => "true".to_owned(),
         "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => {
             "false".to_owned()
         }
         _ => number(text)?,
-    };
-    (value != text).then_some(value)
+    })
 }
 
 fn number(text: &str) -> Option<String> {

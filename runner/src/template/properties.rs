@@ -233,6 +233,11 @@ impl<'r, 't> Properties<'r, 't> {
                 );
             } else {
                 self.not_emulated(name, "it is not known here and has no effect");
+                self.resolver.findings.warning(
+                    entry.key_at,
+                    format!("`{}` is not known as a property of {}", self.path(name), self.kind),
+                    "correct the name, or remove it: AWS refuses a property that it does not have",
+                );
             }
         }
     }

@@ -42,12 +42,17 @@ const SECTIONS: &[&str] = &[
 
 const SAM_TRANSFORM: &str = "AWS::Serverless-2016-10-31";
 
+/// The transform that adds functions to the language of templates.
+const EXTENSIONS: &str = "AWS::LanguageExtensions";
+
 /// Everything that can be referred to.
 struct References<'a, 't> {
     resources: &'a [Resource<'t>],
     parameters: BTreeSet<&'t str>,
     conditions: BTreeSet<&'t str>,
     mappings: BTreeSet<&'t str>,
+    /// Whether the template asks for the transform `AWS::LanguageExtensions`.
+    is_extended: bool,
     findings: &'a Findings<'a>,
 }
 
@@ -63,6 +68,7 @@ pub(super) fn check<'t>(root: &'t Node, resources: &[Resource<'t>], findings: &F
         parameters: parameters::names(root.get("Parameters")).collect(),
         conditions: keys("Conditions").collect(),
         mappings: keys("Mappings").collect(),
+        is_extended: transforms(root).iter().any(|node| node.as_text() == Some(EXTENSIONS)),
         findings,
     };
     for section in ["Conditions", "Globals", "Outputs", "Resources"] {
@@ -116,23 +122,31 @@ fn check_sections(root: &Node, findings: &Findings<'_>) {
     }
 }
 
-fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<'_>) {
-    let transforms: Vec<&Node> = match root.get("Transform") {
+fn transforms(root: &Node) -> Vec<&Node> {
+    match root.get("Transform") {
         Some(Node { kind: Kind::List(items), .. }) => items.iter().collect(),
         one => one.into_iter().collect(),
-    };
+    }
+}
+
+fn check_transform(root: &Node, resources: &[Resource<'_>], findings: &Findings<'_>) {
+    let transforms = transforms(root);
     let is_sam = |node: &&Node| node.as_text() == Some(SAM_TRANSFORM);
     let has_sam = transforms.iter().any(is_sam);
     for other in transforms.into_iter().filter(|node| !is_sam(node)) {
         // A transform with parameters is a mapping with its name.
         let name = other.as_text().or_else(|| other.get("Name")?.as_text());
-        let name = name.map_or_else(|| "it".to_owned(), |name| format!("`{name}`"));
+        let instead = match name {
+            Some(EXTENSIONS) => "its functions are evaluated, but for `Fn::ForEach`".to_owned(),
+            Some(name) => format!("`{name}` is not applied; the template is read as it stands"),
+            None => "it is not applied; the template is read as it stands".to_owned(),
+        };
         findings.not_emulated(NotEmulated {
             resource: "Transform".to_owned(),
             kind: String::new(),
             property: String::new(),
             at: other.at,
-            instead: format!("{name} is not applied; the template is read as it stands"),
+            instead,
         });
     }
     let first = resources.iter().find(|found| found.type_name.starts_with("AWS::Serverless::"));
@@ -163,7 +177,28 @@ impl References<'_, '_> {
         }
     }
 
+    /// A function that CloudFormation has only with a transform.
+    fn extension(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
+        let is_added = match intrinsic {
+            Intrinsic::Length | Intrinsic::ToJsonString => true,
+            Intrinsic::FindInMap => matches!(&argument.kind, Kind::List(items) if items.len() == 4),
+            _ => false,
+        };
+        if is_added && !self.is_extended {
+            self.findings.error(
+                at,
+                format!(
+                    "`{}` written like this needs `{EXTENSIONS}`, and this template does not ask \
+                     for it",
+                    intrinsic.name()
+                ),
+                format!("write `Transform: [{EXTENSIONS}, {SAM_TRANSFORM}]` at the top"),
+            );
+        }
+    }
+
     fn call(&self, intrinsic: Intrinsic, argument: &Node, at: Span) {
+        self.extension(intrinsic, argument, at);
         match intrinsic {
             Intrinsic::Ref => match argument.as_text() {
                 Some(name) => self.name(name, at),

@@ -115,7 +115,7 @@ impl<'t> Resolver<'t> {
     }
 
     /// Counts an evaluated text.
-    fn spend(&self, at: Span, text: String) -> Option<String> {
+    pub(super) fn spend(&self, at: Span, text: String) -> Option<String> {
         let spent = self.evaluated_bytes.get().saturating_add(text.len());
         self.evaluated_bytes.set(spent);
         if spent > EVALUATED_BYTES_MAX {
@@ -159,19 +159,17 @@ impl<'t> Resolver<'t> {
                 );
                 None
             }
-            Intrinsic::ImportValue => {
-                self.findings.error(
-                    at,
-                    "a value exported by another stack is not known here",
-                    "take it from a parameter with `!Ref`",
-                );
-                None
+            Intrinsic::ImportValue | Intrinsic::GetAzs => {
+                let of = match self.resolve(argument)?.data {
+                    elsewhere @ Data::Elsewhere(_) => return Some(elsewhere),
+                    data => Value { at, data }.text(self.findings)?,
+                };
+                Some(Data::Elsewhere(format!("{} {of}", intrinsic.name()).trim_end().to_owned()))
             }
-            Intrinsic::GetAzs
-            | Intrinsic::Cidr
-            | Intrinsic::Length
-            | Intrinsic::ToJsonString
-            | Intrinsic::Transform => {
+            Intrinsic::Cidr => Some(Data::Elsewhere(intrinsic.name())),
+            Intrinsic::Length => self.length(argument, at),
+            Intrinsic::ToJsonString => self.to_json(argument, at),
+            Intrinsic::Transform => {
                 self.findings.error(
                     at,
                     format!("`{}` is not evaluated on this machine", intrinsic.name()),
@@ -213,6 +211,7 @@ impl<'t> Resolver<'t> {
 
     fn parameter(&self, parameter: &Parameter, at: Span) -> Option<Data> {
         Some(match parameter {
+            Parameter::Elsewhere(reference) => Data::Elsewhere(reference.clone()),
             Parameter::Text(text) => Data::Text(self.spend(at, text.clone())?),
             Parameter::List(items) => {
                 let mut values = Vec::with_capacity(items.len());
@@ -254,14 +253,22 @@ impl<'t> Resolver<'t> {
         self.names.borrow_mut().insert(resource.id.to_owned(), None);
         let name = match resource.properties.get(property) {
             Some(node) => self.one_deeper(at, || match self.choose(node)? {
-                Some(node) => self.resolve(node)?.text(self.findings),
-                None => Some(resource.default_name()),
+                Some(node) => self.resolve(node),
+                None => Some(self.default_name(resource, at)),
             })?,
-            None => resource.default_name(),
+            None => self.default_name(resource, at),
         };
-        let name = Some(Data::Text(self.spend(at, name)?));
+        let name = match name.data {
+            // Whoever needs the name itself is told; others may do without.
+            Data::Elsewhere(name) => Some(Data::Elsewhere(name)),
+            _ => Some(Data::Text(self.spend(at, name.text(self.findings)?)?)),
+        };
         self.names.borrow_mut().insert(resource.id.to_owned(), name.clone());
         name
+    }
+
+    fn default_name(&self, resource: &Resource<'_>, at: Span) -> Value {
+        Value { at, data: Data::Text(resource.default_name(&self.context.stack_name)) }
     }
 
     /// The same as a text, for a resource that has a name here.
@@ -394,6 +401,7 @@ impl<'t> Resolver<'t> {
         let between = self.resolve(between)?.text(self.findings)?;
         match self.resolve(items)?.data {
             Data::List(items) => self.concatenate(items, &between, at),
+            elsewhere @ Data::Elsewhere(_) => Some(elsewhere),
             _ => self.wrong_arguments("!Join", "[separator, [a, b]]", at),
         }
     }
@@ -443,13 +451,25 @@ impl<'t> Resolver<'t> {
     }
 
     fn find_in_map(&self, argument: &Node, at: Span) -> Option<Data> {
-        let Some(path): Option<[&Node; 3]> = self.arguments(argument) else {
-            return self.wrong_arguments("!FindInMap", "[Mapping, TopKey, SecondKey]", at);
+        let (path, otherwise) = match &argument.kind {
+            Kind::List(items) => match items.as_slice() {
+                [path @ .., last] if items.len() == 4 && last.get("DefaultValue").is_some() => {
+                    (path, last.get("DefaultValue"))
+                }
+                path => (path, None),
+            },
+            _ => (&[][..], None),
         };
+        if path.len() != 3 {
+            return self.wrong_arguments("!FindInMap", "[Mapping, TopKey, SecondKey]", at);
+        }
         let mut found = self.mappings;
         for step in path {
             let key = self.resolve(step)?.text(self.findings)?;
             let Some(next) = found.and_then(|node| node.get(&key)) else {
+                if let Some(otherwise) = otherwise {
+                    return self.resolve(otherwise).map(|value| value.data);
+                }
                 let known: Vec<&str> = found
                     .map_or(&[][..], Node::entries)
                     .iter()

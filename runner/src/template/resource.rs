@@ -94,13 +94,39 @@ impl Resource<'_> {
     /// The name on this machine when the template gives none.
     ///
     /// AWS makes one from the stack's name and a random ending; here it is one that a person can
-    /// type. A bucket's name has no capital letters.
-    pub(super) fn default_name(&self) -> String {
-        match self.kind {
-            ResourceKind::Bucket => kebab_case(self.id),
-            _ => self.id.to_owned(),
+    /// type. A bucket's name has no capital letters. Where the logical id is too short, the stack's
+    /// name stands before it, and where it is too long, a part of it is left out.
+    pub(super) fn default_name(&self, stack: &str) -> String {
+        let (name, longest) = match self.kind {
+            ResourceKind::Bucket => (kebab_case(self.id), BUCKET_NAME_MAX),
+            ResourceKind::Function => return shortened(self.id.to_owned(), FUNCTION_NAME_MAX),
+            _ => (self.id.to_owned(), self.id.len()),
+        };
+        match name.len() < NAME_MIN {
+            true => format!("{stack}-{name}"),
+            false => shortened(name, longest),
         }
     }
+}
+
+/// The fewest letters of a table's and of a bucket's name.
+const NAME_MIN: usize = 3;
+
+/// The most letters of a bucket's name, and of a function's.
+const BUCKET_NAME_MAX: usize = 63;
+const FUNCTION_NAME_MAX: usize = 64;
+
+/// A name of at most `longest` letters: its beginning, and a number made of the whole, so that names
+/// with one beginning stay apart.
+fn shortened(name: String, longest: usize) -> String {
+    if name.len() <= longest {
+        return name;
+    }
+    // FNV-1a, which is the same in every build.
+    let step = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let sum = format!("-{:08x}", name.bytes().fold(0x811c_9dc5, step));
+    let kept: String = name.chars().take(longest.saturating_sub(sum.len())).collect();
+    format!("{}{sum}", kept.trim_end_matches('-'))
 }
 
 /// `FanOutFunction` becomes `fan-out-function`.

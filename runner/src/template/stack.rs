@@ -261,7 +261,23 @@ pub struct Bucket {
     pub at: Span,
 }
 
-/// A Lambda function that is built from Rust.
+/// The program that Lambda starts for a runtime that a function brings along.
+pub const BOOTSTRAP: &str = "bootstrap";
+
+/// What a function is run from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The cargo binary with this name: `Metadata.BuildProperties.Binary`, the only one of the
+    /// package, or the logical id without the ending `Function`, in small letters with hyphens
+    /// (`FanOutFunction` is `fan-out`).
+    Binary(String),
+    /// `bootstrap` in `CodeUri`, which something else has built.
+    Bootstrap,
+    /// Nothing of this machine: who runs the functions instead has it.
+    Elsewhere,
+}
+
+/// A Lambda function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// The name in the template.
@@ -270,11 +286,10 @@ pub struct Function {
     pub name: String,
     /// `arn:aws:lambda:<region>:<account>:function:<name>`.
     pub arn: String,
-    /// `CodeUri`: a folder relative to the template's folder.
+    /// `CodeUri`: a folder relative to the template's folder; empty when that is not read.
     pub code_uri: String,
-    /// The cargo binary to run: `Metadata.BuildProperties.Binary`, or the logical id without the
-    /// ending `Function`, in small letters with hyphens: `FanOutFunction` is `fan-out`.
-    pub binary: String,
+    /// What it is run from.
+    pub code: Code,
     /// `Handler`, `bootstrap` when it is not given.
     pub handler: String,
     /// How long one invocation may take: 1 to 900 s, both inclusive; 3 s when it is not given.
@@ -290,6 +305,18 @@ pub struct Function {
     pub logging: Logging,
     /// Where the logical id stands.
     pub at: Span,
+}
+
+impl Function {
+    /// Its name for whoever runs the functions instead of this process: the cargo binary's, or the
+    /// function's own.
+    #[must_use]
+    pub fn invoked_as(&self) -> &str {
+        match &self.code {
+            Code::Binary(name) => name,
+            Code::Bootstrap | Code::Elsewhere => &self.name,
+        }
+    }
 }
 
 /// How a function shall write its logs.

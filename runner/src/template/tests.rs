@@ -6,7 +6,7 @@ use std::{fmt::Write, fs, path::Path, time::Instant};
 
 use proptest::prelude::*;
 
-use crate::template::{Context, Severity, read};
+use crate::template::{Code, Context, Severity, read};
 
 /// What the template gives, as text. Its first line may set parameters: `# parameters: Stage=prod,
 /// Name=value`.
@@ -120,7 +120,8 @@ fn the_projects_own_template_gives_its_stack() {
     );
     for function in &stack.functions {
         // One name everywhere: `fan-out` is the binary, `FanOutFunction` the resource.
-        let words = function.binary.split('-').map(|word| word[..1].to_uppercase() + &word[1..]);
+        let Code::Binary(binary) = &function.code else { panic!("{:?}", function.code) };
+        let words = binary.split('-').map(|word| word[..1].to_uppercase() + &word[1..]);
         assert_eq!(function.logical_id, words.collect::<String>() + "Function");
     }
     for mapping in &stack.mappings {
@@ -228,6 +229,7 @@ Resources:
     Type: AWS::Serverless::Function
     Properties:
       Runtime: provided.al2023
+      Handler: bootstrap
       CodeUri: .
       AutoPublishAlias: live
 {properties}{resources}"

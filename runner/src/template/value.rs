@@ -24,8 +24,9 @@ pub(super) enum Data {
     List(Vec<Value>),
     /// The stream of the table with this logical id; its ARN is not known before the table exists.
     Stream(String),
-    /// Something that exists only on AWS: `Resource`, `Resource.Attribute`, or a dynamic reference such
-    /// as `{{resolve:ssm:name}}`.
+    /// Something that exists only on AWS: `Resource`, `Resource.Attribute`, a dynamic reference such as
+    /// `{{resolve:ssm:name}}`, or what only a function of CloudFormation gives, such as `!ImportValue
+    /// name`.
     Elsewhere(String),
 }
 
@@ -45,6 +46,7 @@ impl Value {
     pub(super) fn text(self, findings: &Findings<'_>) -> Option<String> {
         match self.data {
             Data::Text(text) => Some(text),
+            Data::Stream(_) | Data::Elsewhere(_) if findings.runs_on_aws() => None,
             Data::Stream(table) => {
                 findings.error(
                     self.at,
@@ -63,7 +65,8 @@ impl Value {
                 findings.error(
                     self.at,
                     format!("`{name}` is known only on AWS"),
-                    "pass the value as a parameter of the template",
+                    "take the value from a parameter of the template, and give it with `--parameter \
+                     NAME=VALUE`",
                 );
                 None
             }

@@ -37,6 +37,8 @@ pub struct Remark {
     pub pattern: usize,
     /// True: no record matches the pattern. False: one demand of it is met by every record.
     pub never: bool,
+    /// The names that lead to the demand, joined by dots, where the problem does not name them.
+    pub path: String,
     /// The piece of the pattern's text that is meant.
     pub marked: String,
     /// What is so, and why.
@@ -56,9 +58,10 @@ impl FilterCriteria {
                 Some(said) => (true, Some(said)),
                 None => (false, pattern.leaves.iter().find_map(|leaf| reader.always(leaf))),
             };
-            said.map(|Said { marked, problem, remedy }| Remark {
+            said.map(|Said { path, marked, problem, remedy }| Remark {
                 pattern: index,
                 never,
+                path,
                 marked,
                 problem,
                 remedy,
@@ -70,6 +73,7 @@ impl FilterCriteria {
 
 /// What is wrong at one place, and what to write there.
 struct Said {
+    path: String,
     marked: String,
     problem: String,
     remedy: String,
@@ -77,7 +81,8 @@ struct Said {
 
 impl Said {
     fn new(marked: &str, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { marked: marked.to_owned(), problem: problem.into(), remedy: remedy.into() }
+        let (path, marked) = (String::new(), marked.to_owned());
+        Self { path, marked, problem: problem.into(), remedy: remedy.into() }
     }
 }
 
@@ -136,7 +141,7 @@ impl Reader<'_> {
     /// Why every record meets this leaf: nothing can stand where it wants nothing to be.
     fn always(&self, leaf: &Leaf) -> Option<Said> {
         leaf.rules.iter().find(|rule| matches!(rule, Rule::Exists(false)))?;
-        let Said { marked, problem, .. } = self.expect(&leaf.path).err()?;
+        let Said { path, marked, problem, .. } = self.expect(&leaf.path).err()?;
         let remedy = match leaf.path.split_last() {
             Some((name, [_, ..])) if marked == *name => {
                 format!(
@@ -148,7 +153,7 @@ impl Reader<'_> {
             }
             _ => "a field that a record can have".to_owned(),
         };
-        Some(Said { marked, problem, remedy })
+        Some(Said { path, marked, problem, remedy })
     }
 
     /// The images and the event name that are demanded together, when no change has all of them.
@@ -407,7 +412,11 @@ impl Scalar {
             ),
             (Self::True, _) => ("only true stands here".to_owned(), "[true]".to_owned()),
         };
-        Said { marked, problem, remedy }
+        let path = match leaf.path.as_slice() {
+            [_] => String::new(),
+            path => path.join("."),
+        };
+        Said { path, marked, problem, remedy }
     }
 }
 
