@@ -57,7 +57,7 @@ pub(crate) fn too_many_operators(kind: ExpressionKind) -> ExpressionError {
     ))
 }
 
-/// Checks how many operands a function has; updates do this only when placeholders are known.
+/// Checks how many operands a function has, which is done only when placeholders are known.
 pub(crate) fn check_operand_count(
     kind: ExpressionKind,
     call: &Call<'_>,
@@ -169,9 +169,6 @@ impl Checker {
             return Err(self.kind.invalid(format_args!("{problem}; function: {name}")));
         }
         self.count(1)?;
-        if !in_update {
-            check_operand_count(self.kind, call)?;
-        }
         let inside = if in_update { Place::UpdateOperand } else { Place::Operand };
         call.arguments.iter().try_for_each(|argument| self.visit(argument, inside))
     }

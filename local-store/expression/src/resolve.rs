@@ -10,7 +10,7 @@ use model::limits::SUBSTITUTIONS_BYTES_MAX;
 use model::{AttributeType, AttributeValue, Number};
 use serde::{Deserialize, Serialize};
 
-use crate::check::list_index;
+use crate::check::{check_operand_count, list_index};
 use crate::condition::{Comparator, Operand, Test, size_of};
 use crate::error::{ExpressionError, ExpressionKind};
 use crate::path::{Path, PathElement};
@@ -227,6 +227,7 @@ impl<'p, 'text> Resolver<'p, 'text> {
     fn function(&mut self, call: &Call<'text>) -> Resolved<Test> {
         let operands: Vec<Operand> =
             call.arguments.iter().map(|node| self.operand(node)).collect::<Resolved<_>>()?;
+        check_operand_count(self.kind, call)?;
         let mut operands = operands.into_iter();
         let (Some(first), second) = (operands.next(), operands.next()) else {
             return Err(self.misplaced());
@@ -295,9 +296,14 @@ impl<'p, 'text> Resolver<'p, 'text> {
         match node.unwrapped() {
             Node::Path(steps) => Ok(Operand::Path(self.path(steps)?)),
             Node::Value(placeholder) => Ok(Operand::Value(self.value(placeholder)?)),
-            Node::Call(Call { name: "size", arguments }) => {
-                let argument = arguments.first().ok_or_else(|| self.misplaced())?;
-                let argument = self.operand(argument)?;
+            Node::Call(call) if call.name == "size" => {
+                let arguments: Vec<Operand> = call
+                    .arguments
+                    .iter()
+                    .map(|node| self.operand(node))
+                    .collect::<Resolved<_>>()?;
+                check_operand_count(self.kind, call)?;
+                let argument = arguments.into_iter().next().ok_or_else(|| self.misplaced())?;
                 self.size(argument)
             }
             _ => Err(self.misplaced()),

@@ -487,29 +487,33 @@ fn count_version(table: &mut Table, arcs: u32) {
 }
 
 fn change_time_to_live(table: &mut Table, change: TimeToLiveChange) -> Result<(), String> {
-    let (current, wanted) = (&table.time_to_live, change);
-    table.time_to_live = match (current, wanted) {
-        (TimeToLive::Enabling { .. } | TimeToLive::Disabling { .. }, _) => {
-            return Err(
-                "Time to live has been modified multiple times within a fixed interval".to_owned()
-            );
-        }
-        (TimeToLive::Enabled { .. }, TimeToLiveChange::Enable(_)) => {
-            return Err("TimeToLive is already enabled".to_owned());
-        }
-        (TimeToLive::Disabled, TimeToLiveChange::Disable(_)) => {
-            return Err("TimeToLive is already disabled".to_owned());
-        }
-        (TimeToLive::Enabled { attribute }, TimeToLiveChange::Disable(given)) => {
-            if *attribute != given {
-                return Err(format!(
-                    "TimeToLive is active on a different AttributeName: current AttributeName is {attribute}"
-                ));
-            }
-            TimeToLive::Disabling { attribute: given }
+    let given = match &change {
+        TimeToLiveChange::Enable(given) | TimeToLiveChange::Disable(given) => given,
+    };
+    // What is asked for is looked at before what goes on.
+    let current = &table.time_to_live;
+    let refusal = match (current.indexed_attribute(), &change) {
+        (Some(attribute), _) if attribute != given => format!(
+            "TimeToLive is active on a different AttributeName: current AttributeName is {attribute}"
+        ),
+        (Some(_), TimeToLiveChange::Enable(_)) => "TimeToLive is already enabled".to_owned(),
+        (None, TimeToLiveChange::Disable(_)) => "TimeToLive is already disabled".to_owned(),
+        _ => String::new(),
+    };
+    if !refusal.is_empty() {
+        return Err(refusal);
+    }
+    table.time_to_live = match (current, change) {
+        (TimeToLive::Enabled { .. }, TimeToLiveChange::Disable(attribute)) => {
+            TimeToLive::Disabling { attribute }
         }
         (TimeToLive::Disabled, TimeToLiveChange::Enable(attribute)) => {
             TimeToLive::Enabling { attribute, cursor: None }
+        }
+        _ => {
+            return Err(
+                "Time to live has been modified multiple times within a fixed interval".to_owned()
+            );
         }
     };
     Ok(())

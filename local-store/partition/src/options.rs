@@ -48,7 +48,7 @@ pub struct IndexOptions {
 /// A resource policy, which is stored and not enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourcePolicy {
-    /// Its JSON, as it was sent.
+    /// Its JSON.
     pub text: String,
     /// Its revision, which grows with every change.
     pub revision: u64,

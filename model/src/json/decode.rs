@@ -194,6 +194,9 @@ fn set<T: Ord>(
             "binary" => value_error(
                 "One or more parameter values were invalid: Binary sets should not be empty",
             ),
+            "number" => DecodeError::Value(ValueFault::alone(
+                "One or more parameter values were invalid: An number set  may not be empty",
+            )),
             _ => value_error(&format!(
                 "One or more parameter values were invalid: An {kind} set  may not be empty"
             )),

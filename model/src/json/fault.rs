@@ -11,11 +11,25 @@ pub struct ValueFault {
     current: String,
     /// Where it is another one.
     older: Option<String>,
+    /// See [`ValueFault::stands_alone`].
+    stands_alone: bool,
 }
 
 impl ValueFault {
     pub(super) fn new(current: impl Into<String>, older: impl Into<String>) -> Self {
-        Self { current: current.into(), older: Some(older.into()) }
+        Self { current: current.into(), older: Some(older.into()), stands_alone: true }
+    }
+
+    /// The same, of a fault that is told in one way only and stands alone.
+    pub(super) fn alone(text: impl Into<String>) -> Self {
+        Self { current: text.into(), older: None, stands_alone: true }
+    }
+
+    /// Whether nothing is told before it of where the value stood: of numbers that are none, and of
+    /// sets that have a member twice or that are of numbers and have none.
+    #[must_use]
+    pub fn stands_alone(&self) -> bool {
+        self.stands_alone
     }
 
     /// In today's words.
@@ -34,7 +48,7 @@ impl ValueFault {
 /// A fault that is told in one way only.
 impl From<String> for ValueFault {
     fn from(text: String) -> Self {
-        Self { current: text, older: None }
+        Self { current: text, older: None, stands_alone: false }
     }
 }
 

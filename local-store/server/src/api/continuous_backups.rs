@@ -68,7 +68,8 @@ pub(super) async fn update_continuous_backups(
 }
 
 fn find(store: &Store, name: &str) -> Result<std::sync::Arc<Table>, ApiError> {
-    tables::find_for_items(store, name).map_err(|_| ApiError::backup_table_not_found(name))
+    let name = tables::name_of(store, name)?;
+    store.find_table(name).ok_or_else(|| ApiError::backup_table_not_found(name))
 }
 
 fn description(table: &Table, now: EpochMillis) -> String {

@@ -35,7 +35,7 @@ pub(super) async fn create_table(
     let name = tables::required(name)?;
     let mut constraints = Constraints::new();
     key_elements::constrain_definitions(&mut constraints, definitions.as_deref(), true);
-    constraints.table_name(Some(name));
+    constraints.name_of_settings(name);
     settings.constrain(&mut constraints);
     let elements = key_schema.as_deref();
     key_elements::constrain_key_elements(&mut constraints, "keySchema", elements);
@@ -55,7 +55,7 @@ pub(super) async fn create_table(
         Some(view_type) => Some((view_type, stream_label(store.now())?)),
         None => None,
     };
-    let whole = tables::name_of(store, name).and_then(|name| store.table_name(name));
+    let whole = store.table_name(tables::name_of(store, name)?);
     let whole = whole.ok_or_else(|| ApiError::table_not_found(name))?;
     let catalogue = store.catalogue();
     let own_tables = || catalogue.by_name().filter(|table| store.owns(table)).count();
@@ -79,7 +79,7 @@ pub(super) async fn create_table(
             let mut out = String::from("{");
             let empty = Statistics::default();
             let status = table.status_text();
-            description_member(&mut out, "TableDescription", store, &table, empty, status)?;
+            description_member(&mut out, "TableDescription", store, &table, empty, status.into())?;
             out.push('}');
             Ok(out)
         }

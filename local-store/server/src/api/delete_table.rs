@@ -17,25 +17,25 @@ pub(super) async fn delete_table(
 ) -> Result<String, ApiError> {
     let name = tables::required(parameters.string("TableName")?)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(Some(name));
+    constraints.name_of_settings(name);
     constraints.finish()?;
     let table = tables::find_for_settings(store, name)?;
     if table.indexes.iter().any(|index| is_being_built(&index.status)) {
-        return Err(ApiError::resource_in_use(format!(
-            "Attempt to change a resource which is still in use: Table is being updated: {}",
-            table.name
-        )));
+        return Err(ApiError::resource_in_use(
+            "Attempt to change a resource which is still in use: Cannot delete table while indexes are being created, updated, or deleted.",
+        ));
     }
     let statistics = read_statistics(&*store.view(), &table)?;
     let replies = store.submit(vec![Command::DeleteTable { table: table.id }]).await?;
     match replies.into_iter().next() {
         Some(Reply::Table(table)) => {
             let mut out = String::from("{");
-            description_member(&mut out, "TableDescription", store, &table, statistics, DELETING)?;
+            let status = DELETING.into();
+            description_member(&mut out, "TableDescription", store, &table, statistics, status)?;
             out.push('}');
             Ok(out)
         }
-        Some(Reply::TableNotFound) => Err(ApiError::table_not_found(name)),
+        Some(Reply::TableNotFound) => Err(ApiError::table_not_found(&table.name)),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
         _ => Err(ApiError::defect("DeleteTable was not answered with a table")),
     }

@@ -17,12 +17,13 @@ pub(super) fn describe_table(
 ) -> Result<String, ApiError> {
     let name = tables::required(parameters.string("TableName")?)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(Some(name));
+    constraints.name_of_settings(name);
     constraints.finish()?;
     let table = tables::find_for_settings(store, name)?;
     let statistics = read_statistics(&*store.view(), &table)?;
     let mut out = String::from("{");
-    description_member(&mut out, "Table", store, &table, statistics, table.status_text())?;
+    let status = table.status_text().into();
+    description_member(&mut out, "Table", store, &table, statistics, status)?;
     out.push('}');
     Ok(out)
 }

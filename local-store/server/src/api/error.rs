@@ -12,6 +12,7 @@ use super::answer::text_member;
 use super::cancellation::{
     COLLECTION_TOO_LARGE, DUPLICATE_ITEM, TABLE_NOT_FOUND, reason_code, write_reasons,
 };
+use super::error_type::ErrorType;
 use crate::store::Unavailable;
 use crate::traffic::{Access, Excess};
 
@@ -32,120 +33,6 @@ struct Throttling {
     reason: String,
     /// The ARN of the table or index.
     resource: String,
-}
-
-/// The type of an error, as the service names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ErrorType {
-    Validation,
-    Serialization,
-    UnknownOperation,
-    MissingAuthenticationToken,
-    IncompleteSignature,
-    UnrecognizedClient,
-    InvalidSignature,
-    RequestTooLarge,
-    ResourceNotFound,
-    ResourceInUse,
-    LimitExceeded,
-    ConditionalCheckFailed,
-    TransactionCanceled,
-    TransactionConflict,
-    TransactionInProgress,
-    IdempotentParameterMismatch,
-    ItemCollectionSizeLimitExceeded,
-    ProvisionedThroughputExceeded,
-    Throttling,
-    ExpiredIterator,
-    TrimmedDataAccess,
-    PolicyNotFound,
-    TableNotFound,
-    DuplicateItem,
-    InternalServerError,
-    ServiceUnavailable,
-}
-
-impl ErrorType {
-    /// What stands in `__type`.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Validation => "com.amazon.coral.validate#ValidationException",
-            Self::Serialization => "com.amazon.coral.service#SerializationException",
-            Self::UnknownOperation => "com.amazon.coral.service#UnknownOperationException",
-            Self::MissingAuthenticationToken => {
-                "com.amazon.coral.service#MissingAuthenticationTokenException"
-            }
-            Self::IncompleteSignature => "com.amazon.coral.service#IncompleteSignatureException",
-            Self::UnrecognizedClient => "com.amazon.coral.service#UnrecognizedClientException",
-            Self::InvalidSignature => "com.amazon.coral.service#InvalidSignatureException",
-            Self::RequestTooLarge => "com.amazon.coral.service#RequestEntityTooLargeException",
-            Self::ResourceNotFound => "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
-            Self::ResourceInUse => "com.amazonaws.dynamodb.v20120810#ResourceInUseException",
-            Self::LimitExceeded => "com.amazonaws.dynamodb.v20120810#LimitExceededException",
-            Self::ConditionalCheckFailed => {
-                "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
-            }
-            Self::TransactionCanceled => {
-                "com.amazonaws.dynamodb.v20120810#TransactionCanceledException"
-            }
-            Self::TransactionConflict => {
-                "com.amazonaws.dynamodb.v20120810#TransactionConflictException"
-            }
-            Self::TransactionInProgress => {
-                "com.amazonaws.dynamodb.v20120810#TransactionInProgressException"
-            }
-            Self::IdempotentParameterMismatch => {
-                "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException"
-            }
-            Self::ItemCollectionSizeLimitExceeded => {
-                "com.amazonaws.dynamodb.v20120810#ItemCollectionSizeLimitExceededException"
-            }
-            Self::ProvisionedThroughputExceeded => {
-                "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"
-            }
-            Self::Throttling => "com.amazonaws.dynamodb.v20120810#ThrottlingException",
-            Self::ExpiredIterator => "com.amazonaws.dynamodb.v20120810#ExpiredIteratorException",
-            Self::TrimmedDataAccess => {
-                "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException"
-            }
-            Self::PolicyNotFound => "com.amazonaws.dynamodb.v20120810#PolicyNotFoundException",
-            Self::DuplicateItem => "com.amazonaws.dynamodb.v20120810#DuplicateItemException",
-            Self::TableNotFound => "com.amazonaws.dynamodb.v20120810#TableNotFoundException",
-            Self::InternalServerError => "com.amazonaws.dynamodb.v20120810#InternalServerError",
-            Self::ServiceUnavailable => "com.amazon.coral.service#ServiceUnavailableException",
-        }
-    }
-
-    fn status(self) -> u16 {
-        match self {
-            Self::RequestTooLarge => 413,
-            Self::InternalServerError => 500,
-            Self::ServiceUnavailable => 503,
-            Self::Validation
-            | Self::Serialization
-            | Self::UnknownOperation
-            | Self::MissingAuthenticationToken
-            | Self::IncompleteSignature
-            | Self::UnrecognizedClient
-            | Self::InvalidSignature
-            | Self::ResourceNotFound
-            | Self::ResourceInUse
-            | Self::LimitExceeded
-            | Self::ConditionalCheckFailed
-            | Self::TransactionCanceled
-            | Self::TransactionConflict
-            | Self::TransactionInProgress
-            | Self::IdempotentParameterMismatch
-            | Self::ItemCollectionSizeLimitExceeded
-            | Self::ProvisionedThroughputExceeded
-            | Self::Throttling
-            | Self::ExpiredIterator
-            | Self::TrimmedDataAccess
-            | Self::PolicyNotFound
-            | Self::DuplicateItem
-            | Self::TableNotFound => 400,
-        }
-    }
 }
 
 impl ApiError {
@@ -177,6 +64,12 @@ impl ApiError {
     #[must_use]
     pub fn unsupported(parameter: &str, instead: &str) -> Self {
         Self::validation(format!("{parameter} is not supported by this store yet; {instead}"))
+    }
+
+    /// `AccessDeniedException`: what is named belongs to another account.
+    #[must_use]
+    pub fn access_denied() -> Self {
+        Self::new(ErrorType::AccessDenied, "Access is denied")
     }
 
     /// `SerializationException`: the body is not JSON or has the wrong shape.
@@ -433,6 +326,7 @@ impl ApiError {
     pub(crate) fn statement_code(&self) -> Option<&'static str> {
         match self.error_type {
             ErrorType::Validation => Some("ValidationError"),
+            ErrorType::AccessDenied => Some("AccessDenied"),
             ErrorType::ResourceNotFound => Some("ResourceNotFound"),
             ErrorType::ConditionalCheckFailed => Some("ConditionalCheckFailed"),
             ErrorType::DuplicateItem => Some("DuplicateItem"),

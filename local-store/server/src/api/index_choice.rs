@@ -54,6 +54,14 @@ impl<'t> Source<'t> {
         }
     }
 
+    /// How many attributes the key has by which it is read.
+    pub(crate) fn key_attribute_count(&self) -> usize {
+        match self.index {
+            Some(index) => index.definition.key_schema.attributes().count(),
+            None => self.table.key_schema.attributes().count(),
+        }
+    }
+
     /// What a key condition asks for here.
     pub(crate) fn range_of(&self, expression: &KeyExpression) -> Result<ItemRange, ApiError> {
         Ok(match self.index {

@@ -108,10 +108,15 @@ impl<'j> IndexParameters<'j> {
         self.name
     }
 
+    /// Whether it is for a provisioned table and says no throughput.
+    pub(crate) fn lacks_throughput(&self, billing: Billing) -> bool {
+        billing != Billing::OnDemand && self.throughput.is_none()
+    }
+
     /// Adds the failures of an index at `at`.
     pub(crate) fn constrain(&self, constraints: &mut Constraints, at: &str) {
         match self.name {
-            Some(name) => constraints.name(&format!("{at}.indexName"), name),
+            Some(name) => constraints.own_name(&format!("{at}.indexName"), name),
             None => constraints.required(format_args!("{at}.indexName"), false),
         }
         let of_key = format!("{at}.keySchema");

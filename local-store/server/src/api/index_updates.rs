@@ -53,7 +53,14 @@ pub(crate) struct IndexChanges {
     pub(crate) options: Vec<OptionChange>,
 }
 
-impl IndexUpdate<'_> {
+impl<'j> IndexUpdate<'j> {
+    fn throughput(&self) -> Option<&IndexThroughput<'j>> {
+        match self {
+            IndexUpdate::Update(update) => Some(update),
+            _ => None,
+        }
+    }
+
     /// Whether an index is built or removed while the table is in use.
     fn is_online(&self) -> bool {
         matches!(self, IndexUpdate::Create(_) | IndexUpdate::Delete(_))
@@ -115,6 +122,18 @@ impl<'j> IndexUpdates<'j> {
         }
     }
 
+    /// Refuses warm throughput that asks for nothing.
+    pub(crate) fn check_warm(&self) -> Result<(), ApiError> {
+        let is_empty = |update: &&IndexThroughput<'_>| update.options.has_empty_warm();
+        match self.updates().iter().filter_map(IndexUpdate::throughput).find(is_empty) {
+            None => Ok(()),
+            Some(update) => Err(ApiError::invalid_parameter(format!(
+                "WarmThroughput must have at least one of ReadUnitsPerSecond or WriteUnitsPerSecond specified for index: {}",
+                update.name.unwrap_or_default()
+            ))),
+        }
+    }
+
     /// What can be said without the table.
     pub(crate) fn check_shape(&self) -> Result<(), ApiError> {
         let mut names = BTreeSet::new();
@@ -172,6 +191,9 @@ impl<'j> IndexUpdates<'j> {
                     parameters.name().unwrap_or_default()
                 )));
             }
+            if parameters.lacks_throughput(billing) {
+                return Err(units_missing(parameters.name().unwrap_or_default()));
+            }
             let index = parameters.check(definitions, &table.key_schema, billing)?;
             check_types(&index, table)?;
             check_create(table, &index.name)?;
@@ -223,26 +245,20 @@ impl IndexThroughput<'_> {
         let name = &index.definition.name;
         let has_options = self.options.has_on_demand() || self.options.has_warm();
         match (self.provisioned, billing) {
-            (Some(_), Billing::OnDemand) => {
-                return Err(ApiError::invalid_parameter(format!(
-                    "Neither ReadCapacityUnits nor WriteCapacityUnits can be specified for index: {name} when BillingMode is PAY_PER_REQUEST"
-                )));
-            }
-            (None, Billing::OnDemand) if !has_options => {
+            (provisioned, Billing::OnDemand) if provisioned.is_some() || !has_options => {
                 return Err(ApiError::invalid_parameter(format!(
                     "The only Updates for index: {name} when TableThroughputMode is PAY_PER_REQUEST can be to OnDemandThroughput, WarmThroughput"
                 )));
             }
             (None, Billing::Provisioned { .. }) if !has_options => {
-                return Err(ApiError::invalid_parameter(format!(
-                    "Both ReadCapacityUnits and WriteCapacityUnits must be specified for index: {name}"
-                )));
+                return Err(units_missing(name));
             }
             (Some(throughput), _) => {
                 let units = throughput.check(name)?;
                 if table.billing != Billing::OnDemand && index.definition.throughput == Some(units)
                 {
-                    return Err(will_not_change(&format!("index {name}"), "index", units));
+                    let index = format!("index {name}");
+                    return Err(will_not_change(&index, &index, units));
                 }
                 checked.changes.push(IndexChange::Throughput(name.clone(), units));
             }
@@ -260,9 +276,16 @@ impl IndexThroughput<'_> {
 }
 
 /// Throughput that is what it was, in the service's words.
-pub(crate) fn will_not_change(what: &str, kind: &str, (read, write): (u64, u64)) -> ApiError {
+pub(crate) fn will_not_change(what: &str, of: &str, (read, write): (u64, u64)) -> ApiError {
     ApiError::validation(format!(
-        "The provisioned throughput for the {what} will not change. The requested value equals the current value. Current ReadCapacityUnits provisioned for the {kind}: {read}. Requested ReadCapacityUnits: {read}. Current WriteCapacityUnits provisioned for the {kind}: {write}. Requested WriteCapacityUnits: {write}. Refer to the Amazon DynamoDB Developer Guide for current limits and how to request higher limits."
+        "The provisioned throughput for the {what} will not change. The requested value equals the current value. Current ReadCapacityUnits provisioned for {of}: {read}. Requested ReadCapacityUnits: {read}. Current WriteCapacityUnits provisioned for {of}: {write}. Requested WriteCapacityUnits: {write}. Refer to the Amazon DynamoDB Developer Guide for current limits and how to request higher limits."
+    ))
+}
+
+/// Throughput that an index of a provisioned table needs.
+fn units_missing(index: &str) -> ApiError {
+    ApiError::invalid_parameter(format!(
+        "Both ReadCapacityUnits and WriteCapacityUnits must be specified for index: {index}"
     ))
 }
 
@@ -288,7 +311,7 @@ fn read_update(parameters: Parameters<'_>) -> Result<IndexUpdate<'_>, ApiError> 
 fn constrain_name(constraints: &mut Constraints, at: &str, name: Option<&str>) {
     let at = format!("{at}.indexName");
     match name {
-        Some(name) => constraints.name(&at, name),
+        Some(name) => constraints.own_name(&at, name),
         None => constraints.required(&at, false),
     }
 }
@@ -325,8 +348,12 @@ fn schema_text(schema: &IndexKeySchema) -> String {
 }
 
 fn check_create(table: &Table, name: &str) -> Result<(), ApiError> {
-    if table.index(name).is_some() {
-        return Err(ApiError::validation("Attempting to create an index which already exists"));
+    match table.index(name) {
+        Some(index) if !index.is_maintained() => return Err(being_deleted(table, name)),
+        Some(_) => {
+            return Err(ApiError::validation("Attempting to create an index which already exists"));
+        }
+        None => {}
     }
     let is_building = |index: &SecondaryIndex| index.status != IndexStatus::Active;
     if table.indexes.iter().any(is_building) {
@@ -354,11 +381,16 @@ fn find<'t>(table: &'t Table, name: &str, verb: &str) -> Result<&'t SecondaryInd
         )));
     }
     if !index.is_maintained() {
-        return Err(ApiError::resource_in_use(format!(
-            "Attempt to change a resource which is still in use: Index is being deleted: {name}"
-        )));
+        return Err(being_deleted(table, name));
     }
     Ok(index)
+}
+
+fn being_deleted(table: &Table, index: &str) -> ApiError {
+    ApiError::resource_in_use(format!(
+        "Attempt to change a resource which is still in use: Index is being deleted. Table: {} Index: {index}",
+        table.name
+    ))
 }
 
 /// A table that becomes provisioned needs throughput for each of its global indexes.

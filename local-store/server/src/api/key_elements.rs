@@ -75,14 +75,20 @@ fn constrain_elements(
     kinds: &[&str],
 ) {
     for (number, element) in (1..).zip(elements.unwrap_or_default()) {
-        let at = format!("{list}.{number}.member.attributeName");
-        constraints.required(&at, element.name.is_some());
-        if let Some(name) = element.name {
-            constraints.length(&at, name, 1, KEY_ATTRIBUTE_NAME_BYTES_MAX);
+        let of_name = format!("{list}.{number}.member.attributeName");
+        let of_kind = format!("{list}.{number}.member.{kind}");
+        // A definition without either is told of in this order, a key element in the other.
+        if kind == "attributeType" {
+            constraints.required(&of_kind, element.kind.is_some());
         }
-        let at = format!("{list}.{number}.member.{kind}");
-        constraints.required(&at, element.kind.is_some());
-        constraints.one_of(&at, element.kind, kinds);
+        constraints.required(&of_name, element.name.is_some());
+        if let Some(name) = element.name {
+            constraints.length(&of_name, name, 1, KEY_ATTRIBUTE_NAME_BYTES_MAX);
+        }
+        if kind != "attributeType" {
+            constraints.required(&of_kind, element.kind.is_some());
+        }
+        constraints.one_of(&of_kind, element.kind, kinds);
     }
 }
 

@@ -38,6 +38,8 @@ const COMPARISON_OPERATORS: &[&str] = &[
     "GE",
     "CONTAINS",
 ];
+/// Conditions of `KeyConditions` that a key of one or two attributes may have.
+const KEY_CONDITIONS_MAX: usize = 2;
 /// `Expected`, as the texts of constraints have it.
 const EXPECTED: &str = "expected";
 /// `ScanFilter`, likewise.
@@ -207,11 +209,13 @@ impl<'j> ConditionsParameters<'j> {
         Ok(Some(conditions).filter(|c| !c.is_empty()).map(|c| Condition::of_legacy(c, any)))
     }
 
-    /// The key conditions that they state.
-    pub(crate) fn into_key_expression(self) -> Result<KeyExpression, ApiError> {
+    /// The key conditions that they state. Those of an index may be more than of a table, which is
+    /// decided when the index is known: see [`check_key_conditions`].
+    pub(crate) fn into_key_expression(self, of_index: bool) -> Result<KeyExpression, ApiError> {
         let conditions = self.check()?;
-        if !(1..=2).contains(&conditions.len()) {
-            return Err(ApiError::validation("Conditions can be of length 1 or 2 only"));
+        let max = if of_index { usize::MAX } else { KEY_CONDITIONS_MAX };
+        if !(1..=max).contains(&conditions.len()) {
+            return Err(too_many_key_conditions());
         }
         KeyExpression::of_legacy(conditions).ok_or_else(|| {
             ApiError::validation("Attempted conditional constraint is not an indexable operation")
@@ -234,6 +238,21 @@ impl<'j> ConditionsParameters<'j> {
         }
         Ok(conditions)
     }
+}
+
+/// Checks how many conditions of `KeyConditions` a key with so many attributes may have.
+pub(crate) fn check_key_conditions(
+    conditions: usize,
+    key_attributes: usize,
+) -> Result<(), ApiError> {
+    if conditions > key_attributes.max(KEY_CONDITIONS_MAX) {
+        return Err(too_many_key_conditions());
+    }
+    Ok(())
+}
+
+fn too_many_key_conditions() -> ApiError {
+    ApiError::validation("Conditions can be of length 1 or 2 only")
 }
 
 fn read_condition<'j>(
@@ -447,10 +466,15 @@ impl<'j> AttributesToGet<'j> {
 
     /// The projection that it asks for, if it is there.
     pub(crate) fn into_projection(self) -> Result<Option<Projection>, ApiError> {
-        let Some(names) = self.0 else {
+        self.projection()
+    }
+
+    /// See [`AttributesToGet::into_projection`].
+    pub(crate) fn projection(&self) -> Result<Option<Projection>, ApiError> {
+        let Some(names) = &self.0 else {
             return Ok(None);
         };
-        for name in &names {
+        for name in names {
             attribute_names::check(name).map_err(|wrong| wrong.current())?;
         }
         let mut seen = BTreeSet::new();
@@ -459,6 +483,6 @@ impl<'j> AttributesToGet<'j> {
                 "Duplicate value in attribute name: {twice}"
             )));
         }
-        Ok(Some(Projection::of_attributes(names)))
+        Ok(Some(Projection::of_attributes(names.iter().copied())))
     }
 }

@@ -8,7 +8,7 @@ use super::answer::{begin_member, text_member};
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
-use super::streams::{FoundStream, stream_arn};
+use super::streams::{FoundStream, constrain_arn_at, stream_arn};
 use super::tables;
 use crate::store::Store;
 
@@ -21,6 +21,7 @@ pub(super) fn list_streams(store: &Store, parameters: Parameters<'_>) -> Result<
         constraints.table_name(name);
     }
     constraints.range("limit", limit, 1, i64::try_from(LIST_STREAMS_MAX).unwrap_or(i64::MAX));
+    constrain_arn_at(&mut constraints, "exclusiveStartStreamArn", start);
     constraints.finish()?;
 
     let only = name.map(|name| tables::find_for_settings(store, name)).transpose()?;

@@ -17,7 +17,7 @@ pub(super) fn list_tables(store: &Store, parameters: Parameters<'_>) -> Result<S
     let mut constraints = Constraints::new();
     constraints.range("limit", limit, 1, i64::try_from(LIST_TABLES_MAX).unwrap_or(i64::MAX));
     if let Some(start) = start {
-        constraints.name("exclusiveStartTableName", start);
+        constraints.name_before("exclusiveStartTableName", start);
     }
     constraints.finish()?;
 

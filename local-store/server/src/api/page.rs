@@ -99,6 +99,7 @@ impl<'j> PageParameters<'j> {
         let words = self.operation.words();
         self.start_key.take().transpose().map_err(|wrong| match words {
             Words::Current => wrong.current(),
+            Words::Older if wrong.stands_alone() => wrong.older(),
             Words::Older => starting_key_invalid(wrong.older().message()),
         })
     }

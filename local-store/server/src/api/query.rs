@@ -12,7 +12,7 @@ use super::expressions::{
     self, check_combination, check_filter_leaves_keys, check_query_filter_leaves_keys,
 };
 use super::index_choice::Source;
-use super::legacy::{ConditionsParameters, OperatorWords};
+use super::legacy::{ConditionsParameters, OperatorWords, check_key_conditions};
 use super::page::{PageOperation, PageParameters, PageRequest, answer_page};
 use super::parameters::Parameters;
 use super::tables;
@@ -51,7 +51,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     let mut placeholders = shared.substitutions.into_placeholders()?;
     let key_expression = match key_condition {
         Some(text) => KeyExpression::parse(text, &mut placeholders)?,
-        None => key_conditions.into_key_expression()?,
+        None => key_conditions.into_key_expression(index.is_some())?,
     };
     let filter = expressions::filter(shared.filter, &mut placeholders, Words::Current)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
@@ -67,7 +67,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     let filter = filter_expression.as_ref().or(legacy_filter.as_ref());
     source.check_filter(filter)?;
     let is_fetched = source.check_projection(select, projection.as_ref())?;
-    let range = source.range_of(&key_expression)?;
+    let range = range_of(source, &key_expression, key_condition.is_none())?;
     if let Some(filter) = &filter_expression {
         check_filter_leaves_keys(filter, source)?;
     }
@@ -89,6 +89,18 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         capacity_detail,
     };
     answer_page(store, &*store.view(), &request)
+}
+
+/// What is asked for. Conditions from before expressions may be so many as the key allows.
+fn range_of(
+    source: Source<'_>,
+    conditions: &KeyExpression,
+    is_legacy: bool,
+) -> Result<ItemRange, ApiError> {
+    if is_legacy {
+        check_key_conditions(conditions.attributes().count(), source.key_attribute_count())?;
+    }
+    source.range_of(conditions)
 }
 
 fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {

@@ -10,8 +10,10 @@ use crate::store::Store;
 pub(crate) enum ResourceArn<'a> {
     /// A table of this Region and account, by its name. It need not be there.
     Table(&'a str),
-    /// Something of another Region or account.
+    /// Something of another Region.
     Elsewhere,
+    /// Something of another account.
+    Foreign,
 }
 
 /// Reads the ARN of a table.
@@ -19,14 +21,18 @@ pub(crate) fn parse<'a>(store: &Store, arn: &'a str) -> Result<ResourceArn<'a>, 
     if !arn.starts_with("arn:") {
         return Err(ApiError::invalid_parameter(format!("ARNs must start with 'arn:': {arn}")));
     }
-    let mut parts = arn.splitn(6, ':').skip(2);
-    let (Some("dynamodb"), Some(region), Some(account), Some(resource)) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return Err(ApiError::invalid_parameter(format!(
-            "Provided Arn is not a DynamoDB resource arn: {arn}"
-        )));
+    let not_ours = || {
+        ApiError::invalid_parameter(format!("Provided Arn is not a DynamoDB resource arn: {arn}"))
     };
+    let mut parts = arn.splitn(6, ':').skip(1);
+    let [Some(partition), Some("dynamodb"), Some(region), Some(account), Some(resource)] =
+        std::array::from_fn(|_| parts.next())
+    else {
+        return Err(not_ours());
+    };
+    if resource.contains("/backup/") {
+        return Err(not_ours());
+    }
     if resource.contains("/stream/") {
         return Err(ApiError::unsupported("A stream in ResourceArn", "name its table"));
     }
@@ -36,8 +42,11 @@ pub(crate) fn parse<'a>(store: &Store, arn: &'a str) -> Result<ResourceArn<'a>, 
             "Invalid resource arn provided, only table or stream is accepted. Provided resource arn: {arn}"
         )));
     };
-    if region != store.region() || account != store.account() {
+    if partition != "aws" || region != store.region() {
         return Ok(ResourceArn::Elsewhere);
+    }
+    if account != store.account() {
+        return Ok(ResourceArn::Foreign);
     }
     Ok(ResourceArn::Table(name))
 }

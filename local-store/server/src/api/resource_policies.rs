@@ -1,64 +1,22 @@
 //! `PutResourcePolicy`, `GetResourcePolicy` and `DeleteResourcePolicy`: a table's policy is stored
 //! and given back. Nothing enforces it: this store knows no principals.
 //!
-//! Texts: as the service answers. Of a policy only what is plainly wrong is refused.
+//! Texts: as the service answers. What a policy must be is in `policy_document`.
 
 use std::sync::Arc;
 
-use model::json::{self, Json};
 use partition::{Command, ExpectedPolicy, OptionChange, POLICY_CHANGED, Reply, Table, UpdateTable};
 
 use super::answer::text_member;
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
+use super::policy_document;
 use super::resource_arn::{self, ResourceArn};
 use crate::store::Store;
 
-/// Largest policy in bytes, inclusive.
-const POLICY_BYTES_MAX: usize = 20_480;
 /// Characters of a revision, inclusive.
 const REVISION_LENGTH_MAX: usize = 255;
-
-/// Refuses what is no policy.
-pub(crate) fn check_policy(text: &str) -> Result<(), ApiError> {
-    if text.len() > POLICY_BYTES_MAX {
-        return Err(ApiError::invalid_parameter(format!(
-            "Maximum policy size of {POLICY_BYTES_MAX} bytes exceeded"
-        )));
-    }
-    let invalid = |reason: &str| {
-        Err(ApiError::invalid_parameter(format!("Invalid policy document: {reason}")))
-    };
-    match json::parse(text.as_bytes()) {
-        Ok(Json::Null) => invalid("This text appears not to be a policy"),
-        Ok(policy @ Json::Object(_)) => {
-            let one;
-            let statements = match policy.get("Statement") {
-                Some(Json::Array(statements)) => statements.as_slice(),
-                Some(statement @ Json::Object(_)) => {
-                    one = [statement.clone()];
-                    &one
-                }
-                _ => return invalid("Syntax error at position (1,3)"),
-            };
-            if statements.is_empty() {
-                return invalid("Could not parse the policy: Statement is empty!");
-            }
-            for field in ["Effect", "Principal", "Action", "Resource"] {
-                let not = format!("Not{field}");
-                let has = |statement: &Json<'_>| {
-                    statement.get(field).is_some() || statement.get(&not).is_some()
-                };
-                if !statements.iter().all(has) {
-                    return invalid(&format!("Missing required field {field}"));
-                }
-            }
-            Ok(())
-        }
-        _ => invalid("This policy contains invalid Json"),
-    }
-}
 
 fn find(store: &Store, arn: &str) -> Result<Arc<Table>, ApiError> {
     match resource_arn::parse(store, arn)? {
@@ -68,6 +26,9 @@ fn find(store: &Store, arn: &str) -> Result<Arc<Table>, ApiError> {
         ResourceArn::Elsewhere => {
             Err(ApiError::invalid_parameter(format!("Invalid resource Arn: {arn}")))
         }
+        ResourceArn::Foreign => Err(ApiError::validation(
+            "This action is only supported by accounts that match the resource owner’s account.",
+        )),
     }
 }
 
@@ -119,12 +80,26 @@ pub(super) async fn put_resource_policy(
     constrain_revision(&mut constraints, revision);
     constraints.finish()?;
     let (arn, policy) = (arn.unwrap_or_default(), policy.unwrap_or_default());
-    check_policy(policy)?;
+    let text = policy_document::canonical(policy)?;
     let table = find(store, arn)?;
     check_expected(&table, revision)?;
-    let (text, expected) = (policy.to_owned(), expected(revision));
+    if revision_of_same(&table, &text).is_some() {
+        // Another node may have acknowledged a change that this one has not heard of yet.
+        let table = find(&store.up_to_date().await?, arn)?;
+        check_expected(&table, revision)?;
+        if let Some(same) = revision_of_same(&table, &text) {
+            return Ok(revision_of(Some(same)));
+        }
+    }
+    let expected = expected(revision);
     let table = change(store, arn, &table, OptionChange::PutPolicy { text, expected }).await?;
     Ok(revision_of(table.options.policy.as_ref().map(|policy| policy.revision)))
+}
+
+/// The revision of the table's policy, if it is this one: putting it again changes nothing.
+fn revision_of_same(table: &Table, text: &str) -> Option<u64> {
+    let policy = table.options.policy.as_ref()?;
+    policy_document::is_stored(&policy.text, text).then_some(policy.revision)
 }
 
 pub(super) async fn delete_resource_policy(
@@ -158,7 +133,7 @@ pub(super) fn get_resource_policy(
     let table = find(store, arn)?;
     let policy = table.options.policy.as_ref().ok_or_else(|| ApiError::policy_not_found(arn))?;
     let mut out = String::from("{");
-    text_member(&mut out, "Policy", &policy.text);
+    text_member(&mut out, "Policy", &policy_document::shown(&policy.text));
     text_member(&mut out, "RevisionId", &policy.revision.to_string());
     out.push('}');
     Ok(out)

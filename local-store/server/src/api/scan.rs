@@ -43,7 +43,11 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
         &LEGACY,
         Words::Older,
     )?;
-    scan_filter.check_joined()?;
+    // The older parameters are gone through one after the other, before anything of an expression is.
+    let to_get = shared.to_get.projection()?;
+    let is_joined = scan_filter.check_joined();
+    let scan_filter = scan_filter.into_condition()?;
+    is_joined?;
     let start_key = shared.take_start_key()?;
     let segment = check_segment(segment, total)?;
     shared.check_select()?;
@@ -55,9 +59,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
     let filter = expressions::filter(shared.filter, &mut placeholders, Words::Older)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
-    let filter = filter.map_or_else(|| scan_filter.into_condition(), |filter| Ok(Some(filter)))?;
-    let projection =
-        projection.map_or_else(|| shared.to_get.into_projection(), |found| Ok(Some(found)))?;
+    let (filter, projection) = (filter.or(scan_filter), projection.or(to_get));
 
     let table = tables::find_for_items(store, name)?;
     let source = Source::find(&table, index, is_consistent)?;

@@ -24,8 +24,13 @@ pub(crate) fn stream_arn(store: &Store, table: &Table, stream: &Stream) -> Strea
 /// `StreamArn`, which must be there.
 pub(crate) fn constrain_arn(constraints: &mut Constraints, arn: Option<&str>) {
     constraints.required("streamArn", arn.is_some());
+    constrain_arn_at(constraints, "streamArn", arn);
+}
+
+/// A stream's ARN, if it was given.
+pub(crate) fn constrain_arn_at(constraints: &mut Constraints, at: &str, arn: Option<&str>) {
     if let Some(arn) = arn {
-        constraints.length("streamArn", arn, STREAM_ARN_LENGTH.0, STREAM_ARN_LENGTH.1);
+        constraints.length(at, arn, STREAM_ARN_LENGTH.0, STREAM_ARN_LENGTH.1);
     }
 }
 

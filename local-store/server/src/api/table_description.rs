@@ -2,7 +2,10 @@
 //!
 //! Counts and sizes are exact here; the service updates its own every six hours.
 
+use std::collections::BTreeMap;
+
 use model::json;
+use model::key::KeyAttributeType;
 use partition::{
     Billing, IndexKind, IndexProjection, IndexStatus, OnDemandLimit, SecondaryIndex, Statistics,
     Table, Units, read_index_statistics,
@@ -19,6 +22,22 @@ use crate::store::Store;
 /// The status of a table that `DeleteTable` removed.
 pub(crate) const DELETING: &str = "DELETING";
 
+/// The status of a table, as an answer tells it.
+#[derive(Clone, Copy)]
+pub(crate) struct Status<'t> {
+    pub(crate) text: &'t str,
+    /// Where the encryption has just been changed: the key before, or none that was the account's.
+    pub(crate) encrypted_before: Option<Option<&'t str>>,
+    /// Whether limits of on-demand reads and writes have just ended.
+    pub(crate) ended_limits: (bool, bool),
+}
+
+impl<'t> From<&'t str> for Status<'t> {
+    fn from(text: &'t str) -> Self {
+        Self { text, encrypted_before: None, ended_limits: (false, false) }
+    }
+}
+
 /// Appends the member `name` with the description of a table.
 pub(crate) fn description_member(
     out: &mut String,
@@ -26,21 +45,22 @@ pub(crate) fn description_member(
     store: &Store,
     table: &Table,
     statistics: Statistics,
-    status: &str,
+    status: Status<'_>,
 ) -> Result<(), ApiError> {
     begin_member(out, name);
     out.push('{');
     // Of a table that is being deleted the service tells no shape.
-    let has_shape = status != DELETING;
+    let has_shape = status.text != DELETING;
     if has_shape {
         attribute_definitions_member(out, table);
         key_schema_member(out, &table.key_schema);
         time_member(out, "CreationDateTime", table.created_at);
     }
     text_member(out, "TableName", &table.name);
-    text_member(out, "TableStatus", status);
+    text_member(out, "TableStatus", status.text);
     billing_members(out, store, table);
-    option_members(out, table);
+    option_members(out, table, &status);
+    encryption_member(out, table, &status);
     number_member(out, "TableSizeBytes", statistics.bytes);
     number_member(out, "ItemCount", statistics.items);
     text_member(out, "TableArn", &table_arn(store, &table.name).to_string());
@@ -102,7 +122,8 @@ fn index_members(
         let units = definition.throughput.filter(|_| table.billing != Billing::OnDemand);
         throughput_member(out, units.unwrap_or_default());
         let options = table.options.indexes.get(&definition.name);
-        on_demand_member(out, options.map_or_else(OnDemandLimit::default, |o| o.on_demand_limit));
+        let limit = options.map_or_else(OnDemandLimit::default, |o| o.on_demand_limit);
+        on_demand_member(out, limit, (false, false));
         warm_member(out, table.options.warm_of_index(&definition.name, table.billing, units));
     }
     number_member(out, "IndexSizeBytes", statistics.bytes);
@@ -122,6 +143,8 @@ fn projection_member(out: &mut String, projection: &IndexProjection) {
             text_member(out, "ProjectionType", "INCLUDE");
             begin_member(out, "NonKeyAttributes");
             let mut separator = '[';
+            let mut names: Vec<&String> = names.iter().collect();
+            names.sort_unstable();
             for name in names {
                 out.push(separator);
                 separator = ',';
@@ -142,17 +165,26 @@ fn throughput_member(out: &mut String, (read_units, write_units): (u64, u64)) {
     out.push('}');
 }
 
-fn on_demand_member(out: &mut String, limit: OnDemandLimit) {
-    if limit == OnDemandLimit::default() {
+/// The answer to the request that ends a limit tells it as -1, and no later one tells it.
+fn on_demand_member(out: &mut String, limit: OnDemandLimit, (ends_read, ends_write): (bool, bool)) {
+    let limits = [
+        ("MaxReadRequestUnits", limit.read, ends_read),
+        ("MaxWriteRequestUnits", limit.write, ends_write),
+    ];
+    if limits.iter().all(|(_, limit, ends)| limit.is_none() && !ends) {
         return;
     }
     begin_member(out, "OnDemandThroughput");
     out.push('{');
-    if let Some(read) = limit.read {
-        number_member(out, "MaxReadRequestUnits", read);
-    }
-    if let Some(write) = limit.write {
-        number_member(out, "MaxWriteRequestUnits", write);
+    for (name, limit, ends) in limits {
+        match limit {
+            Some(units) => number_member(out, name, units),
+            None if ends => {
+                begin_member(out, name);
+                out.push_str("-1");
+            }
+            None => {}
+        }
     }
     out.push('}');
 }
@@ -166,20 +198,23 @@ fn warm_member(out: &mut String, warm: Units) {
     out.push('}');
 }
 
+/// The service tells them in the order of their names, whatever it was told.
 fn attribute_definitions_member(out: &mut String, table: &Table) {
     begin_member(out, "AttributeDefinitions");
-    out.push('[');
     let of_indexes =
         table.indexes.iter().flat_map(|index| index.definition.key_schema.attributes());
-    let mut shown: Vec<&str> = Vec::new();
-    for attribute in table.key_schema.attributes().chain(of_indexes) {
-        if shown.contains(&attribute.name.as_str()) {
-            continue;
-        }
-        out.push_str(if shown.is_empty() { "{" } else { ",{" });
-        shown.push(&attribute.name);
-        text_member(out, "AttributeName", &attribute.name);
-        text_member(out, "AttributeType", attribute.attribute_type.descriptor());
+    let types: BTreeMap<&str, KeyAttributeType> = table
+        .key_schema
+        .attributes()
+        .chain(of_indexes)
+        .map(|attribute| (attribute.name.as_str(), attribute.attribute_type))
+        .collect();
+    let mut separator = "[{";
+    for (name, attribute_type) in types {
+        out.push_str(separator);
+        separator = ",{";
+        text_member(out, "AttributeName", name);
+        text_member(out, "AttributeType", attribute_type.descriptor());
         out.push('}');
     }
     out.push(']');
@@ -222,9 +257,9 @@ fn billing_members(out: &mut String, store: &Store, table: &Table) {
     }
 }
 
-fn option_members(out: &mut String, table: &Table) {
+fn option_members(out: &mut String, table: &Table, status: &Status<'_>) {
     let options = &table.options;
-    on_demand_member(out, options.on_demand_limit);
+    on_demand_member(out, options.on_demand_limit, status.ended_limits);
     warm_member(out, options.warm_of_table(table.billing));
     if let Some(is_infrequent) = options.infrequent_access {
         begin_member(out, "TableClassSummary");
@@ -233,14 +268,25 @@ fn option_members(out: &mut String, table: &Table) {
         text_member(out, "TableClass", class);
         out.push('}');
     }
-    if let Some(key) = &options.encryption_key {
-        begin_member(out, "SSEDescription");
-        out.push('{');
-        text_member(out, "Status", "ENABLED");
+}
+
+/// A change is told with the key before it, as if it went on.
+fn encryption_member(out: &mut String, table: &Table, status: &Status<'_>) {
+    let (text, key) = match status.encrypted_before {
+        Some(before) => ("UPDATING", before),
+        None => match table.options.encryption_key.as_deref() {
+            Some(key) => ("ENABLED", Some(key)),
+            None => return,
+        },
+    };
+    begin_member(out, "SSEDescription");
+    out.push('{');
+    text_member(out, "Status", text);
+    if let Some(key) = key {
         text_member(out, "SSEType", "KMS");
         text_member(out, "KMSMasterKeyArn", key);
-        out.push('}');
     }
+    out.push('}');
 }
 
 fn stream_members(out: &mut String, store: &Store, table: &Table) {

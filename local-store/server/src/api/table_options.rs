@@ -9,7 +9,7 @@ use partition::{Billing, ExpectedPolicy, OptionChange, Table, TableOptions, Unit
 use super::constraints::Constraints;
 use super::error::ApiError;
 use super::parameters::Parameters;
-use super::resource_policies::check_policy;
+use super::policy_document;
 use super::tags::{self, TagParameters};
 use crate::store::Store;
 
@@ -20,11 +20,12 @@ const MANAGED_KEY: &str = "00000000-0000-4000-8000-000000000000";
 type UnitParameters = (Option<i64>, Option<i64>);
 
 /// `OnDemandThroughput` and `WarmThroughput` of a table or an index, as they were sent. An empty
-/// structure is as good as none.
+/// structure is as good as none, but where an index is updated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ThroughputOptions {
     on_demand: Option<UnitParameters>,
     warm: Option<UnitParameters>,
+    has_empty_warm: bool,
 }
 
 /// What an option belongs to.
@@ -65,13 +66,27 @@ impl ThroughputOptions {
             let Some(units) = parameters.structure(structure)? else {
                 return Ok(None);
             };
-            let units = (units.long(read)?, units.long(write)?);
-            Ok::<_, ApiError>(Some(units).filter(|units| *units != (None, None)))
+            Ok::<_, ApiError>(Some((units.long(read)?, units.long(write)?)))
         };
+        let on_demand = units("OnDemandThroughput", "MaxReadRequestUnits", "MaxWriteRequestUnits")?;
+        let warm = units("WarmThroughput", "ReadUnitsPerSecond", "WriteUnitsPerSecond")?;
+        let says_something = |units: &UnitParameters| *units != (None, None);
         Ok(Self {
-            on_demand: units("OnDemandThroughput", "MaxReadRequestUnits", "MaxWriteRequestUnits")?,
-            warm: units("WarmThroughput", "ReadUnitsPerSecond", "WriteUnitsPerSecond")?,
+            on_demand: on_demand.filter(says_something),
+            warm: warm.filter(says_something),
+            has_empty_warm: warm == Some((None, None)),
         })
+    }
+
+    /// Whether a limit of reads and one of writes is asked to end.
+    pub(crate) fn ended_limits(self) -> (bool, bool) {
+        let (read, write) = self.on_demand.unwrap_or_default();
+        (read == Some(-1), write == Some(-1))
+    }
+
+    /// Whether there is a `WarmThroughput` without a number.
+    pub(crate) fn has_empty_warm(self) -> bool {
+        self.has_empty_warm
     }
 
     pub(crate) fn has_on_demand(self) -> bool {
@@ -143,9 +158,11 @@ impl ThroughputOptions {
         {
             let Some(asked) = asked else { continue };
             if billing != Billing::OnDemand {
-                let (the, end) = if is_update { ("the ", "") } else { ("", ".") };
+                let (the, end, colon) = if is_update { ("the ", "", " :") } else { ("", ".", ":") };
+                let of = subject.index().map(|index| format!(" for index{colon} {index}"));
                 return Err(ApiError::invalid_parameter(format!(
-                    "{name} for OnDemandThroughput cannot be specified when {the}table BillingMode is PROVISIONED{end}"
+                    "{name} for OnDemandThroughput{} cannot be specified when {the}table BillingMode is PROVISIONED{end}",
+                    of.unwrap_or_default()
                 )));
             }
             *limit = match asked {
@@ -258,8 +275,8 @@ impl<'j> OptionParameters<'j> {
             changes.push(OptionChange::Tag(tags::check_tags(tags, None)?));
         }
         if let Some(policy) = self.policy {
-            check_policy(policy)?;
-            let (text, expected) = (policy.to_owned(), ExpectedPolicy::Any);
+            let text = policy_document::canonical(policy)?;
+            let expected = ExpectedPolicy::Any;
             changes.push(OptionChange::PutPolicy { text, expected });
         }
         Ok(changes)
@@ -274,17 +291,13 @@ impl<'j> OptionParameters<'j> {
     ) -> Result<Vec<OptionChange>, ApiError> {
         let current = table.options.warm_of_table(billing);
         let mut changes = self.throughput.check_change(Subject::Table, billing, current)?;
-        changes.extend(self.check_class()?);
+        // A table that never had a class has the standard one, and goes on saying nothing of it.
+        let is_said = table.options.infrequent_access.is_some();
+        let class = self.check_class()?;
+        changes.extend(class.filter(|class| is_said || *class != OptionChange::Class(false)));
         if let Some(encryption) = &self.encryption {
             let key = encryption.check(store)?;
-            if key == table.options.encryption_key {
-                return Err(ApiError::invalid_parameter(match key {
-                    None => "Table is already encrypted by default",
-                    Some(_) => {
-                        "Table is already encrypted with given KMSMasterKeyId. Use KMSMasterKeyId parameter if you want to change Master Key"
-                    }
-                }));
-            }
+            encryption.check_change(key.as_deref(), table.options.encryption_key.as_deref())?;
             changes.push(OptionChange::Encrypt(key));
         }
         Ok(changes)
@@ -316,6 +329,22 @@ impl Encryption<'_> {
             (true, _, key) => return Ok(Some(key_arn(store, key))),
         };
         Err(ApiError::invalid_parameter(problem))
+    }
+
+    /// Refuses a change from one key to itself. A key that is not named by its ARN is a change in any
+    /// case: the service encrypts anew.
+    fn check_change(&self, key: Option<&str>, before: Option<&str>) -> Result<(), ApiError> {
+        match (key, before) {
+            (None, None) => {
+                Err(ApiError::invalid_parameter("Table is already encrypted by default"))
+            }
+            (Some(_), Some(before)) if self.key == Some(before) => {
+                Err(ApiError::invalid_parameter(
+                    "Table is already encrypted with given KMSMasterKeyId. Use KMSMasterKeyId parameter if you want to change Master Key",
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

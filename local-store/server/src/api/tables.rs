@@ -7,18 +7,45 @@ use std::sync::Arc;
 use model::arn::TableArn;
 use partition::Table;
 
+use super::constraints::is_name;
 use super::error::ApiError;
 use crate::store::Store;
 
-/// The name in a `TableName` parameter, which may be an ARN. An ARN of another Region or account
-/// names no table of this store.
-pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Option<&'n str> {
+/// The name in a `TableName` parameter, which may be the ARN of a table of this Region and account.
+/// What the service says of other ARNs was recorded of `DescribeTable`.
+pub(crate) fn name_of<'n>(store: &Store, given: &'n str) -> Result<&'n str, ApiError> {
     if !given.starts_with("arn:") {
-        return Some(given);
+        return Ok(given);
     }
-    let arn: TableArn = given.parse().ok()?;
-    let is_ours = arn.region == store.region() && arn.account == store.account();
-    given.rsplit_once('/').map(|(_, name)| name).filter(|_| is_ours)
+    let wrong = |what: &str| {
+        ApiError::validation(format!("1 validation error detected: Invalid {what} in '{given}'"))
+    };
+    let neither = || {
+        ApiError::invalid_parameter(format!(
+            "TableName is neither a name nor the ARN of a table: {given}"
+        ))
+    };
+    let mut parts = given.splitn(6, ':').skip(1);
+    let [Some(partition), Some("dynamodb"), Some(region), Some(account), Some(resource)] =
+        std::array::from_fn(|_| parts.next())
+    else {
+        return Err(neither());
+    };
+    if partition != "aws" {
+        return Err(wrong("AWS partition"));
+    }
+    if region != store.region() {
+        return Err(wrong("AWS region"));
+    }
+    let name = resource.strip_prefix("table/").filter(|name| !name.contains('/'));
+    let name = name.ok_or_else(|| wrong("resource type"))?;
+    if !is_name(name) {
+        return Err(neither());
+    }
+    if account != store.account() {
+        return Err(ApiError::access_denied());
+    }
+    Ok(name)
 }
 
 /// The parameter `TableName` of an operation on the table itself.
@@ -30,23 +57,15 @@ pub(crate) fn required(name: Option<&str>) -> Result<&str, ApiError> {
     })
 }
 
-fn find(store: &Store, given: &str) -> Option<Arc<Table>> {
-    name_of(store, given).and_then(|name| store.find_table(name))
-}
-
 /// The table of an operation on items.
 pub(crate) fn find_for_items(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
-    if given.starts_with("arn:") && given.parse::<TableArn>().is_err() {
-        return Err(ApiError::invalid_parameter(format!(
-            "TableName is neither a name nor the ARN of a table: {given}"
-        )));
-    }
-    find(store, given).ok_or_else(ApiError::resource_not_found)
+    store.find_table(name_of(store, given)?).ok_or_else(ApiError::resource_not_found)
 }
 
 /// The table of an operation on the table itself.
 pub(crate) fn find_for_settings(store: &Store, given: &str) -> Result<Arc<Table>, ApiError> {
-    find(store, given).ok_or_else(|| ApiError::table_not_found(given))
+    let name = name_of(store, given)?;
+    store.find_table(name).ok_or_else(|| ApiError::table_not_found(name))
 }
 
 /// The ARN of a table of this store.

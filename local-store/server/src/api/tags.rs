@@ -95,12 +95,13 @@ fn find(store: &Store, arn: &str) -> Result<Arc<Table>, ApiError> {
     match resource_arn::parse(store, arn)? {
         ResourceArn::Table(name) => store.find_table(name).ok_or_else(|| {
             ApiError::resource_missing(format!(
-                "Requested resource not found: ResourcArn: {arn} not found"
+                "Requested resource not found: ResourceArn: {arn} not found"
             ))
         }),
         ResourceArn::Elsewhere => Err(ApiError::validation(format!(
             "Invalid TableArn: Invalid ResourceArn provided as input {arn}"
         ))),
+        ResourceArn::Foreign => Err(ApiError::access_denied()),
     }
 }
 
@@ -163,14 +164,12 @@ pub(super) fn list_tags_of_resource(
     parameters: Parameters<'_>,
 ) -> Result<String, ApiError> {
     let arn = parameters.string("ResourceArn")?;
-    let token = parameters.string("NextToken")?;
+    // All tags of a resource fit one answer. A token that was never given out is passed over, as the
+    // service does.
+    parameters.string("NextToken")?;
     let mut constraints = Constraints::new();
     constraints.required("resourceArn", arn.is_some());
     constraints.finish()?;
-    // All tags of a resource fit one answer, so no token was ever given out.
-    if token.is_some() {
-        return Err(ApiError::validation("Invalid NextToken: no answer of this store has one"));
-    }
     let table = find(store, arn.unwrap_or_default())?;
     let mut out = String::from("{");
     begin_member(&mut out, "Tags");

@@ -23,15 +23,15 @@ pub(super) async fn update_time_to_live(
 
     let name = tables::required(name)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(Some(name));
+    constraints.name_of_settings(name);
     constraints.required("timeToLiveSpecification", specification.is_some());
     if specification.is_some() {
-        constraints.required("timeToLiveSpecification.enabled", is_enabled.is_some());
         let at = "timeToLiveSpecification.attributeName";
         constraints.required(at, attribute.is_some());
         if let Some(attribute) = attribute {
             constraints.length(at, attribute, 1, KEY_ATTRIBUTE_NAME_BYTES_MAX);
         }
+        constraints.required("timeToLiveSpecification.enabled", is_enabled.is_some());
     }
     constraints.finish()?;
     let attribute = attribute.unwrap_or_default();
@@ -55,7 +55,7 @@ pub(super) async fn update_time_to_live(
             out.push_str("}}");
             Ok(out)
         }
-        Some(Reply::TableNotFound) => Err(ApiError::table_not_found(name)),
+        Some(Reply::TableNotFound) => Err(ApiError::table_not_found(&table.name)),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
         _ => Err(ApiError::defect("UpdateTimeToLive was not answered with a table")),
     }
@@ -67,7 +67,7 @@ pub(super) fn describe_time_to_live(
 ) -> Result<String, ApiError> {
     let name = tables::required(parameters.string("TableName")?)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(Some(name));
+    constraints.name_of_settings(name);
     constraints.finish()?;
     let table = tables::find_for_settings(store, name)?;
     let mut out = String::from("{");

@@ -12,7 +12,7 @@ use super::constraints::Constraints;
 use super::error::ApiError;
 use super::index_updates::{IndexChanges, IndexUpdates, will_not_change};
 use super::parameters::Parameters;
-use super::table_description::description_member;
+use super::table_description::{Status, description_member};
 use super::table_options::OptionParameters;
 use super::table_settings::{TableSettings, check_supported, stream_label, throughput_not_allowed};
 use super::tables;
@@ -42,7 +42,7 @@ pub(super) async fn update_table(
     };
     let name = tables::required(name)?;
     let mut constraints = Constraints::new();
-    constraints.table_name(Some(name));
+    constraints.name_of_settings(name);
     request.settings.constrain(&mut constraints);
     request.indexes.constrain(&mut constraints);
     request.options.constrain(&mut constraints);
@@ -54,16 +54,23 @@ pub(super) async fn update_table(
     let update = request.check(store, &table)?;
     let replies = store.submit(vec![Command::UpdateTable(Box::new(update))]).await?;
     match replies.into_iter().next() {
-        Some(Reply::Table(table)) => {
-            let statistics = read_statistics(&*store.view(), &table)?;
+        Some(Reply::Table(changed)) => {
+            let statistics = read_statistics(&*store.view(), &changed)?;
             let mut out = String::from("{");
-            let is_working = table.indexes.iter().any(|i| i.status != IndexStatus::Active);
-            let status = if is_working { "UPDATING" } else { table.status_text() };
-            description_member(&mut out, "TableDescription", store, &table, statistics, status)?;
+            let is_working = changed.indexes.iter().any(|i| i.status != IndexStatus::Active);
+            let text = if is_working { "UPDATING" } else { changed.status_text() };
+            let changes_encryption = request.options.has_encryption();
+            let status = Status {
+                text,
+                encrypted_before: changes_encryption
+                    .then_some(table.options.encryption_key.as_deref()),
+                ended_limits: request.options.throughput.ended_limits(),
+            };
+            description_member(&mut out, "TableDescription", store, &changed, statistics, status)?;
             out.push('}');
             Ok(out)
         }
-        Some(Reply::TableNotFound) => Err(ApiError::table_not_found(name)),
+        Some(Reply::TableNotFound) => Err(ApiError::table_not_found(&table.name)),
         Some(Reply::Invalid(text)) => Err(ApiError::validation(text)),
         _ => Err(ApiError::defect("UpdateTable was not answered with a table")),
     }
@@ -98,18 +105,21 @@ impl Request<'_> {
                 "At least one of ProvisionedThroughput, BillingMode, UpdateStreamEnabled, GlobalSecondaryIndexUpdates, SSESpecification, ReplicaUpdates, MultiAccountReplicaReady, ReplicaTransitRoleArn, MultiRegionConsistency, DeletionProtectionEnabled, OnDemandThroughput, WarmThroughput or TableClass is required",
             ));
         }
+        // Throughput that is out of bounds, and what is empty, is told first.
+        self.settings.provisioned()?;
+        self.indexes.check_warm()?;
         self.indexes.check_shape()?;
         let is_alone = count == 1;
         let moves_indexes = self.indexes.creates_or_deletes();
         let problem = match () {
-            () if has_protection && !is_alone => {
-                "DeletionProtection modification must be the only operation in the request"
-            }
             () if has_encryption && !is_alone => {
                 "Server-Side Encryption modification must be the only operation in the request"
             }
             () if has_class && !is_alone => {
                 "TableClass modification must be the only operation in the request"
+            }
+            () if has_protection && !is_alone => {
+                "DeletionProtection modification must be the only operation in the request"
             }
             () if warm && self.indexes.creates() => {
                 "Create global secondary index cannot be specified when updating WarmThroughput"
@@ -178,7 +188,7 @@ fn billing(
         (_, Some(Billing::Provisioned { read_units, write_units }), current)
             if current == (Billing::Provisioned { read_units, write_units }) =>
         {
-            Err(will_not_change("table", "table", (read_units, write_units)))
+            Err(will_not_change("table", "the table", (read_units, write_units)))
         }
         (_, Some(provisioned), _) => Ok(Some(provisioned)),
     }

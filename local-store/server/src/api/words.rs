@@ -63,6 +63,11 @@ impl WrongValue {
         ApiError::validation(self.fault.current())
     }
 
+    /// Whether nothing is told before it of where the value stood.
+    pub(crate) fn stands_alone(&self) -> bool {
+        self.fault.stands_alone()
+    }
+
     /// In the words of before.
     pub(crate) fn older(&self) -> ApiError {
         let text = self.fault.older();

@@ -89,14 +89,13 @@ async fn nobody_reaches_a_table_of_somebody_else() {
     let table = format!("{}{stream}", TABLE.trim_end().strip_suffix('}').unwrap());
     let made = server.succeed_as(FIRST, "CreateTable", &table).await;
     let arn = made["TableDescription"]["TableArn"].as_str().unwrap();
-    for name in [arn, "votes"] {
+    for (name, refusal) in [(arn, "Invalid AWS region in"), ("votes", "ResourceNotFound")] {
         let get = format!(r#"{{"TableName":"{name}","Key":{{"pk":{{"S":"a"}}}}}}"#);
-        assert!(
-            server.fail_as(SECOND, "GetItem", &get).await.contains("ResourceNotFound"),
-            "{name}"
-        );
-        assert!(server.call("GetItem", &get).await.text().contains("ResourceNotFound"), "{name}");
+        assert!(server.fail_as(SECOND, "GetItem", &get).await.contains(refusal), "{name}");
+        assert!(server.call("GetItem", &get).await.text().contains(refusal), "{name}");
     }
+    let get = format!(r#"{{"TableName":"{arn}","Key":{{"pk":{{"S":"a"}}}}}}"#);
+    assert!(server.fail_as(THIRD, "GetItem", &get).await.contains("Access is denied"));
     let whole = "111122223333/eu-west-1/votes";
     let select = format!(r#"{{"Statement":"SELECT * FROM \"{whole}\""}}"#);
     assert_eq!(server.call("ExecuteStatement", &select).await.status, 400);
