@@ -64,7 +64,7 @@ pub(super) fn read(function: &Properties<'_, '_>, resource: &Resource<'_>, stack
                     source_property: "Stream",
                     at: entry.key_at,
                 };
-                stack.mappings.extend(mapping::read(&settings, link, &stack.tables));
+                mapping::read(&settings, link, stack);
             }
             ("Schedule" | "ScheduleV2", Some(settings)) => {
                 let property = if kind == "Schedule" { "Schedule" } else { "ScheduleExpression" };
@@ -147,7 +147,7 @@ fn not_run(
     properties.resolver.findings.of_what_does_not_run(|| {
         read_settings(properties, resource, &note.function, qualifier, stack);
     });
-    stack.not_run.push(note);
+    stack.note_not_run(note);
 }
 
 fn read_settings(
@@ -164,7 +164,7 @@ fn read_settings(
         source_property: "EventSourceArn",
         at: resource.at,
     };
-    stack.mappings.extend(mapping::read(properties, link, &stack.tables));
+    mapping::read(properties, link, stack);
 }
 
 /// The function behind a version or an alias, with which of them it is: `NAME:live`. SAM makes

@@ -10,7 +10,10 @@ use crate::template::{
     document::Kind,
     lint,
     properties::{At, Catalogue, Properties},
-    stack::{EventSourceMapping, FilterPattern, StartingPosition, StreamSource, Table},
+    stack::{
+        Absent, EventSourceMapping, FilterPattern, NotRun, Stack, StartingPosition, StreamSource,
+        Table,
+    },
     value::Data,
 };
 
@@ -32,28 +35,76 @@ pub(super) struct Link<'a> {
     pub(super) at: crate::template::diagnostic::Span,
 }
 
+/// Why a stream that is named by its ARN is not read.
+const NOT_IN_TEMPLATE: &str = "a stream of a table outside of this template is not polled";
+
 /// What a mapping reads from.
 enum Source {
     Known(StreamSource),
-    /// It is not emulated, and that is listed.
-    Elsewhere,
+    /// It is not emulated, which is listed, and why. What it is besides may not be known.
+    Elsewhere(String),
+    /// It is no stream, which is listed.
+    NoStream,
     /// An error was reported.
     Wrong,
 }
 
-/// Reads one mapping; `None` when an error was reported or its source is not emulated.
-pub(super) fn read(
+/// Reads one mapping into the stack, unless an error is reported. One whose source is not emulated
+/// is among what does not run.
+pub(super) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut Stack) {
+    let is_event = link.source_property == "Stream";
+    let stream = match stream(properties, link.source_property, &stack.tables) {
+        Source::NoStream if !is_event => return,
+        // What else it must have depends on its source, which may be no stream: a stream alone has a
+        // position to begin at.
+        Source::Elsewhere(_) if !is_event && !properties.has("StartingPosition") => return,
+        Source::Elsewhere(reason) => {
+            not_run(properties, &link, reason, stack);
+            if !is_event {
+                return;
+            }
+            None
+        }
+        Source::NoStream | Source::Wrong => None,
+        Source::Known(stream) => Some(stream),
+    };
+    if let Some(StreamSource::Arn(_)) = &stream {
+        not_run(properties, &link, NOT_IN_TEMPLATE.to_owned(), stack);
+    }
+    stack.mappings.extend(settings(properties, link, stream, &stack.tables));
+}
+
+/// Notes a mapping whose source is not emulated, and warns of it: the function seems to run.
+fn not_run(properties: &Properties<'_, '_>, link: &Link<'_>, reason: String, stack: &mut Stack) {
+    let Link { logical_id, function, source_property, at, .. } = link;
+    let is_absent = |it: &NotRun| it.what == Absent::Function && it.resource == *function;
+    if !stack.not_run.iter().any(is_absent) {
+        let message = format!("`{function}` is not invoked by `{logical_id}` here: {reason}");
+        let help = format!(
+            "give `{source_property}` the stream of a table of this template, such as \
+             `!GetAtt Table.StreamArn`; accept `not-run-here` on `{}` if it is meant for AWS alone",
+            properties.resource
+        );
+        lint::warn(properties, lint::NOT_RUN_HERE, *at, message, help);
+    }
+    let own = properties.resolver.resource(properties.resource);
+    stack.note_not_run(NotRun {
+        what: Absent::Mapping,
+        resource: logical_id.clone(),
+        function: (*function).to_owned(),
+        reason,
+        accepted: own.is_some_and(|own| lint::accepts(own.node, lint::NOT_RUN_HERE)),
+        at: *at,
+    });
+}
+
+fn settings(
     properties: &Properties<'_, '_>,
     link: Link<'_>,
+    stream: Option<StreamSource>,
     tables: &[Table],
 ) -> Option<EventSourceMapping> {
     let is_event = link.source_property == "Stream";
-    let stream = match stream(properties, link.source_property, tables) {
-        // What else it must have depends on its source, which may be no stream of DynamoDB.
-        Source::Elsewhere if !is_event => return None,
-        Source::Elsewhere | Source::Wrong => None,
-        Source::Known(stream) => Some(stream),
-    };
     let batch_size = properties.unsigned("BatchSize", 1..=10_000).unwrap_or(100);
     let window = properties.unsigned("MaximumBatchingWindowInSeconds", 0..=300).unwrap_or(0);
     let retries = properties.integer("MaximumRetryAttempts", -1..=10_000);
@@ -124,7 +175,7 @@ fn stream(properties: &Properties<'_, '_>, name: &'static str, tables: &[Table])
                 name,
                 format!("`{elsewhere}` is not emulated; the function is not invoked by it"),
             );
-            Source::Elsewhere
+            Source::Elsewhere(format!("`{elsewhere}` is not emulated"))
         }
         Data::Text(text) => stream_of_arn(properties, name, &text, at, tables),
         Data::Absent | Data::List(_) => {
@@ -159,7 +210,7 @@ fn stream_of_arn(
             name,
             format!("sources of `{service}` are not polled; the function is not invoked by it"),
         );
-        return Source::Elsewhere;
+        return Source::NoStream;
     }
     let table = tables.iter().find(|table| *arn == table.arn);
     let Some((table_path, _)) = path.split_once("/stream/") else {
@@ -175,11 +226,7 @@ fn stream_of_arn(
     if let Some(table) = own {
         return Source::Known(StreamSource::StreamOf(table.logical_id.clone()));
     }
-    properties.not_emulated(
-        name,
-        "a stream of a table outside of this template is not polled; the function is not invoked \
-        by it",
-    );
+    properties.not_emulated(name, format!("{NOT_IN_TEMPLATE}; the function is not invoked by it"));
     Source::Known(StreamSource::Arn(arn.to_owned()))
 }
 

@@ -61,6 +61,14 @@ pub enum Absent {
 }
 
 impl Stack {
+    /// Notes what does not run, once: of two reasons the first.
+    pub(super) fn note_not_run(&mut self, note: NotRun) {
+        let is_it = |other: &NotRun| other.what == note.what && other.resource == note.resource;
+        if !self.not_run.iter().any(is_it) {
+            self.not_run.push(note);
+        }
+    }
+
     /// The table with this logical id.
     #[must_use]
     pub fn table(&self, logical_id: &str) -> Option<&Table> {

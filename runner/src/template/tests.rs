@@ -127,7 +127,7 @@ fn the_projects_own_template_gives_its_stack() {
     for mapping in &stack.mappings {
         assert!(mapping.report_batch_item_failures, "{}", mapping.logical_id);
         assert!(mapping.bisect_batch_on_function_error, "{}", mapping.logical_id);
-        assert!(mapping.retry_attempts_max.is_some(), "{}", mapping.logical_id);
+        assert!(mapping.record_age_max.is_some(), "{}", mapping.logical_id);
         assert!(mapping.on_failure.is_some(), "{}", mapping.logical_id);
     }
     assert!(stack.warnings.is_empty(), "{:?}", stack.warnings);
