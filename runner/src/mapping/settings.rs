@@ -18,6 +18,10 @@ pub const TUMBLING_WINDOW_S_MAX: u32 = 900;
 /// The shortest and the longest record age that can be set (Lambda API), in milliseconds, inclusive.
 pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
 
+/// Between two reads of a shard of DynamoDB, in milliseconds: Lambda reads four times a second, and
+/// DynamoDB allows five, from all readers together.
+const DYNAMODB_READ_MS: u64 = 250;
+
 /// Where a new mapping starts to read the shards that exist when it is created.
 /// Shards that appear later are always read from their beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -135,6 +139,20 @@ impl Default for Pace {
             retry,
             reach,
         }
+    }
+}
+
+impl Pace {
+    /// For the stream of a local store, whose answers are final and which takes any number of reads.
+    #[must_use]
+    pub fn of_local_store() -> Self {
+        Self { missing_ms: 0, ..Self::default() }
+    }
+
+    /// For a stream of DynamoDB, which is read as often as Lambda reads it.
+    #[must_use]
+    pub fn of_dynamodb() -> Self {
+        Self { idle_poll_ms: DYNAMODB_READ_MS, read_ms: DYNAMODB_READ_MS, ..Self::default() }
     }
 }
 

@@ -442,7 +442,7 @@ async fn a_call_that_is_never_answered_is_made_again() {
     let function = Arc::new(FakeFunction::default());
     let mut running = bench.run(&function);
     let status = running.wait_for(|status| status.unavailable.is_some()).await;
-    assert!(status.unavailable.unwrap().starts_with("DescribeStream: no answer within"));
+    assert!(status.unavailable.unwrap().contains("no answer within"));
     running.drain().await;
     assert_eq!(function.delivered(), [1, 2, 3, 4]);
 }
@@ -463,18 +463,15 @@ async fn latest_reads_nothing_before_its_position_is_on_disk() {
     std::fs::rename(folder, &away).unwrap();
     std::fs::write(folder, "in the way").unwrap();
     bench.stream.lock().unwrap().errors.clear();
-    running.wait_for(|status| status.described).await;
+    running.wait_for(|status| status.unsaved).await;
     bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(3);
-    // A save that failed, and a listing after it.
-    let listings =
-        |stream: &FakeStream| stream.calls.iter().filter(|it| it.starts_with("Des")).count();
-    let before = listings(&bench.stream.lock().unwrap());
-    while listings(&bench.stream.lock().unwrap()) < before + 2 {
+    // Until a listing after the one that it began with.
+    let before = bench.stream.lock().unwrap().calls.len();
+    while bench.stream.lock().unwrap().calls.len() < before + 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let calls = bench.stream.lock().unwrap().calls.clone();
     assert!(!calls.iter().any(|call| call.starts_with("Get")), "{calls:?}");
-    assert!(running.status.borrow().unsaved);
     std::fs::remove_file(folder).unwrap();
     std::fs::rename(away, folder).unwrap();
     running.drain().await;
@@ -493,9 +490,9 @@ async fn a_stream_that_is_missing_may_come_back() {
     let mut running = bench.run(&function);
     running.drain().await;
     bench.stream.lock().unwrap().gone = true;
-    let status = running.wait_for(|status| status.unavailable.is_some()).await;
+    let is_missed = |it: &Status| it.unavailable.is_some() && it.shards[0].unreachable;
+    let status = running.wait_for(is_missed).await;
     assert!(status.unavailable.unwrap().contains("ResourceNotFoundException"));
-    running.wait_for(|status| status.shards[0].unreachable).await;
     bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(3);
     bench.stream.lock().unwrap().gone = false;
     let status = running.drain().await;

@@ -3,7 +3,6 @@
 //! On AWS nothing is made or changed but what the functions write: a table that is missing is an
 //! error, and time is that of DynamoDB's answers.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,9 +20,6 @@ use crate::mapping::Pace;
 use crate::server_date::{self, ServerClock};
 use crate::template::Stack;
 
-/// Between two reads of a shard on AWS: Lambda reads four times a second, and DynamoDB allows five, from
-/// all readers together.
-const AWS_READ_MS: u64 = 250;
 /// How long DynamoDB may take to tell the time when `weir up` begins.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// A difference of clocks that is told, in milliseconds. Answers tell whole seconds, and take a moment.
@@ -74,10 +70,10 @@ impl Local {
 /// Opens the store in this process behind a listener that is bound already.
 pub(crate) async fn local(
     listener: TcpListener,
-    address: SocketAddr,
     stack: &Stack,
     directory: &Path,
 ) -> Result<Backing, String> {
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
     let config = Config {
         directory: directory.join("state"),
         region: stack.region.clone(),
@@ -103,7 +99,7 @@ pub(crate) async fn local(
         credentials_source: None,
         clock: Arc::new(move || i64::try_from(clocked.now().0).unwrap_or(i64::MAX)),
         clock_margin_ms: 0,
-        pace: Pace { missing_ms: 0, ..Pace::default() },
+        pace: Pace::of_local_store(),
         local: Some(Local { store, server }),
         url: Some(url),
     })
@@ -138,7 +134,7 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
         credentials_source: Some(provider),
         clock: Arc::new(move || told.now_ms().unwrap_or_else(wall_clock_ms)),
         clock_margin_ms,
-        pace: Pace { idle_poll_ms: AWS_READ_MS, read_ms: AWS_READ_MS, ..Pace::default() },
+        pace: Pace::of_dynamodb(),
         local: None,
         url: std::env::var("AWS_ENDPOINT_URL_DYNAMODB").ok(),
     })

@@ -97,10 +97,7 @@ impl System {
         let binaries = build(&stack, &options).await?;
         let backing = match listener {
             None => backing::aws(&stack.region).await?,
-            Some(listener) => {
-                let address = listener.local_addr().map_err(|error| error.to_string())?;
-                backing::local(listener, address, &stack, &options.directory).await?
-            }
+            Some(listener) => backing::local(listener, &stack, &options.directory).await?,
         };
         let Backing { dynamodb, streams: clients, credentials, clock, local, url, .. } = backing;
         let Backing { clock_margin_ms, pace, credentials_source, .. } = backing;
