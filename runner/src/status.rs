@@ -76,6 +76,8 @@ fn describe(system: &System) -> Value {
     let (statuses, tick_ms) = (system.statuses(), tick_ms());
     let mappings = statuses.into_iter().map(|(name, function, end, status)| {
         let totals = &status.totals;
+        // Where a mapping has ended, nothing waits for an answer.
+        let tick_ms = if end.is_some() { 0 } else { tick_ms };
         json!({
             "mapping": name,
             "function": function,
@@ -286,7 +288,8 @@ impl Shown {
     /// What no single shard tells.
     fn remark(&mut self, mapping: &Value, name: &str, given_up: u64, gaps: u64) {
         let unavailable = mapping.get("unavailable").and_then(Value::as_str);
-        if let Some(why) = unavailable {
+        let ended = mapping.get("ended") == Some(&json!(true));
+        if let Some(why) = unavailable.filter(|_| !ended) {
             self.remarks.push(format!("{name}: its stream cannot be listed: {why}"));
         } else if mapping.get("described") == Some(&json!(false)) {
             self.remarks.push(format!("{name}: its shards are not known yet"));
@@ -296,7 +299,6 @@ impl Shown {
                 "{name}: it reads nothing before the positions at which it begins are on disk; the log says what keeps them from it"
             ));
         }
-        let ended = mapping.get("ended") == Some(&json!(true));
         if ended {
             let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
             self.remarks.push(format!(
@@ -428,6 +430,8 @@ mod tests {
             json!({"described": false}),
             json!({"described": true, "unavailable": "x"}),
             json!({"described": true, "ended": true, "end": "its stream is disabled"}),
+            json!({"described": true, "unavailable": "x", "ended": true, "end": "x"}),
+            json!({"described": true, "unsaved": true, "shards": [{"id": "s", "state": "waits for its parent"}]}),
         ] {
             let shown = show(&json!({ "mappings": [members] }), Output::Table);
             assert!(!shown.is_well && shown.remarks.len() == 1, "{:?}", shown.remarks);
