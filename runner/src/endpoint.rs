@@ -24,6 +24,9 @@ use crate::server_date;
 const VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 /// How long the store may take to tell the time.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one attempt at a call of the streams may take before the SDK makes another: a page of
+/// 1 MB comes within a second, and a connection that is dead says nothing.
+pub(crate) const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// How long the admin endpoint may take; a sweep deletes everything that has expired.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -210,8 +213,13 @@ pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
 
 /// A client for an endpoint that waits for each answer no longer than this, and then asks again.
 pub(crate) fn client_with_limit(endpoint: &str, limit: Duration) -> aws_sdk_dynamodb::Client {
-    let limits = TimeoutConfig::builder().operation_attempt_timeout(limit).build();
+    let limits = attempt_limit(limit);
     aws_sdk_dynamodb::Client::from_conf(config(endpoint).timeout_config(limits).build())
+}
+
+/// No attempt at a call takes longer than this.
+pub(crate) fn attempt_limit(limit: Duration) -> TimeoutConfig {
+    TimeoutConfig::builder().operation_attempt_timeout(limit).build()
 }
 
 fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
@@ -231,6 +239,7 @@ pub(crate) fn streams_client(endpoint: &str) -> aws_sdk_dynamodbstreams::Client 
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(region(endpoint)))
         .endpoint_url(streams_endpoint(endpoint))
+        .timeout_config(attempt_limit(ATTEMPT_MAX))
         .interceptor(NamesEndpoint(streams_endpoint(endpoint)))
         .credentials_provider(keys::of_endpoint(endpoint))
         .build();

@@ -22,6 +22,9 @@ use self::settled::{Look, Settling};
 
 /// How often the file is written.
 const PERIOD: Duration = Duration::from_millis(500);
+/// A shard whose end was last seen so long ago, in milliseconds, is not caught up: that is twenty reads
+/// of an idle shard on AWS, and more here, so its next read waits for an answer.
+const TIP_MS_MAX: u64 = 5_000;
 /// How long `--exit-code` waits for a look that tells of the time after it was said. A shard that
 /// has nothing is read some times in a second, and one that cannot be read every 10 s.
 const SETTLE_MAX: Duration = Duration::from_secs(15);
@@ -73,12 +76,15 @@ fn describe(system: &System) -> Value {
     let (statuses, tick_ms) = (system.statuses(), tick_ms());
     let mappings = statuses.into_iter().map(|(name, function, end, status)| {
         let totals = &status.totals;
+        // Where a mapping has ended, nothing waits for an answer.
+        let tick_ms = if end.is_some() { 0 } else { tick_ms };
         json!({
             "mapping": name,
             "function": function,
             "stream": status.stream_arn,
             "described": status.described,
             "unavailable": status.unavailable,
+            "unsaved": status.unsaved,
             "ended": end.is_some(),
             "end": end,
             "totals": {
@@ -86,7 +92,7 @@ fn describe(system: &System) -> Value {
                 "invocations": totals.invocations, "failures": totals.failures,
                 "given_up": totals.given_up, "gaps": totals.gaps,
             },
-            "shards": status.shards.iter().map(shard).collect::<Vec<_>>(),
+            "shards": status.shards.iter().map(|it| shard(it, tick_ms)).collect::<Vec<_>>(),
         })
     });
     let disabled = system.stack().mappings.iter().filter(|mapping| !mapping.enabled);
@@ -109,10 +115,10 @@ fn describe(system: &System) -> Value {
     })
 }
 
-fn shard(shard: &ShardStatus) -> Value {
+fn shard(shard: &ShardStatus, tick_ms: u64) -> Value {
     json!({
         "id": shard.id.as_str(),
-        "state": state(shard),
+        "state": state(shard, tick_ms),
         "waiting": shard.waiting,
         "in_flight": shard.in_flight,
         "lag_ms": shard.lag_ms,
@@ -124,13 +130,15 @@ fn shard(shard: &ShardStatus) -> Value {
     })
 }
 
-fn state(shard: &ShardStatus) -> &'static str {
+fn state(shard: &ShardStatus, tick_ms: u64) -> &'static str {
+    let is_read = shard.tip_tick_ms.is_none_or(|tip| tick_ms.saturating_sub(tip) <= TIP_MS_MAX);
     match shard.phase {
         Phase::Waiting => "waits for its parent",
         Phase::Done { .. } => "done",
         Phase::Gap => "gap",
         Phase::Reading if shard.unreachable => "unreachable",
         Phase::Reading if shard.failed_attempts > 0 => "retrying",
+        Phase::Reading if shard.waiting == 0 && shard.at_tip && !is_read => "waits for an answer",
         Phase::Reading if shard.waiting == 0 && shard.at_tip => "caught up",
         Phase::Reading => "working",
     }
@@ -280,12 +288,17 @@ impl Shown {
     /// What no single shard tells.
     fn remark(&mut self, mapping: &Value, name: &str, given_up: u64, gaps: u64) {
         let unavailable = mapping.get("unavailable").and_then(Value::as_str);
-        if let Some(why) = unavailable {
+        let ended = mapping.get("ended") == Some(&json!(true));
+        if let Some(why) = unavailable.filter(|_| !ended) {
             self.remarks.push(format!("{name}: its stream cannot be listed: {why}"));
         } else if mapping.get("described") == Some(&json!(false)) {
             self.remarks.push(format!("{name}: its shards are not known yet"));
         }
-        let ended = mapping.get("ended") == Some(&json!(true));
+        if mapping.get("unsaved") == Some(&json!(true)) {
+            self.remarks.push(format!(
+                "{name}: it reads nothing before the positions at which it begins are on disk; the log says what keeps them from it"
+            ));
+        }
         if ended {
             let why = mapping.get("end").and_then(Value::as_str).unwrap_or("it has ended");
             self.remarks.push(format!(
@@ -359,6 +372,28 @@ mod tests {
     }
 
     #[test]
+    fn a_shard_that_was_not_read_for_long_is_not_caught_up() {
+        let shard = |tip: u64| ShardStatus {
+            id: crate::mapping::ShardId::new("s"),
+            parent: None,
+            phase: Phase::Reading,
+            last_read: None,
+            checkpoint: None,
+            at_tip: true,
+            tip_tick_ms: Some(tip),
+            in_flight: 0,
+            waiting: 0,
+            failed_attempts: 0,
+            unreachable: false,
+            lag_ms: 0,
+            lacks_child: false,
+        };
+        assert_eq!(state(&shard(1_000), 1_000 + TIP_MS_MAX), "caught up");
+        assert_eq!(state(&shard(1_000), 1_001 + TIP_MS_MAX), "waits for an answer");
+        assert_eq!(state(&shard(2_000), 1_000), "caught up");
+    }
+
+    #[test]
     fn a_disabled_mapping_is_shown_and_is_no_failure() {
         let status = json!({"mappings": [], "disabled": [{"mapping": "M", "function": "F"}]});
         let shown = show(&status, Output::Table);
@@ -395,6 +430,8 @@ mod tests {
             json!({"described": false}),
             json!({"described": true, "unavailable": "x"}),
             json!({"described": true, "ended": true, "end": "its stream is disabled"}),
+            json!({"described": true, "unavailable": "x", "ended": true, "end": "x"}),
+            json!({"described": true, "unsaved": true, "shards": [{"id": "s", "state": "waits for its parent"}]}),
         ] {
             let shown = show(&json!({ "mappings": [members] }), Output::Table);
             assert!(!shown.is_well && shown.remarks.len() == 1, "{:?}", shown.remarks);

@@ -22,6 +22,7 @@ use super::{
     memory::{self, Peak},
     outcome::{self, exit_text},
     runtime_api::{self, Delivery, Mailbox},
+    signing::Keys,
 };
 use crate::listener::{self, Listener};
 
@@ -56,6 +57,8 @@ pub(super) struct Instance {
     number: u64,
     pid: u32,
     started: Instant,
+    /// What it was started with.
+    keys: Keys,
     mailbox: Arc<Mailbox>,
     tail: Arc<Tail>,
     peak: Arc<Peak>,
@@ -112,11 +115,16 @@ pub(super) enum Attempt {
 
 impl Instance {
     /// Starts a process. It is not ready yet.
-    pub(super) async fn start(shared: Arc<Shared>, number: u64) -> Result<Self, StartError> {
+    pub(super) async fn start(
+        shared: Arc<Shared>,
+        number: u64,
+        keys: Keys,
+    ) -> Result<Self, StartError> {
         let (kill, killed) = mpsc::channel(1);
         let mailbox = Arc::new(Mailbox::new(kill.clone(), shared.losses.clone()));
         let listener = runtime_api::serve(mailbox.clone()).await?;
-        let settings = &shared.settings;
+        let credentials = keys.credentials.clone();
+        let settings = &Settings { credentials, ..shared.settings.clone() };
         let path = std::env::var("PATH").ok();
         let mut command = Command::new(&settings.binary);
         command
@@ -144,7 +152,18 @@ impl Instance {
         let process = Process { shared, mailbox: mailbox_of, tail: tail_of, peak: peak_of, pid };
         tokio::spawn(process.supervise(child, killed, exited));
         let started = Instant::now();
-        Ok(Self { number, pid, started, mailbox, tail, peak, kill, exit, _listener: listener })
+        Ok(Self {
+            number,
+            pid,
+            started,
+            keys,
+            mailbox,
+            tail,
+            peak,
+            kill,
+            exit,
+            _listener: listener,
+        })
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -159,9 +178,10 @@ impl Instance {
         self.exit.borrow().is_some()
     }
 
-    /// Whether it can be given an invocation: it has neither ended nor is it being killed.
-    pub(super) fn is_alive(&self) -> bool {
-        !self.has_exited() && !self.mailbox.is_closed()
+    /// Whether it can be given an invocation: it has neither ended nor is it being killed, and has the
+    /// keys that are to be used.
+    pub(super) fn is_fit(&self, keys: &Keys) -> bool {
+        !self.has_exited() && !self.mailbox.is_closed() && self.keys == *keys
     }
 
     pub(super) fn handle(&self) -> Handle {

@@ -41,6 +41,8 @@ pub(super) struct LogFile {
 struct Open {
     file: File,
     bytes: u64,
+    /// The last line was lost.
+    has_failed: bool,
 }
 
 impl LogFile {
@@ -54,7 +56,7 @@ impl LogFile {
         }
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self { path, bytes_max, open: Mutex::new(Open { file, bytes }) })
+        Ok(Self { path, bytes_max, open: Mutex::new(Open { file, bytes, has_failed: false }) })
     }
 
     /// Appends a line with the time and the invocation before it. Control characters are escaped,
@@ -70,10 +72,15 @@ impl LogFile {
         }
         text.push('\n');
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = self.append(&mut open, text.as_bytes()) {
+        let appended = self.append(&mut open, text.as_bytes());
+        if let Err(error) = &appended
+            && !open.has_failed
+        {
             // A full disk must not stop the functions; it stops what matters by itself.
-            tracing::warn!(%error, path = %self.path.display(), "log line lost");
+            let path = self.path.display();
+            tracing::warn!(%error, %path, "log lines are lost until it can be written again");
         }
+        open.has_failed = appended.is_err();
     }
 
     fn append(&self, open: &mut Open, text: &[u8]) -> io::Result<()> {
@@ -174,6 +181,23 @@ mod tests {
             "{older}{text}"
         );
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn an_outage_of_the_disk_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.log");
+        let log = LogFile::open(path.clone()).unwrap();
+        let read_only = File::open(&path).unwrap();
+        let file = std::mem::replace(&mut log.open.lock().unwrap().file, read_only);
+        let is_lost = |line: &str| {
+            log.line(None, line);
+            log.open.lock().unwrap().has_failed
+        };
+        assert!(is_lost("lost") && is_lost("lost as well"));
+        log.open.lock().unwrap().file = file;
+        assert!(!is_lost("back"));
+        assert!(fs::read_to_string(&path).unwrap().ends_with(" - back\n"));
     }
 
     #[tokio::test]

@@ -23,11 +23,13 @@ mod outcome;
 mod pool;
 mod remote;
 mod runtime_api;
+mod signing;
 #[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
+use aws_credential_types::provider::SharedCredentialsProvider;
 pub use event::{Event, Observer, Stream};
 pub use invoke_api::InvokeEndpoint;
 pub use pool::Function;
@@ -43,7 +45,7 @@ pub const REQUEST_BYTES_MAX: usize = 6_291_456;
 pub const RESPONSE_BYTES_MAX: usize = 6_291_556;
 
 /// How a function is run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Its name: 1 to 64 letters, digits, hyphens and underscores.
     pub name: String,
@@ -71,6 +73,9 @@ pub struct Settings {
     pub account: String,
     /// The key that the function signs with.
     pub credentials: Credentials,
+    /// Where newer ones come from, if those may expire: each instance is started with what it has
+    /// then, and retired before its keys are past their end.
+    pub credentials_source: Option<SharedCredentialsProvider>,
     /// The value of `AWS_ENDPOINT_URL_DYNAMODB`, which the streams' client gets too; none for AWS.
     pub dynamodb_endpoint: Option<String>,
     /// The value of `AWS_ENDPOINT_URL_S3`; none for AWS.
@@ -132,6 +137,7 @@ impl Settings {
             region: "us-east-1".to_owned(),
             account: "000000000000".to_owned(),
             credentials: Credentials::local(),
+            credentials_source: None,
             dynamodb_endpoint: None,
             s3_endpoint: None,
             log_folder,

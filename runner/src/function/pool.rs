@@ -27,6 +27,7 @@ use super::{
     instance::{Attempt, Handle, Instance, Shared},
     log::LogFile,
     remote::{self, Remote},
+    signing::Signing,
 };
 use crate::poller::Invoke;
 
@@ -54,6 +55,7 @@ pub struct Function {
 
 struct Pool {
     shared: Arc<Shared>,
+    signing: Signing,
     places: Semaphore,
     waiting: AtomicUsize,
     numbers: AtomicU64,
@@ -108,8 +110,11 @@ impl Function {
         let places = Semaphore::new(settings.concurrency.min(Semaphore::MAX_PERMITS));
         let losses = Arc::new(AtomicU32::new(0));
         let shared = Arc::new(Shared { settings, observer, log, losses });
+        let Settings { credentials, credentials_source, timeout, .. } = &shared.settings;
+        let signing = Signing::new(credentials.clone(), credentials_source.clone(), *timeout);
         let pool = Pool {
             shared,
+            signing,
             places,
             waiting: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
@@ -297,13 +302,19 @@ impl Pool {
 
     /// An idle instance, or a new one. The caller has a place, so there are never too many.
     async fn instance(&self) -> Result<Instance, InvokeOutcome> {
+        let not_invoked = |reason: &dyn fmt::Display| {
+            let name = &self.shared.settings.name;
+            InvokeOutcome::NotInvoked(format!("function=`{name}`: {reason}"))
+        };
+        let keys = self.signing.keys().await.map_err(|reason| not_invoked(&reason))?;
         let pause = {
             let mut instances = self.instances();
             if instances.closed {
                 return Err(self.ended());
             }
+            // One that is not fit is dropped, which ends it.
             while let Some(instance) = instances.idle.pop() {
-                if instance.is_alive() {
+                if instance.is_fit(&keys) {
                     return Ok(instance);
                 }
             }
@@ -313,10 +324,10 @@ impl Pool {
             sleep_until(pause).await;
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let started = Instance::start(self.shared.clone(), number).await;
+        let started = Instance::start(self.shared.clone(), number, keys).await;
         let instance = started.map_err(|error| {
             self.pause();
-            InvokeOutcome::NotInvoked(format!("function=`{}`: {error}", self.shared.settings.name))
+            not_invoked(&error)
         })?;
         let mut instances = self.instances();
         if instances.closed {

@@ -6,9 +6,10 @@ use std::{
     path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use bytes::Bytes;
 use futures::future::join_all;
 use http::Request;
@@ -428,6 +429,40 @@ async fn every_line_is_told_with_its_invocation() {
         wait(|| told(true) || told(false)).await;
         assert!(told(true), "{}", fixture.log());
     }
+}
+
+/// Gives keys that are soon past their end, then ones that last, each time that it is asked.
+#[derive(Debug)]
+struct Renewing(Mutex<Vec<(&'static str, u64)>>);
+
+impl ProvideCredentials for Renewing {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        let (key, seconds) = self.0.lock().unwrap().pop().unwrap();
+        let end = SystemTime::now() + Duration::from_secs(seconds);
+        let found = aws_credential_types::Credentials::new(key, "secret", None, Some(end), "test");
+        future::ProvideCredentials::ready(Ok(found))
+    }
+}
+
+/// Goal: keys that come to their end reach no invocation, and what they end costs no attempt.
+#[tokio::test]
+async fn an_instance_is_followed_by_one_with_newer_keys() {
+    let source = Renewing(Mutex::new(vec![("third", 3_600), ("second", 0), ("first", 60)]));
+    let source = SharedCredentialsProvider::new(source);
+    let fixture = Fixture::start(|settings| settings.credentials_source = Some(source));
+    let ask = json!({ "do": "environment", "variable": "AWS_ACCESS_KEY_ID" });
+    for expected in [Some("first"), None, Some("third"), Some("third")] {
+        match (fixture.invoke(ask.clone()).await, expected) {
+            (InvokeOutcome::Ok(body), Some(key)) => assert_eq!(body, format!("\"{key}\"")),
+            (InvokeOutcome::NotInvoked(why), None) => assert!(why.contains("expired"), "{why}"),
+            (outcome, _) => panic!("{expected:?}: {outcome:?}"),
+        }
+    }
+    // The one with the first key is gone, and the other one was kept.
+    wait(|| fixture.function.instances().len() == 1).await;
 }
 
 #[tokio::test]

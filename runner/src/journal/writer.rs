@@ -35,6 +35,8 @@ struct Writer {
     bytes_max: u64,
     /// A failure is said once, not for each line.
     has_failed: bool,
+    /// The segment may end within a line, because a write of it failed.
+    is_torn: bool,
 }
 
 impl Journal {
@@ -50,7 +52,9 @@ impl Journal {
         fs::create_dir_all(folder)?;
         let segments = reader::segments(folder)?;
         let last = segments.last().map_or(0, |(number, _)| *number);
-        let run = segments.last().and_then(|(_, path)| reader::run_of(path)).unwrap_or(0) + 1;
+        // One that was made and never written to, by a process that died, knows no run.
+        let runs = segments.iter().filter_map(|(_, path)| reader::run_of(path));
+        let run = runs.max().unwrap_or(0) + 1;
         let segment = last + 1;
         let mut writer = Writer {
             folder: folder.to_owned(),
@@ -61,6 +65,7 @@ impl Journal {
             bytes: 0,
             bytes_max,
             has_failed: false,
+            is_torn: false,
         };
         writer.head(Entry::Run { format: FORMAT, at_ms })?;
         writer.prune()?;
@@ -118,11 +123,19 @@ impl Writer {
         if self.bytes > 0 && self.bytes.saturating_add(text.len() as u64) > self.bytes_max {
             self.segment += 1;
             self.file = create(&self.folder, self.segment)?;
+            self.is_torn = true;
             self.file.write_all(&self.heads)?;
+            self.is_torn = false;
             self.bytes = self.heads.len() as u64;
             self.prune()?;
         }
+        // What is left of a line that did not fit is a line of its own, which nobody can read.
+        if self.is_torn {
+            self.file.write_all(b"\n")?;
+        }
+        self.is_torn = true;
         self.file.write_all(text)?;
+        self.is_torn = false;
         self.bytes = self.bytes.saturating_add(text.len() as u64);
         Ok(())
     }
@@ -136,4 +149,40 @@ impl Writer {
 
 fn create(folder: &Path, segment: u64) -> io::Result<File> {
     File::options().create(true).append(true).open(reader::segment_path(folder, segment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_after_a_write_that_failed_stands_by_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::begin(folder.path(), 1).unwrap();
+        let path = reader::segment_path(folder.path(), 1);
+        let gap = |shard: &str| Entry::Gap {
+            mapping: "m".to_owned(),
+            shard: shard.to_owned(),
+            at_ms: 5,
+            reason: "trimmed".to_owned(),
+        };
+        let read_only = File::open(&path).unwrap();
+        let file = std::mem::replace(&mut journal.writer.lock().unwrap().file, read_only);
+        journal.write([gap("lost")]);
+        // As much of it as the disk still took.
+        (&file).write_all(b"{\"run\":1,\"kind\":\"ga").unwrap();
+        journal.writer.lock().unwrap().file = file;
+        journal.write([gap("a")]);
+        journal.write([gap("b")]);
+        let shards: Vec<String> = reader::Reader::open(folder.path())
+            .unwrap()
+            .filter_map(|line| match line.entry {
+                Entry::Gap { shard, .. } => Some(shard),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(shards, ["a", "b"]);
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
 }

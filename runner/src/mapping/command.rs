@@ -54,6 +54,13 @@ pub enum Input {
         /// Why.
         reason: String,
     },
+    /// There is no such stream, as far as the store knows now.
+    StreamMissing {
+        /// What the stream said.
+        reason: String,
+    },
+    /// Checkpoints that were asked for are durable, the positions of all shards among them.
+    Saved,
     /// A read that was asked for has brought a page.
     Page {
         /// The shard that was read.
@@ -119,7 +126,7 @@ pub enum ReadFailure {
         /// What the stream said.
         reason: String,
     },
-    /// The shard, or its stream, is not there any more.
+    /// The shard, or its stream, is not there: not yet, not any more, or not for who asked.
     ShardGone {
         /// What the stream said.
         reason: String,
@@ -195,8 +202,8 @@ pub enum Command {
         /// How far it is done now.
         position: CheckpointPosition,
     },
-    /// Make the mapping's checkpoints durable, soon: the mapping has seen its stream first, or a
-    /// window has ended.
+    /// Make the mapping's checkpoints durable, soon, and answer `Saved`: the mapping has seen its
+    /// stream first, or a window has ended.
     Save,
     /// Store a failure record; answer `FailureDelivered` or `FailureNotDelivered`.
     DeliverFailure {
@@ -330,11 +337,6 @@ pub enum Event {
         after: Option<SequenceNumber>,
         /// What the stream said.
         reason: String,
-    },
-    /// A shard that is listed as open has children and no more records: it counts as closed.
-    TreatedAsClosed {
-        /// The shard.
-        shard: ShardId,
     },
     /// A new shard was found.
     ShardFound {
@@ -486,7 +488,6 @@ impl fmt::Display for Event {
                 let after = after.as_ref().map_or("the beginning", SequenceNumber::as_str);
                 write!(formatter, "gap {shard} after {after}: {reason}")
             }
-            Self::TreatedAsClosed { shard } => write!(formatter, "treated as closed {shard}"),
             Self::ShardFound { shard } => write!(formatter, "found {shard}"),
             Self::ShardDone { shard } => write!(formatter, "done {shard}"),
             Self::StreamEnded => formatter.write_str("stream ended"),

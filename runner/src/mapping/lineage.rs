@@ -20,6 +20,9 @@ pub(super) struct Lineage {
     created_ms: Option<i64>,
     pub(super) described: bool,
     pub(super) enabled: bool,
+    /// Where its shards begin is nowhere but here: `LATEST` cannot be found again, so what is
+    /// written between a crash and the next start would be missed.
+    pub(super) unsaved: bool,
 }
 
 impl Lineage {
@@ -36,6 +39,7 @@ impl Lineage {
             created_ms: Some(created_ms),
             described: false,
             enabled: true,
+            unsaved: false,
         }
     }
 
@@ -48,16 +52,19 @@ impl Lineage {
         self.created_ms.unwrap_or_default()
     }
 
-    /// Takes in a listing of all shards.
+    /// Takes in a listing of all shards, the one with this number.
     pub(super) fn describe(
         &mut self,
+        number: u64,
         enabled: bool,
         listing: Vec<ShardDescription>,
         context: &mut Context<'_>,
     ) {
         let is_new = self.created_ms.is_none();
         if is_new {
-            self.created_ms = Some(context.now.time_ms);
+            let margin_ms = context.settings.clock_margin_ms;
+            self.created_ms = Some(context.now.time_ms.saturating_sub(margin_ms));
+            self.unsaved = context.settings.starting_position == StartingPosition::Latest;
         }
         (self.described, self.enabled) = (true, enabled);
         let listed: BTreeSet<ShardId> = listing.iter().map(|shard| shard.id.clone()).collect();
@@ -66,8 +73,6 @@ impl Lineage {
             .iter()
             .filter_map(|shard| shard.parent.clone().filter(|parent| *parent != shard.id))
             .collect();
-        let closed: BTreeSet<ShardId> =
-            listing.iter().filter(|shard| shard.closed).map(|shard| shard.id.clone()).collect();
         for description in listing {
             if !self.shards.contains_key(&description.id) {
                 let skipped = is_new && (description.closed || parents.contains(&description.id));
@@ -81,11 +86,8 @@ impl Lineage {
             _ => true,
         });
         for (id, shard) in &mut self.shards {
-            shard.listed = listed.contains(id);
-            shard.is_closed |= closed.contains(id);
-            if parents.contains(id) {
-                shard.note_child();
-            }
+            shard.note_listing(listed.contains(id), number, context);
+            shard.has_child |= parents.contains(id);
         }
         if is_new {
             context.commands.push(Command::Save);
@@ -126,7 +128,7 @@ impl Lineage {
     /// Lets those shards start whose parent is done, or has long been forgotten.
     /// Returns whether any did.
     pub(super) fn start_children(&mut self) -> bool {
-        if !self.described {
+        if !self.described || self.unsaved {
             return false;
         }
         let unfinished: BTreeSet<ShardId> = self
@@ -151,9 +153,14 @@ impl Lineage {
         self.enabled && self.shards.values().any(is_childless)
     }
 
-    /// Whether the stream takes no more records and all of them are done.
-    pub(super) fn is_over(&self) -> bool {
-        self.described && !self.enabled && self.shards.values().all(Shard::is_done)
+    /// Whether the stream takes no more records and all that are known are done.
+    pub(super) fn is_worked_off(&self) -> bool {
+        self.described && !self.enabled && self.is_done()
+    }
+
+    /// Whether every shard that is known is done.
+    pub(super) fn is_done(&self) -> bool {
+        self.shards.values().all(Shard::is_done)
     }
 }
 

@@ -14,7 +14,8 @@ use super::status::{ShardStatus, Status};
 /// read. With the attempts under way, a mapping of many shards stays within a few times this.
 pub const BUFFER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The first pause before shards are listed again because a child must appear, in milliseconds.
+/// The first pause before shards are listed again because a child must appear, and the least one
+/// before a listing that shall say whether a shard is gone, in milliseconds.
 /// `DescribeStream` allows 10 calls a second for an account.
 const CHILD_POLL_MS: u64 = 200;
 
@@ -27,7 +28,18 @@ pub struct Mapping {
     ids: u64,
     stopping: bool,
     describing: bool,
+    /// Listings that have been asked for.
+    listings: u64,
     next_describe: u64,
+    /// When the last listing was asked for.
+    described_at: u64,
+    /// Since when the store knows no such stream, in ticks.
+    missing_since: Option<u64>,
+    gone: Option<String>,
+    /// The listings that had been asked for when all shards that are known were done.
+    done_at: Option<u64>,
+    /// The listings that had been asked for when the last one was answered.
+    listed_at: u64,
     /// Listings in a row that failed, or that lacked a child.
     describe_tries: u32,
     lacked_child: bool,
@@ -47,7 +59,13 @@ impl Mapping {
             ids: 0,
             stopping: false,
             describing: false,
+            listings: 0,
             next_describe: 0,
+            described_at: 0,
+            missing_since: None,
+            gone: None,
+            done_at: None,
+            listed_at: 0,
             describe_tries: 0,
             lacked_child: false,
             unavailable: None,
@@ -84,22 +102,31 @@ impl Mapping {
             Input::Tick => {}
             Input::Stop => self.stopping = true,
             Input::Described { enabled, shards } => {
-                self.lineage.describe(enabled, shards, &mut context);
+                self.lineage.describe(self.listings, enabled, shards, &mut context);
                 self.plan_describe(now);
             }
             Input::DescribeFailed { reason } => {
                 context.report(Event::StreamUnavailable { reason: reason.clone() });
                 self.plan_describe_again(now, reason);
             }
+            Input::StreamMissing { reason } => {
+                context.report(Event::StreamUnavailable { reason: reason.clone() });
+                let since = *self.missing_since.get_or_insert(now.tick_ms);
+                if now.tick_ms.saturating_sub(since) >= self.settings.pace.missing_ms {
+                    self.gone = Some(reason.clone());
+                }
+                self.plan_describe_again(now, reason);
+            }
+            Input::Saved => self.lineage.unsaved = false,
             Input::Page { shard, records, end } => {
                 if let Some(shard) = shards.get_mut(&shard) {
                     shard.accept_page(records, end, &mut context);
                 }
             }
             Input::ReadFailed { shard, failure } => {
-                let created_ms = self.lineage.created_ms();
+                let known = (self.lineage.created_ms(), self.listings);
                 if let Some(shard) = self.lineage.shards.get_mut(&shard) {
-                    shard.accept_read_failure(failure, created_ms, &mut context);
+                    shard.accept_read_failure(failure, known, &mut context);
                 }
             }
             // One shard knows the attempt or the hand-over; if it is long over, none does.
@@ -130,8 +157,8 @@ impl Mapping {
     /// The shards are known: they are listed again in the usual time, or soon if a child is
     /// missing.
     fn plan_describe(&mut self, now: Now) {
-        self.describing = false;
-        self.unavailable = None;
+        (self.describing, self.listed_at) = (false, self.listings);
+        (self.unavailable, self.missing_since) = (None, None);
         let pause_ms = if self.lineage.lacks_child() {
             self.describe_tries = self.describe_tries.saturating_add(1);
             child_poll(&self.settings).delay_ms(self.describe_tries, 0)
@@ -172,27 +199,49 @@ impl Mapping {
                 waiting_bytes = waiting_bytes - before + shard.work.queued_bytes();
             }
         }
+        let has_room = waiting_bytes(&self.lineage) < BUFFER_BYTES_MAX;
+        let shards = self.lineage.shards.values();
+        let deadline = shards.filter_map(|shard| shard.deadline(has_room, &context)).min();
+        let describe = self.advance_listing(now, commands);
+        if let Some(tick_ms) = deadline.into_iter().chain(describe).min() {
+            commands.push(Command::Wake { tick_ms });
+        }
+    }
+
+    /// Asks for a listing if one is due. Gives when the next one is due without further input.
+    fn advance_listing(&mut self, now: Now, commands: &mut Vec<Command>) -> Option<u64> {
         if self.lineage.lacks_child() && !self.lacked_child {
             self.next_describe = now.tick_ms;
             self.describe_tries = 0;
         }
         self.lacked_child = self.lineage.lacks_child();
-        if self.lineage.is_over() && !self.is_over {
-            context.report(Event::StreamEnded);
+        // What a shard that was just done has split into may be missing from the listings before.
+        let is_done = self.lineage.is_done();
+        self.done_at = is_done.then(|| self.done_at.unwrap_or(self.listings));
+        let is_worked_off = self.lineage.is_worked_off();
+        let is_over = is_worked_off && self.done_at.is_some_and(|at| at < self.listed_at);
+        if is_over && !self.is_over {
+            commands.push(Command::Report(Event::StreamEnded));
         }
-        self.is_over = self.lineage.is_over();
-        let wants_describe = !self.describing && !self.stopping && !self.is_over;
-        if wants_describe && now.tick_ms >= self.next_describe {
-            self.describing = true;
-            context.commands.push(Command::Describe);
+        self.is_over = is_over;
+        let lacks_last = is_worked_off && self.done_at == Some(self.listings);
+        let mut shards = self.lineage.shards.values();
+        let lacks_shard = shards.any(|shard| shard.wants_listing(self.listings));
+        // While the stream cannot be listed, the back-off holds.
+        if (lacks_last || lacks_shard) && self.unavailable.is_none() {
+            let earliest = self.described_at.saturating_add(CHILD_POLL_MS).max(now.tick_ms);
+            self.next_describe = self.next_describe.min(earliest);
         }
-        let describe = (wants_describe && !self.describing).then_some(self.next_describe);
-        let has_room = waiting_bytes(&self.lineage) < BUFFER_BYTES_MAX;
-        let shards = self.lineage.shards.values();
-        let deadlines = shards.filter_map(|shard| shard.deadline(has_room, &context));
-        if let Some(tick_ms) = deadlines.chain(describe).min() {
-            context.commands.push(Command::Wake { tick_ms });
+        if self.describing || self.stopping || self.is_over || self.gone.is_some() {
+            return None;
         }
+        if now.tick_ms < self.next_describe {
+            return Some(self.next_describe);
+        }
+        (self.describing, self.described_at) = (true, now.tick_ms);
+        self.listings += 1;
+        commands.push(Command::Describe);
+        None
     }
 
     /// All that must survive a restart; `None` before the stream was seen for the first time.
@@ -211,6 +260,18 @@ impl Mapping {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.is_over
+    }
+
+    /// Whether it waits for [`Saved`](Input::Saved) before it reads.
+    #[must_use]
+    pub fn waits_for_save(&self) -> bool {
+        self.lineage.unsaved
+    }
+
+    /// What the store said of a stream that is not there, once that is certain.
+    #[must_use]
+    pub fn gone(&self) -> Option<&str> {
+        self.gone.as_deref()
     }
 
     /// What can be seen from outside. `time_ms` is the store's time.
@@ -240,6 +301,7 @@ impl Mapping {
             stream_arn: self.settings.stream_arn.clone(),
             described: self.lineage.described,
             stream_enabled: self.lineage.enabled,
+            unsaved: self.lineage.unsaved,
             unavailable: self.unavailable.clone(),
             shards: shards.collect(),
             totals: self.totals,

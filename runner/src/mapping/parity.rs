@@ -64,11 +64,12 @@ const RULES: &[Rule] = &[
     },
     Rule {
         number: "4",
-        text: "The page with no next iterator has records; a closed shard without a known child is listed again; an open parent with a child counts as closed",
+        text: "The page with no next iterator has records; a closed shard without a known child is listed again; a shard that is listed before it can be read is no gap",
         cases: &[
             ("machine/lineage", "The records of the last page count"),
             ("machine/lineage", "A shard that ends without a known child"),
-            ("machine/lineage", "An open parent that has a child counts as closed"),
+            ("machine/lineage", "An open parent that has a child is read on"),
+            ("machine/reading", "A child that is listed before it can be read is tried again"),
         ],
         tests: &[],
         others: "not known",

@@ -18,6 +18,10 @@ pub const TUMBLING_WINDOW_S_MAX: u32 = 900;
 /// The shortest and the longest record age that can be set (Lambda API), in milliseconds, inclusive.
 pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
 
+/// Between two reads of a shard of DynamoDB, in milliseconds: Lambda reads four times a second, and
+/// DynamoDB allows five, from all readers together.
+const DYNAMODB_READ_MS: u64 = 250;
+
 /// Where a new mapping starts to read the shards that exist when it is created.
 /// Shards that appear later are always read from their beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -67,6 +71,9 @@ pub struct Settings {
     pub has_failure_destination: bool,
     /// Failure records hold the whole event, as those in S3 do; those in SQS and SNS do not.
     pub failure_payload: bool,
+    /// How far the clock that the mapping is told may be ahead of the stream's, in milliseconds:
+    /// records that are older than the mapping by no more than this count as newer than it.
+    pub clock_margin_ms: i64,
     /// How fast the mapping works; these are this runner's own and not Lambda's.
     pub pace: Pace,
     /// Faults that are made on purpose.
@@ -78,8 +85,18 @@ pub struct Settings {
 pub struct Pace {
     /// How long a shard rests after a read that found nothing. Lambda polls 4 times a second.
     pub idle_poll_ms: u64,
+    /// The least time between two reads of a shard, unless the page was full. DynamoDB takes five
+    /// `GetRecords` a second and shard, from all readers together; a local store any number.
+    pub read_ms: u64,
     /// How often the shards are listed while no shard has ended.
     pub describe_ms: u64,
+    /// How long a stream, or a shard, must be missing without a break before it counts as gone.
+    /// DynamoDB's listings are eventually consistent, and whoever uses another account's
+    /// credentials by mistake finds nothing there; the answers of a local store are final.
+    pub missing_ms: u64,
+    /// How long one call to the stream may take, with the SDK's own attempts: then it counts as
+    /// unavailable, and another one is made.
+    pub call_ms: u64,
     /// Between the attempts of a batch. Lambda's own back-off is not documented.
     pub retry: BackOff,
     /// Between the attempts to reach the stream or the failure destination.
@@ -107,11 +124,35 @@ pub struct InvalidSetting {
 
 impl Default for Pace {
     /// Quick enough for one person at one machine: a change reaches its function within about
-    /// 100 ms, and a failed batch is retried after 100 ms, 200 ms, … up to 30 s.
+    /// 100 ms, and a failed batch is retried after 100 ms, 200 ms, … up to 30 s. Five minutes are
+    /// far more than DynamoDB's listings lag behind, and enough to correct a profile.
     fn default() -> Self {
         let retry = BackOff { base_ms: 100, cap_ms: 30_000, spread_percent: 20 };
         let reach = BackOff { base_ms: 100, cap_ms: 10_000, spread_percent: 20 };
-        Self { idle_poll_ms: 100, describe_ms: 10_000, retry, reach }
+        Self {
+            idle_poll_ms: 100,
+            read_ms: 0,
+            describe_ms: 10_000,
+            missing_ms: 300_000,
+            // Three attempts of ten seconds, and their pauses.
+            call_ms: 45_000,
+            retry,
+            reach,
+        }
+    }
+}
+
+impl Pace {
+    /// For the stream of a local store, whose answers are final and which takes any number of reads.
+    #[must_use]
+    pub fn of_local_store() -> Self {
+        Self { missing_ms: 0, ..Self::default() }
+    }
+
+    /// For a stream of DynamoDB, which is read as often as Lambda reads it.
+    #[must_use]
+    pub fn of_dynamodb() -> Self {
+        Self { idle_poll_ms: DYNAMODB_READ_MS, read_ms: DYNAMODB_READ_MS, ..Self::default() }
     }
 }
 
@@ -135,6 +176,7 @@ impl Settings {
             filter: FilterCriteria::default(),
             has_failure_destination: false,
             failure_payload: true,
+            clock_margin_ms: 0,
             pace: Pace::default(),
             faults: Faults::default(),
         }

@@ -12,10 +12,11 @@ use super::sequence::SequenceNumber;
 use super::settings::StartingPosition;
 use super::work::Work;
 
-/// A shard that is listed as open although it has children counts as closed after this many
-/// empty reads in a row. One is not enough: empty pages in the middle of a shard are normal. Of one that
-/// is listed as closed any number are, and its last page says that it is the last.
-const EMPTY_READS_TO_CLOSE: u32 = 5;
+/// A page of this many records is full (`GetRecords`, DynamoDB API reference).
+const PAGE_RECORDS_MAX: usize = 1_000;
+/// A page of this much JSON counts as full: DynamoDB ends one at 1 MB, by its own measure, which
+/// is not far from that of the text.
+const PAGE_BYTES_FULL: usize = 750_000;
 
 /// Where a shard stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,15 +61,26 @@ pub(super) struct Shard {
     next_read: u64,
     /// Reads that failed in a row.
     failures: u32,
-    empty_reads: u32,
+    /// Iterators that expired in a row.
+    expired: u32,
+    missing: Option<Missing>,
     ended: bool,
     /// When the read was asked for that found nothing more; `None` if the last read found records.
     pub(super) tip: Option<u64>,
     /// Whether the stream listed it last time, whether with children.
     pub(super) listed: bool,
     pub(super) has_child: bool,
-    /// Whether the stream said that it takes no more records: then its pages say where it ends.
-    pub(super) is_closed: bool,
+}
+
+/// A shard of which the stream says that it is not there.
+#[derive(Debug, Clone)]
+struct Missing {
+    /// Since when, in ticks, without a read that succeeded or a listing that has it.
+    since: u64,
+    /// The listings that had been asked for when a read last found it missing.
+    listings: u64,
+    /// What the stream said.
+    reason: String,
 }
 
 impl Shard {
@@ -91,12 +103,12 @@ impl Shard {
             reached_s: i64::MIN,
             next_read: 0,
             failures: 0,
-            empty_reads: 0,
+            expired: 0,
+            missing: None,
             ended: false,
             tip: None,
             listed: false,
             has_child: false,
-            is_closed: false,
         }
     }
 
@@ -137,22 +149,10 @@ impl Shard {
         self.ended
     }
 
-    /// A child is listed: from now on empty reads count towards closing an open shard.
-    pub(super) fn note_child(&mut self) {
-        if !self.has_child {
-            self.has_child = true;
-            self.empty_reads = 0;
-        }
-    }
-
     /// Does whatever can be done now. `has_room`: the mapping's memory allows a read.
     pub(super) fn advance(&mut self, has_room: bool, context: &mut Context<'_>) {
         if !matches!(self.phase, Phase::Reading | Phase::Gap) {
             return;
-        }
-        if self.is_drained_open_parent() {
-            self.ended = true;
-            context.report(Event::TreatedAsClosed { shard: self.id.clone() });
         }
         let reading = Reading { ended: self.ended, reached_s: self.reached_s };
         self.work.advance(&self.id, reading, context);
@@ -161,10 +161,6 @@ impl Shard {
         } else if self.wants_read(has_room, context) && context.now.tick_ms >= self.next_read {
             self.read(context);
         }
-    }
-
-    fn is_drained_open_parent(&self) -> bool {
-        self.has_child && !self.is_closed && !self.ended && self.empty_reads >= EMPTY_READS_TO_CLOSE
     }
 
     pub(super) fn close(&mut self, context: &mut Context<'_>) {
@@ -215,16 +211,14 @@ impl Shard {
         }
         let is_empty = records.is_empty();
         (self.reading, self.has_iterator, self.restart) = (false, !end, false);
-        self.failures = 0;
+        (self.failures, self.expired, self.missing) = (0, 0, None);
         self.ended = end;
-        self.empty_reads = if is_empty { self.empty_reads.saturating_add(1) } else { 0 };
         if is_empty {
             // Records of the second in which the read was asked for may still come.
             self.reached_s = self.reached_s.max(self.read_issued_ms.div_euclid(1000));
         }
         self.tip = (is_empty || end).then_some(self.read_issued);
-        let pause_ms = if is_empty { context.settings.pace.idle_poll_ms } else { 0 };
-        self.next_read = context.now.tick_ms.saturating_add(pause_ms);
+        self.next_read = self.after_page(&records, context);
         let mut passed_over: Option<(usize, SequenceNumber, SequenceNumber)> = None;
         let mut moved = false;
         for record in records {
@@ -253,6 +247,20 @@ impl Shard {
         }
     }
 
+    /// When to read again. What a full page leaves behind is there already; of other pages the next
+    /// one is not asked for sooner than the stream allows.
+    fn after_page(&self, records: &[Record], context: &Context<'_>) -> u64 {
+        let (now, pace) = (context.now.tick_ms, &context.settings.pace);
+        if records.is_empty() {
+            return now.saturating_add(pace.idle_poll_ms);
+        }
+        let bytes: usize = records.iter().map(|record| record.json().len()).sum();
+        if records.len() >= PAGE_RECORDS_MAX || bytes >= PAGE_BYTES_FULL {
+            return now;
+        }
+        now.max(self.read_issued.saturating_add(pace.read_ms))
+    }
+
     fn wants(&self, record: &Record, context: &Context<'_>) -> bool {
         let is_old = match (self.not_before_s, record.creation_s) {
             (Some(earliest), Some(made)) => made < earliest,
@@ -261,11 +269,11 @@ impl Shard {
         !is_old && context.settings.filter.passes(record)
     }
 
-    /// Deals with a read that brought nothing.
+    /// Deals with a read that brought nothing. `listings`: how many have been asked for so far.
     pub(super) fn accept_read_failure(
         &mut self,
         failure: ReadFailure,
-        created_ms: i64,
+        (created_ms, listings): (i64, u64),
         context: &mut Context<'_>,
     ) {
         if !self.reading {
@@ -279,19 +287,62 @@ impl Shard {
             self.not_before_s = Some(created_ms.div_euclid(1000));
         }
         match failure {
-            ReadFailure::IteratorExpired => self.next_read = context.now.tick_ms,
+            // One is replaced at once; a stream that answers with expired ones is not helped by haste.
+            ReadFailure::IteratorExpired if self.expired == 0 => {
+                self.expired = 1;
+                self.next_read = context.now.tick_ms;
+            }
+            ReadFailure::IteratorExpired => {
+                self.read_later("each of its iterators has expired".to_owned(), context);
+            }
             // The oldest record may be trimmed between an iterator and its read. The shard may be open,
             // so it is read once more.
             ReadFailure::Trimmed { reason } if self.restart => self.read_later(reason, context),
             ReadFailure::Unavailable { reason } => self.read_later(reason, context),
-            // The gap was accepted and there is nothing left to read.
-            ReadFailure::ShardGone { .. } if self.restart => self.ended = true,
-            ReadFailure::Trimmed { reason } | ReadFailure::ShardGone { reason } => {
-                self.phase = Phase::Gap;
-                context.totals.gaps += 1;
-                let after = self.last_read.as_ref().or(self.work.checkpoint()).cloned();
-                context.report(Event::Gap { shard: self.id.clone(), after, reason });
+            // A shard can be listed before it can be read. Only the listings say that it is gone.
+            ReadFailure::ShardGone { reason } => {
+                let since = self.missing.as_ref().map_or(context.now.tick_ms, |it| it.since);
+                self.missing = Some(Missing { since, listings, reason: reason.clone() });
+                self.read_later(reason, context);
             }
+            ReadFailure::Trimmed { reason } => self.lose(reason, context),
+        }
+    }
+
+    fn lose(&mut self, reason: String, context: &mut Context<'_>) {
+        self.phase = Phase::Gap;
+        context.totals.gaps += 1;
+        let after = self.last_read.as_ref().or(self.work.checkpoint()).cloned();
+        context.report(Event::Gap { shard: self.id.clone(), after, reason });
+    }
+
+    /// Whether a read has found the shard missing, and no listing was asked for since.
+    pub(super) fn wants_listing(&self, listings: u64) -> bool {
+        self.missing.as_ref().is_some_and(|missing| missing.listings == listings)
+    }
+
+    /// Takes in whether a listing, the one with number `listing`, has the shard.
+    pub(super) fn note_listing(
+        &mut self,
+        is_listed: bool,
+        listing: u64,
+        context: &mut Context<'_>,
+    ) {
+        self.listed = is_listed;
+        if is_listed {
+            self.missing = None;
+        }
+        let Some(missing) = &self.missing else { return };
+        let missing_ms = context.now.tick_ms.saturating_sub(missing.since);
+        let is_gone = missing.listings < listing && missing_ms >= context.settings.pace.missing_ms;
+        if !is_gone || self.phase != Phase::Reading {
+            return;
+        }
+        if self.restart {
+            // The gap was accepted and there is nothing left to read.
+            self.ended = true;
+        } else {
+            self.lose(missing.reason.clone(), context);
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Status {
     pub described: bool,
     /// Whether the stream takes new records.
     pub stream_enabled: bool,
+    /// Whether it reads nothing yet because where its shards begin is not durable.
+    pub unsaved: bool,
     /// What keeps the stream from being listed, if anything does.
     pub unavailable: Option<String>,
     /// Every shard that is known, by id.

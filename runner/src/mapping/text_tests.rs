@@ -4,12 +4,13 @@
 //!
 //! ```text
 //! settings [batch=N] [window=MS] [retries=N] [age=S] [bisect] [report] [destination] [latest]
-//!          [duplicate] [filter=INSERT] [lanes=N] [tumbling=S]
+//!          [duplicate] [filter=INSERT] [lanes=N] [tumbling=S] [missing=MS] [read=MS] [margin=S]
 //!                                          a new mapping; the clocks start at 0
 //! at TICK                                  the tick clock, then a tick
 //! time SECONDS                             the store's clock, without an input
 //! described [disabled] SHARD[<PARENT][!] … a listing; `!` is a closed shard
-//! describe-failed
+//! describe-failed | stream-missing         the stream could not be listed; it is not there
+//! saved                                    checkpoints are durable
 //! page SHARD [SEQ[@SECONDS][#ITEM][=BYTES][~] …] [end]
 //!                                          a page; `~` is a record that does not pass the filter
 //! read-failed SHARD expired|trimmed|gone|unavailable
@@ -83,6 +84,7 @@ impl Bench {
             _ => input(command, &words),
         };
         let mut output = String::new();
+        let was_gone = self.mapping.gone().is_some();
         for command in self.mapping.step(self.now, input) {
             if let Command::DeliverFailure { object, .. } = &command {
                 let mut document: Value = serde_json::from_str(&object.body).unwrap();
@@ -90,6 +92,9 @@ impl Bench {
                 self.failure = Some(document);
             }
             output.push_str(&format!("{command}\n"));
+        }
+        if !was_gone && let Some(reason) = self.mapping.gone() {
+            output.push_str(&format!("gone: {reason}\n"));
         }
         output
     }
@@ -112,6 +117,9 @@ fn settings(words: &[&str]) -> Settings {
             "latest" => settings.starting_position = StartingPosition::Latest,
             "lanes" => settings.parallelization_factor = value.parse().unwrap(),
             "tumbling" => settings.tumbling_window_s = Some(value.parse().unwrap()),
+            "missing" => settings.pace.missing_ms = value.parse().unwrap(),
+            "read" => settings.pace.read_ms = value.parse().unwrap(),
+            "margin" => settings.clock_margin_ms = value.parse::<i64>().unwrap() * 1000,
             "duplicate" => settings.faults.duplicate_delivery = true,
             "filter" => {
                 let pattern = json!({ "eventName": [value] }).to_string();
@@ -135,6 +143,8 @@ fn input(command: &str, words: &[&str]) -> Input {
                 .map(|word| shard(word))
                 .collect(),
         },
+        "stream-missing" => Input::StreamMissing { reason: "no such stream".to_owned() },
+        "saved" => Input::Saved,
         "describe-failed" => Input::DescribeFailed { reason: "refused".to_owned() },
         "page" => Input::Page {
             shard: ShardId::new(words[0]),
@@ -229,5 +239,8 @@ fn status(status: &Status) -> String {
         ));
     }
     output.push_str(&format!("drained {}\n", status.is_drained_after(0)));
+    if status.unsaved {
+        output.push_str("unsaved\n");
+    }
     output
 }

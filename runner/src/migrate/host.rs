@@ -19,7 +19,7 @@ use crate::function::binaries::{self, Wanted};
 use crate::function::{self, Event, Function};
 use crate::keys;
 use crate::listener::Bound;
-use crate::mapping::{FilterCriteria, InvokeOutcome, Settings, ShardId, Status};
+use crate::mapping::{FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, Status};
 use crate::object_store::{Endpoint, ObjectStore};
 use crate::poller::{
     CheckpointStore, Invoke, NoDestination, Observer, Poller, RunEnd, run_mapping,
@@ -166,6 +166,10 @@ impl Host {
         let stream = shards::stream_of(options.endpoint, table).await?;
         let arn = self.function.settings().arn();
         let mut settings = Settings::new(&format!("migration-{table}"), &arn, &stream.arn);
+        settings.pace = match self.clock.is_local() {
+            true => Pace::of_local_store(),
+            false => Pace::of_dynamodb(),
+        };
         settings.report_batch_item_failures = true;
         settings.bisect_on_function_error = true;
         settings.faults.duplicate_delivery = options.duplicate_deliveries;

@@ -1,8 +1,8 @@
 //! The time of a store, as the mappings of local workers see it: the local store's clock, which may
-//! be frozen and advanced, or this machine's where the store has none to ask.
+//! be frozen and advanced, or the time that DynamoDB's answers told first, and what has passed since.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::endpoint::{self, ClockReading};
 
@@ -11,7 +11,10 @@ use crate::endpoint::{self, ClockReading};
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// A store's clock.
-pub(super) struct StoreClock(Mutex<Reading>);
+pub(super) struct StoreClock {
+    last: Mutex<Reading>,
+    is_local: bool,
+}
 
 /// What a clock showed, and when that was seen.
 #[derive(Clone, Copy)]
@@ -25,17 +28,30 @@ impl StoreClock {
     /// Follows a store's clock as long as anybody has it.
     pub(super) async fn follow(endpoint: &str) -> Arc<Self> {
         let asked = endpoint::read_clock(endpoint).await;
-        let has_clock = asked.is_some();
-        let clock = Arc::new(Self(Mutex::new(reading(asked.unwrap_or_else(of_this_machine)))));
-        if has_clock {
+        let is_local = asked.is_some();
+        let shown = match asked {
+            Some(asked) => asked,
+            None => {
+                let seconds = endpoint::store_seconds(endpoint, &endpoint::client(endpoint)).await;
+                let now_ms = seconds.saturating_mul(1_000);
+                ClockReading { now_ms, is_frozen: false, is_only_one: false }
+            }
+        };
+        let clock = Arc::new(Self { last: Mutex::new(reading(shown)), is_local });
+        if is_local {
             tokio::spawn(keep(endpoint.to_owned(), Arc::downgrade(&clock)));
         }
         clock
     }
 
+    /// Whether it is that of a local store.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local
+    }
+
     /// Milliseconds since 1970.
     pub(super) fn now_ms(&self) -> i64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).now_ms()
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).now_ms()
     }
 }
 
@@ -50,12 +66,6 @@ fn reading(clock: ClockReading) -> Reading {
     Reading { now_ms: clock.now_ms, is_frozen: clock.is_frozen, at: Instant::now() }
 }
 
-fn of_this_machine() -> ClockReading {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
-    ClockReading { now_ms, is_frozen: false, is_only_one: false }
-}
-
 async fn keep(endpoint: String, clock: Weak<StoreClock>) {
     loop {
         tokio::time::sleep(ASK_EVERY).await;
@@ -63,7 +73,7 @@ async fn keep(endpoint: String, clock: Weak<StoreClock>) {
         let Some(clock) = clock.upgrade() else { return };
         // A store that does not answer is on its way down or up; its clock goes on meanwhile.
         if let Some(asked) = asked {
-            *clock.0.lock().unwrap_or_else(PoisonError::into_inner) = reading(asked);
+            *clock.last.lock().unwrap_or_else(PoisonError::into_inner) = reading(asked);
         }
     }
 }

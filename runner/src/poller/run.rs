@@ -80,7 +80,8 @@ pub enum RunError {
     /// Checkpoints cannot be kept, so going on would deliver ever more records twice.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// There is no such stream.
+    /// There is no such stream, and there was none for as long as that may pass, or it cannot be
+    /// followed.
     #[error(
         "the stream `{arn}` cannot be followed: {reason}; check that the table exists and that \
          the mapping names its present stream"
@@ -112,7 +113,7 @@ pub fn tick_ms() -> u64 {
 ///
 /// # Errors
 /// Settings out of bounds, checkpoints that cannot be read, or be written for ten minutes, a
-/// stream that does not exist. Everything that may pass (a store, function or destination that cannot be reached) is
+/// stream that is missing for as long as the settings say. Everything that may pass (a store, function or destination that cannot be reached) is
 /// tried again, with back-off, and shown in the status.
 pub async fn run_mapping<I, D, C>(poller: Poller<I, D, C>) -> Result<RunEnd, RunError>
 where
@@ -175,7 +176,9 @@ struct SaveFailing {
 
 impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
     fn new(poller: Poller<I, D, C>, checkpoints: Option<Checkpoints>) -> Self {
-        let stream = Stream { client: poller.streams, arn: poller.settings.stream_arn.clone() };
+        let limit = Duration::from_millis(poller.settings.pace.call_ms);
+        let arn = poller.settings.stream_arn.clone();
+        let stream = Stream { client: poller.streams, arn, limit };
         let mapping_id: Arc<str> = poller.settings.mapping_id.as_str().into();
         let Observer { status, events, pages } = poller.observer;
         Self {
@@ -215,6 +218,10 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                     self.carry_out(command, now);
                 }
                 self.status.send_replace(self.mapping.status(now.time_ms));
+            }
+            if let Some(reason) = self.mapping.gone() {
+                let (arn, reason) = (self.stream.arn.clone(), reason.to_owned());
+                return Err(RunError::StreamGone { arn, reason });
             }
             self.reports.flush();
             self.save_if_due();
@@ -303,7 +310,10 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             Done::Described(Err(DescribeFailure::Unavailable(reason))) => {
                 Input::DescribeFailed { reason }
             }
-            Done::Described(Err(DescribeFailure::Gone(reason))) => {
+            Done::Described(Err(DescribeFailure::Missing(reason))) => {
+                Input::StreamMissing { reason }
+            }
+            Done::Described(Err(DescribeFailure::Beyond(reason))) => {
                 return Err(RunError::StreamGone { arn: self.stream.arn.clone(), reason });
             }
             Done::Read(shard, Ok(page)) => {
@@ -324,8 +334,10 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             }
             Done::Saved(saved) => {
                 self.saving = false;
+                let is_saved = saved.is_ok();
                 self.take_in_save(saved)?;
-                return Ok(None);
+                // Saves are many, and only the first one is waited for.
+                return Ok((is_saved && self.mapping.waits_for_save()).then_some(Input::Saved));
             }
         }))
     }
@@ -346,7 +358,11 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
             return Err(error.into());
         }
         if self.save_failing.is_none() {
-            tracing::error!("mapping {}: {error}; it goes on and tries again", self.mapping_id);
+            let meanwhile = match self.mapping.waits_for_save() {
+                true => "it reads nothing until that is done, and tries again",
+                false => "it goes on and tries again",
+            };
+            tracing::error!("mapping {}: {error}; {meanwhile}", self.mapping_id);
         }
         self.unsaved = true;
         let next = now.saturating_add(SAVE_RETRY_MS);
@@ -406,12 +422,6 @@ impl<I: Invoke, D: FailureDestination, C: Fn() -> i64 + Send> Run<I, D, C> {
                 return Done::Read(shard, Err(ReadFailure::IteratorExpired));
             }
             let page = stream.read(&shard, start).await;
-            if matches!(page, Err(ReadFailure::ShardGone { .. }))
-                && let Err(gone @ DescribeFailure::Gone(_)) = stream.describe().await
-            {
-                // All shards go with their stream, which is no gap between records.
-                return Done::Described(Err(gone));
-            }
             Done::Read(shard, page)
         });
     }

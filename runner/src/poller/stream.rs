@@ -3,6 +3,8 @@
 //! One call is one attempt (with the SDK's own few retries): waiting and trying again is the
 //! mapping's decision.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodbstreams::Client;
 use aws_sdk_dynamodbstreams::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodbstreams::types::{Shard, ShardIteratorType, StreamStatus};
@@ -20,6 +22,8 @@ const DESCRIBE_PAGES_MAX: usize = 100;
 pub(super) struct Stream {
     pub(super) client: Client,
     pub(super) arn: String,
+    /// How long one call may take.
+    pub(super) limit: Duration,
 }
 
 /// All shards of the stream.
@@ -30,8 +34,10 @@ pub(super) struct Listing {
 
 /// Why the stream could not be listed.
 pub(super) enum DescribeFailure {
-    /// There is no such stream, or it is not for this mapping; to ask again is in vain.
-    Gone(String),
+    /// There is no such stream, as far as the store knows now.
+    Missing(String),
+    /// It is not for this mapping; to ask again is in vain.
+    Beyond(String),
     /// It may pass.
     Unavailable(String),
 }
@@ -49,12 +55,14 @@ impl Stream {
         let mut last_shard = None;
         for _ in 0..DESCRIBE_PAGES_MAX {
             let request = self.client.describe_stream().stream_arn(&self.arn);
-            let answer = request.set_exclusive_start_shard_id(last_shard).send().await;
+            let request = request.set_exclusive_start_shard_id(last_shard);
+            let answer = self.within("DescribeStream", request.send()).await;
+            let answer = answer.map_err(DescribeFailure::Unavailable)?;
             let answer = answer.map_err(|error| {
                 let reason = describe_error("DescribeStream", &error);
                 let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
                 match code {
-                    Some("ResourceNotFoundException") => DescribeFailure::Gone(reason),
+                    Some("ResourceNotFoundException") => DescribeFailure::Missing(reason),
                     _ => DescribeFailure::Unavailable(reason),
                 }
             })?;
@@ -74,7 +82,7 @@ impl Stream {
             }
         }
         let shards = listing.shards.len();
-        Err(DescribeFailure::Gone(format!(
+        Err(DescribeFailure::Beyond(format!(
             "the stream has more than {shards} shards, which is beyond what this poller follows"
         )))
     }
@@ -93,11 +101,21 @@ impl Stream {
             // A shard that has ended with nothing at or after the position.
             return Ok(Page { records: Vec::new(), next_iterator: None });
         };
-        let page = read_page(&self.client, &self.arn, iterator).await;
+        let reading = read_page(&self.client, &self.arn, iterator);
+        let page = self.within("GetRecords", reading).await;
+        let page = page.map_err(|reason| ReadFailure::Unavailable { reason })?;
         page.map_err(|failure| match failure {
             PageFailure::Request(error) => read_failure("GetRecords", &error),
             unreadable => ReadFailure::Unavailable { reason: unreadable.to_string() },
         })
+    }
+
+    /// What a call gives, unless it takes too long: whoever waits for an answer that never comes
+    /// asks for nothing else.
+    async fn within<T>(&self, call: &str, doing: impl Future<Output = T>) -> Result<T, String> {
+        tokio::time::timeout(self.limit, doing)
+            .await
+            .map_err(|_| format!("{call}: no answer within {} ms", self.limit.as_millis()))
     }
 
     async fn iterator(
@@ -116,7 +134,9 @@ impl Stream {
         };
         let request = self.client.get_shard_iterator().stream_arn(&self.arn);
         let request = request.shard_id(shard.as_str()).shard_iterator_type(iterator_type);
-        let answer = request.set_sequence_number(sequence).send().await;
+        let request = request.set_sequence_number(sequence);
+        let answer = self.within("GetShardIterator", request.send()).await;
+        let answer = answer.map_err(|reason| ReadFailure::Unavailable { reason })?;
         let answer = answer.map_err(|error| read_failure("GetShardIterator", &error))?;
         Ok(answer.shard_iterator)
     }

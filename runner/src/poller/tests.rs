@@ -29,6 +29,8 @@ const ARN: &str = "arn:aws:dynamodb:eu-west-1:000000000000:table/t/stream/2019-1
 
 /// In the place of an error's code.
 const NO_PAGE: &str = "no page";
+/// Likewise: the call is never answered.
+const NO_ANSWER: &str = "no answer";
 
 /// One shard: its parent, whether it is closed, the sequence numbers of its records.
 struct FakeShard {
@@ -176,6 +178,7 @@ async fn answer(
     let answered = stream.lock().unwrap().answer(&operation, &body);
     let (status, body) = match answered {
         Ok(body) => (200, body),
+        Err(code) if code == NO_ANSWER => std::future::pending().await,
         // A page that is none: something in between answers in the stream's place.
         Err(code) if code == NO_PAGE => (200, json!({ "Records": "none" })),
         Err(code) => {
@@ -269,6 +272,8 @@ impl Bench {
         settings.has_failure_destination = true;
         settings.pace.idle_poll_ms = 5;
         settings.pace.describe_ms = 50;
+        // What the stream here says is final.
+        settings.pace.missing_ms = 0;
         settings.pace.retry.base_ms = 5;
         settings.pace.reach.base_ms = 5;
         settings.filter = FilterCriteria::compile(&[r#"{"eventName":["INSERT"]}"#]).unwrap();
@@ -421,6 +426,77 @@ async fn passing_errors_pass() {
     let mut running = bench.run(&function);
     running.drain().await;
     assert_eq!(function.delivered(), [1, 2, 3, 4, 6, 7, 8, 9]);
+}
+
+/// Goal: a connection that has died without a word holds up neither a shard nor the listing.
+#[tokio::test]
+async fn a_call_that_is_never_answered_is_made_again() {
+    let mut bench = Bench::new(vec![("s1", open([1, 2, 3, 4]))]).await;
+    // Long enough for a call that is answered; one that is cut short is made again as well.
+    bench.settings.pace.call_ms = 300;
+    bench.stream.lock().unwrap().errors = BTreeMap::from([
+        ("DescribeStream", vec![NO_ANSWER]),
+        ("GetShardIterator", vec![NO_ANSWER]),
+        ("GetRecords", vec![NO_ANSWER]),
+    ]);
+    let function = Arc::new(FakeFunction::default());
+    let mut running = bench.run(&function);
+    let status = running.wait_for(|status| status.unavailable.is_some()).await;
+    assert!(status.unavailable.unwrap().contains("no answer within"));
+    running.drain().await;
+    assert_eq!(function.delivered(), [1, 2, 3, 4]);
+}
+
+/// Goal: what a mapping delivers follows a position that the next run knows. Without that, a crash
+/// would have a new mapping begin at what is the newest record then.
+#[tokio::test]
+async fn latest_reads_nothing_before_its_position_is_on_disk() {
+    let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
+    bench.settings.starting_position = crate::mapping::StartingPosition::Latest;
+    let busy = BTreeMap::from([("DescribeStream", vec!["LimitExceededException"; 100_000])]);
+    bench.stream.lock().unwrap().errors = busy;
+    let path = CheckpointStore::new(bench.folder.path()).path(&bench.settings);
+    let (folder, away) = (path.parent().unwrap(), bench.folder.path().join("away"));
+    let function = Arc::new(FakeFunction::default());
+    let mut running = bench.run(&function);
+    running.wait_for(|status| status.unavailable.is_some()).await;
+    std::fs::rename(folder, &away).unwrap();
+    std::fs::write(folder, "in the way").unwrap();
+    bench.stream.lock().unwrap().errors.clear();
+    running.wait_for(|status| status.unsaved).await;
+    bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(3);
+    // Until a listing after the one that it began with.
+    let before = bench.stream.lock().unwrap().calls.len();
+    while bench.stream.lock().unwrap().calls.len() < before + 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let calls = bench.stream.lock().unwrap().calls.clone();
+    assert!(!calls.iter().any(|call| call.starts_with("Get")), "{calls:?}");
+    std::fs::remove_file(folder).unwrap();
+    std::fs::rename(away, folder).unwrap();
+    running.drain().await;
+    assert!(path.exists() && !running.status.borrow().unsaved);
+    bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(4);
+    running.drain().await;
+    assert_eq!(function.delivered(), [4]);
+}
+
+/// Goal: a stream that is missing for a moment, as for credentials of another account, ends nothing.
+#[tokio::test]
+async fn a_stream_that_is_missing_may_come_back() {
+    let mut bench = Bench::new(vec![("s1", open([1, 2]))]).await;
+    bench.settings.pace.missing_ms = 600_000;
+    let function = Arc::new(FakeFunction::default());
+    let mut running = bench.run(&function);
+    running.drain().await;
+    bench.stream.lock().unwrap().gone = true;
+    let is_missed = |it: &Status| it.unavailable.is_some() && it.shards[0].unreachable;
+    let status = running.wait_for(is_missed).await;
+    assert!(status.unavailable.unwrap().contains("ResourceNotFoundException"));
+    bench.stream.lock().unwrap().shards.get_mut("s1").unwrap().records.push(3);
+    bench.stream.lock().unwrap().gone = false;
+    let status = running.drain().await;
+    assert_eq!((function.delivered(), status.totals.gaps), (vec![1, 2, 3], 0));
 }
 
 #[tokio::test]

@@ -1,14 +1,13 @@
 //! The store that a template runs on: the one in this process, or DynamoDB itself.
 //!
 //! On AWS nothing is made or changed but what the functions write: a table that is missing is an
-//! error, and time is the wall clock's.
+//! error, and time is that of DynamoDB's answers.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_credential_types::provider::ProvideCredentials as _;
+use aws_credential_types::provider::{ProvideCredentials as _, SharedCredentialsProvider};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
 use server::store::{Config, Store};
 use tokio::net::TcpListener;
@@ -17,7 +16,17 @@ use tokio::task::JoinHandle;
 
 use crate::endpoint;
 use crate::function::Credentials;
+use crate::mapping::Pace;
+use crate::server_date::{self, ServerClock};
 use crate::template::Stack;
+
+/// How long DynamoDB may take to tell the time when `weir up` begins.
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// A difference of clocks that is told, in milliseconds. Answers tell whole seconds, and take a moment.
+const SKEW_MS_TOLD: i64 = 2_000;
+/// How far a machine's clock is taken to be ahead when no answer has told the time, in milliseconds: one
+/// that nobody sets is wrong by minutes after some months.
+const CLOCK_MARGIN_MS: i64 = 5 * 60 * 1_000;
 
 /// The time that everything goes by, in milliseconds since 1970.
 pub(crate) type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
@@ -28,7 +37,13 @@ pub(crate) struct Backing {
     pub(crate) streams: aws_sdk_dynamodbstreams::Client,
     /// What functions sign with.
     pub(crate) credentials: Credentials,
+    /// Where newer ones come from, on AWS.
+    pub(crate) credentials_source: Option<SharedCredentialsProvider>,
     pub(crate) clock: Clock,
+    /// How far the clock may be ahead of that of the streams, in milliseconds.
+    pub(crate) clock_margin_ms: i64,
+    /// How fast its streams are followed.
+    pub(crate) pace: Pace,
     /// The store in this process; `None` on AWS.
     pub(crate) local: Option<Local>,
     /// The endpoint that functions are told; `None` when their SDK finds AWS by itself.
@@ -55,10 +70,10 @@ impl Local {
 /// Opens the store in this process behind a listener that is bound already.
 pub(crate) async fn local(
     listener: TcpListener,
-    address: SocketAddr,
     stack: &Stack,
     directory: &Path,
 ) -> Result<Backing, String> {
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
     let config = Config {
         directory: directory.join("state"),
         region: stack.region.clone(),
@@ -81,7 +96,10 @@ pub(crate) async fn local(
         dynamodb: endpoint::client(&url),
         streams: endpoint::streams_client(&url),
         credentials: Credentials::local(),
+        credentials_source: None,
         clock: Arc::new(move || i64::try_from(clocked.now().0).unwrap_or(i64::MAX)),
+        clock_margin_ms: 0,
+        pace: Pace::of_local_store(),
         local: Some(Local { store, server }),
         url: Some(url),
     })
@@ -91,6 +109,7 @@ pub(crate) async fn local(
 pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
     let config = aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new(region.to_owned()))
+        .timeout_config(endpoint::attempt_limit(endpoint::ATTEMPT_MAX))
         .load()
         .await;
     let provider = config.credentials_provider().ok_or_else(no_credentials)?;
@@ -101,21 +120,65 @@ pub(crate) async fn aws(region: &str) -> Result<Backing, String> {
         "store      DynamoDB in {region}, with the key {}: the functions write to real tables",
         found.access_key_id()
     );
-    let wall_clock = || {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    };
+    let told = ServerClock::default();
+    let dynamodb = aws_sdk_dynamodb::config::Builder::from(&config).interceptor(told.clone());
+    let dynamodb = aws_sdk_dynamodb::Client::from_conf(dynamodb.build());
+    let streams = aws_sdk_dynamodbstreams::config::Builder::from(&config).interceptor(told.clone());
+    // It is heard by the client.
+    let _ = tokio::time::timeout(CLOCK_TIMEOUT, server_date::seconds(&dynamodb)).await;
+    let clock_margin_ms = tell_skew(told.now_ms(), wall_clock_ms());
     Ok(Backing {
-        dynamodb: aws_sdk_dynamodb::Client::new(&config),
-        streams: aws_sdk_dynamodbstreams::Client::new(&config),
+        dynamodb,
+        streams: aws_sdk_dynamodbstreams::Client::from_conf(streams.build()),
         credentials: (&found).into(),
-        clock: Arc::new(wall_clock),
+        credentials_source: Some(provider),
+        clock: Arc::new(move || told.now_ms().unwrap_or_else(wall_clock_ms)),
+        clock_margin_ms,
+        pace: Pace::of_dynamodb(),
         local: None,
         url: std::env::var("AWS_ENDPOINT_URL_DYNAMODB").ok(),
     })
 }
 
+fn wall_clock_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Says how far this machine's clock is from what was told. Gives the margin that the mappings' clock
+/// needs.
+fn tell_skew(told_ms: Option<i64>, machine_ms: i64) -> i64 {
+    let Some(told_ms) = told_ms else {
+        tracing::warn!(
+            "time       DynamoDB does not tell the time: the mappings go by this machine's clock"
+        );
+        return CLOCK_MARGIN_MS;
+    };
+    // What is told is cut to a second, so half of one is right in the middle.
+    let skew_ms = machine_ms.saturating_sub(told_ms.saturating_add(500));
+    if skew_ms.abs() > SKEW_MS_TOLD {
+        let way = if skew_ms > 0 { "ahead of" } else { "behind" };
+        tracing::warn!(
+            "time       this machine's clock is {} s {way} DynamoDB's, by which the mappings go; the functions see this machine's",
+            skew_ms.abs() / 1_000
+        );
+    }
+    0
+}
+
 fn no_credentials() -> String {
     "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_clock_that_nobody_told_needs_a_margin() {
+        assert_eq!(tell_skew(Some(1_000_000), 4_600_000), 0);
+        assert_eq!(tell_skew(Some(1_000_000), 1_000_400), 0);
+        assert_eq!(tell_skew(None, 1_000_000), CLOCK_MARGIN_MS);
+    }
 }

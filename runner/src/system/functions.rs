@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aws_credential_types::provider::SharedCredentialsProvider;
+
 use crate::function::binaries::{self, Wanted};
 use crate::function::{Credentials, Event, Function, Observer, Remote, Settings};
 use crate::template::{self, BOOTSTRAP, Code, LogFormat, Stack};
@@ -23,6 +25,8 @@ pub(crate) struct Endpoints {
     pub(crate) dynamodb: Option<String>,
     pub(crate) s3: String,
     pub(crate) credentials: Credentials,
+    /// Where newer ones come from, on AWS.
+    pub(crate) credentials_source: Option<SharedCredentialsProvider>,
     pub(crate) log_folder: PathBuf,
     /// Who runs the functions instead of this process.
     pub(crate) invoke_url: Option<String>,
@@ -125,6 +129,7 @@ fn settings(
         region: stack.region.clone(),
         account: stack.account_id.clone(),
         credentials: endpoints.credentials.clone(),
+        credentials_source: endpoints.credentials_source.clone(),
         dynamodb_endpoint: endpoints.dynamodb.clone(),
         remote: endpoints
             .invoke_url

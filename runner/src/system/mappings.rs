@@ -16,7 +16,9 @@ use super::reports;
 use crate::endpoint;
 use crate::function::Function;
 use crate::journal::{Entry, Journal, MappingJournal, Messages};
-use crate::mapping::{FilterCriteria, InvokeOutcome, Settings, ShardId, StartingPosition, Status};
+use crate::mapping::{
+    FilterCriteria, InvokeOutcome, Pace, Settings, ShardId, StartingPosition, Status,
+};
 use crate::poller::{
     Chaos, CheckpointStore, FailureDestination, FileDestination, Invoke, NoDestination, Observer,
     PageWatcher, Poller, RunEnd, S3Destination, run_mapping,
@@ -35,8 +37,10 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) streams: &'a BTreeMap<String, String>,
     pub(crate) clients: &'a aws_sdk_dynamodbstreams::Client,
     pub(crate) clock: &'a Clock,
-    /// How long a shard rests after a read that found nothing; `None` is the usual.
-    pub(crate) idle_poll_ms: Option<u64>,
+    /// How far the clock may be ahead of that of the streams, in milliseconds.
+    pub(crate) clock_margin_ms: i64,
+    /// How fast the streams are followed.
+    pub(crate) pace: Pace,
     pub(crate) s3_url: &'a str,
     pub(crate) checkpoint_folder: &'a Path,
     /// Where what happens is written down; none if that cannot be.
@@ -182,9 +186,7 @@ fn settings(
     let destination = destination(described, surroundings.stack);
     settings.has_failure_destination = destination.is_some();
     settings.failure_payload = matches!(destination, Some(Destination::Bucket(_)));
-    if let Some(pause) = surroundings.idle_poll_ms {
-        settings.pace.idle_poll_ms = pause;
-    }
+    (settings.pace, settings.clock_margin_ms) = (surroundings.pace, surroundings.clock_margin_ms);
     settings.faults.duplicate_delivery = surroundings.duplicate_deliveries;
     Ok(settings)
 }

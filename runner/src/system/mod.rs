@@ -40,9 +40,6 @@ use backing::{Backing, Local};
 use mappings::RunningMapping;
 use schedules::RunningSchedules;
 
-/// How often Lambda reads a shard that has nothing new: 4 times a second, and DynamoDB allows 5.
-const AWS_IDLE_POLL_MS: u64 = 250;
-
 /// How many places are shown for each reason why something is not emulated.
 const PLACES_SHOWN: usize = 2;
 
@@ -98,14 +95,12 @@ impl System {
         let lock = lock(&options.directory)?;
         let Ports { store: listener, objects: object_port, invoke } = Ports::take(&options).await?;
         let binaries = build(&stack, &options).await?;
-        let Backing { dynamodb, streams: clients, credentials, clock, local, url } = match listener
-        {
+        let backing = match listener {
             None => backing::aws(&stack.region).await?,
-            Some(listener) => {
-                let address = listener.local_addr().map_err(|error| error.to_string())?;
-                backing::local(listener, address, &stack, &options.directory).await?
-            }
+            Some(listener) => backing::local(listener, &stack, &options.directory).await?,
         };
+        let Backing { dynamodb, streams: clients, credentials, clock, local, url, .. } = backing;
+        let Backing { clock_margin_ms, pace, credentials_source, .. } = backing;
         let (objects, object_endpoint) = start_object_store(&stack, &options, object_port)?;
         let streams = match options.aws {
             true => tables::find(&dynamodb, &stack.tables).await?,
@@ -117,6 +112,7 @@ impl System {
             dynamodb: url.clone(),
             s3: object_endpoint.url(),
             credentials,
+            credentials_source,
             log_folder: options.directory.join("logs"),
             invoke_url: options.invoke_url.clone(),
         };
@@ -132,7 +128,8 @@ impl System {
             streams: &streams,
             clients: &clients,
             clock: &clock,
-            idle_poll_ms: options.aws.then_some(AWS_IDLE_POLL_MS),
+            clock_margin_ms,
+            pace,
             s3_url: &object_endpoint.url(),
             checkpoint_folder: &options.directory.join("checkpoints"),
             journal: begin_journal(&options.directory.join("journal"), clock()),

@@ -100,7 +100,7 @@ pub(super) const FACTS: &[Fact] = &[
     documented("W5", "A last invocation that fails stops the shard"),
     documented("S1", "A child shard begins when its parent is worked off, at its beginning"),
     documented("S2", "Only a page without a next iterator ends a shard, and that page may have records"),
-    documented("S3", "Listings lag behind: a closed shard without a child is listed again, an open parent that has a child counts as closed"),
+    documented("S3", "Listings lag behind: a closed shard without a child is listed again, and one that is listed before it can be read is no gap"),
     documented("S4", "Iterators expire; reading goes on after the last record, or from the beginning"),
     documented("S5", "Records behind one that was read that the stream no longer has are a gap, which is told"),
     documented("S6", "Sequence numbers are compared as numbers")
