@@ -182,6 +182,7 @@ mod tests {
             dynamodb: None,
             s3: String::new(),
             credentials: Credentials::local(),
+            credentials_source: None,
             log_folder: folder.path().join("logs"),
             invoke_url: None,
         };
