@@ -36,6 +36,16 @@ pub fn say(text: &str) {
     eprintln!("{text}");
 }
 
+/// A text as one word of a command line that a shell reads.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/.:_-+,=@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Says which command comes next, on standard error.
 pub fn next(commands: &[(&str, &str)]) {
     // `cargo run` sets this. Who started `weir` so may have it nowhere else.
@@ -104,6 +114,18 @@ fn cell(value: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_shell_reads_one_word() {
+        for (text, word) in [
+            ("aws/lambda/F/x-1.json", "aws/lambda/F/x-1.json"),
+            ("my data/x", "'my data/x'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), word);
+        }
+    }
 
     #[test]
     fn next_commands_can_be_typed_as_they_are() {

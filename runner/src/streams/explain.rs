@@ -497,7 +497,7 @@ fn suggest(verdicts: &[Verdict]) {
     for verdict in verdicts {
         if let Some(key) = verdict.failure_object.as_ref().filter(|_| verdict.outcome != REDRIVEN) {
             output::next(&[(
-                &format!("weir streams redrive {key}"),
+                &format!("weir streams redrive {}", output::shell_word(key)),
                 "invoke the function with them again",
             )]);
         } else if !verdict.attempts.is_empty() {

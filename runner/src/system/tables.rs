@@ -195,8 +195,9 @@ async fn ensure_stream(
         let found = stream.stream_view_type().map_or("", |view| view.as_str());
         if found != view.as_str() {
             return Err(format!(
-                "its stream has the view type {found} and the template says {}; a view type cannot be changed: disable the stream first",
-                view.as_str()
+                "its stream has the view type {found} and the template says {}; a view type cannot be changed: disable the stream with `aws dynamodb update-table --table-name {} --stream-specification StreamEnabled=false` while `weir up` runs with the view type from before, and start it again; what was not read yet is lost with the old stream",
+                view.as_str(),
+                table.name
             ));
         }
         return Ok(description.latest_stream_arn().map(str::to_owned));
