@@ -237,7 +237,7 @@ fn show(status: &Value, output: Output) -> Shown {
         shown.is_well &= of("accepted") == json!(true);
         let text = |name: &str| of(name).as_str().unwrap_or_default().to_owned();
         shown.remarks.push(format!(
-            "{}: `{}` does not run here: {}",
+            "{}: it does not run here, nothing invokes `{}`: {}",
             text("mapping"),
             text("function"),
             text("reason")
@@ -353,14 +353,8 @@ mod tests {
             ("retrying", json!({}), &none, false, None),
             ("caught up", json!({"given_up": 2}), &none, false, Some("2 records were given up")),
             ("caught up", json!({"gaps": 1}), &none, false, Some("LOST 1 times")),
-            (
-                "caught up",
-                json!({}),
-                &absent(false),
-                false,
-                Some("`Hello` does not run here: Node"),
-            ),
-            ("caught up", json!({}), &absent(true), true, Some("`Hello` does not run here: Node")),
+            ("caught up", json!({}), &absent(false), false, Some("nothing invokes `Hello`: Node")),
+            ("caught up", json!({}), &absent(true), true, Some("nothing invokes `Hello`: Node")),
         ] {
             let status = status(state, &totals, not_run);
             let shown = show(&status, Output::Json);

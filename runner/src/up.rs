@@ -211,17 +211,17 @@ pub async fn run(
     }
     tracing::info!("ending when what is under way is done; Ctrl-C once more ends at once");
     let again = tokio::spawn(server::command_line::interrupted());
-    tokio::select! {
-        () = system.shutdown() => {}
+    let ended = tokio::select! {
+        () = system.shutdown() => Ok(()),
         // What was under way is delivered again at the next start, as after a crash.
-        _ = again => return Err("ended before what was under way was done; it is delivered again at the next start".to_owned()),
-    }
+        _ = again => Err("ended before what was under way was done; it is delivered again at the next start".to_owned()),
+    };
     // By now the file may be gone, or another run's, which goes on.
     let own = std::process::id();
     if Look::here().said().is_some_and(|said| said.process == own) {
         let _ = std::fs::remove_file(RUNNING_FILE);
     }
-    Ok(())
+    ended
 }
 
 /// Says what other tools need in their environment.

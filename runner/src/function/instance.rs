@@ -16,13 +16,12 @@ use tokio::{
 };
 
 use super::{
-    InvokeOutcome, Settings, environment,
+    Credentials, InvokeOutcome, Settings, environment,
     event::{Event, Observer, Stream},
     log::{LogFile, Tail, read_lines},
     memory::{self, Peak},
     outcome::{self, exit_text},
     runtime_api::{self, Delivery, Mailbox},
-    signing::Keys,
 };
 use crate::listener::{self, Listener};
 
@@ -58,7 +57,7 @@ pub(super) struct Instance {
     pid: u32,
     started: Instant,
     /// What it was started with.
-    keys: Keys,
+    keys: Credentials,
     mailbox: Arc<Mailbox>,
     tail: Arc<Tail>,
     peak: Arc<Peak>,
@@ -118,12 +117,12 @@ impl Instance {
     pub(super) async fn start(
         shared: Arc<Shared>,
         number: u64,
-        keys: Keys,
+        keys: Credentials,
     ) -> Result<Self, StartError> {
         let (kill, killed) = mpsc::channel(1);
         let mailbox = Arc::new(Mailbox::new(kill.clone(), shared.losses.clone()));
         let listener = runtime_api::serve(mailbox.clone()).await?;
-        let credentials = keys.credentials.clone();
+        let credentials = keys.clone();
         let settings = &Settings { credentials, ..shared.settings.clone() };
         let path = std::env::var("PATH").ok();
         let mut command = Command::new(&settings.binary);
@@ -180,7 +179,7 @@ impl Instance {
 
     /// Whether it can be given an invocation: it has neither ended nor is it being killed, and has the
     /// keys that are to be used.
-    pub(super) fn is_fit(&self, keys: &Keys) -> bool {
+    pub(super) fn is_fit(&self, keys: &Credentials) -> bool {
         !self.has_exited() && !self.mailbox.is_closed() && self.keys == *keys
     }
 
@@ -315,6 +314,15 @@ fn end_group(pid: u32) {
 #[cfg(not(unix))]
 fn end_group(_: u32) {}
 
+/// Ends a process group when it is dropped, with its watcher or before.
+struct EndsGroup(u32);
+
+impl Drop for EndsGroup {
+    fn drop(&mut self) {
+        end_group(self.0);
+    }
+}
+
 /// What watches over a process until it ends.
 struct Process {
     shared: Arc<Shared>,
@@ -331,6 +339,8 @@ impl Process {
         mut killed: mpsc::Receiver<()>,
         exited: watch::Sender<Option<String>>,
     ) {
+        // Also when this runtime ends before the process does.
+        let group = EndsGroup(self.pid);
         let (output, error) = (child.stdout.take(), child.stderr.take());
         let read = async {
             let output = async {
@@ -366,7 +376,7 @@ impl Process {
             }
         };
         // What it started itself ends with it, as a sandbox of Lambda does.
-        end_group(self.pid);
+        drop(group);
         if reading {
             // What it wrote last tells why it ended.
             let _read = timeout(OUTPUT_GRACE, read).await;

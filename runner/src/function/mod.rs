@@ -93,6 +93,8 @@ pub struct Credentials {
     pub secret_access_key: String,
     /// `AWS_SESSION_TOKEN`.
     pub session_token: Option<String>,
+    /// When it comes to its end; `None`: never, as far as anybody said.
+    pub expires: Option<std::time::SystemTime>,
 }
 
 impl Credentials {
@@ -103,6 +105,7 @@ impl Credentials {
             access_key_id: "local".to_owned(),
             secret_access_key: "local".to_owned(),
             session_token: None,
+            expires: None,
         }
     }
 }
@@ -113,6 +116,7 @@ impl From<&aws_credential_types::Credentials> for Credentials {
             access_key_id: found.access_key_id().to_owned(),
             secret_access_key: found.secret_access_key().to_owned(),
             session_token: found.session_token().map(str::to_owned),
+            expires: found.expiry(),
         }
     }
 }

@@ -19,6 +19,8 @@ const RENEW_BEFORE: Duration = Duration::from_secs(60);
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long a source may take: a program or a single sign-on, over the network.
 const ASK_MAX: Duration = Duration::from_secs(30);
+/// The same while the keys from before are good: invocations wait for it.
+const ASK_MAX_WHILE_GOOD: Duration = Duration::from_secs(5);
 
 /// The keys of one function.
 #[derive(Debug)]
@@ -31,15 +33,10 @@ pub(super) struct Signing {
 
 #[derive(Debug)]
 struct Held {
-    keys: Keys,
+    keys: Credentials,
+    /// How long before their end they are followed by newer ones.
+    margin: Duration,
     asked_in_vain: Option<Instant>,
-}
-
-/// Keys, and when they come to their end; `None`: never, as far as anybody said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Keys {
-    pub(super) credentials: Credentials,
-    expires: Option<SystemTime>,
 }
 
 impl Signing {
@@ -49,9 +46,8 @@ impl Signing {
         source: Option<SharedCredentialsProvider>,
         invocation: Duration,
     ) -> Self {
-        // Those of a source have their end from it, at the first question.
-        let expires = source.is_some().then_some(SystemTime::UNIX_EPOCH);
-        let held = Held { keys: Keys { credentials, expires }, asked_in_vain: None };
+        let margin = credentials.margin(invocation);
+        let held = Held { keys: credentials, margin, asked_in_vain: None };
         Self { source, invocation, held: Mutex::new(held) }
     }
 
@@ -59,22 +55,25 @@ impl Signing {
     ///
     /// # Errors
     /// When those that were found last are past their end and the source has no newer ones.
-    pub(super) async fn keys(&self) -> Result<Keys, String> {
+    pub(super) async fn keys(&self) -> Result<Credentials, String> {
         let mut held = self.held.lock().await;
         let Some(source) = &self.source else { return Ok(held.keys.clone()) };
-        if held.keys.last_until(SystemTime::now() + RENEW_BEFORE + self.invocation) {
+        if held.keys.last_until(SystemTime::now() + held.margin) {
             return Ok(held.keys.clone());
         }
         let is_early = held.asked_in_vain.is_some_and(|at| at.elapsed() < ASK_AGAIN_AFTER);
         let mut reason = "its source has no newer ones".to_owned();
         if !is_early {
             let before = held.keys.clone();
-            match timeout(ASK_MAX, source.provide_credentials()).await {
+            let are_good = before.last_until(SystemTime::now());
+            let limit = if are_good { ASK_MAX_WHILE_GOOD } else { ASK_MAX };
+            match timeout(limit, source.provide_credentials()).await {
                 Ok(Ok(found)) => {
-                    held.keys = Keys { credentials: (&found).into(), expires: found.expiry() };
+                    held.keys = (&found).into();
+                    held.margin = held.keys.margin(self.invocation);
                 }
                 Ok(Err(error)) => reason = innermost(&error),
-                Err(_) => reason = format!("no answer within {} s", ASK_MAX.as_secs()),
+                Err(_) => reason = format!("no answer within {} s", limit.as_secs()),
             }
             held.asked_in_vain = (held.keys == before).then(Instant::now);
         }
@@ -87,7 +86,16 @@ impl Signing {
     }
 }
 
-impl Keys {
+impl Credentials {
+    /// How long before their end they are followed by newer ones: what an invocation takes, and some
+    /// time. Keys that last no longer than that are used for half of their life.
+    fn margin(&self, invocation: Duration) -> Duration {
+        let life =
+            self.expires.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
+        let wanted = RENEW_BEFORE + invocation;
+        life.map_or(wanted, |life| wanted.min(life / 2))
+    }
+
     fn last_until(&self, moment: SystemTime) -> bool {
         self.expires.is_none_or(|expires| expires > moment)
     }
@@ -127,25 +135,43 @@ mod tests {
 
     fn signing(found: Vec<Found>) -> Signing {
         let source = SharedCredentialsProvider::new(Source(Lock::new(found)));
-        Signing::new(Credentials::local(), Some(source), Duration::from_secs(30))
+        let expires = Some(SystemTime::UNIX_EPOCH);
+        let credentials = Credentials { expires, ..Credentials::local() };
+        Signing::new(credentials, Some(source), Duration::from_secs(30))
     }
 
     async fn key(signing: &Signing) -> Result<String, String> {
-        signing.keys().await.map(|keys| keys.credentials.access_key_id)
+        signing.keys().await.map(|keys| keys.access_key_id)
     }
 
     #[tokio::test]
     async fn keys_are_followed_by_newer_ones_before_their_end() {
         let first = found("first", 60);
         let signing = signing(vec![found("second", 3_600), first.clone(), first]);
-        assert_eq!(key(&signing).await.unwrap(), "first", "good for a minute");
+        for _ in 0..3 {
+            assert_eq!(key(&signing).await.unwrap(), "first", "good for half a minute");
+        }
+        signing.held.lock().await.margin = Duration::from_secs(60);
         // Then its source has no others, and is left alone for a while.
         for _ in 0..3 {
             assert_eq!(key(&signing).await.unwrap(), "first");
         }
+        signing.held.lock().await.margin = Duration::from_secs(60);
         signing.held.lock().await.asked_in_vain = None;
         assert_eq!(key(&signing).await.unwrap(), "second");
         assert_eq!(key(&signing).await.unwrap(), "second", "good for an hour");
+    }
+
+    #[tokio::test]
+    async fn what_was_found_at_the_start_is_not_asked_for_again() {
+        let source = SharedCredentialsProvider::new(Source(Lock::default()));
+        for ends_in_s in [3_600, 300] {
+            // Some are for a shorter time than an invocation may take.
+            let credentials = Credentials::from(&found("first", ends_in_s));
+            let signing = Signing::new(credentials, Some(source.clone()), Duration::from_secs(900));
+            assert_eq!(key(&signing).await.unwrap(), "first");
+            assert_eq!(signing.held.lock().await.asked_in_vain, None);
+        }
     }
 
     #[tokio::test]

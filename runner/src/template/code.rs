@@ -156,7 +156,10 @@ fn reason_not_here(
     };
     // A package that SAM would build and that is not there may still have its binary beside weir.
     let folder = properties.resolver.context.folder.as_ref()?.join(uri);
-    if method.is_some() || package::is_there(&folder) {
+    let named = named_binary(resource).and_then(Node::as_text).map(str::to_owned);
+    let binary = named.unwrap_or_else(|| name_of_id(resource));
+    let wanted = Wanted { package_folder: folder.clone(), binary };
+    if method.is_some() || wanted.absence().is_none() {
         return None;
     }
     let reason = match folder.is_file() {
@@ -187,20 +190,17 @@ fn binary(
     package: Option<&Binaries>,
 ) -> Option<String> {
     let findings = properties.resolver.findings;
-    let metadata = resource.node.get("Metadata");
-    let given = metadata
-        .and_then(|metadata| metadata.get("BuildProperties"))
-        .and_then(|build| build.get("Binary"));
-    if let Some(given) = given {
+    if let Some(given) = named_binary(resource) {
         return given_binary(properties, given, package);
     }
-    let id = resource.id.strip_suffix("Function").filter(|id| !id.is_empty());
-    let of_id = kebab_case(id.unwrap_or(resource.id));
+    let of_id = name_of_id(resource);
     let Some(package) = package else { return Some(of_id) };
-    match package.own.iter().collect::<Vec<_>>().as_slice() {
-        [only] => return Some((*only).clone()),
-        _ if package.has(&of_id) => return Some(of_id),
-        _ => {}
+    // In a workspace with a package of its own at its root, the function may be a member's.
+    if package.has(&of_id) {
+        return Some(of_id);
+    }
+    if let [only] = package.own.iter().collect::<Vec<_>>().as_slice() {
+        return Some((*only).clone());
     }
     let at = properties.node("CodeUri").map_or(resource.at, |node| node.at);
     if package.own.is_empty() {
@@ -222,6 +222,17 @@ fn binary(
          BuildProperties: {Binary: NAME}}`",
     );
     None
+}
+
+/// The name of a binary that the function's logical id gives.
+fn name_of_id(resource: &Resource<'_>) -> String {
+    let id = resource.id.strip_suffix("Function").filter(|id| !id.is_empty());
+    kebab_case(id.unwrap_or(resource.id))
+}
+
+/// What the template calls the binary, if it does.
+fn named_binary<'t>(resource: &Resource<'t>) -> Option<&'t Node> {
+    resource.node.get("Metadata")?.get("BuildProperties")?.get("Binary")
 }
 
 fn all(names: &BTreeSet<String>) -> String {

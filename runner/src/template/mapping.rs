@@ -19,7 +19,9 @@ use crate::template::{
 
 const NOT_EMULATED: Catalogue = &[
     ("KmsKeyArn", "filters are not encrypted"),
+    ("LoggingConfig", "the log has what a mapping does"),
     ("MetricsConfig", "no CloudWatch metrics are written"),
+    ("ProvisionedPollerConfig", "one process polls"),
     ("Tags", "the mapping has no tags"),
 ];
 
@@ -78,7 +80,9 @@ pub(super) fn read(properties: &Properties<'_, '_>, link: Link<'_>, stack: &mut 
 fn not_run(properties: &Properties<'_, '_>, link: &Link<'_>, reason: String, stack: &mut Stack) {
     let Link { logical_id, function, source_property, at, .. } = link;
     let is_absent = |it: &NotRun| it.what == Absent::Function && it.resource == *function;
-    if !stack.not_run.iter().any(is_absent) {
+    // Nothing would invoke it on AWS either.
+    let is_disabled = properties.boolean("Enabled") == Some(false);
+    if !is_disabled && !stack.not_run.iter().any(is_absent) {
         let message = format!("`{function}` is not invoked by `{logical_id}` here: {reason}");
         let help = format!(
             "give `{source_property}` the stream of a table of this template, such as \
@@ -93,7 +97,7 @@ fn not_run(properties: &Properties<'_, '_>, link: &Link<'_>, reason: String, sta
         resource: logical_id.clone(),
         function: (*function).to_owned(),
         reason,
-        accepted: own.is_some_and(|own| lint::accepts(own.node, lint::NOT_RUN_HERE)),
+        accepted: is_disabled || own.is_some_and(|own| lint::accepts(own.node, lint::NOT_RUN_HERE)),
         at: *at,
     });
 }

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use toml_edit::{Document, Item, Table};
+use toml_edit::{Document, Item, Table, TableLike};
 
 /// The binaries that a build in one folder can make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,6 +108,7 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
     };
     let excluded: Vec<PathBuf> = list("exclude")?.iter().map(|path| folder.join(path)).collect();
     let mut binaries = BTreeSet::new();
+    let (mut members, mut named) = (BTreeSet::new(), paths(manifest, folder));
     for member in list("members")? {
         for member in folders(folder, &member)? {
             if excluded.contains(&member) || !is_there(&member) {
@@ -115,9 +116,37 @@ fn of_members(manifest: &Table, folder: &Path) -> Option<BTreeSet<String>> {
             }
             let of_member = self::manifest(&member)?;
             binaries.extend(own(&of_member, &member)?);
+            named.extend(paths(&of_member, &member));
+            members.extend(fs::canonicalize(&member));
         }
     }
-    Some(binaries)
+    // What a path of a dependency leads to is a member too, unless it is elsewhere, and so on from
+    // there, as cargo alone knows.
+    let root = fs::canonicalize(folder).ok()?;
+    let excluded: Vec<PathBuf> = excluded.iter().flat_map(fs::canonicalize).collect();
+    let is_unlisted = |path: &PathBuf| {
+        path.starts_with(&root)
+            && *path != root
+            && !members.contains(path)
+            && !excluded.contains(path)
+    };
+    if named.iter().any(is_unlisted) { None } else { Some(binaries) }
+}
+
+/// The packages in other folders that a manifest depends on by their paths.
+fn paths(manifest: &dyn TableLike, folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for (name, item) in manifest.iter() {
+        let Some(below) = item.as_table_like() else { continue };
+        if !name.ends_with("dependencies") {
+            found.extend(paths(below, folder));
+            continue;
+        }
+        let path = |(_, item): (&str, &Item)| Some(folder.join(item.get("path")?.as_str()?));
+        let there = below.iter().filter_map(path).filter(|path| is_there(path));
+        found.extend(there.flat_map(fs::canonicalize));
+    }
+    found
 }
 
 fn folders(root: &Path, pattern: &str) -> Option<Vec<PathBuf>> {
@@ -200,6 +229,31 @@ mod tests {
             let expected =
                 expected.map(|names| names.iter().map(|&name| name.to_owned()).collect());
             assert_eq!(binaries(folder.path()).map(|found| found.own), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_cargo_alone_knows_is_not_told() {
+        let worker = ("worker/Cargo.toml", "[package]\nname = \"worker\"");
+        let source = ("worker/src/main.rs", "fn main() {}");
+        for (root, is_told) in [
+            (
+                "[workspace]\n[package]\nname = \"a\"\n[dependencies]\nw = { path = \"worker\" }",
+                false,
+            ),
+            (
+                "[workspace]\nmembers = [\"worker\"]\n[workspace.dependencies]\nw = { path = \"worker\" }",
+                true,
+            ),
+            (
+                "[workspace]\nexclude = [\"worker\"]\n[workspace.dependencies]\nw = { path = \"worker\" }",
+                true,
+            ),
+            ("[workspace]\n[target.'cfg(unix)'.dependencies]\nw = { path = \"./worker\" }", false),
+            ("[workspace]\n[dependencies]\nw = { path = \"gone\" }", true),
+        ] {
+            let folder = folder(&[("Cargo.toml", root), worker, source]);
+            assert_eq!(binaries(folder.path()).is_some(), is_told, "{root}");
         }
     }
 

@@ -158,7 +158,11 @@ impl<O: ObjectMaintenance> Compactor<O> {
         let mut report = CompactionReport { complete: true, ..CompactionReport::default() };
         for table in self.tables(selection).await? {
             let folder = format!("{}table={table}/", self.prefix);
-            let days = match self.store.folders(&folder).await {
+            let days = match deadline.limit(self.store.folders(&folder)).await {
+                Err(Failure::Retry(_)) if deadline.is_over() => {
+                    report.complete = false;
+                    return Ok(report);
+                }
                 Err(Failure::Retry(reason)) => {
                     report.postpone(&folder, &reason);
                     continue;

@@ -79,8 +79,8 @@ impl Visit {
 struct Written {
     /// Copies whose guard held.
     written: u64,
-    /// Copies whose guard did not.
-    passed_over: u64,
+    /// The places, among all of them, of the copies whose guard did not.
+    passed_over: Vec<usize>,
     /// Copies that are refused.
     refused: u64,
     /// One of them, and why.
@@ -101,7 +101,7 @@ impl Written {
     /// Adds what became of other copies, but for how many were visited.
     fn add(&mut self, other: Self) {
         self.written += other.written;
-        self.passed_over += other.passed_over;
+        self.passed_over.extend(other.passed_over);
         self.refused += other.refused;
         self.refusal = self.refusal.take().or(other.refusal);
         // What is wrong with the deployment counts more than what may work later.
@@ -260,17 +260,51 @@ impl<T: CopyTables> Copies<T> {
         let (Some(marking), Update::Delete { mark }) = (update.marking(), update) else {
             return Ok(None);
         };
-        let marked = self.write_all(rule, copies, &marking, times).await;
-        let higher = match marked.passed_over {
-            0 => None,
-            _ => times.finish.limit(self.higher_nonce(rule, origin, copies, mark)).await?,
-        };
+        let mut marked = self.write_all(rule, copies, &marking, times).await;
+        if marked.is_fatal() {
+            return Ok(Some((marked, update.clone())));
+        }
+        let higher = self.highest_of(rule, origin, copies, mark, &mut marked, times).await;
+        let copies = copies.get(..marked.visited).unwrap_or_default();
         let Some(higher) = higher else { return Ok(Some((marked, update.clone()))) };
         let stamp = mark.stamp.reconciled(higher.saturating_add(1));
         let update = Update::Delete { mark: Mark { stamp, ..mark.clone() } };
         let Some(marking) = update.marking() else { return Ok(None) };
-        let marked = self.write_all(rule, copies, &marking, times).await;
-        Ok(Some((marked, update)))
+        // The first time may have taken all that there was for it; some is left for deleting.
+        let again = Times { stop: times.finish.half_way(), finish: times.finish.part_way(75) };
+        let mut marked_again = self.write_all(rule, copies, &marking, again).await;
+        marked_again.failure = marked_again.failure.or(marked.failure);
+        Ok(Some((marked_again, update)))
+    }
+
+    /// The greatest nonce of the marks of copies that were passed over, if any is greater than this
+    /// mark's. They are read a few at a time, as they may be large. Behind one that there was no time to
+    /// read, nothing counts as marked.
+    async fn highest_of(
+        &self,
+        rule: &CopyRule,
+        origin: &Origin,
+        copies: &[Item],
+        mark: &Mark,
+        marked: &mut Written,
+        times: Times,
+    ) -> Option<u64> {
+        let mut places = std::mem::take(&mut marked.passed_over);
+        places.retain(|place| *place < marked.visited);
+        places.sort_unstable();
+        let mut highest = None;
+        for some in places.chunks(STATEMENTS_MAX) {
+            let keys: Vec<&Item> = some.iter().filter_map(|place| copies.get(*place)).collect();
+            match times.finish.limit(self.higher_nonce(rule, origin, &keys, mark)).await {
+                Ok(higher) => highest = highest.max(higher),
+                Err(failure) => {
+                    marked.visited = some.first().copied().unwrap_or(0);
+                    marked.failure = Some(failure);
+                    break;
+                }
+            }
+        }
+        highest
     }
 
     /// The greatest nonce of marks of the same deletion that is greater than this mark's, if any is.
@@ -278,10 +312,10 @@ impl<T: CopyTables> Copies<T> {
         &self,
         rule: &CopyRule,
         origin: &Origin,
-        copies: &[Item],
+        copies: &[&Item],
         mark: &Mark,
     ) -> Result<Option<u64>, Failure> {
-        let keys = copies.iter().map(|key| (json::item_to_string(key), key.clone())).collect();
+        let keys = copies.iter().map(|key| (json::item_to_string(key), (*key).clone())).collect();
         let mut trying = self.trying("copy");
         let found = loop {
             if !trying.next().await {
@@ -348,7 +382,7 @@ impl<T: CopyTables> Copies<T> {
         let together = async { Ok(self.tables.write_some(rule, keys, update).await) };
         let mut outcomes = times.finish.limit(together).await.unwrap_or_default().into_iter();
         let mut all = Written::default();
-        for key in keys {
+        for (place, key) in keys.iter().enumerate() {
             let outcome = match outcomes.next().flatten() {
                 Some(outcome) => Ok(outcome),
                 None if times.stop.is_over() => Err(out_of_time()),
@@ -356,7 +390,7 @@ impl<T: CopyTables> Copies<T> {
             };
             match outcome {
                 Ok(CopyOutcome::Written) => all.written += 1,
-                Ok(CopyOutcome::GuardFailed) => all.passed_over += 1,
+                Ok(CopyOutcome::GuardFailed) => all.passed_over.push(place),
                 Ok(CopyOutcome::Refused(reason)) => {
                     all.refused += 1;
                     all.refusal.get_or_insert_with(|| (json::item_to_string(key), reason));
@@ -385,8 +419,9 @@ impl<T: CopyTables> Copies<T> {
             .collect();
         let mut writes = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
         let (mut all, mut visited) = (Written::default(), BTreeMap::new());
-        while let Some((number, some)) = writes.next().await {
+        while let Some((number, mut some)) = writes.next().await {
             visited.insert(number, some.visited);
+            some.passed_over.iter_mut().for_each(|place| *place += number * STATEMENTS_MAX);
             all.add(some);
             if all.is_fatal() {
                 break;

@@ -407,7 +407,8 @@ pub(super) async fn check(
     let look =
         |suspects: Vec<Item>| async move { still_wrong(worker, task, &suspects).await }.boxed();
     let suspects = suspects.into_iter().map(|item| (item, ())).collect();
-    let suspects = check::look_again(suspects, deadline, look).await?;
+    // Repairs come after the looks, and may need the time of an answer.
+    let suspects = check::look_again(suspects, deadline.part_way(33), look).await?;
     for (item, ()) in suspects {
         let key = migration.source_item(&task.table, &item).map_err(Failure::Fatal)?;
         tally.sample("different", &key.to_string());

@@ -351,21 +351,28 @@ impl Targets {
     }
 
     /// Makes every target know what is said about it, and answers for each whether it changed.
+    ///
+    /// Kinds of targets come one after the other. Each but the last has half of the time that is left,
+    /// so that one whose table is slow keeps none of the others from getting further.
     pub(super) async fn join_all(
         &self,
         folded: Folded,
         extent: Extent,
         deadline: Deadline,
     ) -> Vec<TargetOutcome> {
+        let Folded { registers, rewrites, assemblies, .. } = folded;
         let window = &self.window(extent);
-        let registers = in_order(folded.registers).into_iter();
-        let joins = registers.map(|(target, joined)| async move {
-            let written = deadline.limit(self.join(&target, &joined.value, window)).await;
+        let share = |is_last: bool| if is_last { deadline } else { deadline.half_way() };
+        // A rewrite may need the time of an answer more than others do.
+        let own = share(registers.is_empty() && assemblies.is_empty());
+        let mut outcomes = self.settle_all(rewrites, window, own).await;
+        let own = share(assemblies.is_empty());
+        let joins = in_order(registers).into_iter().map(|(target, joined)| async move {
+            let written = own.limit(self.join(&target, &joined.value, window)).await;
             outcome(&target.table, &target.key, joined.records, written)
         });
-        let mut outcomes = window.run(joins).await;
-        outcomes.extend(self.settle_all(folded.rewrites, window, deadline).await);
-        let documents = in_order(folded.assemblies).into_iter();
+        outcomes.extend(window.run(joins).await);
+        let documents = in_order(assemblies).into_iter();
         let assemblies = documents.map(|(document, joined)| async move {
             let written = deadline.limit(self.assemble(&document, &joined.value, window)).await;
             outcome(&document.parts, &document.partition, joined.records, written)

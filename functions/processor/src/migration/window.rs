@@ -92,8 +92,9 @@ impl<'t> Window<'t> {
                 running.push(next);
             }
             let Some(outcome) = running.next().await else { return outcomes };
+            // What the deadline ends says nothing of the throttling.
+            done += usize::from(outcome.result.is_ok());
             outcomes.push(outcome);
-            done += 1;
             // As often as a page of so many writes would end.
             if self.extent == Extent::Batch && done >= self.width() {
                 self.throttling.adapt(throttled);
@@ -148,6 +149,17 @@ mod tests {
         assert!(order.is_sorted());
         assert!(running.iter().take(3).all(|running| *running <= 2), "{running:?}");
         assert!(throttling.width() > 2);
+    }
+
+    #[tokio::test]
+    async fn what_the_deadline_ends_widens_nothing() {
+        let throttling = Throttling::narrowed_to(2);
+        let ended = (0..500_usize).map(|number| async move {
+            let result = Err(crate::failure::Failure::Retry("out of time".to_owned()));
+            TargetOutcome { target: String::new(), records: vec![number], result }
+        });
+        let outcomes = Window::new(&throttling, Extent::Batch).run(ended).await;
+        assert_eq!((outcomes.len(), throttling.width()), (500, 2));
     }
 
     #[test]
