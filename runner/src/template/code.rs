@@ -302,16 +302,44 @@ mod tests {
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             }
         }
+        read_in(folder.path(), metadata, properties, elsewhere)
+    }
+
+    fn read_in(
+        folder: &Path,
+        metadata: &str,
+        properties: &str,
+        elsewhere: bool,
+    ) -> Result<Stack, crate::template::Diagnostics> {
         let text = format!(
             "Transform: AWS::Serverless-2016-10-31\nResources:\n  HelloWorldFunction:\n    Type: \
              AWS::Serverless::Function\n{metadata}    Properties: {{{properties}}}\n"
         );
         let context = Context {
-            folder: Some(folder.path().to_owned()),
+            folder: Some(folder.to_owned()),
             invoked_elsewhere: elsewhere,
             ..Context::default()
         };
         read("template.yaml", &text, &context)
+    }
+
+    #[test]
+    fn a_members_binary_of_the_functions_name_comes_before_the_roots_only_one() {
+        let of_name = |name: &str| format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n");
+        for (member, expected) in [("hello-world", "hello-world"), ("other", "root")] {
+            let folder = tempfile::tempdir().unwrap();
+            let app = folder.path().join("app");
+            let root = of_name("root") + "[workspace]\nmembers = [\"member\"]\n";
+            for (package, manifest) in [(app.clone(), root), (app.join("member"), of_name(member))]
+            {
+                fs::create_dir_all(package.join("src")).unwrap();
+                fs::write(package.join("Cargo.toml"), manifest).unwrap();
+                fs::write(package.join("src/main.rs"), "").unwrap();
+            }
+            let stack = read_in(folder.path(), CARGO_BUILT, &properties("provided.al2023"), false);
+            let code = stack.unwrap().functions[0].code.clone();
+            assert_eq!(code, Code::Binary(expected.to_owned()));
+        }
     }
 
     fn properties(runtime: &str) -> String {
