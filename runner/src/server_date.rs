@@ -15,35 +15,13 @@ use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 /// been on its way for as long. One that is further behind shows that those before it were wrong.
 const BEHIND_MAX: Duration = Duration::from_secs(10);
 
-/// Keeps the header of the last answer.
-#[derive(Clone, Debug, Default)]
-struct KeepDate(Arc<Mutex<Option<String>>>);
-
-impl Intercept for KeepDate {
-    fn name(&self) -> &'static str {
-        "KeepDate"
-    }
-
-    fn read_before_deserialization(
-        &self,
-        context: &BeforeDeserializationInterceptorContextRef<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        let date = context.response().headers().get("date").map(str::to_owned);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = date;
-        Ok(())
-    }
-}
-
 /// The endpoint's time in whole seconds since 1970; none if it does not tell.
 pub(crate) async fn seconds(client: &Client) -> Option<i64> {
-    let kept = KeepDate::default();
-    let request = client.list_tables().limit(1).customize().interceptor(kept.clone());
+    let clock = ServerClock::default();
+    let request = client.list_tables().limit(1).customize().interceptor(clock.clone());
     // An answer that is an error has the header as well.
     let _ = request.send().await;
-    let date = kept.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-    seconds_of(&date)
+    clock.now_ms().map(|ms| ms.div_euclid(1_000))
 }
 
 fn seconds_of(date: &str) -> Option<i64> {

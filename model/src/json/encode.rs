@@ -89,6 +89,18 @@ pub(super) fn write_binary(out: &mut String, bytes: &[u8]) {
     out.push('"');
 }
 
+/// Appends a list, each member as `write` appends it.
+pub fn write_list<T>(out: &mut String, members: &[T], write: impl Fn(&mut String, &T)) {
+    out.push('[');
+    for (position, member) in members.iter().enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        write(out, member);
+    }
+    out.push(']');
+}
+
 /// Appends a JSON string: quoted, with quotes, backslashes and control characters escaped.
 pub fn write_string(out: &mut String, text: &str) {
     out.push('"');

@@ -22,7 +22,7 @@ pub use decode::{
     decode_placeholder_value, item_from_str,
 };
 pub use encode::{
-    item_to_string, write_attribute_value, write_attributes, write_item, write_string,
+    item_to_string, write_attribute_value, write_attributes, write_item, write_list, write_string,
 };
 pub use encoded::write_encoded_item;
 pub use fault::ValueFault;

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::encode::{write_binary, write_string};
+use super::encode::{write_binary, write_list, write_string};
 use super::scan::Scanner;
 use crate::attribute_value::{AttributeType, AttributeValue};
 use crate::item::Item;
@@ -360,17 +360,6 @@ fn write_plain(out: &mut String, text: &str) {
     out.push('"');
     out.push_str(text);
     out.push('"');
-}
-
-fn write_list<T>(out: &mut String, members: &[T], write: impl Fn(&mut String, &T)) {
-    out.push('[');
-    for (position, member) in members.iter().enumerate() {
-        if position > 0 {
-            out.push(',');
-        }
-        write(out, member);
-    }
-    out.push(']');
 }
 
 /// The number's own text: most come so, as DynamoDB writes them so.

@@ -159,7 +159,7 @@ fn written(policy: &Json<'_>, with_version: bool) -> String {
                 out.push(']');
             }
             Json::Array(statements) if name == "Statement" => {
-                write_list(&mut out, statements, write_statement);
+                json::write_list(&mut out, statements, write_statement);
             }
             other => write(&mut out, other),
         }
@@ -223,7 +223,7 @@ fn write_principals(out: &mut String, principals: &Json<'_>) {
         }
         match named.as_slice() {
             [only] => json::write_string(out, only),
-            all => write_list(out, all, |out, name| json::write_string(out, name)),
+            all => json::write_list(out, all, |out, name| json::write_string(out, name)),
         }
     }
     out.push('}');
@@ -259,17 +259,6 @@ fn write_short(out: &mut String, value: &Json<'_>) {
     }
 }
 
-fn write_list<T>(out: &mut String, members: &[T], mut write: impl FnMut(&mut String, &T)) {
-    out.push('[');
-    for (position, member) in members.iter().enumerate() {
-        if position > 0 {
-            out.push(',');
-        }
-        write(out, member);
-    }
-    out.push(']');
-}
-
 fn write(out: &mut String, value: &Json<'_>) {
     match value {
         Json::Null => out.push_str("null"),
@@ -277,7 +266,7 @@ fn write(out: &mut String, value: &Json<'_>) {
         Json::Integer(number) => out.push_str(&number.to_string()),
         Json::Float(number) => out.push_str(&number.to_string()),
         Json::String(text) => json::write_string(out, text),
-        Json::Array(members) => write_list(out, members, write),
+        Json::Array(members) => json::write_list(out, members, write),
         Json::Object(members) => {
             out.push('{');
             for (name, member) in members {

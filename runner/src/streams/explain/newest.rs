@@ -99,3 +99,32 @@ fn is_of(record: &Record, key: &Item) -> bool {
     let keys = record.event().pointer("/dynamodb/Keys").map(Value::to_string);
     keys.and_then(|keys| json::item_from_str(&keys).ok()).is_some_and(|keys| keys == *key)
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::AttributeValue;
+
+    use super::*;
+    use crate::item_key;
+    use crate::test_store::TestStore;
+
+    #[tokio::test]
+    async fn an_items_newest_record_is_found_by_its_key() {
+        let store = TestStore::open().await;
+        store.table("orders").await;
+        let mut newest = String::new();
+        for (key, value) in [("a", "1"), ("b", "1"), ("a", "2"), ("c", "1")] {
+            let put = store.client.put_item().table_name("orders");
+            let put = put.item("p", AttributeValue::S(key.to_owned()));
+            put.item("v", AttributeValue::N(value.to_owned())).send().await.unwrap();
+            if key == "a" {
+                newest = of_streams(Some(&store.url), Some("orders")).await.unwrap();
+            }
+        }
+        let find =
+            async |key: &str| of_item(&store.url, "orders", &item_key::parse(key).unwrap()).await;
+        assert_eq!(find(r#"{"p":"a"}"#).await, Ok(newest));
+        assert!(find(r#"{"p":"d"}"#).await.unwrap_err().starts_with("none of the 4 records"));
+        assert!(find(r#"{"p":7}"#).await.is_err(), "of another type");
+    }
+}
