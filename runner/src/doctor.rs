@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::endpoint;
 use crate::exit::Exit;
+use crate::function::binaries::Wanted;
 use crate::output::{self, Output};
 use crate::running::{Look, Running};
 use crate::system::functions::{built, wanted};
@@ -65,9 +66,10 @@ pub async fn run(
     template_folder: &Path,
 ) -> Exit {
     let functions = stack.as_ref().ok().map(|stack| functions(stack, template_folder));
+    let builds = stack.as_ref().map_or(true, |stack| builds(stack, template_folder));
     let mut checks = vec![
-        tool("toolchain", "rustc", "install Rust 1.95 or later: https://rustup.rs"),
-        tool("cargo", "cargo", "install Rust 1.95 or later: https://rustup.rs"),
+        tool("toolchain", "rustc", builds),
+        tool("cargo", "cargo", builds),
         template(stack),
         folder(&arguments.directory),
         space(),
@@ -86,9 +88,17 @@ pub async fn run(
     if has_failed { Exit::Failed } else { Exit::Done }
 }
 
-fn tool(what: &'static str, program: &str, fix: &'static str) -> Check {
+/// Whether a function is built here, of which only a template can tell.
+fn builds(stack: &Stack, template_folder: &Path) -> bool {
+    wanted(stack, template_folder).values().any(Wanted::has_source)
+}
+
+/// A program that a build needs; without one, its absence is no failure.
+fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
+    let fix = "install Rust 1.95 or later: https://rustup.rs";
     let answer = Command::new(program).arg("--version").output();
     let (state, finding) = match answer {
+        Err(_) if !is_needed => (State::Well, "not there, and nothing is built here".to_owned()),
         Ok(answer) if answer.status.success() => {
             (State::Well, String::from_utf8_lossy(&answer.stdout).trim().to_owned())
         }
@@ -238,6 +248,14 @@ fn port(number: u16, fix: &'static str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cargo_is_missed_only_where_something_is_built() {
+        let needed = tool("cargo", "weir-has-no-such-program", true);
+        assert!(needed.state == State::Failed && needed.finding.contains("does not start"));
+        let other = tool("cargo", "weir-has-no-such-program", false);
+        assert!(other.state == State::Well && other.finding.contains("nothing is built"));
+    }
 
     #[test]
     fn without_a_template_the_fix_is_to_name_one() {

@@ -145,6 +145,8 @@ fn fixtures(up: &Up) {
         "year,round,kind,contestant,voter,points\n2026,final,jury,Weir,a,12\n2026,final,jury,Weir,b,10\n",
     );
     write("orders.csv", "orderID,name\n1,Ada\n2,NULL\n");
+    let gzip = in_shell(folder, "gzip -k orders.csv").status().unwrap();
+    assert!(gzip.success());
     write("event.json", r#"{"Records":[]}"#);
     write("rules.yaml", RULES);
     write("shop.yaml", PLAN);

@@ -90,6 +90,19 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// In words, for somebody who has or has not seen each line of cargo's.
+    #[must_use]
+    pub fn text(&self, has_seen_output: bool) -> String {
+        match self {
+            Self::Failed { manifest, .. } if has_seen_output => {
+                format!("building package=`{}` failed; cargo says why above", manifest.display())
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 /// Where the running program was built, if cargo built it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Origin {
@@ -328,7 +341,9 @@ mod tests {
         write_package(&package_folder, "fn main() { nonsense() }");
         let broken = BTreeSet::from(["one"]);
         let error = package(&program, &package_folder, &broken, &mut |_| {}).await.unwrap_err();
-        assert!(error.to_string().contains("nonsense"), "{error}");
+        assert!(error.text(false).contains("nonsense"), "{error}");
+        let text = error.text(true);
+        assert!(text.contains("above") && !text.contains("nonsense"), "{text}");
     }
 
     #[tokio::test]

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
 
 use csv::{ByteRecord, Position, Reader, ReaderBuilder, StringRecord};
 use model::{AttributeType, Item};
 
 use super::BadLine;
+use super::input::Input;
 use super::source::{LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
 
@@ -19,9 +19,9 @@ use super::typing::{is_plain_number, typed};
 ///
 /// # Errors
 /// When there is none, or two columns have one name: an item has room for one of them.
-pub(super) fn columns(path: &Path) -> Result<Vec<String>, String> {
-    let name = path.display();
-    let mut reader = open(path)?;
+pub(super) fn columns(input: &Input) -> Result<Vec<String>, String> {
+    let name = input.name();
+    let mut reader = open(input)?;
     let header = reader.headers();
     let header = header.map_err(|error| format!("`{name}` has no header line: {error}"))?;
     if header.is_empty() {
@@ -41,28 +41,27 @@ pub(super) fn columns(path: &Path) -> Result<Vec<String>, String> {
 /// # Errors
 /// When the file cannot be read, or a column is declared that is not there.
 pub(super) fn rows(
-    path: &Path,
+    input: &Input,
     declared: &BTreeMap<String, AttributeType>,
     null: Option<&str>,
 ) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
-    let name = path.display();
-    let columns = columns(path)?;
+    let name = input.name();
+    let columns = columns(input)?;
     if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
         return Err(format!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
     }
-    let file = File::open(path).map_err(|error| format!("cannot open `{name}`: {error}"))?;
+    let file = input.open()?;
     let bytes = file.metadata().map_err(|error| format!("`{name}`: {error}"))?.len();
     let null = null.map(str::to_owned);
     let types = columns.iter().map(|column| declared.get(column).copied()).collect();
-    let mut records = Records { reader: open(path)?, file, bytes, columns, types, null };
-    records.infer(open(path)?);
+    let mut records = Records { reader: open(input)?, file, bytes, columns, types, null };
+    records.infer(open(input)?);
     Ok(std::iter::from_fn(move || records.next()))
 }
 
 /// Fields are counted here: what the reader says of a record with too many does not tell its line.
-fn open(path: &Path) -> Result<Reader<File>, String> {
-    let reader = ReaderBuilder::new().flexible(true).from_path(path);
-    reader.map_err(|error| format!("cannot open `{}`: {error}", path.display()))
+fn open(input: &Input) -> Result<Reader<File>, String> {
+    Ok(ReaderBuilder::new().flexible(true).from_reader(input.open()?))
 }
 
 /// The records that are still to be read.
@@ -192,7 +191,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file.csv");
         std::fs::write(&path, content).unwrap();
-        let rows = rows(&path, &BTreeMap::new(), None)?;
+        let rows = rows(&Input::new(&path, std::io::empty()).unwrap(), &BTreeMap::new(), None)?;
         let told = |row| match row {
             Ok(Row { line, item, .. }) => format!("{line} {}", model::json::item_to_string(&item)),
             Err(BadLine { line, reason, text }) => format!("{line} {reason}: {text:?}"),

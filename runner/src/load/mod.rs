@@ -6,6 +6,7 @@
 mod attribute;
 mod counting;
 mod csv_file;
+mod input;
 mod lanes;
 mod put_aside;
 mod source;
@@ -29,6 +30,7 @@ pub(crate) use crate::sdk_error::error_text;
 use crate::template::Stack;
 pub(crate) use attribute::{from_sdk_item, to_sdk_item, to_sdk_value};
 use counting::Counting;
+use input::Input;
 use put_aside::PutAside;
 use source::Source;
 
@@ -69,10 +71,11 @@ impl Format {
 #[command(after_help = "Examples:\n  \
     weir load --table movies --format json movies.json --expires-in 3600 --ttl-attribute expires_at\n  \
     weir load --table orders --format csv orders.csv --types orderID:N --null NULL\n  \
+    gunzip -c orders.csv.gz | weir load --table orders --format csv --null NULL -\n  \
     weir load --table votes --format csv points.csv \\\n    \
     --count-into '{year}#{round}#{kind}#{contestant}' --voter voter --amount points --slots 20")]
 pub struct LoadArguments {
-    /// The file
+    /// The file; `-` for standard input, whose format has to be named
     pub file: PathBuf,
     /// The table
     #[arg(long)]
@@ -197,7 +200,8 @@ pub async fn load(
     // A slot's key is made from other columns; an item's key has to be in the file.
     let key_columns = if arguments.count_into.is_some() { &[] } else { keys.as_slice() };
     let types = declared_types(&arguments.types, key_columns)?;
-    let source = Source::open(&arguments.file, format, &types, arguments.null.as_deref())?;
+    let input = Input::new(&arguments.file, std::io::stdin())?;
+    let source = Source::open(&input, format, &types, arguments.null.as_deref())?;
     let counting = Counting::from_arguments(&arguments, &keys)?;
     if let (Some(counting), Some(columns)) = (&counting, source.columns()) {
         counting.check_columns(&arguments.file, columns)?;

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
 
 use model::{AttributeType, AttributeValue, Item};
 use serde_json::value::RawValue;
 
+use super::input::Input;
 use super::typing::item_from_plain_json;
 use super::{BadLine, Format, csv_file};
 
@@ -38,27 +38,26 @@ pub(crate) struct Source {
 impl Source {
     /// Opens a file and looks at its beginning; types that are not declared are inferred from the
     /// whole of a CSV file.
-    pub(crate) fn open(
-        path: &Path,
+    pub(super) fn open(
+        input: &Input,
         format: Format,
         types: &BTreeMap<String, AttributeType>,
         null: Option<&str>,
     ) -> Result<Self, String> {
-        let name = path.display();
-        let file = File::open(path).map_err(|error| format!("cannot open `{name}`: {error}"))?;
-        let bytes = file.metadata().map_err(|error| format!("`{name}`: {error}"))?.len();
+        let file = input.open()?;
+        let bytes = file.metadata().map_err(|error| format!("`{}`: {error}", input.name()))?.len();
         if matches!(format, Format::Ndjson | Format::DynamodbJson) {
-            refuse_array(path)?;
+            refuse_array(input)?;
         }
         let columns = match format {
-            Format::Csv => Some(csv_file::columns(path)?),
+            Format::Csv => Some(csv_file::columns(input)?),
             _ => None,
         };
         let rows: Box<dyn Iterator<Item = _> + Send> = match format {
-            Format::Csv => Box::new(csv_file::rows(path, types, null)?),
+            Format::Csv => Box::new(csv_file::rows(input, types, null)?),
             Format::Ndjson => Box::new(lines(file).map(|line| line.and_then(plain_row))),
             Format::DynamodbJson => Box::new(lines(file).map(|line| line.and_then(dynamodb_row))),
-            Format::Json => Box::new(array_rows(path, file, bytes)?),
+            Format::Json => Box::new(array_rows(input.name(), file, bytes)?),
         };
         Ok(Self { rows, bytes, columns })
     }
@@ -83,10 +82,10 @@ impl Iterator for Source {
 }
 
 /// A JSON array is one object on each line in no way: every line of it would be put aside.
-fn refuse_array(path: &Path) -> Result<(), String> {
-    let name = path.display();
+fn refuse_array(input: &Input) -> Result<(), String> {
+    let name = input.name();
     let failed = |error: std::io::Error| format!("cannot read `{name}`: {error}");
-    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+    let mut reader = BufReader::new(input.open()?);
     let begins_with = loop {
         let read = reader.fill_buf().map_err(failed)?;
         let Some(blank) = read.iter().position(|byte| !byte.is_ascii_whitespace()) else {
@@ -153,11 +152,10 @@ fn dynamodb_row((line, text): (u64, String)) -> Result<Row, BadLine> {
 }
 
 fn array_rows(
-    path: &Path,
+    name: &str,
     file: File,
     bytes: u64,
 ) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
-    let name = path.display();
     if bytes > ARRAY_BYTES_MAX {
         return Err(format!("`{name}` is a JSON array of more than 512 MiB: write it as NDJSON"));
     }
@@ -184,7 +182,13 @@ pub(crate) fn value_text(value: &AttributeValue) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    fn named(path: &Path) -> Input {
+        Input::new(path, std::io::empty()).unwrap()
+    }
 
     fn read(
         format: Format,
@@ -195,7 +199,7 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, content).unwrap();
         let types = types.iter().map(|(name, t)| ((*name).to_owned(), *t)).collect();
-        Source::open(&path, format, &types, Some("NULL"))
+        Source::open(&named(&path), format, &types, Some("NULL"))
             .unwrap()
             .map(|row| match row {
                 Ok(row) => Ok(model::json::item_to_string(&row.item)),
@@ -233,11 +237,26 @@ mod tests {
             (Format::Json, "{\"a\":1}\n{\"a\":2}", "write --format ndjson"),
         ] {
             std::fs::write(&path, content).unwrap();
-            let refused = Source::open(&path, format, &BTreeMap::new(), None).err().unwrap();
+            let refused =
+                Source::open(&named(&path), format, &BTreeMap::new(), None).err().unwrap();
             assert!(refused.contains(hint), "{content}: {refused}");
         }
         std::fs::write(&path, "\n  \n").unwrap();
-        assert!(Source::open(&path, Format::Ndjson, &BTreeMap::new(), None).is_ok());
+        assert!(Source::open(&named(&path), Format::Ndjson, &BTreeMap::new(), None).is_ok());
+    }
+
+    #[test]
+    fn standard_input_is_a_file_that_is_read_twice() {
+        let text = "id,n\n1,5\n2,x\n";
+        let input = Input::new(Path::new("-"), text.as_bytes()).unwrap();
+        let source = Source::open(&input, Format::Csv, &BTreeMap::new(), None).unwrap();
+        let items: Vec<_> =
+            source.map(|row| model::json::item_to_string(&row.unwrap().item)).collect();
+        let expected = [r#"{"id":{"N":"1"},"n":{"S":"5"}}"#, r#"{"id":{"N":"2"},"n":{"S":"x"}}"#];
+        assert_eq!(items, expected);
+        let input = Input::new(Path::new("-"), "[1]".as_bytes()).unwrap();
+        let refused = Source::open(&input, Format::Ndjson, &BTreeMap::new(), None).err().unwrap();
+        assert!(refused.starts_with("`-` begins with `[`"), "{refused}");
     }
 
     #[test]

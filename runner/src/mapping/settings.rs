@@ -21,6 +21,8 @@ pub const RECORD_AGE_MS: std::ops::RangeInclusive<i64> = 60_000..=604_800_000;
 /// Between two reads of a shard of DynamoDB, in milliseconds: Lambda reads four times a second, and
 /// DynamoDB allows five, from all readers together.
 const DYNAMODB_READ_MS: u64 = 250;
+/// The least time between two reads of a shard of a local store: half of the rest of an idle one.
+const LOCAL_READ_MS: u64 = 50;
 
 /// Where a new mapping starts to read the shards that exist when it is created.
 /// Shards that appear later are always read from their beginning.
@@ -143,10 +145,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// For the stream of a local store, whose answers are final and which takes any number of reads.
+    /// For the stream of a local store, whose answers are final and which takes any number of reads. A
+    /// shard that is written all the time would be read again for each few records, and each read,
+    /// invocation and checkpoint costs more than those; nobody waits longer for it than for a shard that
+    /// was idle.
     #[must_use]
     pub fn of_local_store() -> Self {
-        Self { missing_ms: 0, ..Self::default() }
+        Self { missing_ms: 0, read_ms: LOCAL_READ_MS, ..Self::default() }
     }
 
     /// For a stream of DynamoDB, which is read as often as Lambda reads it.

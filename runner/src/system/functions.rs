@@ -73,7 +73,9 @@ pub(crate) async fn build(
         false => tracing::info!("taking {names} from the folder of weir: there is no source"),
     }
     let mut progress = |line: &str| tracing::info!("  {line}");
-    let paths = binaries::build(&list, &mut progress).await.map_err(|error| error.to_string())?;
+    let has_seen_output = tracing::enabled!(tracing::Level::INFO);
+    let paths = binaries::build(&list, &mut progress).await;
+    let paths = paths.map_err(|error| error.text(has_seen_output))?;
     let compiled =
         wanted.into_iter().filter_map(|(id, wanted)| Some((id, paths.get(&wanted)?.clone())));
     Ok(compiled.chain(built).collect())
