@@ -442,12 +442,12 @@ impl CopyTables for DynamoDbCopies {
         keys: &[Item],
         update: &Update,
     ) -> Vec<Option<CopyOutcome>> {
+        let statement = keys.first().and_then(|key| write_of_job(rule, key, update));
         let mut statements = Statements::default();
-        for key in keys {
-            let Some(statement) = write_of_job(rule, key, update) else {
-                return vec![None; keys.len()];
-            };
-            statements.push(&statement.text, &statement.parameters);
+        let all = statement
+            .and_then(|written| keys.iter().try_for_each(|key| written.push(&mut statements, key)));
+        if all.is_none() {
+            return vec![None; keys.len()];
         }
         // Whatever is wrong with the others, a write by itself says it.
         let outcome = |outcome| match outcome {

@@ -4,29 +4,46 @@
 //!
 //! What cannot be said so, or was not settled by it, is written by a request of its own elsewhere.
 
+use model::json::{write_attribute_value, write_string};
 use model::{AttributeValue, Item, json};
 use rules::fan_out::{CopyRule, Mark, Update, mark_attribute};
 
-/// A statement: its text, and a parameter for each `?`.
-#[derive(Debug, Default)]
-pub(super) struct Statement {
-    pub(super) text: String,
-    pub(super) parameters: Vec<AttributeValue>,
+use crate::tables::statements::Statements;
+
+/// What a `?` stands for.
+#[derive(Debug)]
+enum Parameter {
+    /// The same for each copy: its DynamoDB JSON.
+    Written(String),
+    /// What the copy's key has under this name.
+    OfKey(String),
 }
 
-impl Statement {
+/// The statement that writes copies of an origin, each named by its key.
+#[derive(Debug, Default)]
+pub(super) struct CopyStatement {
+    text: String,
+    /// The text as a JSON string.
+    json: String,
+    /// One for each `?`.
+    parameters: Vec<Parameter>,
+}
+
+impl CopyStatement {
     fn name(&mut self, name: &str) {
         self.text.push('"');
         self.text.push_str(name);
         self.text.push('"');
     }
 
-    fn parameter(&mut self, value: AttributeValue) {
+    fn parameter(&mut self, value: &AttributeValue) {
         self.text.push('?');
-        self.parameters.push(value);
+        let mut written = String::new();
+        write_attribute_value(&mut written, value);
+        self.parameters.push(Parameter::Written(written));
     }
 
-    fn equals(&mut self, name: &str, value: AttributeValue) {
+    fn equals(&mut self, name: &str, value: &AttributeValue) {
         self.name(name);
         self.text.push_str(" = ");
         self.parameter(value);
@@ -36,14 +53,15 @@ impl Statement {
     /// is not of an origin.
     fn copy_of(&mut self, rule: &CopyRule, key: &Item, mark: &Mark) -> Option<()> {
         self.text.push_str(" WHERE ");
-        for (name, value) in key.iter() {
-            self.equals(name, value.clone());
-            self.text.push_str(" AND ");
+        for name in key.keys() {
+            self.name(name);
+            self.text.push_str(" = ? AND ");
+            self.parameters.push(Parameter::OfKey(name.clone()));
         }
         // An attribute of the key is as the key says.
         if !key.contains_key(&rule.index_key) {
             let origin = json::attribute_value_from_str(&mark.origin).ok()?;
-            self.equals(&rule.index_key, origin);
+            self.equals(&rule.index_key, &origin);
             self.text.push_str(" AND ");
         }
         Some(())
@@ -57,19 +75,42 @@ impl Statement {
         self.text.push_str(" IS MISSING OR NOT begins_with(");
         self.name(&attribute);
         self.text.push_str(", ");
-        self.parameter(AttributeValue::S(Mark::prefix(&mark.origin)));
+        self.parameter(&AttributeValue::S(Mark::prefix(&mark.origin)));
         self.text.push_str(") OR ");
         self.name(&attribute);
         self.text.push_str(" < ");
-        self.parameter(AttributeValue::S(mark.text()));
+        self.parameter(&AttributeValue::S(mark.text()));
         self.text.push(')');
+    }
+
+    /// Adds the write of one copy to a request. `None` if its key has other names than the first one's.
+    pub(super) fn push(&self, statements: &mut Statements, key: &Item) -> Option<()> {
+        let mut names = self.parameters.iter().filter_map(|parameter| match parameter {
+            Parameter::Written(_) => None,
+            Parameter::OfKey(name) => Some(name),
+        });
+        key.keys().eq(&mut names).then(|| {
+            statements.push_written(&self.json, |written| {
+                for parameter in &self.parameters {
+                    match parameter {
+                        Parameter::Written(json) => {
+                            written.push_written(|body| body.push_str(json));
+                        }
+                        Parameter::OfKey(name) => {
+                            key.get(name).into_iter().for_each(|value| written.push(value));
+                        }
+                    }
+                }
+            });
+        })
     }
 }
 
-/// The statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job) holds. `None`
-/// if PartiQL cannot say it: a name with a quotation mark in it.
-pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<Statement> {
-    let mut statement = Statement::default();
+/// The statement that writes a copy if [`CopyGuard::of_job`](super::CopyGuard::of_job) holds; `key` is
+/// one copy's, and those of the others have the same names. `None` if PartiQL cannot say it: a name with
+/// a quotation mark in it.
+pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Option<CopyStatement> {
+    let mut statement = CopyStatement::default();
     let mut names = vec![rule.target.as_str(), rule.index_key.as_str()];
     names.extend(key.keys().map(String::as_str));
     names.extend(rule.attributes.keys().map(String::as_str));
@@ -81,11 +122,11 @@ pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Opti
             statement.text.push_str("UPDATE ");
             statement.name(&rule.target);
             statement.text.push_str(" SET ");
-            statement.equals(&mark_attribute(&rule.name), AttributeValue::S(mark.text()));
+            statement.equals(&mark_attribute(&rule.name), &AttributeValue::S(mark.text()));
             for (name, value) in values {
                 if let Some(value) = value {
                     statement.text.push_str(" SET ");
-                    statement.equals(name, value.clone());
+                    statement.equals(name, value);
                 } else {
                     statement.text.push_str(" REMOVE ");
                     statement.name(name);
@@ -98,9 +139,10 @@ pub(super) fn write_of_job(rule: &CopyRule, key: &Item, update: &Update) -> Opti
             statement.text.push_str("DELETE FROM ");
             statement.name(&rule.target);
             statement.copy_of(rule, key, mark)?;
-            statement.equals(&mark_attribute(&rule.name), AttributeValue::S(mark.text()));
+            statement.equals(&mark_attribute(&rule.name), &AttributeValue::S(mark.text()));
         }
     }
+    write_string(&mut statement.json, &statement.text);
     Some(statement)
 }
 
@@ -127,7 +169,8 @@ mod tests {
         let values = [("x".to_owned(), Some("v".into())), ("y".to_owned(), None)].into();
         let set = Update::Set { values, mark: mark.clone() };
         let guard = r#"("_from_p" IS MISSING OR NOT begins_with("_from_p", ?) OR "_from_p" < ?)"#;
-        for (key, update, expected, parameters) in [
+        let key = |json: &str| item_from_str(json).unwrap();
+        for (of, update, expected, parameters) in [
             (
                 r#"{"k":{"S":"1"}}"#,
                 &set,
@@ -143,13 +186,19 @@ mod tests {
                 3,
             ),
         ] {
-            let key = item_from_str(key).unwrap();
-            let statement = write_of_job(&rule(named), &key, update).unwrap();
+            let statement = write_of_job(&rule(named), &key(of), update).unwrap();
             assert_eq!(statement.text, expected);
             assert_eq!(statement.parameters.len(), parameters);
         }
+        let statement = write_of_job(&rule(named), &key(r#"{"k":{"S":"1"}}"#), &set).unwrap();
+        let mut statements = Statements::default();
+        statement.push(&mut statements, &key(r#"{"k":{"S":"a\"2"}}"#)).unwrap();
+        let (body, values) = (statements.body(), r#"{"S":"v"},{"S":"a\"2"},{"N":"7"},"#);
+        assert!(body.contains(values), "{body}");
+        for other in [r#"{"x":{"S":"1"}}"#, r#"{"a":{"S":"1"},"k":{"S":"1"}}"#, "{}"] {
+            assert!(statement.push(&mut statements, &key(other)).is_none(), "{other}");
+        }
         let odd = rule("  key: {of: id}\n  attributes: {'x\"': x}\n");
-        let key = item_from_str(r#"{"k":{"S":"1"}}"#).unwrap();
-        assert!(write_of_job(&odd, &key, &set).is_none());
+        assert!(write_of_job(&odd, &key(r#"{"k":{"S":"1"}}"#), &set).is_none());
     }
 }

@@ -213,9 +213,13 @@ mod tests {
     async fn statements_are_sent_as_they_were_written_also_again() {
         let (listener, client) = endpoint().await;
         let mut statements = Statements::default();
-        statements.push("DELETE FROM \"t\" WHERE k = ?", &[AttributeValue::from("é")]);
-        statements.push("x", &[AttributeValue::Null, AttributeValue::Bool(true)]);
-        statements.push("y", &[AttributeValue::Null]);
+        for (text, values) in [
+            (r#""DELETE FROM \"t\" WHERE k = ?""#, &[AttributeValue::from("é")][..]),
+            (r#""x""#, &[AttributeValue::Null, AttributeValue::Bool(true)]),
+            (r#""y""#, &[AttributeValue::Null]),
+        ] {
+            statements.push_written(text, |written| values.iter().for_each(|v| written.push(v)));
+        }
         let answers = [
             ("500 Internal Server Error", "{}"),
             (

@@ -6,7 +6,7 @@
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::batch_execute_statement::BatchExecuteStatementOutput;
 use model::AttributeValue;
-use model::json::{write_attribute_value, write_string};
+use model::json::write_attribute_value;
 use serde::Deserialize;
 
 use super::direct::exchanged;
@@ -74,19 +74,8 @@ impl Parameters<'_> {
 }
 
 impl Statements {
-    /// Adds a statement; each `?` in it stands for the next parameter, of which there is at least
-    /// one.
-    pub(crate) fn push<'v>(
-        &mut self,
-        text: &str,
-        parameters: impl IntoIterator<Item = &'v AttributeValue>,
-    ) {
-        let mut json = String::with_capacity(text.len() + 16);
-        write_string(&mut json, text);
-        self.push_written(&json, |written| parameters.into_iter().for_each(|p| written.push(p)));
-    }
-
-    /// Adds a statement whose text is a JSON string already, for one that is said many times.
+    /// Adds a statement whose text is a JSON string already, as one is said many times; each `?` in it
+    /// stands for the next parameter, of which there is at least one.
     pub(crate) fn push_written(
         &mut self,
         json: &str,
@@ -98,6 +87,12 @@ impl Statements {
         self.body.push_str(r#","Parameters":["#);
         parameters(&mut Parameters { body: &mut self.body, is_first: true });
         self.body.push_str("]}");
+    }
+
+    /// The JSON of the request, as far as it goes.
+    #[cfg(test)]
+    pub(crate) fn body(&self) -> &str {
+        &self.body
     }
 
     /// Bytes of the request so far.
