@@ -34,15 +34,38 @@ impl TokenKey {
     /// What is wrong with the file, and what to do.
     pub fn open(directory: &Path) -> Result<Self, String> {
         let path = directory.join(FILE);
+        match Self::read(&path)? {
+            Some(key) => Ok(key),
+            None => Self::create(directory, &path)
+                .map_err(|error| format!("cannot make `{}`: {error}", path.display())),
+        }
+    }
+
+    /// The key of the data directory of a node that has been one of several. Without it the node would
+    /// make another key than the others have, and refuse what they give out.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and what to do.
+    pub(crate) fn of_member(directory: &Path) -> Result<Self, String> {
+        let path = directory.join(FILE);
+        Self::read(&path)?.ok_or_else(|| {
+            format!(
+                "`{}` is missing: copy it from the data directory of another node; if none has it, put \
+                 the same {KEY_BYTES} random bytes into that of each",
+                path.display()
+            )
+        })
+    }
+
+    fn read(path: &Path) -> Result<Option<Self>, String> {
         let name = path.display();
-        match fs::read(&path) {
-            Ok(bytes) => <[u8; KEY_BYTES]>::try_from(bytes).map(Self).map_err(|_| {
+        match fs::read(path) {
+            Ok(bytes) => <[u8; KEY_BYTES]>::try_from(bytes).map(|key| Some(Self(key))).map_err(|_| {
                 format!(
-                    "`{name}` is damaged; remove it: shard iterators that are out become invalid"
+                    "`{name}` is damaged; remove it, or put that of another node there: without one, shard iterators that are out become invalid"
                 )
             }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Self::create(directory, &path)
-                .map_err(|error| format!("cannot make `{name}`: {error}")),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(format!("cannot read `{name}`: {error}")),
         }
     }
@@ -116,5 +139,9 @@ mod tests {
         assert!(!TokenKey::open(other.path()).unwrap().is_right("a", "b", b"c", &mark));
         fs::write(&file, b"short").unwrap();
         assert!(TokenKey::open(folder.path()).is_err_and(|error| error.contains("is damaged")));
+        fs::remove_file(&file).unwrap();
+        let missing = TokenKey::of_member(folder.path());
+        assert!(missing.is_err_and(|error| error.contains("of another node")));
+        assert!(!file.exists());
     }
 }

@@ -109,10 +109,11 @@ fn answer_select(
         collections.reverse();
     }
     let invalid = || ApiError::validation("NextToken does not match request");
+    let owner = format!("{} {fingerprint:016x}", tables::table_arn(store, &source.table.name));
     let start_after = match options.token {
         None => None,
         Some(token) => {
-            let key = read_token(token, fingerprint, store.token_key()).ok_or_else(invalid)?;
+            let key = read_token(token, &owner, store.token_key()).ok_or_else(invalid)?;
             if !collections.is_empty() {
                 // What was read before it is not read again.
                 let at =
@@ -140,7 +141,7 @@ fn answer_select(
         is_consistent: options.is_consistent,
         capacity_detail: options.capacity_detail,
     };
-    let token = |last: &Item| write_token(last, fingerprint, store.token_key());
+    let token = |last: &Item| write_token(last, &owner, store.token_key());
     answer_statement_page(store, &*store.view(), &request, token)
 }
 
@@ -250,19 +251,20 @@ fn find_source<'t>(
     Source::find(table, select.index.as_deref(), is_consistent)
 }
 
-/// A token is the last key that was read, and a mark that binds it to its statement, made with the
-/// store's key: nobody else can make one, or carry one over to another statement.
-fn write_token(last: &Item, fingerprint: u64, marks: &TokenKey) -> String {
+/// A token is the last key that was read, and a mark that binds it to its statement and to the table's
+/// ARN, made with the store's key: nobody else can make one, or carry one over to another statement, or
+/// to another account's table of the same name.
+fn write_token(last: &Item, owner: &str, marks: &TokenKey) -> String {
     let mut key = String::new();
     json::write_item(&mut key, last);
-    let mark = marks.mark(KIND, &format!("{fingerprint:016x}"), key.as_bytes());
+    let mark = marks.mark(KIND, owner, key.as_bytes());
     mark.into_iter().chain(key.bytes()).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn read_token(token: &str, fingerprint: u64, marks: &TokenKey) -> Option<Item> {
+fn read_token(token: &str, owner: &str, marks: &TokenKey) -> Option<Item> {
     let bytes = decode_hexadecimal(token)?;
     let (mark, key) = bytes.split_first_chunk::<MARK_BYTES>()?;
-    if !marks.is_right(KIND, &format!("{fingerprint:016x}"), key, mark) {
+    if !marks.is_right(KIND, owner, key, mark) {
         return None;
     }
     json::item_from_str(std::str::from_utf8(key).ok()?).ok()
@@ -275,15 +277,15 @@ mod tests {
     #[test]
     fn a_token_is_taken_for_its_statement_and_by_its_store_only() {
         let (item, marks) = (Item::new().with("a", "b"), TokenKey::new([1; 32]));
-        let token = write_token(&item, 7, &marks);
-        assert_eq!(read_token(&token, 7, &marks), Some(item.clone()));
-        assert_eq!(read_token(&token, 8, &marks), None, "of another statement");
-        assert_eq!(read_token(&token, 7, &TokenKey::new([2; 32])), None, "of another store");
-        let other = write_token(&Item::new().with("a", "c"), 7, &marks);
+        let token = write_token(&item, "a 7", &marks);
+        assert_eq!(read_token(&token, "a 7", &marks), Some(item.clone()));
+        assert_eq!(read_token(&token, "a 8", &marks), None, "of another statement");
+        assert_eq!(read_token(&token, "a 7", &TokenKey::new([2; 32])), None, "of another store");
+        let other = write_token(&Item::new().with("a", "c"), "a 7", &marks);
         let (mark, key) = (&token[..2 * MARK_BYTES], &other[2 * MARK_BYTES..]);
-        assert_eq!(read_token(&format!("{mark}{key}"), 7, &marks), None, "with another key");
+        assert_eq!(read_token(&format!("{mark}{key}"), "a 7", &marks), None, "with another key");
         for text in ["", "00ff", "x", &token[1..], &format!("{token}00")] {
-            assert_eq!(read_token(text, 7, &marks), None, "{text}");
+            assert_eq!(read_token(text, "a 7", &marks), None, "{text}");
         }
     }
 }

@@ -16,6 +16,9 @@ use tokio::net::TcpStream;
 /// Time for one answer: a store whose peers are away needs part of a second.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A leader that no majority has answered for so long does not lead: it has sent ten heartbeats.
+const SILENCE_MS: u64 = 1_000;
+
 /// The flags.
 #[derive(Debug, Args)]
 #[command(
@@ -172,7 +175,12 @@ fn render(status: &Value) -> String {
         };
         let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
         let log = replica.get("log_bytes").and_then(Value::as_u64).unwrap_or_default();
+        let silent = replica.get("silent_ms").and_then(Value::as_u64).unwrap_or_default();
         let note = match incarnation {
+            _ if silent >= SILENCE_MS => format!(
+                "no majority has answered it for {} s: it takes no write and no strong read",
+                silent / 1_000
+            ),
             0 => String::new(),
             1 => "was rebuilt once".to_owned(),
             times => format!("was rebuilt {times} times"),

@@ -51,6 +51,7 @@ fn replica(status: &Status, committed: Option<u64>) -> Value {
         "lag": lag,
         "durable_state": status.snapshot,
         "acknowledged": acknowledged,
+        "silent_ms": status.silent_ms,
         "log_bytes": status.log_bytes,
         "log_syncs": status.log_syncs,
     })

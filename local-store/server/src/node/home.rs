@@ -145,19 +145,35 @@ impl DirectoryHome {
         self.directory.join(format!("state-{number}"))
     }
 
-    /// The directories of storages, also of those that were only half made.
+    /// The directories of storages.
     fn find_storages(&self) -> io::Result<Vec<PathBuf>> {
+        self.find(|rest| rest.parse::<u64>().is_ok())
+    }
+
+    /// Directories of storages that were only half made when the process died. They have another
+    /// name until they are whole, and nobody has written to them.
+    fn find_half_made(&self) -> io::Result<Vec<PathBuf>> {
+        self.find(|rest| rest.strip_suffix(".new").is_some_and(|rest| rest.parse::<u64>().is_ok()))
+    }
+
+    /// Directories of the name `state-` and what is asked for.
+    fn find(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
-            found.push(entry?.path());
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let rest = name.and_then(|name| name.strip_prefix("state-"));
+            if rest.is_some_and(&is_meant) && path.is_dir() {
+                found.push(path);
+            }
         }
-        found.retain(|path| is_storage(path));
         Ok(found)
     }
 
     /// Removes every storage but the one with this number. That one was made before any other, so if it
-    /// is not there, the pointer is wrong and one of the others is the state.
+    /// is not there, and another one is, the pointer is wrong and that one is the state.
     fn remove_others(&self, kept: u64) -> io::Result<()> {
+        self.find_half_made()?.iter().try_for_each(|path| LsmStorage::remove(path))?;
         let (kept, found) = (self.path(kept), self.find_storages()?);
         if let Some(other) = found.first().filter(|_| !found.contains(&kept)) {
             return Err(io::Error::new(
@@ -171,11 +187,6 @@ impl DirectoryHome {
         }
         found.iter().filter(|path| **path != kept).try_for_each(|path| LsmStorage::remove(path))
     }
-}
-
-fn is_storage(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with("state-")) && path.is_dir()
 }
 
 impl StorageHome for DirectoryHome {
@@ -296,6 +307,30 @@ mod tests {
         fs::write(folder.path().join(CURRENT), "1\n").unwrap();
         let home = DirectoryHome::new(folder.path().to_owned()).unwrap();
         assert_eq!(keys(&*home.open().unwrap()), [b"kept"]);
+    }
+
+    /// Goal: who dies while a storage is made, the first one or another, starts again as if it had not
+    /// begun.
+    #[test]
+    fn a_storage_that_is_half_made_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || DirectoryHome::new(folder.path().to_owned()).unwrap();
+        drop(open());
+        let half = |number: u64| {
+            let path = folder.path().join(format!("state-{number}.new"));
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("lock"), "").unwrap();
+            path
+        };
+        let first = half(1);
+        let state = open().open().unwrap();
+        assert!(!first.exists());
+        put(&*state, b"kept");
+        state.persist().unwrap();
+        drop(state);
+        let other = half(2);
+        assert_eq!(keys(&*open().open().unwrap()), [b"kept"]);
+        assert!(!other.exists());
     }
 
     #[test]

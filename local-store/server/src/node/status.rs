@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use openraft::{RaftMetrics, ServerState};
+use openraft::{Instant as _, RaftMetrics, ServerState};
 use serde::{Deserialize, Serialize};
 
 use super::types::{NodeId, TypeConfig};
@@ -67,6 +67,9 @@ pub struct Status {
     /// Of a leader: for each other node that it fills, the last entry that the node is known to have
     /// made durable. Empty for any other replica.
     pub acknowledged: BTreeMap<NodeId, u64>,
+    /// Of a leader of several: how long ago, in milliseconds, a majority last answered it. One that
+    /// leads hears it with each heartbeat.
+    pub silent_ms: Option<u64>,
     /// What the files of the node's log take, in bytes.
     pub log_bytes: u64,
     /// Syncs of the node's log since it started.
@@ -105,6 +108,12 @@ impl Status {
             acknowledged: filled
                 .filter_map(|(peer, at)| Some((*peer, at.as_ref()?.index)))
                 .collect(),
+            silent_ms: metrics
+                .last_quorum_acked
+                .filter(|_| {
+                    metrics.state == ServerState::Leader && membership.voter_ids().count() > 1
+                })
+                .map(|at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX)),
             log_bytes,
             log_syncs,
         }

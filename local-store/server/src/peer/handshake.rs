@@ -24,7 +24,7 @@ use crate::node::slot_of;
 /// What every connection begins with, in both directions.
 const MAGIC: [u8; 8] = *b"WEIRPEER";
 /// Raised whenever a message changes: nodes of different versions do not talk to each other.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 /// Magic and version.
 const PREAMBLE_BYTES: usize = 12;
 /// Time for a connection and a handshake: a busy machine has it, a paused process does not.
@@ -91,7 +91,7 @@ pub(super) async fn connect(
         let stream = TcpStream::connect(address).await?;
         greet(local, slot, address, stream).await
     };
-    let slow = |_| Failure::Io(format!("node {slot} at {address} does not answer"));
+    let slow = |_| Failure::Io("it does not answer".to_owned());
     tokio::time::timeout(TIMEOUT, connect).await.map_err(slow)?
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use super::super::directory;
 use super::{JOINING, QUESTION};
 use crate::clock::Clock;
-use crate::node::transport::{BoxFuture, Response};
+use crate::node::transport::{BoxFuture, Request, Response};
 use crate::node::{Node, NodeId, WeakNode};
 use crate::peer::{
     Answer, ClockState, Handler, Invitation, Local, PeerIdentity, Peers, Question, Who,
@@ -167,10 +167,16 @@ impl Attendant {
         match question {
             Question::Node(message) => match self.replica(message.arc) {
                 Some(node) => Answer::Node(Box::new(node.handle(*message).await)),
-                None => {
-                    let reason = format!("node {} is not running yet", self.local.slot);
-                    Answer::Node(Box::new(Response::Refused(reason)))
-                }
+                // Whoever asks for a write or a read waits for another leader, or for this one.
+                None => match message.request {
+                    Request::Submit(_) | Request::ReadIndex => {
+                        Answer::Node(Box::new(Response::NotLeader { leader: None }))
+                    }
+                    _ => {
+                        let reason = format!("node {} is not running yet", self.local.slot);
+                        Answer::Node(Box::new(Response::Refused(reason)))
+                    }
+                },
             },
             Question::Who => Answer::Who(self.who()),
             Question::Join(invitation) => self.join(invitation).await,

@@ -208,6 +208,7 @@ impl Begin<'_> {
 
     /// Starts a node that was a member from the beginning.
     async fn start_member(&self, files: NodeFiles) -> Result<Replicas, String> {
+        TokenKey::of_member(&self.data)?;
         restored::refuse_older_copy(&self.peers, self.local.slot, &files).await?;
         let replicas = self.start_node(files).await?;
         self.begin_groups(&replicas).await?;
