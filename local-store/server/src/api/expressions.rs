@@ -56,6 +56,18 @@ impl Substitutions {
 
     /// Checks that they are placeholders.
     pub(crate) fn into_placeholders(self) -> Result<Placeholders, ApiError> {
+        self.placeholders(|error| ApiError::validation(error.with_size()))
+    }
+
+    /// The same of a Scan, which alone does not say how long the placeholder of a value is.
+    pub(crate) fn into_placeholders_of_scan(self) -> Result<Placeholders, ApiError> {
+        self.placeholders(ApiError::from)
+    }
+
+    fn placeholders(
+        self,
+        refusal: impl FnOnce(ExpressionError) -> ApiError,
+    ) -> Result<Placeholders, ApiError> {
         let values = self.values.transpose().map_err(|wrong| self.words.tell(&wrong))?;
         Ok(Placeholders::new(self.names, values)?)
     }

@@ -55,7 +55,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
     let is_consistent = shared.is_consistent;
     let (index, select) = (shared.index, shared.select());
-    let mut placeholders = shared.substitutions.into_placeholders()?;
+    let mut placeholders = shared.substitutions.into_placeholders_of_scan()?;
     let filter = expressions::filter(shared.filter, &mut placeholders, Words::Older)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
