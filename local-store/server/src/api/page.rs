@@ -143,9 +143,12 @@ impl<'j> PageParameters<'j> {
     }
 }
 
+/// What is said of a starting key alone, or before the reason.
+pub(crate) const STARTING_KEY_INVALID: &str = "The provided starting key is invalid";
+
 /// A starting key that is no key of the table, in the service's words.
 pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
-    ApiError::validation(format!("The provided starting key is invalid: {reason}"))
+    ApiError::validation(format!("{STARTING_KEY_INVALID}: {reason}"))
 }
 
 /// What to read and what to keep of it.
