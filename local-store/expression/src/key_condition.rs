@@ -473,7 +473,9 @@ fn clause<'text>(
     for (position, operand) in operands.iter().enumerate() {
         match operand.unwrapped() {
             Node::Path(_) if path.is_some() => {
-                return Err(invalid_condition("Multiple attribute names used in one condition"));
+                // Of this problem alone it was recorded that the service names the parameter twice.
+                let problem = invalid_condition("Multiple attribute names used in one condition");
+                return Err(KIND.invalid(problem));
             }
             Node::Path(steps) if steps.0.len() > 1 => {
                 return Err(KIND.invalid(
