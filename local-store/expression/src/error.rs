@@ -13,23 +13,26 @@ use thiserror::Error;
 #[error("{text}")]
 pub struct ExpressionError {
     text: String,
-    /// Of an expression that is too long.
-    bytes: Option<usize>,
+    /// How large it is, of what is too large; empty of all else.
+    size: String,
 }
 
 impl ExpressionError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), bytes: None }
+        Self { text: text.into(), size: String::new() }
     }
 
-    /// The message with the size of an expression that is too long, as it was told everywhere: by
-    /// now only of the filter of a `Scan` and of conditions in transactions.
+    /// The message with the size of what is too long, as it was told everywhere: by now of an
+    /// expression only in the filter of a `Scan` and in conditions of transactions, and of the
+    /// placeholder of a value everywhere but in a `Scan`.
     #[must_use]
     pub fn with_size(&self) -> String {
-        match self.bytes {
-            None => self.text.clone(),
-            Some(bytes) => format!("{} expression size: {bytes}", self.text),
-        }
+        format!("{}{}", self.text, self.size)
+    }
+
+    /// A message that can be told with and without a size.
+    pub(crate) fn of_size(text: impl Into<String>, size: String) -> Self {
+        Self { text: text.into(), size }
     }
 }
 
@@ -69,7 +72,7 @@ impl ExpressionKind {
     /// The refusal of an expression of so many bytes.
     pub(crate) fn too_large(self, bytes: usize) -> ExpressionError {
         let refusal = self.invalid("Expression size has exceeded the maximum allowed size;");
-        ExpressionError { bytes: Some(bytes), ..refusal }
+        ExpressionError::of_size(refusal.text, format!(" expression size: {bytes}"))
     }
 }
 

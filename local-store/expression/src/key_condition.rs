@@ -101,6 +101,55 @@ pub(crate) enum Range {
     Compare(Comparator, AttributeValue),
     Between(AttributeValue, AttributeValue),
     BeginsWith(AttributeValue),
+    /// What only `KeyConditions` can ask of a key, and no key can answer.
+    NotIndexable,
+}
+
+impl Range {
+    /// What a key is compared with.
+    pub(crate) fn values(&self) -> [Option<&AttributeValue>; 2] {
+        match self {
+            Self::Compare(_, value) | Self::BeginsWith(value) => [Some(value), None],
+            Self::Between(low, high) => [Some(low), Some(high)],
+            Self::NotIndexable => [None, None],
+        }
+    }
+}
+
+/// A key condition expression whose names, values and operands were checked, and not yet whether it
+/// is made of key conditions: the service says that after all that is wrong with the request's
+/// other expressions.
+#[derive(Debug)]
+pub struct ParsedKeyExpression<'text>(Node<'text>);
+
+impl<'text> ParsedKeyExpression<'text> {
+    /// Reads the expression as a condition.
+    ///
+    /// # Errors
+    /// The first problem that DynamoDB would report, in its words.
+    pub fn parse(
+        text: &'text str,
+        placeholders: &mut Placeholders,
+    ) -> Result<Self, ExpressionError> {
+        let node = parser::parse_condition(text, KIND)?;
+        check_condition(KIND, &node)?;
+        Resolver::new(KIND, placeholders).test(&node)?;
+        Ok(Self(node))
+    }
+
+    /// Checks what needs no key schema: only `AND`, comparators but `<>`, `BETWEEN` and
+    /// `begins_with`, one condition per attribute, no nested paths.
+    ///
+    /// # Errors
+    /// The first problem that DynamoDB would report, in its words.
+    pub fn into_conditions(
+        self,
+        placeholders: &mut Placeholders,
+    ) -> Result<KeyExpression, ExpressionError> {
+        let mut clauses = Vec::new();
+        collect_clauses(&mut Resolver::new(KIND, placeholders), &self.0, &mut clauses)?;
+        Ok(KeyExpression::new(clauses))
+    }
 }
 
 /// Reads a key condition expression for a table or index with this key schema.
@@ -120,19 +169,12 @@ impl KeyExpression {
         Self { clauses }
     }
 
-    /// Reads the expression and checks what needs no key schema: only `AND`, comparators but
-    /// `<>`, `BETWEEN` and `begins_with`, one condition per attribute, no nested paths.
+    /// Reads an expression that is the only one of its request.
     ///
     /// # Errors
-    /// The first problem that DynamoDB would report, in its words.
+    /// See [`ParsedKeyExpression`].
     pub fn parse(text: &str, placeholders: &mut Placeholders) -> Result<Self, ExpressionError> {
-        let node = parser::parse_condition(text, KIND)?;
-        check_condition(KIND, &node)?;
-        let mut resolver = Resolver::new(KIND, placeholders);
-        resolver.test(&node)?;
-        let mut clauses = Vec::new();
-        collect_clauses(&mut resolver, &node, &mut clauses)?;
-        Ok(Self { clauses })
+        ParsedKeyExpression::parse(text, placeholders)?.into_conditions(placeholders)
     }
 
     /// The names of the attributes that have a condition, in the order of the expression.
@@ -154,13 +196,26 @@ impl KeyExpression {
             }
             _ => None,
         };
-        let Range::Compare(Comparator::Equal, value) = &partition.range else {
-            return Err(ExpressionError::new("Query key condition not supported"));
-        };
+        let value = equal_to(&schema.partition, &partition.range)?;
         let too_long = KeyError::PartitionKeyTooLong;
         let partition = key_value(&schema.partition, value, PARTITION_KEY_BYTES_MAX, too_long)?;
         let sort = sort.map(|(attribute, clause)| sort_condition(attribute, &clause.range));
         Ok(KeyCondition { partition, sort: sort.transpose()? })
+    }
+
+    /// Checks against a key schema what the service looks at before it looks at all of a starting
+    /// key: that there is a condition on the partition key, and not more than there can be.
+    ///
+    /// # Errors
+    /// The first problem that DynamoDB would report, in its words.
+    pub fn check_partition(&self, schema: &IndexKeySchema) -> Result<(), ExpressionError> {
+        match (schema.partition.as_slice(), schema.sort.as_slice()) {
+            ([partition], [] | [_]) => {
+                self.check_count(schema.attributes().count())?;
+                self.clause(partition).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks the conditions against the key schema of an index: every attribute of the partition
@@ -257,9 +312,7 @@ impl KeyExpression {
         attribute: &KeyAttribute,
         is_partition: bool,
     ) -> Result<KeyValue, ExpressionError> {
-        let Range::Compare(Comparator::Equal, value) = &self.clause(attribute)?.range else {
-            return Err(ExpressionError::new("Query key condition not supported"));
-        };
+        let value = equal_to(attribute, &self.clause(attribute)?.range)?;
         let (bytes_max, too_long) = if is_partition {
             (PARTITION_KEY_BYTES_MAX, KeyError::PartitionKeyTooLong)
         } else {
@@ -276,6 +329,23 @@ impl KeyExpression {
             ))
         })
     }
+}
+
+/// The value that an attribute must have. A value of another type is told before an operator that
+/// is none for it.
+fn equal_to<'r>(
+    attribute: &KeyAttribute,
+    range: &'r Range,
+) -> Result<&'r AttributeValue, ExpressionError> {
+    match range {
+        Range::Compare(Comparator::Equal, value) => return Ok(value),
+        Range::NotIndexable => return Err(not_indexable()),
+        _ => {}
+    }
+    for value in range.values().into_iter().flatten() {
+        typed_key(attribute, value)?;
+    }
+    Err(ExpressionError::new("Query key condition not supported"))
 }
 
 fn sort_condition(
@@ -299,6 +369,7 @@ fn sort_condition(
             KeyValue::N(_) => return Err(type_mismatch()),
             prefix => SortCondition::BeginsWith(prefix),
         },
+        Range::NotIndexable => return Err(not_indexable()),
     })
 }
 
@@ -309,9 +380,7 @@ fn key_value(
     bytes_max: usize,
     too_long: KeyError,
 ) -> Result<KeyValue, ExpressionError> {
-    let key = KeyValue::from_attribute_value(value)
-        .filter(|key| key.attribute_type() == attribute.attribute_type)
-        .ok_or_else(type_mismatch)?;
+    let key = typed_key(attribute, value)?;
     let error = match &key {
         KeyValue::S(text) if text.is_empty() => {
             KeyError::Empty { kind: "string", name: attribute.name.clone() }
@@ -325,10 +394,23 @@ fn key_value(
     Err(ExpressionError::new(error.to_string()))
 }
 
+fn typed_key(
+    attribute: &KeyAttribute,
+    value: &AttributeValue,
+) -> Result<KeyValue, ExpressionError> {
+    KeyValue::from_attribute_value(value)
+        .filter(|key| key.attribute_type() == attribute.attribute_type)
+        .ok_or_else(type_mismatch)
+}
+
 fn type_mismatch() -> ExpressionError {
     ExpressionError::new(
         "One or more parameter values were invalid: Condition parameter type does not match schema type",
     )
+}
+
+fn not_indexable() -> ExpressionError {
+    ExpressionError::new("Attempted conditional constraint is not an indexable operation")
 }
 
 fn invalid_operator(operator: &str) -> ExpressionError {
@@ -391,7 +473,9 @@ fn clause<'text>(
     for (position, operand) in operands.iter().enumerate() {
         match operand.unwrapped() {
             Node::Path(_) if path.is_some() => {
-                return Err(invalid_condition("Multiple attribute names used in one condition"));
+                // Of this problem alone it was recorded that the service names the parameter twice.
+                let problem = invalid_condition("Multiple attribute names used in one condition");
+                return Err(KIND.invalid(problem));
             }
             Node::Path(steps) if steps.0.len() > 1 => {
                 return Err(KIND.invalid(

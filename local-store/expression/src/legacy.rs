@@ -172,9 +172,10 @@ fn append(path: Path, value: AttributeValue, values: &mut Values) -> Action {
 }
 
 impl KeyExpression {
-    /// The key conditions of `KeyConditions`; `None` when an operator is not for keys.
+    /// The key conditions of `KeyConditions`. That an operator is not for keys is told when they are
+    /// checked against a key schema.
     #[must_use]
-    pub fn of_legacy(conditions: Vec<LegacyCondition>) -> Option<Self> {
+    pub fn of_legacy(conditions: Vec<LegacyCondition>) -> Self {
         let clause = |condition: LegacyCondition| {
             let mut values = condition.values.into_iter();
             let (first, second) = (values.next(), values.next());
@@ -196,12 +197,11 @@ impl KeyExpression {
                 }
                 (LegacyOperator::BeginsWith, Some(value), None) => Range::BeginsWith(value),
                 (LegacyOperator::Between, Some(low), Some(high)) => Range::Between(low, high),
-                _ => return None,
+                _ => Range::NotIndexable,
             };
-            Some(Clause { attribute: condition.attribute, range })
+            Clause { attribute: condition.attribute, range }
         };
-        let clauses = conditions.into_iter().map(clause).collect::<Option<_>>()?;
-        Some(Self::new(clauses))
+        Self::new(conditions.into_iter().map(clause).collect())
     }
 }
 

@@ -34,7 +34,8 @@ mod update_resolve;
 pub use condition::{Condition, parse_condition};
 pub use error::{ExpressionError, ExpressionKind, UpdateError};
 pub use key_condition::{
-    IndexCondition, KeyCondition, KeyExpression, SortCondition, parse_key_condition,
+    IndexCondition, KeyCondition, KeyExpression, ParsedKeyExpression, SortCondition,
+    parse_key_condition,
 };
 pub use legacy::{LEGACY_VALUES_MAX, LegacyAction, LegacyCondition, LegacyOperator};
 pub use path::{Path, PathElement};

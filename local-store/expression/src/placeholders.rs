@@ -125,18 +125,20 @@ fn check_keys<'a>(
     if keys.peek().is_none() {
         return Err(ExpressionError::new(format!("{parameter} must not be empty")));
     }
+    let invalid = |problem: &str| format!("{parameter} contains invalid key: {problem}");
     for key in keys {
-        let problem = if key.len() > PLACEHOLDER_BYTES_MAX {
-            format!(
-                "The expression attribute map contains a key that is too long; size of key: {}",
-                key.len()
-            )
-        } else if is_placeholder(key, sigil) {
-            continue;
-        } else {
-            format!("Syntax error; key: \"{key}\"")
-        };
-        return Err(ExpressionError::new(format!("{parameter} contains invalid key: {problem}")));
+        if key.len() > PLACEHOLDER_BYTES_MAX {
+            let text = invalid("The expression attribute map contains a key that is too long;");
+            let size = format!(" size of key: {}", key.len());
+            return Err(if sigil == b'#' {
+                ExpressionError::new(text + &size)
+            } else {
+                ExpressionError::of_size(text, size)
+            });
+        }
+        if !is_placeholder(key, sigil) {
+            return Err(ExpressionError::new(invalid(&format!("Syntax error; key: \"{key}\""))));
+        }
     }
     Ok(())
 }

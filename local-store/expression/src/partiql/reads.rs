@@ -206,14 +206,9 @@ impl Where {
                 {
                     found.push((names.partition, value.clone()));
                 } else if let Some(sort) = names.sort {
-                    let values = match self.range(test, sort) {
-                        None => [None, None],
-                        Some(Range::Between(lower, upper)) => [Some(lower), Some(upper)],
-                        Some(Range::Compare(_, value) | Range::BeginsWith(value)) => {
-                            [Some(value), None]
-                        }
-                    };
-                    found.extend(values.into_iter().flatten().map(|value| (sort, value)));
+                    let range = self.range(test, sort);
+                    let values = range.iter().flat_map(Range::values).flatten();
+                    found.extend(values.map(|value| (sort, value.clone())));
                 }
             }
         }
@@ -424,6 +419,7 @@ fn keys_of(range: &Range) -> Option<Keys> {
             let end = behind(&at);
             (Bound::Included(at), end)
         }
+        Range::NotIndexable => return None,
     })
 }
 

@@ -56,8 +56,20 @@ impl Substitutions {
 
     /// Checks that they are placeholders.
     pub(crate) fn into_placeholders(self) -> Result<Placeholders, ApiError> {
+        self.placeholders(|error| ApiError::validation(error.with_size()))
+    }
+
+    /// The same of a Scan, which alone does not say how long the placeholder of a value is.
+    pub(crate) fn into_placeholders_of_scan(self) -> Result<Placeholders, ApiError> {
+        self.placeholders(ApiError::from)
+    }
+
+    fn placeholders(
+        self,
+        refusal: impl FnOnce(ExpressionError) -> ApiError,
+    ) -> Result<Placeholders, ApiError> {
         let values = self.values.transpose().map_err(|wrong| self.words.tell(&wrong))?;
-        Ok(Placeholders::new(self.names, values)?)
+        Placeholders::new(self.names, values).map_err(refusal)
     }
 }
 
@@ -168,10 +180,11 @@ pub(crate) fn check_query_filter_leaves_keys<'a>(
 
 /// A Query's filter may only look at what the key condition cannot.
 pub(crate) fn check_filter_leaves_keys(
-    filter: &Condition,
+    filter: Option<&Condition>,
     source: Source<'_>,
 ) -> Result<(), ApiError> {
-    match filter.paths().find(|path| source.is_key(path.root())) {
+    let mut paths = filter.into_iter().flat_map(Condition::paths);
+    match paths.find(|path| source.is_key(path.root())) {
         None => Ok(()),
         Some(path) => Err(ApiError::validation(format!(
             "Filter Expression can only contain non-primary key attributes: Primary key attribute: {}",

@@ -3,10 +3,11 @@
 //!
 //! Source: AWS, "Local secondary indexes" and "Global secondary indexes", attribute projections.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use expression::{Condition, KeyCondition, KeyExpression, Projection, in_set_order};
-use model::Item;
+use model::{IndexKeySchema, Item, KeyAttribute, KeyValue};
 use partition::{IndexKey, IndexKind, IndexStatus, ItemRange, SecondaryIndex, Table};
 
 use super::error::ApiError;
@@ -137,6 +138,39 @@ impl<'t> Source<'t> {
         self.index.is_none_or(|index| index.definition.projects(&self.table.key_schema, attribute))
     }
 
+    /// The attributes that an `ExclusiveStartKey` has here.
+    fn start_key_attributes(&self) -> Vec<&KeyAttribute> {
+        match self.index {
+            None => self.table.key_schema.attributes().collect(),
+            Some(index) => index.definition.entry_attributes(&self.table.key_schema).collect(),
+        }
+    }
+
+    /// Whether a starting key has these attributes and no other, whatever their types.
+    pub(crate) fn names_start_key(&self, key: &Item) -> bool {
+        let attributes = self.start_key_attributes();
+        key.len() == attributes.len() && attributes.iter().all(|a| key.get(&a.name).is_some())
+    }
+
+    /// Whether a starting key has as many attributes as it must have, and the partition key in its
+    /// type. So much of it is looked at before the conditions are.
+    pub(crate) fn begins_start_key(&self, key: &Item) -> bool {
+        let schema = self.key_schema();
+        let is_typed = |attribute: &KeyAttribute| {
+            let value = key.get(&attribute.name).and_then(KeyValue::from_attribute_value);
+            value.is_some_and(|value| value.attribute_type() == attribute.attribute_type)
+        };
+        key.len() == self.start_key_attributes().len() && schema.partition.iter().all(is_typed)
+    }
+
+    /// The key by which it is read.
+    pub(crate) fn key_schema(&self) -> Cow<'t, IndexKeySchema> {
+        match self.index {
+            Some(index) => Cow::Borrowed(&index.definition.key_schema),
+            None => Cow::Owned(self.table.key_schema.clone().into()),
+        }
+    }
+
     /// The place that an `ExclusiveStartKey` names: exactly the keys of the table and the index.
     /// For a table, both keys are the same.
     pub(crate) fn start_key(&self, key: &Item) -> Result<IndexKey, model::key::KeyError> {
@@ -145,7 +179,7 @@ impl<'t> Source<'t> {
             return Ok(IndexKey { index: key.clone().into(), table: key });
         };
         let definition = &index.definition;
-        if key.len() != definition.entry_attributes(&self.table.key_schema).count() {
+        if key.len() != self.start_key_attributes().len() {
             return Err(model::key::KeyError::SchemaMismatch);
         }
         let as_parameter = |error| match error {

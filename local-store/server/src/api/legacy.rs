@@ -210,16 +210,15 @@ impl<'j> ConditionsParameters<'j> {
     }
 
     /// The key conditions that they state. Those of an index may be more than of a table, which is
-    /// decided when the index is known: see [`check_key_conditions`].
+    /// decided when the index is known: see [`check_key_conditions`]. So is whether their operators
+    /// are for keys.
     pub(crate) fn into_key_expression(self, of_index: bool) -> Result<KeyExpression, ApiError> {
         let conditions = self.check()?;
         let max = if of_index { usize::MAX } else { KEY_CONDITIONS_MAX };
         if !(1..=max).contains(&conditions.len()) {
             return Err(too_many_key_conditions());
         }
-        KeyExpression::of_legacy(conditions).ok_or_else(|| {
-            ApiError::validation("Attempted conditional constraint is not an indexable operation")
-        })
+        Ok(KeyExpression::of_legacy(conditions))
     }
 
     fn check(self) -> Result<Vec<LegacyCondition>, ApiError> {

@@ -104,7 +104,7 @@ impl<'j> PageParameters<'j> {
         })
     }
 
-    /// Checks that `Select` fits what is asked for, of a Scan in the words of a Query.
+    /// Checks that `Select` fits what is asked for. A Scan words this, and nothing else, as a Query does.
     pub(crate) fn check_select(&self) -> Result<(), ApiError> {
         let projection = match (self.projection.is_some(), self.to_get.is_given()) {
             (true, _) => Some("ProjectionExpression"),
@@ -123,10 +123,7 @@ impl<'j> PageParameters<'j> {
             }
             _ => return Ok(()),
         };
-        Err(ApiError::validation(match self.operation {
-            PageOperation::Query => format!("1 validation error detected: {refusal}"),
-            PageOperation::Scan => refusal,
-        }))
+        Err(ApiError::validation(format!("1 validation error detected: {refusal}")))
     }
 
     pub(crate) fn select(&self) -> Option<&'j str> {
@@ -146,9 +143,12 @@ impl<'j> PageParameters<'j> {
     }
 }
 
+/// What is said of a starting key alone, or before the reason.
+pub(crate) const STARTING_KEY_INVALID: &str = "The provided starting key is invalid";
+
 /// A starting key that is no key of the table, in the service's words.
 pub(crate) fn starting_key_invalid(reason: &str) -> ApiError {
-    ApiError::validation(format!("The provided starting key is invalid: {reason}"))
+    ApiError::validation(format!("{STARTING_KEY_INVALID}: {reason}"))
 }
 
 /// What to read and what to keep of it.

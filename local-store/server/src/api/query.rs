@@ -2,7 +2,7 @@
 //!
 //! Pages and their answers are in `page`; this file decides which items are asked for.
 
-use expression::KeyExpression;
+use expression::{KeyExpression, ParsedKeyExpression};
 use model::{Item, KeyValue};
 use partition::{IndexKey, ItemRange};
 
@@ -13,7 +13,7 @@ use super::expressions::{
 };
 use super::index_choice::Source;
 use super::legacy::{ConditionsParameters, OperatorWords, check_key_conditions};
-use super::page::{PageOperation, PageParameters, PageRequest, answer_page};
+use super::page::{PageOperation, PageParameters, PageRequest, STARTING_KEY_INVALID, answer_page};
 use super::parameters::Parameters;
 use super::tables;
 use super::words::Words;
@@ -46,16 +46,18 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     shared.check_select()?;
     let (limit, counts_only, capacity_detail) =
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
-    let is_consistent = shared.is_consistent;
-    let (index, select) = (shared.index, shared.select());
+    let (is_consistent, index, select) = (shared.is_consistent, shared.index, shared.select());
     let mut placeholders = shared.substitutions.into_placeholders()?;
-    let key_expression = match key_condition {
-        Some(text) => KeyExpression::parse(text, &mut placeholders)?,
-        None => key_conditions.into_key_expression(index.is_some())?,
-    };
+    let key_expression = key_condition
+        .map(|text| ParsedKeyExpression::parse(text, &mut placeholders))
+        .transpose()?;
     let filter = expressions::filter(shared.filter, &mut placeholders, Words::Current)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
+    let conditions = match key_expression {
+        Some(parsed) => parsed.into_conditions(&mut placeholders)?,
+        None => key_conditions.into_key_expression(index.is_some())?,
+    };
     let filtered: Vec<&str> = query_filter.attributes().collect();
     let legacy_filter = query_filter.into_condition()?;
     let projection =
@@ -63,16 +65,15 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
 
     let table = tables::find_for_items(store, name)?;
     let source = Source::find(&table, index, is_consistent)?;
-    let filter_expression = filter;
-    let filter = filter_expression.as_ref().or(legacy_filter.as_ref());
-    source.check_filter(filter)?;
-    let is_fetched = source.check_projection(select, projection.as_ref())?;
-    let range = range_of(source, &key_expression, key_condition.is_none())?;
-    if let Some(filter) = &filter_expression {
-        check_filter_leaves_keys(filter, source)?;
+    if key_condition.is_none() {
+        check_key_conditions(conditions.attributes().count(), source.key_attribute_count())?;
     }
+    let (range, start_after) = range_from(start_key.as_ref(), source, &conditions)?;
+    check_filter_leaves_keys(filter.as_ref(), source)?;
     check_query_filter_leaves_keys(filtered.into_iter(), source)?;
-    let start_after = start_key.map(|key| start_after(&key, source, &range)).transpose()?;
+    let filter = filter.or(legacy_filter);
+    source.check_filter(filter.as_ref())?;
+    let is_fetched = source.check_projection(select, projection.as_ref())?;
     let request = PageRequest {
         source,
         name,
@@ -82,7 +83,7 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
         start_after,
         forward,
         limit,
-        filter: filter_expression.or(legacy_filter),
+        filter,
         projection,
         counts_only,
         is_consistent,
@@ -91,16 +92,16 @@ pub(super) fn query(store: &Store, parameters: Parameters<'_>) -> Result<String,
     answer_page(store, &*store.view(), &request)
 }
 
-/// What is asked for. Conditions from before expressions may be so many as the key allows.
-fn range_of(
+/// What is asked for, and the place behind which to begin.
+fn range_from(
+    start_key: Option<&Item>,
     source: Source<'_>,
     conditions: &KeyExpression,
-    is_legacy: bool,
-) -> Result<ItemRange, ApiError> {
-    if is_legacy {
-        check_key_conditions(conditions.attributes().count(), source.key_attribute_count())?;
-    }
-    source.range_of(conditions)
+) -> Result<(ItemRange, Option<IndexKey>), ApiError> {
+    let place = start_key.map(|key| place_of(key, source, conditions)).transpose()?;
+    let range = source.range_of(conditions)?;
+    let start_after = place.map(|place| within(place, source, &range)).transpose()?;
+    Ok((range, start_after))
 }
 
 fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
@@ -112,12 +113,24 @@ fn check_some_key_condition(is_given: bool) -> Result<(), ApiError> {
     ))
 }
 
-/// The key behind which a page begins: one that the Query itself could have reached. The conditions
+/// The place that a starting key names. Of it and of the conditions the service looks at the
+/// partition key first, as public recordings of its answers have it.
+fn place_of(
+    key: &Item,
+    source: Source<'_>,
+    conditions: &KeyExpression,
+) -> Result<IndexKey, ApiError> {
+    let invalid = || ApiError::validation(STARTING_KEY_INVALID);
+    if !source.begins_start_key(key) {
+        return Err(invalid());
+    }
+    conditions.check_partition(&source.key_schema())?;
+    source.start_key(key).map_err(|_| invalid())
+}
+
+/// The place behind which a page begins: one that the Query itself could have reached. The conditions
 /// are gone through from left to right, as public recordings of the service's answers have it.
-fn start_after(key: &Item, source: Source<'_>, range: &ItemRange) -> Result<IndexKey, ApiError> {
-    let key = source
-        .start_key(key)
-        .map_err(|_| ApiError::validation("The provided starting key is invalid"))?;
+fn within(key: IndexKey, source: Source<'_>, range: &ItemRange) -> Result<IndexKey, ApiError> {
     let one;
     let (partition, equal, sort) = match range {
         ItemRange::Collection { partition, sort } => {

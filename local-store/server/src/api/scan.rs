@@ -11,7 +11,10 @@ use super::error::ApiError;
 use super::expressions::{self, check_combination};
 use super::index_choice::Source;
 use super::legacy::{ConditionsParameters, OperatorWords};
-use super::page::{PageOperation, PageParameters, PageRequest, answer_page, starting_key_invalid};
+use super::page::{
+    PageOperation, PageParameters, PageRequest, STARTING_KEY_INVALID, answer_page,
+    starting_key_invalid,
+};
 use super::parameters::Parameters;
 use super::tables;
 use super::words::Words;
@@ -55,7 +58,7 @@ pub(super) fn scan(store: &Store, parameters: Parameters<'_>) -> Result<String, 
         (shared.limit(), shared.counts_only(), shared.capacity_detail());
     let is_consistent = shared.is_consistent;
     let (index, select) = (shared.index, shared.select());
-    let mut placeholders = shared.substitutions.into_placeholders()?;
+    let mut placeholders = shared.substitutions.into_placeholders_of_scan()?;
     let filter = expressions::filter(shared.filter, &mut placeholders, Words::Older)?;
     let projection = expressions::projection(shared.projection, &mut placeholders)?;
     placeholders.check_all_used()?;
@@ -113,6 +116,10 @@ fn start_after(
     tokens: TokenRange,
     segment: Option<Segment>,
 ) -> Result<IndexKey, ApiError> {
+    // That there are other attributes than those of the keys is told without a reason of an index.
+    if source.index.is_some() && !source.names_start_key(key) {
+        return Err(ApiError::validation(STARTING_KEY_INVALID));
+    }
     let key = source.start_key(key).map_err(|error| starting_key_invalid(&error.to_string()))?;
     match segment {
         Some((number, total)) if !(tokens.first..=tokens.last).contains(&key.index.token()) => {

@@ -260,7 +260,10 @@ fn billing_members(out: &mut String, store: &Store, table: &Table) {
 fn option_members(out: &mut String, table: &Table, status: &Status<'_>) {
     let options = &table.options;
     on_demand_member(out, options.on_demand_limit, status.ended_limits);
-    warm_member(out, options.warm_of_table(table.billing));
+    // What a table sustains is not told when it is being deleted.
+    if status.text != DELETING {
+        warm_member(out, options.warm_of_table(table.billing));
+    }
     if let Some(is_infrequent) = options.infrequent_access {
         begin_member(out, "TableClassSummary");
         out.push('{');

@@ -121,13 +121,13 @@ impl Request<'_> {
             () if has_protection && !is_alone => {
                 "DeletionProtection modification must be the only operation in the request"
             }
+            () if on_demand && (has_stream || has_indexes || warm) => {
+                "OnDemandThroughput can only be combined with BillingMode in an UpdateTable request"
+            }
             () if warm && self.indexes.creates() => {
                 "Create global secondary index cannot be specified when updating WarmThroughput"
             }
             () if warm && !is_alone => "WarmThroughput must be the only operation in the request",
-            () if on_demand && (has_stream || has_indexes) => {
-                "OnDemandThroughput can only be combined with BillingMode in an UpdateTable request"
-            }
             () if settings.billing_mode == Some("PAY_PER_REQUEST") && has_throughput => {
                 "ProvisionedThroughput cannot be specified when BillingMode is PAY_PER_REQUEST"
             }
