@@ -208,13 +208,18 @@ fn streams_endpoint(endpoint: &str) -> String {
 
 /// A client for an endpoint.
 pub(crate) fn client(endpoint: &str) -> aws_sdk_dynamodb::Client {
-    aws_sdk_dynamodb::Client::from_conf(config(endpoint).build())
+    aws_sdk_dynamodb::Client::from_conf(config(endpoint, Absence::default()).build())
 }
 
-/// A client for an endpoint that waits for each answer no longer than this, and then asks again.
-pub(crate) fn client_with_limit(endpoint: &str, limit: Duration) -> aws_sdk_dynamodb::Client {
-    let limits = attempt_limit(limit);
-    aws_sdk_dynamodb::Client::from_conf(config(endpoint).timeout_config(limits).build())
+/// A client for an endpoint that waits for each answer no longer than this, and then asks again; and
+/// what it knows of whether somebody is there.
+pub(crate) fn client_with_limit(
+    endpoint: &str,
+    limit: Duration,
+) -> (aws_sdk_dynamodb::Client, Absence) {
+    let absence = Absence::of(endpoint, limit);
+    let config = config(endpoint, absence.clone()).timeout_config(attempt_limit(limit));
+    (aws_sdk_dynamodb::Client::from_conf(config.build()), absence)
 }
 
 /// No attempt at a call takes longer than this.
@@ -222,13 +227,13 @@ pub(crate) fn attempt_limit(limit: Duration) -> TimeoutConfig {
     TimeoutConfig::builder().operation_attempt_timeout(limit).build()
 }
 
-fn config(endpoint: &str) -> aws_sdk_dynamodb::config::Builder {
+fn config(endpoint: &str, absence: Absence) -> aws_sdk_dynamodb::config::Builder {
     aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(region(endpoint)))
         .endpoint_url(endpoint)
         .retry_config(retries::config())
-        .retry_classifier(Absence::default())
+        .retry_classifier(absence)
         .interceptor(NamesEndpoint(endpoint.to_owned()))
         .credentials_provider(keys::of_endpoint(endpoint))
 }
@@ -298,7 +303,8 @@ pub(crate) struct ClockReading {
 
 /// The clock of a local store; none if the store has none to ask.
 pub(crate) async fn read_clock(endpoint: &str) -> Option<ClockReading> {
-    let json = admin(Method::GET, endpoint, "clock", &serde_json::Value::Null).await.ok()?;
+    let asked = admin(Method::GET, endpoint, "clock", &serde_json::Value::Null);
+    let json = tokio::time::timeout(CLOCK_TIMEOUT, asked).await.ok()?.ok()?;
     let is = |name: &str| json.get(name).and_then(serde_json::Value::as_bool).unwrap_or(false);
     let now_ms = json.get("now_ms")?.as_i64()?;
     Some(ClockReading { now_ms, is_frozen: is("frozen"), is_only_one: is("only") })

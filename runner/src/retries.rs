@@ -4,7 +4,7 @@
 //! The SDK's own three attempts end within a second or two, which a table that is throttled for a
 //! moment outlasts; a long command would end with it. It decides nothing about what a request means.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::config::retry::RetryConfig;
@@ -12,6 +12,8 @@ use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_runtime_api::client::retries::classifiers::{
     ClassifyRetry, RetryAction, RetryClassifierPriority,
 };
+
+use crate::output::say;
 
 /// Attempts of a request, the first one included: with the pauses below about a quarter of a minute,
 /// and never more than half a one.
@@ -32,35 +34,106 @@ pub(crate) fn config() -> RetryConfig {
         .with_max_backoff(PAUSE_MAX)
 }
 
-/// Ends the attempts when nobody has answered any request of a client for [`ABSENCE_MAX`].
+/// How an attempt ended, as far as that tells whether somebody is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// An answer, whatever it says.
+    Answer,
+    /// Nobody took the connection.
+    Nobody,
+    /// The connection was taken, and nothing came.
+    Nothing,
+}
+
+/// Ends the attempts when nobody has answered any request of a client for [`ABSENCE_MAX`], and tells a
+/// person when somebody is there who says nothing. All that have one of these know the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Absence(Arc<Mutex<Known>>);
+
 #[derive(Debug, Default)]
-pub(crate) struct Absence {
-    since: Mutex<Option<Instant>>,
+struct Known {
+    /// Who is asked, for people, and how long an attempt waits for the answer; none where nobody is told.
+    asked: Option<(String, Duration)>,
+    /// Since when nobody has taken a connection.
+    away: Option<Instant>,
+    /// Since when connections are taken and nothing comes.
+    silent: Option<Instant>,
+    is_told: bool,
+    /// How long nothing may come before a call is given up; none: as long as its attempts last.
+    silence_max: Option<Duration>,
+    /// Attempts that got no answer.
+    unanswered: u64,
 }
 
 impl Absence {
-    fn judge(&self, is_away: bool, now: Instant) -> RetryAction {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        if !is_away {
-            *since = None;
-            return RetryAction::NoActionIndicated;
-        }
-        let first = *since.get_or_insert(now);
-        if now.duration_since(first) > ABSENCE_MAX {
-            RetryAction::RetryForbidden
-        } else {
-            RetryAction::NoActionIndicated
+    /// That of an endpoint where an attempt waits so long for its answer.
+    pub(crate) fn of(endpoint: &str, attempt: Duration) -> Self {
+        let asked = Some((endpoint.to_owned(), attempt));
+        Self(Arc::new(Mutex::new(Known { asked, ..Known::default() })))
+    }
+
+    /// Calls are given up once nothing has come for so long.
+    pub(crate) fn bound(&self, silence_max: Duration) {
+        self.known().silence_max = Some(silence_max);
+    }
+
+    /// Whether the last attempt waited for an answer in vain.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.known().silent.is_some()
+    }
+
+    /// How many attempts got no answer so far.
+    pub(crate) fn unanswered(&self) -> u64 {
+        self.known().unanswered
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self, heard: Heard, now: Instant) -> RetryAction {
+        let mut known = self.known();
+        match heard {
+            Heard::Answer => {
+                (known.away, known.silent, known.is_told) = (None, None, false);
+                RetryAction::NoActionIndicated
+            }
+            Heard::Nobody => {
+                known.unanswered += 1;
+                let first = *known.away.get_or_insert(now);
+                known.silent = None;
+                forbidden_if(now.duration_since(first) > ABSENCE_MAX)
+            }
+            Heard::Nothing => {
+                known.unanswered += 1;
+                let Some((endpoint, attempt)) = known.asked.clone() else {
+                    return RetryAction::NoActionIndicated;
+                };
+                let begun = now.checked_sub(attempt).unwrap_or(now);
+                let silence = now.duration_since(*known.silent.get_or_insert(begun));
+                if !known.is_told {
+                    known.is_told = true;
+                    let seconds = silence.as_secs();
+                    say(&format!("`{endpoint}` has not answered for {seconds} s"));
+                }
+                forbidden_if(known.silence_max.is_some_and(|most| silence >= most))
+            }
         }
     }
 }
 
+fn forbidden_if(is_over: bool) -> RetryAction {
+    if is_over { RetryAction::RetryForbidden } else { RetryAction::NoActionIndicated }
+}
+
 impl ClassifyRetry for Absence {
     fn classify_retry(&self, context: &InterceptorContext) -> RetryAction {
-        let is_away = match context.output_or_error() {
-            Some(Err(error)) => error.is_connector_error(),
-            Some(Ok(_)) | None => false,
+        let heard = match context.output_or_error() {
+            Some(Err(error)) if error.is_connector_error() => Heard::Nobody,
+            Some(Err(error)) if error.is_timeout_error() => Heard::Nothing,
+            Some(Ok(_) | Err(_)) | None => Heard::Answer,
         };
-        self.judge(is_away, Instant::now())
+        self.judge(heard, Instant::now())
     }
 
     fn name(&self) -> &'static str {
@@ -75,19 +148,60 @@ impl ClassifyRetry for Absence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::client_with_limit;
+    use crate::test_store::TestStore;
 
     #[test]
     fn who_does_not_answer_is_asked_for_two_seconds() {
         let (absence, begun) = (Absence::default(), Instant::now());
-        let at = |is_away, milliseconds| {
-            absence.judge(is_away, begun + Duration::from_millis(milliseconds))
-        };
-        assert_eq!(at(true, 0), RetryAction::NoActionIndicated);
-        assert_eq!(at(true, 2_000), RetryAction::NoActionIndicated);
-        assert_eq!(at(true, 2_001), RetryAction::RetryForbidden);
-        assert_eq!(at(false, 2_500), RetryAction::NoActionIndicated);
-        assert_eq!(at(true, 9_000), RetryAction::NoActionIndicated, "it was there meanwhile");
-        assert_eq!(at(true, 11_001), RetryAction::RetryForbidden);
+        let at =
+            |heard, milliseconds| absence.judge(heard, begun + Duration::from_millis(milliseconds));
+        let (nobody, answer) = (Heard::Nobody, Heard::Answer);
+        assert_eq!(at(nobody, 0), RetryAction::NoActionIndicated);
+        assert_eq!(at(nobody, 2_000), RetryAction::NoActionIndicated);
+        assert_eq!(at(nobody, 2_001), RetryAction::RetryForbidden);
+        assert_eq!(at(answer, 2_500), RetryAction::NoActionIndicated);
+        assert_eq!(at(nobody, 9_000), RetryAction::NoActionIndicated, "it was there meanwhile");
+        assert_eq!(at(nobody, 11_001), RetryAction::RetryForbidden);
+        assert_eq!(absence.unanswered(), 5);
+    }
+
+    #[test]
+    fn who_says_nothing_is_asked_for_as_long_as_a_command_may_take() {
+        let absence = Absence::of("http://127.0.0.1:1", Duration::from_secs(10));
+        let begun = Instant::now();
+        let at = |heard, seconds| absence.judge(heard, begun + Duration::from_secs(seconds));
+        for seconds in [10, 20, 100] {
+            assert_eq!(at(Heard::Nothing, seconds), RetryAction::NoActionIndicated);
+        }
+        assert!(absence.is_silent());
+        at(Heard::Answer, 100);
+        assert!(!absence.is_silent());
+        // Those who share it are bounded together.
+        absence.clone().bound(Duration::from_secs(15));
+        assert_eq!(at(Heard::Nothing, 110), RetryAction::NoActionIndicated);
+        assert_eq!(at(Heard::Nothing, 120), RetryAction::RetryForbidden);
+        assert_eq!(absence.unanswered(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_client_knows_whether_it_is_answered() {
+        // Connections are taken by the system, and nobody says anything.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (client, absence) = client_with_limit(&url, Duration::from_millis(20));
+        absence.bound(Duration::ZERO);
+        let problem = client.list_tables().send().await.unwrap_err();
+        assert!(problem.as_service_error().is_none(), "{problem:?}");
+        assert!(absence.is_silent());
+        assert_eq!(absence.unanswered(), 1);
+
+        let store = TestStore::open().await;
+        let (client, absence) = client_with_limit(&store.url, Duration::from_secs(600));
+        absence.judge(Heard::Nothing, Instant::now());
+        assert!(absence.is_silent());
+        client.list_tables().send().await.unwrap();
+        assert!(!absence.is_silent());
     }
 
     #[test]

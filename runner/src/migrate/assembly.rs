@@ -35,14 +35,19 @@ pub(super) async fn unassembled(
     Ok(None)
 }
 
-/// The documents that the function could not assemble, and that still cannot be: each as a line.
+/// The documents that the function could not assemble, and that still cannot be, the first ones up to
+/// `most`: each as a line.
 pub(super) async fn refused(
     context: &Context,
     name: &str,
     migration: &Migration,
+    most: usize,
 ) -> Result<Vec<String>, String> {
     let mut lines = Vec::new();
     for problem in context.control.entries(name, "PROBLEM#unassembled#").await? {
+        if lines.len() >= most {
+            break;
+        }
         let (Some(table), Some(key)) = (text(&problem, "table"), text(&problem, "key")) else {
             continue;
         };

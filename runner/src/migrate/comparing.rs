@@ -1,34 +1,62 @@
 //! Comparisons that are at work, for which a switch has to wait: what they repair must not meet what
 //! writers write after it.
 
+use std::collections::BTreeSet;
+
 use rules::migration::Phase;
 use rules::migration::plan::Direction;
 
 use super::Context;
-use super::control::{Entry, flag, text};
+use super::control::{Entry, Progress, flag, number, text};
 use crate::output::say;
 
 /// How many segments comparisons have to go. A repair of the side that readers and writers have left
 /// for good is never made, so nobody waits for it.
 fn open(tasks: &[Entry], phase: Phase) -> usize {
-    let is_open = |task: &&Entry| {
-        let way = match text(task, "direction") {
-            Some("reverse") => Direction::Reverse,
-            _ => Direction::Forward,
-        };
-        text(task, "work").is_some_and(|work| work.starts_with("check-"))
-            && !flag(task, "done")
-            && !(flag(task, "repairs") && phase.is_past_repair(way))
+    tasks.iter().filter(|task| is_open(task, phase)).count()
+}
+
+fn is_open(task: &Entry, phase: Phase) -> bool {
+    let way = match text(task, "direction") {
+        Some("reverse") => Direction::Reverse,
+        _ => Direction::Forward,
     };
-    tasks.iter().filter(is_open).count()
+    text(task, "work").is_some_and(|work| work.starts_with("check-"))
+        && !flag(task, "done")
+        && !(flag(task, "repairs") && phase.is_past_repair(way))
 }
 
 /// How many segments the comparisons of a migration have to go that is in this phase.
 ///
 /// # Errors
 /// When the control table cannot be read.
-pub(super) async fn to_go(context: &Context, name: &str, phase: Phase) -> Result<usize, String> {
+async fn to_go(context: &Context, name: &str, phase: Phase) -> Result<usize, String> {
     Ok(open(&context.control.entries(name, "TASK#").await?, phase))
+}
+
+/// What the comparisons have done that have segments to go, in the phases in which there are some; none
+/// if all are done.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(super) async fn at_work(
+    context: &Context,
+    name: &str,
+    phase: Phase,
+) -> Result<Option<Progress>, String> {
+    if !matches!(phase, Phase::Tailing | Phase::Ready | Phase::CutOver) {
+        return Ok(None);
+    }
+    let tasks = context.control.entries(name, "TASK#").await?;
+    Ok(of_open_runs(&tasks, phase).map(|tasks| Progress::of(&tasks)))
+}
+
+/// The tasks of the runs that have an open one.
+fn of_open_runs(tasks: &[Entry], phase: Phase) -> Option<Vec<Entry>> {
+    let runs: BTreeSet<u64> =
+        tasks.iter().filter(|task| is_open(task, phase)).map(|task| number(task, "run")).collect();
+    let of_runs = tasks.iter().filter(|task| runs.contains(&number(task, "run"))).cloned();
+    (!runs.is_empty()).then(|| of_runs.collect())
 }
 
 /// Whether a comparison is at work, which may repair; says so if it is.
@@ -51,7 +79,7 @@ mod tests {
 
     use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 
-    use super::super::control::s;
+    use super::super::control::{n, s};
     use super::*;
 
     #[test]
@@ -80,5 +108,27 @@ mod tests {
         ] {
             assert_eq!(open(&tasks, phase), expected, "{phase:?}");
         }
+    }
+
+    #[test]
+    fn a_comparison_is_at_work_until_its_last_segment_is_done() {
+        let task = |run, work: &str, done| {
+            HashMap::from([
+                ("work".to_owned(), s(work)),
+                ("run".to_owned(), n(run)),
+                ("done".to_owned(), Sdk::Bool(done)),
+                ("counts".to_owned(), Sdk::M([("read".to_owned(), n(7))].into())),
+            ])
+        };
+        let mut tasks = vec![
+            task(0, "backfill", true),
+            task(1, "check-source", true),
+            task(2, "check-source", true),
+            task(2, "check-target", false),
+        ];
+        let found = Progress::of(&of_open_runs(&tasks, Phase::Tailing).unwrap());
+        assert_eq!((found.tasks, found.done, found.count("read")), (2, 1, 14));
+        tasks.pop();
+        assert_eq!(of_open_runs(&tasks, Phase::Tailing), None);
     }
 }

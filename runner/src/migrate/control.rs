@@ -5,7 +5,7 @@
 //! command lines cannot both move it, and one that was slow cannot move what another has moved since.
 //! `docs/formats/control.md` draws the entries.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
@@ -14,11 +14,11 @@ use aws_sdk_dynamodb::types::{
     AttributeValue as Sdk, CancellationReason, ConditionCheck, Put, TransactWriteItem,
 };
 use rules::migration::Phase;
-use serde_json::{Value, json};
 
 use super::attempts::{Written, pause};
 pub(crate) use super::expect::{Expect, Move};
 use super::neighbours;
+pub(crate) use super::progress::Progress;
 use crate::contention::Attempts;
 use crate::sdk_error::{error_text, is_not_found, is_throttle};
 
@@ -510,48 +510,4 @@ fn next(mut entry: Entry) -> Entry {
     let revision = number(&entry, "revision") + 1;
     entry.insert("revision".to_owned(), n(revision));
     entry
-}
-
-/// What the tasks of a run have done together.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Progress {
-    pub(crate) tasks: usize,
-    pub(crate) done: usize,
-    pub(crate) counts: BTreeMap<String, u64>,
-    pub(crate) samples: Vec<String>,
-}
-
-impl Progress {
-    /// Adds up tasks.
-    pub(crate) fn of(tasks: &[Entry]) -> Self {
-        let mut progress = Self { tasks: tasks.len(), ..Self::default() };
-        for task in tasks {
-            progress.done += usize::from(flag(task, "done"));
-            let counts = task.get("counts").and_then(|counts| counts.as_m().ok());
-            for (name, count) in counts.into_iter().flatten() {
-                let count = count.as_n().ok().and_then(|count| count.parse().ok()).unwrap_or(0);
-                *progress.counts.entry(name.clone()).or_default() += count;
-            }
-            let samples = task.get("samples").and_then(|samples| samples.as_l().ok());
-            progress
-                .samples
-                .extend(samples.into_iter().flatten().filter_map(|s| s.as_s().ok().cloned()));
-        }
-        progress.samples.truncate(10);
-        progress
-    }
-
-    /// A count; 0 if nothing was counted.
-    pub(crate) fn count(&self, name: &str) -> u64 {
-        self.counts.get(name).copied().unwrap_or(0)
-    }
-
-    /// Whether all tasks are done.
-    pub(crate) fn is_done(&self) -> bool {
-        self.done == self.tasks
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        json!({ "tasks": self.tasks, "done": self.done, "counts": self.counts, "samples": self.samples })
-    }
 }

@@ -11,16 +11,16 @@ use clap::Args;
 use rules::migration::plan::{Direction, Plan};
 use rules::migration::{Migration, Phase};
 
+use super::catch_up::{LAST_LOOK, drained, may_hold_up, within};
 use super::comparing::compares;
 use super::completion::clean;
 use super::control::{Entry, Expect, Move, flag, n, number, phase_of};
 use super::drain::{Counted, Drain};
-use super::following::FOLLOWED_SECONDS_MAX;
-use super::held::{CUTOVER, HELD_AT, Hold, REVERT, Switch, held_up, is_open, or_interrupted};
+use super::held::{CUTOVER, HELD_AT, Hold, REVERT, held_up, is_open, or_interrupted};
 use super::start::{After, Fence, activate};
 use super::steps::Standing;
 use super::verbs::{Answer, Verb, answer};
-use super::{Context, LOOK_EVERY, assembly, in_place, sweep, true_value, way_back};
+use super::{Context, assembly, in_place, sweep, true_value, way_back};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{say, show};
@@ -28,11 +28,10 @@ use crate::output::{say, show};
 /// How long a comparison stands for what was written before it: a stream keeps a record for 24 hours,
 /// so one from before that may have been trimmed unread, and no drain proof would know of it.
 pub(super) const COMPARISON_SECONDS: i64 = 23 * 3600;
-/// Records that may be left when writers are stopped: the function does so many in a second.
-const FEW_RECORDS: u64 = 1_000;
-/// How long a look at the streams may go on when the time for a switch is over. Whoever takes a
-/// switch over reads them from their beginning, while writers are held up.
-pub(super) const LAST_LOOK: Duration = Duration::from_secs(10);
+
+/// How long a store may say nothing to each step once a switch is decided: writers are held up until
+/// the last one is done, whatever the time was in which it had to be decided.
+const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// What to switch.
 #[derive(Clone, Debug, Args)]
@@ -49,7 +48,9 @@ pub(crate) struct SwitchArguments {
 
 /// What to cut over.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Exit codes: 0 done, 4 refused, 5 not in time: nothing was changed")]
+#[command(
+    after_help = "Exit codes: 0 done, 4 refused, 5 not in time: nothing was changed, unless it says that it could not be put back"
+)]
 pub(crate) struct CutoverArguments {
     #[command(flatten)]
     pub(super) switch: SwitchArguments,
@@ -202,6 +203,7 @@ async fn open_targets(
     name: &str,
     decided: Option<Decided>,
 ) -> Result<Exit, String> {
+    context.absence.bound(OPEN_LIMIT);
     let expect = Expect::phases(&[Phase::Turning]);
     let was_open = is_open(context, name).await?;
     let epoch = context.control.route(name, expect, "target", "target").await?;
@@ -380,6 +382,7 @@ async fn open_sources(
     name: &str,
     decided: Option<Decided>,
 ) -> Result<(), String> {
+    context.absence.bound(OPEN_LIMIT);
     let expect = Expect::phases(&[Phase::Returning]);
     let was_open = is_open(context, name).await?;
     let epoch = context.control.route(name, expect, "source", "source").await?;
@@ -431,7 +434,7 @@ async fn cannot_go_back(
     name: &str,
     migration: &Migration,
 ) -> Result<bool, String> {
-    let refused = assembly::refused(context, name, migration).await?;
+    let refused = assembly::refused(context, name, migration, usize::MAX).await?;
     if !refused.is_empty() {
         let lines = refused.join("\n");
         say(&format!("these documents cannot go back; nothing was changed:\n{lines}"));
@@ -465,132 +468,4 @@ pub(super) async fn settle_time(context: &Context, plan: &Plan) -> Duration {
 fn time_to_decide(plan: &Plan, limit: Duration, settle: Duration) -> Duration {
     let gate = Duration::from_secs(plan.gate_seconds.into());
     limit.saturating_add(settle).saturating_add(LAST_LOOK).saturating_add(gate)
-}
-
-/// Looks whether a switch may hold writers up: what is in its way now would be afterwards. Gives how
-/// the verb ends if it may not.
-async fn may_hold_up(
-    context: &Context,
-    name: &str,
-    switch: Switch,
-    drain: &mut Drain,
-    limit: Duration,
-) -> Result<Result<(), Exit>, String> {
-    if compares(context, name, switch.before).await? {
-        return Ok(Err(Exit::Refused));
-    }
-    caught_up(context, name, drain, limit).await
-}
-
-/// Looks until everything that was written so far is drained, or until few records are left, which
-/// others may write; or gives how the verb ends, because that was not in time or never will be.
-/// Nobody is held up meanwhile.
-async fn caught_up(
-    context: &Context,
-    name: &str,
-    drain: &mut Drain,
-    limit: Duration,
-) -> Result<Result<(), Exit>, String> {
-    let started = Instant::now();
-    let (mut said_at, mut said) = (Instant::now(), String::new());
-    loop {
-        let most = limit.saturating_sub(started.elapsed()).saturating_add(LAST_LOOK);
-        let Ok(look) = tokio::time::timeout(most, drain.look()).await else {
-            let seconds = started.elapsed().as_secs();
-            say(&format!(
-                "not caught up: the streams could not be read to their end in {seconds} s"
-            ));
-            return Ok(Err(Exit::TimedOut));
-        };
-        let look = look?;
-        if let Some(hopeless) = look.hopeless {
-            say(&format!("it would not be drained however long it takes: {hopeless}"));
-            return Ok(Err(Exit::Refused));
-        }
-        // What nobody applies now, nobody would apply while writers are held up.
-        let late = match &look.oldest {
-            Some((second, table)) => {
-                let age = context.now().await.saturating_sub(*second);
-                (age > FOLLOWED_SECONDS_MAX).then_some((age, table))
-            }
-            None => None,
-        };
-        let is_much = look.waiting > FEW_RECORDS || look.is_partial || late.is_some();
-        let Some(missing) = look.missing.filter(|_| is_much) else { return Ok(Ok(())) };
-        let more = if look.is_partial { "and more" } else { "records" };
-        let mut what = format!("{} {more} are not applied yet: {missing}", look.waiting);
-        // How old the oldest is grows all the time; that is no news.
-        let news = what.clone();
-        if let Some((age, table)) = late {
-            what.push_str(&format!(
-                "; the oldest, of `{table}`, for {age} s: does a function follow its stream? `weir migrate work {name}` does"
-            ));
-        }
-        if started.elapsed() > limit {
-            say(&format!("not caught up after {} s: {what}", limit.as_secs()));
-            return Ok(Err(Exit::TimedOut));
-        }
-        if news != said && said_at.elapsed() > Duration::from_secs(2) {
-            say(&what);
-            (said_at, said) = (Instant::now(), news);
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// What a drain proof comes to: the number of shards, or how the verb ends, because it took too long
-/// or cannot be.
-pub(super) type Proof = Result<usize, Exit>;
-
-/// Looks until everything is drained. What is read before `settle` has passed does not count: a stream may bring a record
-/// that long after its write was acknowledged.
-pub(super) async fn drained(
-    drain: &mut Drain,
-    limit: Duration,
-    settle: Duration,
-) -> Result<Proof, String> {
-    let started = Instant::now();
-    loop {
-        let may_end = started.elapsed() >= settle;
-        let look = drain.look().await?;
-        if let Some(hopeless) = look.hopeless {
-            say(&format!("it will not be drained however long it takes: {hopeless}"));
-            return Ok(Err(Exit::Refused));
-        }
-        match look.missing {
-            None if may_end => return Ok(Ok(look.shards)),
-            Some(missing) if started.elapsed() > limit.saturating_add(settle) => {
-                say(&format!("not drained after {} s: {missing}", limit.as_secs()));
-                return Ok(Err(Exit::TimedOut));
-            }
-            _ => tokio::time::sleep(LOOK_EVERY).await,
-        }
-    }
-}
-
-/// A drain proof that ends in time, also where one look at the streams takes longer.
-pub(super) async fn within(
-    most: Duration,
-    proof: impl Future<Output = Result<Proof, String>>,
-) -> Result<Proof, String> {
-    if let Ok(proved) = tokio::time::timeout(most, proof).await {
-        return proved;
-    }
-    say(&format!(
-        "not drained: the streams could not be read to their end in {} s",
-        most.as_secs()
-    ));
-    Ok(Err(Exit::TimedOut))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_look_that_does_not_end_holds_nobody_up_for_ever() {
-        let limit = Duration::from_millis(20);
-        assert_eq!(within(limit, std::future::pending()).await, Ok(Err(Exit::TimedOut)));
-        assert_eq!(within(limit, async { Ok(Ok(3)) }).await, Ok(Ok(3)));
-    }
 }

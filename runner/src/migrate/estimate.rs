@@ -24,8 +24,10 @@ const PRICES: &str = include_str!("prices.json");
 const FIRST_WRITE_UNITS: f64 = 4_000.0;
 /// A partition that gets more of the writes than this share is told of.
 const HOT_SHARE: f64 = 0.1;
-/// With fewer writes than this, one of them is a large share by itself.
-const HOT_WRITES_MIN: u64 = 30;
+/// With fewer writes than this, some of them are a large share by chance.
+const HOT_WRITES_MIN: u64 = 200;
+/// With fewer items than this, what one of them becomes is a large share by itself.
+const HOT_SOURCES_MIN: u64 = 40;
 /// Items of each table that are tried before a migration begins.
 const TRIED_AT_START: u64 = 100;
 /// Samples before and after that are shown.
@@ -286,16 +288,7 @@ fn report(
         .map(|facts| facts.provisioned_write_units)
         .sum();
     let rate = if provisioned > 0 { float(provisioned) } else { FIRST_WRITE_UNITS };
-    let hot: Vec<String> = all
-        .partitions
-        .iter()
-        .filter(|(_, count)| {
-            all.partitions.len() > 1
-                && all.outputs >= HOT_WRITES_MIN
-                && ratio(**count, all.outputs) > HOT_SHARE
-        })
-        .map(|(partition, count)| format!("{partition} gets {count} of {} writes", all.outputs))
-        .collect();
+    let hot = hot_partitions(all);
     let refused: BTreeSet<&String> = all.refused.iter().collect();
     json!({
         "schema": "weir.migration.plan/v1",
@@ -329,6 +322,17 @@ fn report(
         "not_invertible_count": all.not_invertible.len(),
         "samples": all.shown.iter().map(|(before, after)| json!({ "before": before, "after": after })).collect::<Vec<_>>(),
     })
+}
+
+/// The partitions that get more of the writes than they should; none if too little was tried to tell.
+fn hot_partitions(all: &Tried) -> Vec<String> {
+    let is_enough = all.outputs >= HOT_WRITES_MIN && all.sources >= HOT_SOURCES_MIN;
+    if !is_enough || all.partitions.len() < 2 {
+        return Vec::new();
+    }
+    let hot = all.partitions.iter().filter(|(_, count)| ratio(**count, all.outputs) > HOT_SHARE);
+    hot.map(|(partition, count)| format!("{partition} gets {count} of {} writes", all.outputs))
+        .collect()
 }
 
 fn as_text(report: &Value) -> String {
@@ -385,7 +389,8 @@ fn as_text(report: &Value) -> String {
     if at(report, "/kept").as_u64().is_some_and(|kept| kept > 0) {
         text.push_str(&format!("  {} of those tried stay as they are\n", at(report, "/kept")));
     }
-    if at(report, "/has_way_back") == &json!(false) {
+    // A purge can have none.
+    if at(report, "/has_way_back") == &json!(false) && at(report, "/removed").is_null() {
         text.push_str("  no `inverse`: there is no way back\n");
     }
     for sample in at(report, "/samples").as_array().into_iter().flatten() {
@@ -458,6 +463,7 @@ mod tests {
         let (report, text) = said(&plan(".tenant == \"3\""), &items);
         assert!(text.contains("source items, 1 of 2 tried would be removed\n"), "{text}");
         assert!(!text.contains("targets each") && report["removed"] == 1, "{text}");
+        assert!(!text.contains("inverse"), "{text}");
         // A slip removes nothing, and is told.
         let (report, text) = said(&plan(".tenant = \"3\""), &items);
         assert!(text.contains("0 of 2 tried would be removed\n"), "{text}");
@@ -490,6 +496,23 @@ mod tests {
             assert_eq!(found, (&json!(invertible), &json!(not_invertible)), "{plan}");
             assert!(text.contains(words), "{text}");
         }
+    }
+
+    #[test]
+    fn a_partition_is_hot_only_where_enough_was_tried() {
+        let hot = |sources: u64, partitions: &[u64]| {
+            let outputs = partitions.iter().sum();
+            let partitions = partitions.iter().enumerate();
+            let partitions = partitions.map(|(n, count)| (format!("shop {n}"), *count)).collect();
+            hot_partitions(&Tried { sources, outputs, partitions, ..Tried::default() })
+        };
+        // Five documents of some parts each.
+        assert!(hot(5, &[6, 6, 6, 6, 7]).is_empty());
+        assert!(hot(5, &[100, 100, 100, 100, 100]).is_empty());
+        assert!(hot(500, &[1; 500]).is_empty());
+        assert!(hot(500, &[500]).is_empty());
+        let spread = [vec![1; 400], vec![100]].concat();
+        assert_eq!(hot(500, &spread), ["shop 400 gets 100 of 500 writes"]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::cutover::{CutoverArguments, cutover};
 use super::held::{CUTOVER, Hold};
 use super::switching_tests::{NAME, Served, plan, plan_with_way_back, serve, write_down};
 use super::tasks::{Work, make_tasks};
-use super::{Context, problems, report, sweep, verify};
+use super::{Context, problems, report, sweep, verify, waiting};
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::test_proxy::{self, Fails, cancelled, refusal};
@@ -202,9 +202,9 @@ async fn who_only_looks_goes_on_when_a_look_fails() {
     let found = verify::finished(&context, NAME, 1, Duration::from_secs(600)).await.unwrap();
     assert!(found.unwrap().is_done());
     left.store(1, Ordering::SeqCst);
-    report::until(&context, NAME, &["ready"]).await.unwrap();
+    waiting::until(&context, NAME, &["ready"]).await.unwrap();
     left.store(1, Ordering::SeqCst);
-    let problem = report::wait(&context, NAME, "ready", 600).await.unwrap_err();
+    let problem = waiting::wait(&context, NAME, "ready", 600).await.unwrap_err();
     assert!(problem.contains("AccessDenied"), "there may be nothing to wait for: {problem}");
 }
 

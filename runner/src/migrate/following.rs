@@ -4,17 +4,16 @@
 //! It proves as a cut-over does; a watcher reads each record once. Nothing is written but, after a
 //! cut-over, until when all has come back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
 use serde_json::{Value, json};
 
-use super::Context;
 use super::control::{Entry, number, phase_of};
 use super::cutover::drain;
 use super::drain::{Counted, Drain, Drained};
-use super::way_back;
+use super::{Context, LOOK_EVERY, slowed, way_back};
 
 /// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
 /// developer guide, "Change data capture for DynamoDB Streams".
@@ -22,20 +21,76 @@ const RETENTION_SECONDS: i64 = 24 * 3600;
 /// Within so many seconds a function that follows a stream applies a record; longer, and perhaps none
 /// does.
 pub(super) const FOLLOWED_SECONDS_MAX: i64 = 10;
+const FOLLOWED_MAX: Duration = Duration::from_secs(10);
 /// How long a look may take, in seconds, unless somebody says otherwise. What is not known by then is
 /// not said.
 pub(super) const LOOK_SECONDS: u64 = 10;
+
+/// How long is looked whether changes are being applied, before it is said that none is.
+const IDLE_SEEN: Duration = Duration::from_secs(3);
 
 /// Who looks again and again.
 pub(super) struct Watcher {
     limit: Duration,
     direction: Option<Direction>,
     drain: Option<Drain>,
+    applied: Applied,
 }
 
 impl Default for Watcher {
     fn default() -> Self {
         Self::with_limit(Duration::from_secs(LOOK_SECONDS))
+    }
+}
+
+/// What a look at the streams came to.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// What is known of them, as JSON; null if the migration follows none now, or it could not be
+    /// found out.
+    pub(super) told: Value,
+    /// They were not read to their end in so many seconds.
+    pub(super) unread_seconds: Option<u64>,
+    /// Why they cannot be looked at.
+    pub(super) problem: Option<String>,
+    /// The plan does not fit the tables as they are, so nothing that needs them can go on.
+    pub(super) is_unfit: bool,
+}
+
+/// How many changes were seen applied, and since when no more of them.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    seen: Option<(u64, Instant)>,
+    has_grown: bool,
+}
+
+impl Applied {
+    /// Hears what a look has found.
+    pub(super) fn hear(&mut self, looked: &Drained, now: Instant) {
+        let applied = looked.records.saturating_sub(looked.waiting);
+        match self.seen {
+            Some((most, _)) if applied <= most => {}
+            seen => {
+                self.has_grown |= seen.is_some();
+                self.seen = Some((applied, now));
+            }
+        }
+    }
+
+    /// Whether somebody applies changes; none if that was not looked at for long enough to say it.
+    pub(super) fn is_followed(&self, now: Instant) -> Option<bool> {
+        let (_, since) = self.seen?;
+        let idle = now.saturating_duration_since(since);
+        let most = if self.has_grown { FOLLOWED_MAX } else { IDLE_SEEN };
+        match idle < most {
+            true => self.has_grown.then_some(true),
+            false => Some(false),
+        }
+    }
+
+    /// For how many seconds none was seen applied.
+    pub(super) fn idle_seconds(&self, now: Instant) -> u64 {
+        self.seen.map_or(0, |(_, since)| now.saturating_duration_since(since).as_secs())
     }
 }
 
@@ -62,45 +117,102 @@ fn followed(state: &Entry, plan: &Plan) -> Option<(Direction, Counted)> {
 impl Watcher {
     /// One whose looks may take so long.
     pub(super) fn with_limit(limit: Duration) -> Self {
-        Self { limit, direction: None, drain: None }
+        Self { limit, direction: None, drain: None, applied: Applied::default() }
     }
 
-    /// What is known of the streams, as JSON; null if the migration follows none now, or it could
-    /// not be found out in time.
-    ///
-    /// # Errors
-    /// When the streams or the targets cannot be read.
+    /// How long a look may take.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Looks at the streams that the migration follows.
     pub(super) async fn look(
         &mut self,
         context: &Context,
         state: &Entry,
         plan: &Plan,
         now: i64,
-    ) -> Result<Value, String> {
-        let Some((direction, counted)) = followed(state, plan) else { return Ok(Value::Null) };
+    ) -> Streams {
+        let Some((direction, counted)) = followed(state, plan) else { return Streams::default() };
         if self.direction != Some(direction) {
             (self.direction, self.drain) = (Some(direction), None);
+            self.applied = Applied::default();
         }
+        let failed = |problem: String| Streams { problem: Some(problem), ..Streams::default() };
         let mut proof = match self.drain.take() {
             Some(proof) => proof,
-            None => drain(context, plan, direction, counted).await?,
+            None => match drain(context, plan, direction, counted).await {
+                Ok(proof) => proof,
+                Err(problem) => return Streams { is_unfit: true, ..failed(problem) },
+            },
         };
-        // A look that is stopped half-way has lost its place: the next one begins anew.
-        let Ok(looked) = tokio::time::timeout(self.limit, proof.look()).await else {
-            return Ok(Value::Null);
+        let looked = match self.looked(&mut proof, now).await {
+            // A look that is stopped half-way has lost its place: the next one begins anew.
+            Ok((None, _)) => {
+                let unread_seconds = Some(self.limit.as_secs());
+                return Streams { unread_seconds, ..Streams::default() };
+            }
+            Ok((Some(looked), is_whole)) => {
+                self.drain = is_whole.then_some(proof);
+                looked
+            }
+            Err(problem) => return failed(problem),
         };
-        let looked = looked?;
-        self.drain = Some(proof);
         if direction == Direction::Reverse {
             way_back::note(context, plan, state, &looked, now).await;
         }
-        Ok(describe(&looked, now))
+        let mut is_followed = self.applied.is_followed(Instant::now());
+        if let Some(table) = late(&looked, now)
+            && is_followed != Some(true)
+            && slowed::is_noted_behind(context, table, now).await
+        {
+            // Nothing was seen, and yet a function has said that it is at it.
+            is_followed = Some(true);
+        }
+        let idle_seconds = self.applied.idle_seconds(Instant::now());
+        Streams { told: describe(&looked, now, is_followed, idle_seconds), ..Streams::default() }
+    }
+
+    /// What the streams say; of changes that wait for long, whether any is applied meanwhile. Gives
+    /// nothing if that takes too long, and whether the last look came to its end.
+    async fn looked(
+        &mut self,
+        proof: &mut Drain,
+        now: i64,
+    ) -> Result<(Option<Drained>, bool), String> {
+        let begun = Instant::now();
+        let mut known = None;
+        loop {
+            let left = self.limit.saturating_sub(begun.elapsed());
+            let Ok(looked) = tokio::time::timeout(left, proof.look()).await else {
+                return Ok((known, false));
+            };
+            let looked = looked?;
+            self.applied.hear(&looked, Instant::now());
+            let is_told =
+                late(&looked, now).is_none() || self.applied.is_followed(Instant::now()).is_some();
+            if is_told || begun.elapsed() + LOOK_EVERY >= self.limit {
+                return Ok((Some(looked), true));
+            }
+            known = Some(looked);
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 }
 
-fn describe(looked: &Drained, now: i64) -> Value {
-    let lag = looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0));
-    let unfollowed = looked.oldest.as_ref().filter(|_| lag > FOLLOWED_SECONDS_MAX);
+/// For how many seconds the oldest change waits.
+fn lag(looked: &Drained, now: i64) -> i64 {
+    looked.oldest.as_ref().map_or(0, |(oldest, _)| now.saturating_sub(*oldest).max(0))
+}
+
+/// The table of the oldest change, if it waits for longer than a function takes that follows it.
+fn late(looked: &Drained, now: i64) -> Option<&str> {
+    let oldest = looked.oldest.as_ref().filter(|_| lag(looked, now) > FOLLOWED_SECONDS_MAX);
+    oldest.map(|(_, table)| table.as_str())
+}
+
+fn describe(looked: &Drained, now: i64, is_followed: Option<bool>, idle_seconds: u64) -> Value {
+    let (lag, late) = (lag(looked, now), late(looked, now));
     let applied = looked.records.saturating_sub(looked.waiting);
     let converged = (applied * 100).checked_div(looked.records).unwrap_or(100);
     json!({
@@ -110,7 +222,10 @@ fn describe(looked: &Drained, now: i64) -> Value {
         "converged_percent": looked.hopeless.is_none().then_some(converged),
         "hopeless": looked.hopeless,
         "lag_seconds": lag,
-        "unfollowed": unfollowed.map(|(_, table)| table),
+        "late": late,
+        "followed": late.and(is_followed),
+        "idle_seconds": late.map(|_| idle_seconds),
+        "unfollowed": late.filter(|_| is_followed == Some(false)),
         "horizon_seconds": RETENTION_SECONDS - lag,
     })
 }
@@ -125,10 +240,18 @@ mod tests {
             let oldest: Option<i64> = oldest;
             let oldest = oldest.map(|second| (second, "orders".to_owned()));
             let looked = Drained { shards: 4, records, waiting, oldest, ..Drained::default() };
-            let known = describe(&looked, 100_000);
+            let known = describe(&looked, 100_000, Some(false), 3);
             let number = |name: &str| known[name].as_i64().unwrap();
-            let is_late = number("lag_seconds") > FOLLOWED_SECONDS_MAX;
-            assert_eq!(known["unfollowed"].as_str(), is_late.then_some("orders"));
+            let late = (number("lag_seconds") > FOLLOWED_SECONDS_MAX).then_some("orders");
+            let table = |known: &Value, name: &str| known[name].as_str().map(str::to_owned);
+            assert_eq!(table(&known, "unfollowed").as_deref(), late);
+            // The age of what waits says nothing of whether others are applied meanwhile.
+            for is_followed in [Some(true), None] {
+                let known = describe(&looked, 100_000, is_followed, 0);
+                assert_eq!(table(&known, "late").as_deref(), late);
+                assert_eq!(known["unfollowed"], Value::Null);
+                assert_eq!(known["followed"].as_bool(), late.and(is_followed));
+            }
             (number("converged_percent"), number("lag_seconds"), number("horizon_seconds"))
         };
         assert_eq!(looked(0, 0, None), (100, 0, 86_400));
@@ -139,7 +262,25 @@ mod tests {
         // The store's clock was set back.
         assert_eq!(looked(8, 2, Some(100_001)), (75, 0, 86_400));
         let hopeless = Some("an item that cannot be transformed".to_owned());
-        let known = describe(&Drained { hopeless, ..Drained::default() }, 100_000);
+        let known = describe(&Drained { hopeless, ..Drained::default() }, 100_000, None, 0);
         assert!(known["converged_percent"].is_null() && known["hopeless"].is_string(), "{known}");
+    }
+
+    #[test]
+    fn nobody_follows_who_was_seen_to_apply_nothing_for_a_while() {
+        let looked = |records, waiting| Drained { records, waiting, ..Drained::default() };
+        let (begun, mut applied) = (Instant::now(), Applied::default());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        assert_eq!(applied.is_followed(at(0)), None);
+        applied.hear(&looked(9, 9), at(0));
+        assert_eq!(applied.is_followed(at(2)), None);
+        // What is written anew is not applied.
+        applied.hear(&looked(12, 12), at(3));
+        assert_eq!(applied.is_followed(at(3)), Some(false));
+        applied.hear(&looked(12, 11), at(4));
+        assert_eq!(applied.is_followed(at(13)), Some(true));
+        // A shard was trimmed.
+        applied.hear(&looked(5, 5), at(13));
+        assert_eq!((applied.is_followed(at(14)), applied.idle_seconds(at(14))), (Some(false), 10));
     }
 }

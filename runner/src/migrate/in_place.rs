@@ -11,8 +11,9 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Kind, Output, Plan};
 use serde_json::{Value, json};
 
+use super::catch_up::{LAST_LOOK, drained, within};
 use super::control::{Entry, Expect, Move, Progress, number, phase_of, s, text};
-use super::cutover::{LAST_LOOK, SwitchArguments, drain, drained, is_too_old, settle_time, within};
+use super::cutover::{SwitchArguments, drain, is_too_old, settle_time};
 use super::drain::Counted;
 use super::held::new_holder;
 use super::start::{After, Fence, activate, begin_run};

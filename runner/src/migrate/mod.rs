@@ -5,7 +5,9 @@
 
 mod assembly;
 mod attempts;
+mod beginning;
 mod behind;
+mod catch_up;
 mod comparing;
 mod completion;
 mod control;
@@ -18,14 +20,17 @@ mod held;
 mod hooks;
 mod host;
 mod in_place;
+mod listing;
 mod lost;
 mod making;
 mod neighbours;
 mod patience;
 mod plan_file;
 mod problems;
+mod progress;
 mod report;
 mod shard_end;
+mod slowed;
 mod start;
 mod status_line;
 mod steps;
@@ -35,6 +40,7 @@ mod tables;
 mod tasks;
 mod verbs;
 mod verify;
+mod waiting;
 mod way_back;
 
 #[cfg(test)]
@@ -54,10 +60,11 @@ use rules::migration::{Migration, Phase, PlanError, visible};
 use self::control::{Control, Entry, Expect, Move, Progress, flag, number, phase_of, text};
 use self::hooks::{HookArguments, Hooks};
 pub(crate) use self::host::{Host, Options};
-use self::verbs::{Answer, Verb, answer};
+use self::verbs::{Answer, Verb, answer, left_by_abort};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output, say};
+use crate::retries::Absence;
 
 /// How often a waiting verb looks.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -144,7 +151,7 @@ enum MigrateVerb {
         /// The migration
         name: String,
         /// Items per second
-        #[arg(long)]
+        #[arg(long, allow_negative_numbers = true, value_parser = start::rate)]
         rate: u64,
     },
     /// Compare sources and targets through the transform, while both are in use; after the cut-over of
@@ -186,15 +193,18 @@ pub(crate) struct Context {
     pub(crate) endpoint: String,
     pub(crate) control: Control,
     pub(crate) output: Output,
+    /// Whether somebody answers.
+    absence: Absence,
     hooks: Hooks,
 }
 
 impl Context {
     /// A context for a store whose address is known.
     pub(crate) fn new(endpoint: &str, control_table: &str, output: Output) -> Self {
-        let client = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
+        let (client, absence) = endpoint::client_with_limit(endpoint, ANSWER_LIMIT);
         let control = Control { client, table: control_table.to_owned() };
-        Self { endpoint: endpoint.to_owned(), control, output, hooks: Hooks::default() }
+        let (endpoint, hooks) = (endpoint.to_owned(), Hooks::default());
+        Self { endpoint, control, output, absence, hooks }
     }
 
     /// The time by which stream records are made, in seconds since 1970: the local store's clock, or
@@ -294,41 +304,72 @@ pub async fn run(arguments: MigrateArguments, output: Output) -> Result<Exit, St
     let endpoint = endpoint::find(arguments.endpoint.as_deref())?;
     let mut context = Context::new(&endpoint, &arguments.control_table, output);
     context.hooks = Hooks::open(&arguments.hooks)?;
-    match arguments.verb {
-        MigrateVerb::Plan { file, samples } => estimate::run(&context, &file, samples).await,
-        MigrateVerb::Start(start) => start::run(&context, &start).await,
-        MigrateVerb::Work(work) => start::work(&context, &work).await,
+    let Some(limit) = arguments.verb.limit() else {
+        return carry_out(&context, arguments.verb).await;
+    };
+    // Who took a connection and says nothing is asked again, but not for much longer than the command
+    // may take.
+    context.absence.bound(limit.saturating_add(ANSWER_LIMIT));
+    match carry_out(&context, arguments.verb).await {
+        Err(problem) if context.absence.is_silent() => {
+            say(&format!("not in time: {problem}"));
+            Ok(Exit::TimedOut)
+        }
+        ended => ended,
+    }
+}
+
+impl MigrateVerb {
+    /// How long it may take, where somebody says that.
+    fn limit(&self) -> Option<Duration> {
+        let seconds = match self {
+            Self::Status { look, .. } => *look,
+            Self::Wait { timeout, .. } => *timeout,
+            Self::Cutover(cutover) => return Some(cutover.switch.limit()),
+            Self::Revert(switch) => return Some(switch.limit()),
+            Self::Complete(complete) => return Some(complete.switch.limit()),
+            _ => return None,
+        };
+        Some(Duration::from_secs(seconds))
+    }
+}
+
+async fn carry_out(context: &Context, verb: MigrateVerb) -> Result<Exit, String> {
+    match verb {
+        MigrateVerb::Plan { file, samples } => estimate::run(context, &file, samples).await,
+        MigrateVerb::Start(start) => start::run(context, &start).await,
+        MigrateVerb::Work(work) => start::work(context, &work).await,
         MigrateVerb::Status { name, exit_code, look } => {
-            report::status(&context, &name, exit_code, look).await
+            report::status(context, &name, exit_code, look).await
         }
-        MigrateVerb::Watch { name } => report::watch(&context, &name).await,
+        MigrateVerb::Watch { name } => report::watch(context, &name).await,
         MigrateVerb::Wait { name, phase, timeout } => {
-            report::wait(&context, &name, &phase, timeout).await
+            waiting::wait(context, &name, &phase, timeout).await
         }
-        MigrateVerb::Pause { name } => pause(&context, &name).await,
-        MigrateVerb::Resume { name } => resume(&context, &name).await,
-        MigrateVerb::Throttle { name, rate } => throttle(&context, &name, rate).await,
-        MigrateVerb::Verify(verify) => verify::run(&context, &verify).await,
+        MigrateVerb::Pause { name } => pause(context, &name).await,
+        MigrateVerb::Resume { name } => resume(context, &name).await,
+        MigrateVerb::Throttle { name, rate } => throttle(context, &name, rate).await,
+        MigrateVerb::Verify(verify) => verify::run(context, &verify).await,
         MigrateVerb::Cutover(cutover) => {
-            let ended = cutover::cutover(&context, &cutover).await;
-            cutover.switch.with_hooks(&context, "cutover", ended).await
+            let ended = cutover::cutover(context, &cutover).await;
+            cutover.switch.with_hooks(context, "cutover", ended).await
         }
         MigrateVerb::Revert(switch) => {
-            let ended = cutover::revert(&context, &switch).await;
-            switch.with_hooks(&context, "revert", ended).await
+            let ended = cutover::revert(context, &switch).await;
+            switch.with_hooks(context, "revert", ended).await
         }
         MigrateVerb::Complete(complete) => {
-            let ended = completion::complete(&context, &complete).await;
-            complete.switch.with_hooks(&context, "complete", ended).await
+            let ended = completion::complete(context, &complete).await;
+            complete.switch.with_hooks(context, "complete", ended).await
         }
-        MigrateVerb::Abort { name, dry_run: true } => abort(&context, &name, true).await,
+        MigrateVerb::Abort { name, dry_run: true } => abort(context, &name, true).await,
         MigrateVerb::Abort { name, dry_run: false } => {
-            let ended = abort(&context, &name, false).await;
-            context.hooks.after(&context, "abort", &name, ended).await
+            let ended = abort(context, &name, false).await;
+            context.hooks.after(context, "abort", &name, ended).await
         }
-        MigrateVerb::Document { name, key } => assembly::document(&context, &name, &key).await,
-        MigrateVerb::List => report::list(&context).await,
-        MigrateVerb::Journal { name } => report::journal(&context, &name).await,
+        MigrateVerb::Document { name, key } => assembly::document(context, &name, &key).await,
+        MigrateVerb::List => listing::list(context).await,
+        MigrateVerb::Journal { name } => listing::journal(context, &name).await,
     }
 }
 
@@ -500,18 +541,6 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
     Ok(Exit::Done)
 }
 
-fn left_by_abort(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Restructure | Kind::Split => {
-            "the sources are as they were, the targets are left to you"
-        }
-        Kind::InPlace => {
-            "items that were changed stay changed: a plan of another name whose transform is the way back changes them back"
-        }
-        Kind::Purge => "what was removed stays removed",
-    }
-}
-
 fn true_value() -> aws_sdk_dynamodb::types::AttributeValue {
     aws_sdk_dynamodb::types::AttributeValue::Bool(true)
 }
@@ -521,7 +550,7 @@ fn true_value() -> aws_sdk_dynamodb::types::AttributeValue {
 /// # Errors
 /// When the control table cannot be written.
 pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
-    start::begin(context, plan, rate).await
+    beginning::begin(context, plan, rate).await
 }
 
 /// The phase of a migration, and how many items its backfill has read.

@@ -6,6 +6,7 @@
 mod split;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use rules::migration::plan::{
     Backfill, FUNCTION_SECONDS, Kind, Output, Plan, SEGMENTS_MAX, SETTLE_SECONDS, Source,
@@ -25,6 +26,9 @@ const SEGMENTS: u32 = 8;
 const GATE_SECONDS: u32 = 2;
 /// A name is a part of keys and of file names.
 const NAME_LENGTH_MAX: usize = 64;
+
+/// How long the name of a table is. Source: DynamoDB API reference, `CreateTable`.
+const TABLE_LENGTH: RangeInclusive<usize> = 3..=255;
 
 /// A plan, and where its parts stand in the file.
 pub(crate) struct PlanFile {
@@ -176,6 +180,19 @@ impl Reader<'_, '_> {
         is_name.then(|| name.to_owned())
     }
 
+    /// The name of a table, as far as it can be one.
+    fn table<'n>(&self, node: &'n Node, key: &str, example: &str) -> Option<&'n Node> {
+        let value = self.text(node, key, example)?;
+        let name = value.as_text()?;
+        let is_name = TABLE_LENGTH.contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
+        if !is_name {
+            let help = "write 3 to 255 of a-z, A-Z, 0-9, `_`, `.` and `-`";
+            self.findings.error(value.at, format!("`{name}` is no name of a table"), help);
+        }
+        is_name.then_some(value)
+    }
+
     fn kind(&self, root: &Node) -> Option<Kind> {
         let node = self.text(root, "kind", "restructure")?;
         match node.as_text() {
@@ -214,13 +231,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn number(
-        &self,
-        root: &Node,
-        key: &str,
-        default: u32,
-        range: std::ops::RangeInclusive<u32>,
-    ) -> u32 {
+    fn number(&self, root: &Node, key: &str, default: u32, range: RangeInclusive<u32>) -> u32 {
         let Some(node) = root.get(key) else { return default };
         let number = node.as_text().and_then(|text| text.parse().ok());
         number.filter(|number| range.contains(number)).unwrap_or_else(|| {
@@ -286,7 +297,7 @@ impl Reader<'_, '_> {
                 Kind::Split => &["table", "to", "key", "profile", "parts"],
             };
             self.known(node, parts);
-            let table = self.text(node, "table", "orders");
+            let table = self.table(node, "table", "orders");
             if let Some(table) = table {
                 self.places.insert(format!("{place}.table"), table.at);
             }
@@ -370,7 +381,7 @@ impl Reader<'_, '_> {
 
     fn output(&mut self, node: &Node, place: &str) -> Option<Output> {
         self.known(node, &["to", "transform", "key"]);
-        let to = self.text(node, "to", "shop");
+        let to = self.table(node, "to", "shop");
         if let Some(to) = to {
             self.places.insert(format!("{place}.to"), to.at);
         }

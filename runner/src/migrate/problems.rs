@@ -1,11 +1,14 @@
-//! Notes of problems that are no problems any more.
+//! Notes of problems: which of them a status tells, and which are no problems any more.
 //!
 //! Workers note what a person must look at. A comparison that finds no difference says that all of it
 //! was put right before it began, so notes from before are removed: whoever reads `status` would look
 //! for what is not there. Documents that could not be assembled stay noted: a way back looks at each of
 //! them once more, and must not miss one.
 
+use std::collections::BTreeMap;
+
 use futures::StreamExt as _;
+use rules::migration::Phase;
 
 use super::Context;
 use super::control::{Entry, n, s, text};
@@ -18,6 +21,66 @@ const AT_ONCE: usize = 16;
 /// clocks of their own.
 const EARLY_SECONDS: i64 = 5;
 
+/// Problems of which a status says what they are.
+const PROBLEMS_SHOWN: usize = 5;
+
+/// The notes of a migration.
+pub(super) struct Problems {
+    /// What a person must look at.
+    standing: Vec<Entry>,
+    /// What was put right since it was noted.
+    gone: Vec<Entry>,
+}
+
+impl Problems {
+    /// The notes of a migration in a phase. Who came to the end of a way has proved that nothing is left
+    /// of what was noted on it: a switch there or back, and the end of what is changed in place, is
+    /// refused while something is. If `are_whole`, every document that could not be assembled can be.
+    pub(super) fn of(notes: Vec<Entry>, phase: Phase, are_whole: bool) -> Self {
+        let has_gone_through = matches!(phase, Phase::Reverted | Phase::Completed);
+        let is_gone = |note: &Entry| has_gone_through || (are_whole && is_of_document(note));
+        let (gone, standing) = notes.into_iter().partition(is_gone);
+        Self { standing, gone }
+    }
+
+    pub(super) fn are_none(&self) -> bool {
+        self.standing.is_empty()
+    }
+
+    /// How many there are, by their kind.
+    pub(super) fn by_kind(&self) -> BTreeMap<String, u64> {
+        by_kind(&self.standing)
+    }
+
+    /// The same of those that are gone.
+    pub(super) fn gone_by_kind(&self) -> BTreeMap<String, u64> {
+        by_kind(&self.gone)
+    }
+
+    /// The first of them, in words.
+    pub(super) fn samples(&self) -> Vec<String> {
+        let told = |problem: &Entry| {
+            let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1))?;
+            let (table, key) = (text(problem, "table")?, text(problem, "key")?);
+            Some(format!("{kind}: {table} {key}: {}", text(problem, "reason").unwrap_or_default()))
+        };
+        self.standing.iter().filter_map(told).take(PROBLEMS_SHOWN).collect()
+    }
+}
+
+fn by_kind(problems: &[Entry]) -> BTreeMap<String, u64> {
+    let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
+    for problem in problems {
+        let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1));
+        *by_kind.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
+    }
+    by_kind
+}
+
+fn is_of_document(note: &Entry) -> bool {
+    text(note, "entry").is_some_and(|entry| entry.starts_with(KEPT))
+}
+
 /// Removes the notes of a migration from before a second, by the clock of DynamoDB's answers. Those that
 /// are written anew meanwhile stay, and what cannot be removed now is left to the next comparison.
 ///
@@ -26,8 +89,7 @@ const EARLY_SECONDS: i64 = 5;
 pub(super) async fn forget(context: &Context, name: &str, before: i64) -> Result<(), String> {
     let notes = context.control.entries(name, "PROBLEM#").await?;
     let before = u64::try_from(before - EARLY_SECONDS).unwrap_or(0);
-    let is_kept = |note: &&Entry| text(note, "entry").is_some_and(|e| e.starts_with(KEPT));
-    futures::stream::iter(notes.iter().filter(|note| !is_kept(note)))
+    futures::stream::iter(notes.iter().filter(|note| !is_of_document(note)))
         .for_each_concurrent(AT_ONCE, |note| remove(context, name, note, before))
         .await;
     Ok(())
@@ -44,4 +106,42 @@ async fn remove(context: &Context, name: &str, note: &Entry, before: u64) {
         .expression_attribute_names("#at", "at")
         .expression_attribute_values(":before", n(before));
     let _ = request.send().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn what_a_way_has_gone_through_in_spite_of_is_gone() {
+        let notes: Vec<Entry> = ["collision#pets#1", "collision#pets#2", "unassembled#pets#3"]
+            .into_iter()
+            .map(|entry| {
+                HashMap::from([
+                    ("entry".to_owned(), s(&format!("PROBLEM#{entry}"))),
+                    ("table".to_owned(), s("pets")),
+                    ("key".to_owned(), s("{}")),
+                ])
+            })
+            .collect();
+        for (phase, are_whole, standing, gone) in [
+            (Phase::Ready, false, 3, 0),
+            (Phase::CutOver, false, 3, 0),
+            (Phase::CutOver, true, 2, 1),
+            (Phase::Reverting, false, 3, 0),
+            (Phase::Reverted, false, 0, 3),
+            (Phase::Completed, false, 0, 3),
+            // What it was given up for.
+            (Phase::Aborted, false, 3, 0),
+        ] {
+            let problems = Problems::of(notes.clone(), phase, are_whole);
+            let sum = |kinds: BTreeMap<String, u64>| kinds.values().sum::<u64>();
+            let found = (sum(problems.by_kind()), sum(problems.gone_by_kind()));
+            assert_eq!(found, (standing, gone), "{phase:?}");
+            assert_eq!(problems.samples().len() as u64, standing);
+            assert_eq!(problems.are_none(), standing == 0);
+        }
+    }
 }

@@ -1,37 +1,52 @@
-//! What a migration says about itself: status, watch, wait, list, journal.
+//! What a migration says about itself: status and watch.
 //!
 //! Nothing is moved here but from copying to tailing, when every segment was read.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use indicatif::HumanDuration;
 use rules::migration::Phase;
-use rules::migration::plan::{Direction, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan};
+use rules::migration::plan::{Direction, Kind, Plan};
 use serde_json::{Value, json};
 
 use super::control::{Entry, Progress, flag, number, phase_of, text};
-use super::following::Watcher;
+use super::following::{Streams, Watcher};
 use super::held::HELD_AT;
 use super::patience::{Patience, UNSEEN_MAX};
+use super::problems::Problems;
+use super::slowed::throttled;
 use super::status_line::line;
 use super::steps::{Standing, is_paused};
-use super::{Context, LOOK_EVERY, comparing, tables, way_back};
+use super::waiting::TOLD_EVERY;
+use super::{Context, assembly, comparing, tables, way_back};
 use crate::exit::Exit;
-use crate::output::{self, Output, say, show};
-use crate::server_date;
+use crate::output::{self, Output, show};
 
 /// Phases in which nothing more happens by itself.
 const QUIET: [&str; 6] = ["tailing", "ready", "cut-over", "reverted", "completed", "aborted"];
+/// For so many seconds after its last line in the journal whoever begins a migration is perhaps still
+/// at it: a fence is waited for half a minute at most.
+const BEGINNING_SECONDS: i64 = 60;
 
-/// How often a verb that waits says how far the migration is.
-const TOLD_EVERY: Duration = Duration::from_secs(2);
-/// Without any progress for so long, a verb that waits says so: a page of the backfill takes well
-/// below a second where nothing holds it up.
-const UNMOVED: Duration = Duration::from_secs(30);
-
-/// Problems of which a status says what they are.
-const PROBLEMS_SHOWN: usize = 5;
+/// What is known of a migration at one moment.
+struct Known {
+    state: Entry,
+    plan: Option<Plan>,
+    backfill: Progress,
+    /// Items of the sources by table; none if they were not asked for, or cannot be.
+    counted: Option<BTreeMap<String, u64>>,
+    route: Entry,
+    problems: Problems,
+    streams: Streams,
+    /// A document that cannot go back.
+    document: Option<String>,
+    /// The comparisons that are at work.
+    compared: Option<Progress>,
+    throttled: Option<String>,
+    /// For how long it is preparing, in seconds since its last line in the journal.
+    preparing: Option<i64>,
+    now: i64,
+}
 
 /// The status of a migration as JSON, `weir.migration.status/v1`.
 ///
@@ -42,196 +57,178 @@ pub(super) async fn describe(
     watcher: Option<&mut Watcher>,
 ) -> Result<Value, String> {
     let (state, backfill) = context.advance(name).await?;
-    let problems = context.control.entries(name, "PROBLEM#").await?;
+    let notes = context.control.entries(name, "PROBLEM#").await?;
     let route = context.control.get(name, "ROUTE").await?.unwrap_or_default();
-    let phase = text(&state, "phase").unwrap_or("none").to_owned();
+    let phase = phase_of(&state);
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
-    let items = match &plan {
+    let counted = match &plan {
         // Without them, the rest is as true.
-        Some(plan) if phase == "copying" => source_items(context, plan).await.unwrap_or_default(),
+        Some(plan) if phase == Phase::Copying => {
+            source_items(context, plan).await.unwrap_or_default()
+        }
         _ => None,
     };
-    let copied = percent(&backfill, items.unwrap_or(0));
     let now = context.now().await;
-    let mut stream = match (watcher, &plan) {
-        (Some(watcher), Some(plan)) => watcher.look(context, &state, plan, now).await?,
-        _ => Value::Null,
-    };
+    let (mut streams, mut documents) = (Streams::default(), Documents::NotAsked);
+    if let (Some(watcher), Some(plan)) = (watcher, &plan) {
+        streams = watcher.look(context, &state, plan, now).await;
+        let asked = documents_in_the_way(context, plan, phase);
+        // What is not known in time is not said.
+        let asked = tokio::time::timeout(watcher.limit(), asked).await;
+        documents = asked.unwrap_or(Ok(Documents::NotAsked))?;
+    }
     // After a cut-over a look may have noted what it proved.
-    let state = if phase == "cut-over" { context.state(name).await? } else { state };
-    let seconds = seconds_of_copying(&state, u64::try_from(now).unwrap_or(0));
-    let is_paused = is_paused(&state);
-    let is_going_on = !is_paused && copied > 0 && copied < 100;
-    let left = is_going_on.then(|| seconds * (100 - copied) / copied);
-    let mut standing = Standing::of(name, &state, plan.as_ref(), now);
-    standing.is_held_up = text(&route, "write") == Some("none");
-    note_control(context, name, &state, &mut standing).await?;
-    note_stream(&mut standing, &mut stream, problems.is_empty());
+    let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
+    let problems = Problems::of(notes, phase, matches!(documents, Documents::AllWhole));
     let throttled = match &plan {
         Some(plan) => throttled(context, &state, plan, now).await?,
         None => None,
     };
-    Ok(json!({
-        "schema": "weir.migration.status/v1",
-        "migration": name,
-        "phase": phase,
-        "paused": is_paused,
-        "unswept": flag(&state, "unswept"),
-        "still_followed": standing.is_still_followed,
-        "copied_percent": copied,
-        "source_items": items,
-        "backfill": backfill.json(),
-        "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
-        "copying_seconds_left": left,
-        "throttled": throttled,
-        "problems": by_kind(&problems),
-        "problem_samples": samples_of(&problems),
-        "verified": verified(&state),
-        "stale": standing.is_stale(),
-        "stale_seconds": standing.stale_seconds,
-        "compared_now": standing.is_compared,
-        "writers_held_up": standing.is_held_up,
-        "writers_held_up_since": held_since(&state, standing.is_held_up),
-        "route": {
-            "epoch": number(&route, "revision"),
-            "read": text(&route, "read"),
-            "write": text(&route, "write"),
-        },
-        "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
-        "stream": stream,
-        "way_back": way_back::describe(&state, plan.as_ref(), now),
-        "has_way_back": plan.as_ref().map(|plan| !plan.inverse.is_empty()),
-        "next_steps": steps(&standing),
+    let compared = comparing::at_work(context, name, phase).await?;
+    let preparing = match phase {
+        Phase::Preparing => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
+        _ => None,
+    };
+    let document = match documents {
+        Documents::Refused(line) => Some(line),
+        Documents::NotAsked | Documents::AllWhole => None,
+    };
+    let known = Known {
+        state,
+        plan,
+        backfill,
+        counted,
+        route,
+        problems,
+        streams,
+        document,
+        compared,
+        throttled,
+        preparing,
+        now,
+    };
+    let is_still_followed = phase.has_ended() && context.control.active(name).await?.is_some();
+    Ok(known.json(name, is_still_followed))
+}
+
+impl Known {
+    fn json(&self, name: &str, is_still_followed: bool) -> Value {
+        let Self { state, backfill, route, now, .. } = self;
+        let mut standing = Standing::of(name, state, self.plan.as_ref(), *now);
+        standing.is_held_up = text(route, "write") == Some("none");
+        standing.is_compared = self.compared.is_some();
+        standing.is_still_followed = is_still_followed;
+        standing.is_beginning = self.preparing.is_some_and(|for_s| for_s <= BEGINNING_SECONDS);
+        standing.is_unfit = self.streams.is_unfit;
+        let stream = self.note_stream(&mut standing);
+        let hopeless = at(&stream, "/hopeless").as_str();
+        let hopeless = self.document.as_deref().or(hopeless);
+        standing.is_hopeless = hopeless.is_some();
+        let measure = backfill.measure(self.counted.as_ref().unwrap_or(&BTreeMap::new()));
+        let copied = measure.percent();
+        let seconds = seconds_of_copying(state, u64::try_from(*now).unwrap_or(0));
+        let is_paused = is_paused(state);
+        let is_going_on = !is_paused && copied > 0 && copied < 100;
+        let left = measure.seconds_left(seconds).filter(|_| is_going_on);
+        json!({
+            "schema": "weir.migration.status/v1",
+            "migration": name,
+            "phase": text(state, "phase").unwrap_or("none"),
+            "preparing_seconds": self.preparing,
+            "paused": is_paused,
+            "unswept": flag(state, "unswept"),
+            "still_followed": standing.is_still_followed,
+            "copied_percent": copied,
+            "source_items": self.counted.as_ref().map(|counted| counted.values().sum::<u64>()),
+            "backfill": backfill.json(),
+            "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
+            "copying_seconds_left": left,
+            "throttled": self.throttled,
+            "problems": self.problems.by_kind(),
+            "problems_gone": self.problems.gone_by_kind(),
+            "problem_samples": self.problems.samples(),
+            "verified": verified(state),
+            "stale": standing.is_stale(),
+            "stale_seconds": standing.stale_seconds,
+            "compared_now": standing.is_compared,
+            "comparison": self.compared.as_ref().map(|work| json!({
+                "segments": work.tasks, "done": work.done, "read": work.count("read"),
+            })),
+            "writers_held_up": standing.is_held_up,
+            "writers_held_up_since": held_since(state, standing.is_held_up),
+            "route": {
+                "epoch": number(route, "revision"),
+                "read": text(route, "read"),
+                "write": text(route, "write"),
+            },
+            "stream_horizon_seconds": at(&stream, "/horizon_seconds"),
+            "hopeless": hopeless,
+            "stream_unread_seconds": self.streams.unread_seconds,
+            "stream_problem": self.streams.problem,
+            "way_back": way_back::describe(state, self.plan.as_ref(), *now),
+            "has_way_back": self.plan.as_ref().map(|plan| !plan.inverse.is_empty()),
+            "next_steps": steps(&standing),
+            "stream": stream,
+        })
+    }
+
+    /// What the streams say, without what may not be said of them, and what that means for where the
+    /// migration stands.
+    fn note_stream(&self, standing: &mut Standing<'_>) -> Value {
+        let mut stream = self.streams.told.clone();
+        // What a function has refused waits as well.
+        standing.is_unfollowed = at(&stream, "/unfollowed").is_string() && self.problems.are_none();
+        // What the streams have forgotten is not among what they say.
+        if standing.stale_seconds.is_some()
+            && let Some(percent) = stream.pointer_mut("/converged_percent")
+        {
+            *percent = Value::Null;
+        }
+        if let (Some(line), Some(hopeless)) = (&self.document, stream.pointer_mut("/hopeless")) {
+            *hopeless = json!(line);
+        }
+        stream
+    }
+}
+
+/// What became of the documents of a split that could not be assembled.
+enum Documents {
+    NotAsked,
+    AllWhole,
+    /// One that would make a way back refused, in words.
+    Refused(String),
+}
+
+/// Looks whether a document stands in the way of a way back, as `revert` does.
+async fn documents_in_the_way(
+    context: &Context,
+    plan: &Plan,
+    phase: Phase,
+) -> Result<Documents, String> {
+    if plan.kind != Kind::Split || phase != Phase::CutOver || plan.inverse.is_empty() {
+        return Ok(Documents::NotAsked);
+    }
+    // Where the plan does not fit its tables, that is told by whoever looks at the streams.
+    let Ok(migration) = context.compile(plan, Direction::Reverse).await else {
+        return Ok(Documents::NotAsked);
+    };
+    let refused = assembly::refused(context, &plan.migration, &migration, 1).await?;
+    Ok(refused.into_iter().next().map_or(Documents::AllWhole, |line| {
+        Documents::Refused(format!(
+            "a document cannot go back, {line}; correct or delete its parts, and compare again"
+        ))
     }))
 }
 
-/// What else the control table says of where a migration stands.
-async fn note_control(
-    context: &Context,
-    name: &str,
-    state: &Entry,
-    standing: &mut Standing<'_>,
-) -> Result<(), String> {
-    standing.is_compared = match standing.phase {
-        Phase::Ready | Phase::CutOver => comparing::to_go(context, name, standing.phase).await? > 0,
-        _ => false,
-    };
-    standing.is_still_followed =
-        phase_of(state).has_ended() && context.control.active(name).await?.is_some();
-    Ok(())
-}
-
-/// What the streams say of where a migration stands, and what may not be said of them.
-fn note_stream(standing: &mut Standing<'_>, stream: &mut Value, is_without_problems: bool) {
-    // What a function has refused waits as well.
-    standing.is_unfollowed = at(stream, "/unfollowed").is_string() && is_without_problems;
-    standing.is_hopeless = at(stream, "/hopeless").is_string();
-    // What the streams have forgotten is not among what they say.
-    if standing.stale_seconds.is_some()
-        && let Some(percent) = stream.pointer_mut("/converged_percent")
-    {
-        *percent = Value::Null;
-    }
-}
-
-/// The first problems, in words.
-fn samples_of(problems: &[Entry]) -> Vec<String> {
-    let told = |problem: &Entry| {
-        let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1))?;
-        let (table, key) = (text(problem, "table")?, text(problem, "key")?);
-        Some(format!("{kind}: {table} {key}: {}", text(problem, "reason").unwrap_or_default()))
-    };
-    problems.iter().filter_map(told).take(PROBLEMS_SHOWN).collect()
-}
-
-/// How many problems there are, by their kind.
-fn by_kind(problems: &[Entry]) -> BTreeMap<String, u64> {
-    let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
-    for problem in problems {
-        let kind = text(problem, "entry").and_then(|entry| entry.split('#').nth(1));
-        *by_kind.entry(kind.unwrap_or("other").to_owned()).or_default() += 1;
-    }
-    by_kind
+/// When a migration was last heard of in its journal.
+async fn last_heard(context: &Context, name: &str) -> Result<Option<i64>, String> {
+    let journal = context.control.entries(name, "JOURNAL#").await?;
+    Ok(journal.last().and_then(|line| i64::try_from(number(line, "at")).ok()))
 }
 
 fn steps(standing: &Standing<'_>) -> Vec<Value> {
     let steps = standing.steps().into_iter();
     steps.map(|(command, why)| json!({ "command": command, "why": why })).collect()
-}
-
-/// Seconds since the backfill began, until it ended.
-fn seconds_of_copying(state: &Entry, now: u64) -> u64 {
-    let until = match number(state, "copied_at") {
-        0 => now,
-        copied_at => copied_at,
-    };
-    until.saturating_sub(number(state, "since"))
-}
-
-/// What slows a migration down, in words.
-async fn throttled(
-    context: &Context,
-    state: &Entry,
-    plan: &Plan,
-    now: i64,
-) -> Result<Option<String>, String> {
-    if is_paused(state) {
-        return Ok(Some("paused by a person".to_owned()));
-    }
-    // Workers note by the clock of the answers that they get, a local store's clock may be another.
-    let now = server_date::seconds(&context.control.client).await.unwrap_or(now);
-    if text(state, "phase") == Some("copying")
-        && let Some(behind) = behind(context, plan, now).await?
-    {
-        return Ok(Some(behind));
-    }
-    if let Some(reason) = throttled_by_dynamodb(context, plan, now).await? {
-        return Ok(Some(reason));
-    }
-    let rate = number(state, "rate");
-    Ok((rate > 0).then(|| format!("{rate} items per second of each table, by a person")))
-}
-
-/// Why DynamoDB throttles requests on tables of a migration, as its workers noted.
-async fn throttled_by_dynamodb(
-    context: &Context,
-    plan: &Plan,
-    now: i64,
-) -> Result<Option<String>, String> {
-    let notes = context.control.entries("*", "THROTTLE#").await?;
-    let concerns = |table: &str| {
-        table == context.control.table
-            || [Direction::Forward, Direction::Reverse].into_iter().any(|direction| {
-                let tables = plan.source_tables(direction).into_iter();
-                tables.chain(plan.target_tables(direction)).any(|known| known == table)
-            })
-    };
-    let newest = notes
-        .iter()
-        .filter(|note| {
-            let table = text(note, "entry").and_then(|entry| entry.strip_prefix("THROTTLE#"));
-            // A batch of requests names no table.
-            table.is_some_and(|table| table.is_empty() || concerns(table)) && is_fresh(note, now)
-        })
-        .max_by_key(|note| number(note, "at"));
-    Ok(newest.and_then(|note| text(note, "reason")).map(str::to_owned))
-}
-
-/// Whether what a worker noted still counts.
-fn is_fresh(note: &Entry, now: i64) -> bool {
-    number(note, "at") + LAG_FRESH_SECONDS >= u64::try_from(now).unwrap_or(0)
-}
-
-/// Which stream is so far behind that the backfill waits for it, in words.
-async fn behind(context: &Context, plan: &Plan, now: i64) -> Result<Option<String>, String> {
-    for table in plan.source_tables(Direction::Forward) {
-        let Some(lag) = context.control.get("*", &format!("LAG#{table}")).await? else { continue };
-        let seconds = number(&lag, "seconds");
-        if is_fresh(&lag, now) && seconds > LAG_SECONDS_MAX {
-            return Ok(Some(format!("the stream of `{table}` is {seconds} s behind")));
-        }
-    }
-    Ok(None)
 }
 
 fn verified(state: &Entry) -> Value {
@@ -246,29 +243,30 @@ fn verified(state: &Entry) -> Value {
     }
 }
 
-/// Items of the sources as `DescribeTable` counts them, which on AWS is some hours old.
-async fn source_items(context: &Context, plan: &Plan) -> Result<Option<u64>, String> {
-    let found = tables::describe(&context.control.client, plan).await?;
-    let sources = plan.source_tables(Direction::Forward).into_iter();
-    Ok(sources.map(|table| found.get(table).map(|facts| facts.items)).sum())
-}
-
 /// Since when writers are held up, if they are.
 fn held_since(state: &Entry, is_held_up: bool) -> Option<u64> {
     let since = number(state, HELD_AT);
     (is_held_up && since > 0).then_some(since)
 }
 
-/// Whole percents of the items that are read; 100 only when every segment is.
-///
-/// The count of the items may be too high or too low, so segments that are read count as well.
-fn percent(progress: &Progress, items: u64) -> u64 {
-    if progress.tasks > 0 && progress.is_done() {
-        return 100;
-    }
-    let of = |part: u64, whole: u64| part.saturating_mul(100).checked_div(whole).unwrap_or(0);
-    let [done, tasks] = [progress.done, progress.tasks].map(|n| u64::try_from(n).unwrap_or(0));
-    of(progress.count("read"), items).max(of(done, tasks)).min(99)
+/// Seconds since the backfill began, until it ended.
+fn seconds_of_copying(state: &Entry, now: u64) -> u64 {
+    let until = match number(state, "copied_at") {
+        0 => now,
+        copied_at => copied_at,
+    };
+    until.saturating_sub(number(state, "since"))
+}
+
+/// Items of the sources as `DescribeTable` counts them, which on AWS is some hours old.
+async fn source_items(
+    context: &Context,
+    plan: &Plan,
+) -> Result<Option<BTreeMap<String, u64>>, String> {
+    let found = tables::describe(&context.control.client, plan).await?;
+    let sources = plan.source_tables(Direction::Forward).into_iter();
+    let items = |table: &str| Some((table.to_owned(), found.get(table)?.items));
+    Ok(sources.map(items).collect())
 }
 
 /// Shows the status once.
@@ -292,9 +290,14 @@ pub(super) fn exit_of(status: &Value) -> Exit {
         _ if is("/still_followed") => Exit::Differences,
         Some("ready") if is("/stale") => Exit::Differences,
         // The next switch would refuse. A way back that is too old is known as such.
-        Some("ready" | "cut-over")
-            if at(status, "/stream/hopeless").is_string() && !is("/stale") =>
-        {
+        Some("ready" | "cut-over") if at(status, "/hopeless").is_string() && !is("/stale") => {
+            Exit::Differences
+        }
+        Some("ready" | "cut-over") if at(status, "/stream_problem").is_string() => {
+            Exit::Differences
+        }
+        // Some of what was written to the targets has not come back.
+        Some("cut-over") if at(status, "/way_back/differences").as_u64() > Some(0) => {
             Exit::Differences
         }
         Some("ready" | "cut-over" | "completed" | "reverted") => Exit::Done,
@@ -353,222 +356,7 @@ pub(super) async fn watch(context: &Context, name: &str) -> Result<Exit, String>
     }
 }
 
-/// Says how far a migration is whenever that has changed, and once when it has not for long.
-struct Teller {
-    said: String,
-    moved: Instant,
-    is_warned: bool,
-}
-
-impl Teller {
-    fn new() -> Self {
-        Self { said: String::new(), moved: Instant::now(), is_warned: false }
-    }
-
-    fn tell(&mut self, status: &Value) {
-        let name = at(status, "/migration").as_str().unwrap_or_default();
-        // What is left is estimated anew all the time; that is no change of the migration.
-        let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
-        if progress != self.said {
-            say(&line(status));
-            (self.said, self.moved, self.is_warned) = (progress, Instant::now(), false);
-        } else if !self.is_warned
-            && self.moved.elapsed() > UNMOVED
-            && at(status, "/phase") == "copying"
-        {
-            let why = at(status, "/throttled").as_str().map_or_else(
-                || format!("are there workers? `weir migrate work {name}`"),
-                str::to_owned,
-            );
-            say(&format!("nothing has moved for {} s: {why}", UNMOVED.as_secs()));
-            self.is_warned = true;
-        }
-    }
-}
-
-/// Says how far the backfill is, until the migration is in one of `phases`.
-pub(super) async fn until(context: &Context, name: &str, phases: &[&str]) -> Result<(), String> {
-    let (mut teller, mut patience) = (Teller::new(), Patience::new(UNSEEN_MAX));
-    loop {
-        // Workers have better things to do than to prove what they did.
-        if let Some(status) = patience.seen(describe(context, name, None).await)? {
-            teller.tell(&status);
-            // What is still to be swept needs its workers.
-            let is_swept = at(&status, "/unswept") != &json!(true);
-            let phase = at(&status, "/phase").as_str();
-            if is_swept && phase.is_some_and(|phase| phases.contains(&phase)) {
-                return Ok(());
-            }
-        }
-        tokio::time::sleep(TOLD_EVERY).await;
-    }
-}
-
-/// The phases of the way to the targets, and those of the way back, in their order.
-const THERE: [&str; 9] = [
-    "preparing",
-    "copying",
-    "tailing",
-    "ready",
-    "cutting-over",
-    "turning",
-    "cut-over",
-    "completing",
-    "completed",
-];
-const BACK: [&str; 3] = ["reverting", "returning", "reverted"];
-/// Phases that no other follows.
-const ENDS: [&str; 3] = ["completed", "reverted", "aborted"];
-
-/// Whether who waits for a phase has waited enough: in that phase, or one behind it on the same way.
-fn is_reached(wanted: &str, now: &str) -> bool {
-    let is_behind = |way: &[&str]| {
-        let place = |phase: &str| way.iter().position(|known| *known == phase);
-        place(wanted).is_some_and(|wanted| place(now) >= Some(wanted))
-    };
-    now == wanted || is_behind(&THERE) || is_behind(&BACK)
-}
-
-/// Waits for a phase or one behind it.
-pub(super) async fn wait(
-    context: &Context,
-    name: &str,
-    phase: &str,
-    timeout: u64,
-) -> Result<Exit, String> {
-    if !THERE.contains(&phase) && !BACK.contains(&phase) && phase != "aborted" {
-        return Err(format!(
-            "there is no phase `{phase}` to wait for; phases are {}, {}, aborted",
-            THERE.join(", "),
-            BACK.join(", ")
-        ));
-    }
-    let (started, mut teller, mut now) = (Instant::now(), Teller::new(), String::new());
-    let mut told: Option<Instant> = None;
-    let limit = Duration::from_secs(timeout);
-    let (mut patience, mut for_status) = (Patience::after_first(limit), Patience::new(limit));
-    loop {
-        if let Some((state, _)) = patience.seen(context.advance(name).await)? {
-            now = text(&state, "phase").unwrap_or_default().to_owned();
-        }
-        if is_reached(phase, &now) {
-            say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
-            return Ok(Exit::Done);
-        }
-        if ENDS.contains(&now.as_str()) {
-            return Err(format!("`{name}` is {now}"));
-        }
-        if started.elapsed() > limit {
-            let advice = match now.as_str() {
-                "copying" => format!("; are there workers? `weir migrate work {name}`"),
-                _ => String::new(),
-            };
-            say(&format!("`{name}` is still {now} after {timeout} s{advice}"));
-            return Ok(Exit::TimedOut);
-        }
-        // A look at the phase is one item, the whole status is several: it is taken less often.
-        if told.is_none_or(|told| told.elapsed() > TOLD_EVERY) {
-            if let Some(status) = for_status.seen(describe(context, name, None).await)? {
-                teller.tell(&status);
-            }
-            told = Some(Instant::now());
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// Lists migrations.
-pub(super) async fn list(context: &Context) -> Result<Exit, String> {
-    let states = context.control.states().await?;
-    let rows: Vec<Vec<Value>> = states
-        .iter()
-        .map(|state| {
-            vec![
-                json!(text(state, "migration")),
-                json!(text(state, "phase")),
-                json!(is_paused(state)),
-                json!(number(state, "since")),
-            ]
-        })
-        .collect();
-    output::rows(context.output, &["migration", "phase", "paused", "begun"], &rows);
-    if rows.is_empty() {
-        say(&format!("no migration was begun: `{}` has none", context.control.table));
-    }
-    Ok(Exit::Done)
-}
-
-/// Shows each change of a migration's phase.
-pub(super) async fn journal(context: &Context, name: &str) -> Result<Exit, String> {
-    context.state(name).await?;
-    let entries = context.control.entries(name, "JOURNAL#").await?;
-    let rows: Vec<Vec<Value>> = entries
-        .iter()
-        .map(|entry| {
-            vec![
-                json!(number(entry, "at")),
-                json!(text(entry, "from")),
-                json!(text(entry, "to")),
-                json!(text(entry, "why")),
-                json!(text(entry, "by")),
-            ]
-        })
-        .collect();
-    output::rows(context.output, &["at", "from", "to", "why", "by"], &rows);
-    Ok(Exit::Done)
-}
-
 /// What stands at a place of a document; null if nothing does.
 pub(super) fn at<'v>(value: &'v Value, place: &str) -> &'v Value {
     value.pointer(place).unwrap_or(&Value::Null)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percents_are_of_items_and_100_only_when_every_segment_is_read() {
-        let progress = |done, tasks, read: u64| Progress {
-            done,
-            tasks,
-            counts: [("read".to_owned(), read)].into(),
-            ..Progress::default()
-        };
-        for (done, tasks, read, items, percents) in [
-            (0, 0, 0, 0, 0),
-            (0, 4, 0, 20_000, 0),
-            (0, 4, 13_500, 20_000, 67),
-            // The count is old: the table has grown, or shrunk.
-            (1, 4, 13_500, 5_000, 99),
-            (3, 4, 13_500, 100_000, 75),
-            // Nothing is known of the count.
-            (1, 4, 5_000, 0, 25),
-            (4, 4, 19_000, 20_000, 100),
-        ] {
-            let found = percent(&progress(done, tasks, read), items);
-            assert_eq!(found, percents, "{done} of {tasks}, {read} of {items}");
-        }
-    }
-
-    #[test]
-    fn every_phase_can_be_waited_for_and_is_reached_by_those_behind_it() {
-        for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::None) {
-            let phase = phase.as_str();
-            let is_known = [&THERE[..], &BACK, &ENDS].iter().any(|known| known.contains(&phase));
-            assert!(is_known && is_reached(phase, phase), "{phase}");
-        }
-        for (wanted, now, expected) in [
-            ("tailing", "copying", false),
-            ("tailing", "cut-over", true),
-            ("turning", "cut-over", true),
-            ("reverting", "cut-over", false),
-            ("reverting", "returning", true),
-            ("reverting", "reverted", true),
-            ("cut-over", "reverting", false),
-            ("aborted", "reverted", false),
-        ] {
-            assert_eq!(is_reached(wanted, now), expected, "{wanted} {now}");
-        }
-    }
 }

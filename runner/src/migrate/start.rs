@@ -1,4 +1,4 @@
-//! Beginning a migration, and working on it from this machine.
+//! Saying that a migration is to begin, its fence, and working on it from this machine.
 //!
 //! The order matters: the migration is made active first, so that every later change comes through
 //! the stream; the tasks of the backfill are made in a later second than the fence, so that it reads
@@ -8,17 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rules::migration::plan::{Backfill, Direction, Kind, Plan};
-use rules::migration::{Migration, Phase, PlanError};
+use rules::migration::plan::{Direction, Kind, Plan};
+use rules::migration::{Migration, PlanError};
 
-use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
-use super::held::new_holder;
+use super::control::{Expect, n, number, phase_of, text};
 use super::host::{Host, Options, Problem};
 use super::patience::{Patience, UNSEEN_MAX};
 use super::plan_file::PlanFile;
-use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
-use super::{Context, LOOK_EVERY, behind, estimate, neighbours, report, tables};
+use super::{Context, LOOK_EVERY, beginning, behind, estimate, neighbours, tables, waiting};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::function::binaries::Wanted;
@@ -51,11 +49,21 @@ pub(crate) struct StartArguments {
     #[command(flatten)]
     workers: Workers,
     /// Items per second that the backfill reads of each table; 0 for no limit
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = rate)]
     rate: u64,
     /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
+}
+
+/// A rate as somebody writes it.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn rate(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| {
+        "a rate is a whole positive number of items per second, or 0 for no limit".to_owned()
+    })
 }
 
 /// What to work on.
@@ -127,7 +135,7 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
     // Local workers are there before the first change is to be followed.
     let host = local(context, plan, arguments.local_workers, &arguments.workers).await?;
     if !is_begun {
-        if let Err(problem) = begin(context, plan, arguments.rate).await {
+        if let Err(problem) = beginning::begin(context, plan, arguments.rate).await {
             // Whoever began another one at the same time was first.
             let Some(why) = neighbours::in_the_way(context, plan).await? else {
                 return Err(problem);
@@ -263,7 +271,7 @@ async fn attend(context: &Context, name: &str, host: Option<Host>) -> Result<Exi
         (&format!("weir migrate wait {name}"), "until all is copied, in another terminal"),
         (&format!("weir migrate verify {name}"), "compare"),
     ]);
-    let watching = report::until(context, name, &["reverted", "completed", "aborted"]);
+    let watching = waiting::until(context, name, &["reverted", "completed", "aborted"]);
     let ended = tokio::select! {
         ended = watching => ended,
         problem = failed(context, name, &host) => Err(problem),
@@ -380,84 +388,6 @@ async fn begun(context: &Context, plan: &Plan) -> Result<Answer, String> {
     Ok(answer)
 }
 
-/// Notes what the plan moves, writes it, makes the migration active, and then makes the tasks of the
-/// backfill. Each step may be done again by whoever begins after this process has died, or at the same
-/// time; then the steps of the one before come to nothing.
-pub(crate) async fn begin(context: &Context, plan: &Plan, rate: u64) -> Result<(), String> {
-    let (control, name) = (&context.control, plan.migration.as_str());
-    let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
-    let fingerprint = Plan::fingerprint(&json);
-    let expect = Expect::phases(&[Phase::None, Phase::Preparing]);
-    let (why, now) = ("begun by a person", context.now().await);
-    let prepare = Move { expect, to: Some(Phase::Preparing), why, now };
-    // Who says it last begins it: a fence must not be moved by one while the other makes tasks.
-    let holder = new_holder();
-    let also = |state: &mut Entry| {
-        let known = state.entry("fingerprint".to_owned()).or_insert_with(|| s(&fingerprint));
-        if *known == s(&fingerprint) {
-            state.insert("rate".to_owned(), n(rate));
-            state.insert("holder".to_owned(), s(&holder));
-        }
-    };
-    let enter = |active: &mut Entry| neighbours::enter(active, plan);
-    let state = control.to_phase_with(name, prepare, also, Some(enter)).await?;
-    if text(&state, "fingerprint") != Some(fingerprint.as_str()) {
-        return Err(format!("somebody else begins another plan as `{name}` at the same time"));
-    }
-    control
-        .change(name, "PLAN", |entry| {
-            let is_so = text(entry, "plan") == Some(&json);
-            entry.insert("plan".to_owned(), s(&json));
-            !is_so
-        })
-        .await?;
-    let expect = Expect::held(&[Phase::Preparing], &holder);
-    control.route(name, expect, "source", "source").await?;
-    let fence =
-        Fence { direction: "forward", fingerprint: &fingerprint, expect, after: After::Read };
-    let since = match known_fence(context, name, &fingerprint).await? {
-        Some(since) => {
-            // It is not known when it became active, but it is by now.
-            let from = since.max(context.now().await);
-            wait_for(context, name, from + fence.after.seconds(context).await).await?;
-            since
-        }
-        None => activate(context, name, fence).await?,
-    };
-    control
-        .change_state(name, expect, |state| {
-            let since = n(u64::try_from(since).unwrap_or(0));
-            state.insert("since".to_owned(), since.clone()) != Some(since)
-        })
-        .await?;
-    let work = match plan.backfill {
-        Backfill::Scan => "backfill",
-        Backfill::Touch => "touch",
-    };
-    for table in plan.source_tables(Direction::Forward) {
-        let work = Work { run: 0, work, repairs: false, direction: "forward" };
-        make_tasks(context, plan, &fingerprint, work, table, expect).await?;
-    }
-    let why = "the stream is followed, the backfill begins";
-    let copy = Move { expect, to: Some(Phase::Copying), why, now: context.now().await };
-    let begun = |state: &mut Entry| {
-        state.remove("holder");
-    };
-    control.to_phase(name, copy, begun).await.map(drop)
-}
-
-/// The fence of a migration that somebody began and did not end to begin; none if it has none yet. It
-/// must not be moved: records behind it may have been applied, and they count more than a backfill.
-async fn known_fence(
-    context: &Context,
-    name: &str,
-    fingerprint: &str,
-) -> Result<Option<i64>, String> {
-    let active = context.control.active(name).await?;
-    let is_own = |direction: &str, of: &str| direction == "forward" && of == fingerprint;
-    Ok(active.filter(|(direction, of, _)| is_own(direction, of)).map(|(_, _, since)| since))
-}
-
 /// What comes after a fence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
@@ -469,7 +399,7 @@ pub(crate) enum After {
 
 impl After {
     /// Seconds of the store's time that have to pass first.
-    async fn seconds(self, context: &Context) -> i64 {
+    pub(super) async fn seconds(self, context: &Context) -> i64 {
         let [one_clock, several] = match self {
             Self::Read => AFTER_FENCE,
             Self::Writers => WRITERS_AFTER_FENCE,
@@ -533,7 +463,7 @@ pub(crate) async fn activate(
 }
 
 /// Waits until a second of the store's time has passed.
-async fn wait_for(context: &Context, name: &str, second: i64) -> Result<(), String> {
+pub(super) async fn wait_for(context: &Context, name: &str, second: i64) -> Result<(), String> {
     let begun = Instant::now();
     while begun.elapsed() < FENCE_LIMIT {
         if context.now().await > second {
@@ -544,4 +474,27 @@ async fn wait_for(context: &Context, name: &str, second: i64) -> Result<(), Stri
     Err(format!(
         "the store's clock stands still, and a migration needs one that runs: `weir clock resume`, then say this again for `{name}`"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_positive_number() {
+        let read = |rate: &str| {
+            let command = StartArguments::augment_args(clap::Command::new("start"));
+            let matches = command.try_get_matches_from(["start", "plan.yaml", "--rate", rate]);
+            let read = matches.and_then(|matches| StartArguments::from_arg_matches(&matches));
+            read.map(|start| start.rate).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("20"), Ok(20));
+        for wrong in ["-5", "many", "1.5"] {
+            let said = read(wrong).unwrap_err();
+            assert!(said.contains("a rate is a whole positive number"), "{said}");
+            assert!(!said.contains("-- -5"), "{said}");
+        }
+    }
 }

@@ -16,8 +16,9 @@ pub(super) fn line(status: &Value) -> String {
     let counts = at(status, "/backfill/counts");
     let count = |name: &str| at(counts, &format!("/{name}")).as_u64().unwrap_or(0);
     let of_all = match at(status, "/source_items").as_u64() {
-        Some(items) => format!("{} of about {items}", count("read")),
-        None => count("read").to_string(),
+        // A count may be hours old, and the tables have grown.
+        Some(items) if items >= count("read") => format!("{} of about {items}", count("read")),
+        _ => count("read").to_string(),
     };
     let name = at(status, "/migration").as_str().unwrap_or_default();
     let phase = at(status, "/phase").as_str().unwrap_or_default();
@@ -42,11 +43,35 @@ pub(super) fn line(status: &Value) -> String {
     if at(status, "/stream").is_object() {
         line.push_str(&stream_line(status, name));
     }
+    if let Some(seconds) = at(status, "/stream_unread_seconds").as_u64() {
+        let more = seconds.max(1).saturating_mul(6);
+        line.push_str(&format!(
+            "  the streams were not read to their end in {seconds} s: `weir migrate status {name} --look {more}`"
+        ));
+    }
+    if let Some(problem) = at(status, "/stream_problem").as_str() {
+        line.push_str(&format!("  the streams cannot be looked at: {problem}"));
+    }
+    if let Some(hopeless) = at(status, "/hopeless").as_str() {
+        line.push_str(&format!("  it would not go through however long it takes: {hopeless}"));
+    }
+    if at(status, "/comparison").is_object() {
+        let of = |name: &str| at(status, &format!("/comparison/{name}")).as_u64().unwrap_or(0);
+        line.push_str(&format!(
+            "  a comparison is at work: {} of {} segments done, {} items read",
+            of("done"),
+            of("segments"),
+            of("read"),
+        ));
+    }
     if let Some(reason) = at(status, "/throttled").as_str() {
         line.push_str(&format!("  throttled: {reason}"));
     }
     for (kind, number) in at(status, "/problems").as_object().into_iter().flatten() {
         line.push_str(&format!("  {kind}: {number}"));
+    }
+    for (kind, number) in at(status, "/problems_gone").as_object().into_iter().flatten() {
+        line.push_str(&format!("  {kind}, seen earlier and gone: {number}"));
     }
     if let Some(known) = way_back::line(at(status, "/way_back")) {
         line.push_str(&format!("  way back: {known}"));
@@ -100,24 +125,33 @@ fn stream_line(status: &Value, name: &str) -> String {
         line.push_str(&format!(", the oldest would be lost in {hours:.1} h"));
     }
     line.push(')');
-    if let Some(table) = at(status, "/stream/unfollowed").as_str() {
-        let seconds = of("lag_seconds");
-        // What a function has refused waits as well.
-        let has_problems =
-            at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
-        line.push_str(&match has_problems {
-            true => format!(
-                "  a change of `{table}` waits for {seconds} s: it is of one of the problems, or no function follows its stream"
-            ),
-            false => format!(
-                "  no change of `{table}` has been applied for {seconds} s: does a function follow its stream? `weir migrate work {name}` does"
-            ),
-        });
-    }
-    if let Some(hopeless) = at(status, "/stream/hopeless").as_str() {
-        line.push_str(&format!("  it would not be drained however long it takes: {hopeless}"));
+    if let Some(table) = at(status, "/stream/late").as_str() {
+        line.push_str(&late(status, name, table));
     }
     line
+}
+
+/// What is said of a table whose oldest change waits for long.
+fn late(status: &Value, name: &str, table: &str) -> String {
+    let of = |name: &str| at(status, &format!("/stream/{name}")).as_u64().unwrap_or(0);
+    let (seconds, idle) = (of("lag_seconds"), of("idle_seconds"));
+    // What a function has refused waits as well.
+    let has_problems = at(status, "/problems").as_object().is_some_and(|kinds| !kinds.is_empty());
+    match (at(status, "/stream/followed").as_bool(), has_problems) {
+        (Some(true), false) => {
+            format!("  the stream of `{table}` is {seconds} s behind, and followed")
+        }
+        (Some(true), true) => format!(
+            "  a change of `{table}` waits for {seconds} s while others are applied: it may be of one of the problems"
+        ),
+        (Some(false), true) => format!(
+            "  a change of `{table}` waits for {seconds} s: it is of one of the problems, or no function follows its stream"
+        ),
+        (Some(false), false) => format!(
+            "  a change of `{table}` waits for {seconds} s, and none was applied in the last {idle} s: does a function follow its stream? `weir migrate work {name}` does"
+        ),
+        (None, _) => format!("  a change of `{table}` waits for {seconds} s"),
+    }
 }
 
 #[cfg(test)]
@@ -134,11 +168,7 @@ mod tests {
         let said = line(&status);
         assert!(said.contains("converged 100 %") && said.ends_with("0 differences"), "{said}");
         status["stream"]["converged_percent"] = Value::Null;
-        status["stream"]["unfollowed"] = json!("parts");
-        assert!(line(&status).contains("does a function follow its stream?"));
-        status["problems"] = json!({ "unassembled": 4 });
-        assert!(line(&status).contains("it is of one of the problems"));
-        status["stream"]["hopeless"] = json!("x cannot be transformed");
+        status["hopeless"] = json!("x cannot be transformed");
         let said = line(&status);
         assert!(said.contains("however long it takes: x cannot be transformed"), "{said}");
         status["stale_seconds"] = json!(25 * 3600 + 7);
@@ -148,5 +178,53 @@ mod tests {
         status["stale"] = json!(true);
         let said = line(&status);
         assert!(said.ends_with("0 differences, 25 h ago: too old for a cut-over"), "{said}");
+    }
+
+    #[test]
+    fn what_waits_for_long_is_followed_or_not() {
+        let mut status = json!({
+            "migration": "shop", "phase": "ready",
+            "stream": {
+                "waiting": 4, "records": 9, "lag_seconds": 80, "late": "parts",
+                "followed": false, "idle_seconds": 3,
+            },
+        });
+        let waits = |status: &Value, words: &str| {
+            let said = line(status);
+            assert!(said.contains(words), "{said}");
+            said.contains("`weir migrate work shop` does")
+        };
+        let words = "a change of `parts` waits for 80 s, and none was applied in the last 3 s:";
+        assert!(waits(&status, words));
+        status["stream"]["followed"] = json!(true);
+        assert!(!waits(&status, "the stream of `parts` is 80 s behind, and followed"));
+        status["stream"]["followed"] = Value::Null;
+        assert!(!waits(&status, "a change of `parts` waits for 80 s"));
+        status["problems"] = json!({ "unassembled": 4 });
+        status["stream"]["followed"] = json!(false);
+        assert!(!waits(&status, "it is of one of the problems, or no function"));
+        status["stream"]["followed"] = json!(true);
+        assert!(!waits(&status, "it may be of one of the problems"));
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_said() {
+        let status = json!({
+            "migration": "shop", "phase": "tailing", "source_items": 7,
+            "backfill": { "counts": { "read": 9 } },
+            "stream_unread_seconds": 10, "stream_problem": "there is no table `b`",
+            "comparison": { "segments": 16, "done": 3, "read": 120 },
+            "problems_gone": { "collision": 9 },
+        });
+        let said = line(&status);
+        for words in [
+            "(9 items read",
+            "not read to their end in 10 s: `weir migrate status shop --look 60`",
+            "the streams cannot be looked at: there is no table `b`",
+            "a comparison is at work: 3 of 16 segments done, 120 items read",
+            "collision, seen earlier and gone: 9",
+        ] {
+            assert!(said.contains(words), "{said}");
+        }
     }
 }

@@ -1,10 +1,14 @@
 //! What a status says of a migration by its state and the store's time, on a store in this process.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+use serde_json::{Value, json};
 
 use super::control::{n, s};
 use super::following::Watcher;
 use super::held::HELD_AT;
+use super::plan_file::PlanFile;
 use super::switching_tests::{NAME, Served, plan_with_way_back, serve, write_down};
 use super::{report, status_line, true_value};
 use crate::exit::Exit;
@@ -107,6 +111,15 @@ async fn what_may_be_forgotten_is_to_be_compared_before_anything_rests_on_it() {
             says: "look again by",
             never_says: "forgotten",
             exit: Exit::Done,
+        },
+        // Something has not come back.
+        Case {
+            phase: "cut-over",
+            members: vec![("back_since", n(now)), ("back_differences", n(2))],
+            offers: &["verify --repair move", "complete move"],
+            says: "the last comparison found 2 differences",
+            never_says: "look again by",
+            exit: Exit::Differences,
         },
         Case {
             phase: "cut-over",
@@ -220,4 +233,158 @@ async fn what_is_offered_fits_the_phase() {
         },
     ])
     .await;
+}
+
+/// Brings a migration to a phase, and gives what is said of it by a look that may take so long.
+async fn looked(served: &Served, phase: &str, limit: Duration) -> Value {
+    let into = |state: &mut super::Entry| {
+        state.insert("phase".to_owned(), s(phase));
+        true
+    };
+    served.context.control.change(NAME, "STATE", into).await.unwrap();
+    let mut watcher = Watcher::with_limit(limit);
+    report::describe(&served.context, NAME, Some(&mut watcher)).await.unwrap()
+}
+
+fn offers(status: &Value) -> Vec<&str> {
+    let steps = status["next_steps"].as_array().unwrap().iter();
+    steps.map(|step| step["command"].as_str().unwrap()).collect()
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[tokio::test]
+async fn a_comparison_that_is_at_work_is_told_before_the_first_one_is_done() {
+    let served = begun().await;
+    let control = &served.context.control;
+    for (segment, is_done) in [("0000", true), ("0001", false)] {
+        let task = |entry: &mut super::Entry| {
+            entry.insert("work".to_owned(), s("check-source"));
+            entry.insert("run".to_owned(), n(1));
+            entry.insert("done".to_owned(), Sdk::Bool(is_done));
+            true
+        };
+        let name = format!("TASK#1#check-source#cats#{segment}");
+        control.change(NAME, &name, task).await.unwrap();
+    }
+    let status = looked(&served, "tailing", LONG).await;
+    assert_eq!(status["compared_now"], true, "{status}");
+    assert_eq!(status["comparison"], json!({ "segments": 2, "done": 1, "read": 0 }));
+    assert_eq!(offers(&status), ["weir migrate resume move"]);
+}
+
+#[tokio::test]
+async fn a_look_that_is_not_done_in_time_is_told() {
+    let served = begun().await;
+    let status = looked(&served, "tailing", Duration::ZERO).await;
+    assert_eq!((&status["stream"], &status["stream_unread_seconds"]), (&Value::Null, &json!(0)));
+    let said = status_line::line(&status);
+    assert!(said.contains("were not read to their end in 0 s"), "{said}");
+    let status = looked(&served, "tailing", LONG).await;
+    assert_eq!(status["stream_unread_seconds"], Value::Null);
+    assert!(status["stream"].is_object(), "{status}");
+}
+
+#[tokio::test]
+async fn what_waits_for_long_while_nothing_is_applied_is_followed_by_nobody() {
+    let served = begun().await;
+    let put = served.context.control.client.put_item().table_name("cats").item("p", s("k"));
+    put.send().await.unwrap();
+    let moved = json!({ "advance_ms": 60_000 });
+    let clock = crate::endpoint::admin(http::Method::POST, &served.store.url, "clock", &moved);
+    clock.await.unwrap();
+    let status = looked(&served, "tailing", LONG).await;
+    let stream = &status["stream"];
+    assert_eq!((&stream["late"], &stream["followed"]), (&json!("cats"), &json!(false)), "{status}");
+    assert_eq!(
+        (&stream["unfollowed"], offers(&status)[0]),
+        (&json!("cats"), "weir migrate work move")
+    );
+    // A function says that it is at it, and that the stream is behind.
+    let noted = crate::server_date::seconds(&served.context.control.client).await.unwrap();
+    let lag = |entry: &mut super::Entry| {
+        entry.insert("seconds".to_owned(), n(61));
+        entry.insert("at".to_owned(), n(u64::try_from(noted).unwrap()));
+        true
+    };
+    served.context.control.change("*", "LAG#cats", lag).await.unwrap();
+    let status = looked(&served, "tailing", LONG).await;
+    assert_eq!(status["stream"]["unfollowed"], Value::Null, "{status}");
+    assert_eq!(offers(&status), ["weir migrate verify move"]);
+    let said = status_line::line(&status);
+    assert!(said.contains("s behind, and followed"), "{said}");
+}
+
+#[tokio::test]
+async fn a_table_that_is_gone_hides_nothing_else() {
+    let served = begun().await;
+    served.context.control.client.delete_table().table_name("pets").send().await.unwrap();
+    let status = looked(&served, "ready", LONG).await;
+    assert_eq!((&status["phase"], &status["backfill"]["tasks"]), (&json!("ready"), &json!(2)));
+    let said = status_line::line(&status);
+    assert!(
+        said.contains("the streams cannot be looked at: ") && said.contains("`pets`"),
+        "{said}"
+    );
+    assert_eq!(offers(&status), ["weir migrate abort move"]);
+    assert_eq!(report::exit_of(&status), Exit::Differences);
+}
+
+#[tokio::test]
+async fn whoever_begins_it_is_left_alone_as_long_as_they_may_be_at_it() {
+    let served = begun().await;
+    let heard = |ago: i64| {
+        let served = &served;
+        async move {
+            let at = u64::try_from(served.context.now().await - ago).unwrap();
+            let line =
+                |entry: &mut super::Entry| entry.insert("at".to_owned(), n(at)) != Some(n(at));
+            served.context.control.change(NAME, "JOURNAL#0000000001", line).await.unwrap();
+            looked(served, "preparing", LONG).await
+        }
+    };
+    assert_eq!(offers(&heard(5).await), ["weir migrate wait move"]);
+    let status = heard(500).await;
+    assert_eq!(offers(&status), ["weir migrate start PLAN"]);
+    assert!(status["preparing_seconds"].as_i64() >= Some(500), "{status}");
+}
+
+#[tokio::test]
+async fn a_document_that_cannot_go_back_is_in_the_way_of_a_way_back() {
+    let served = serve().await;
+    served.store.table_of("parts", "pk", "sk").await;
+    let plan = PlanFile::read(
+        "plan.yaml",
+        "migration: move\nkind: split\nfrom:\n  - table: cats\n    to: parts\n    key: {pk: 'CAT#{p}'}\n    parts: [{name: PLOT, path: plot}]\n",
+    );
+    write_down(&served, &plan.unwrap_or_else(|errors| panic!("{errors}")).plan).await;
+    let put = |sk: &str, attribute: &str| {
+        let put = served.context.control.client.put_item().table_name("parts");
+        put.item("pk", s("CAT#1")).item("sk", s(sk)).item(attribute, s("1")).send()
+    };
+    put("PLOT", "plot").await.unwrap();
+    let note = |entry: &mut super::Entry| {
+        entry.insert("table".to_owned(), s("parts"));
+        entry.insert("key".to_owned(), s(r#"{"pk":{"S":"CAT#1"}}"#));
+        true
+    };
+    let control = &served.context.control;
+    control.change(NAME, "PROBLEM#unassembled#parts#1", note).await.unwrap();
+    let now = u64::try_from(served.context.now().await).unwrap();
+    let since = |state: &mut super::Entry| state.insert("back_since".to_owned(), n(now)).is_none();
+    control.change(NAME, "STATE", since).await.unwrap();
+
+    let status = looked(&served, "cut-over", LONG).await;
+    let hopeless = status["hopeless"].as_str().unwrap();
+    assert!(hopeless.starts_with("a document cannot go back, parts"), "{status}");
+    assert_eq!(offers(&status), ["weir migrate verify move", "weir migrate complete move"]);
+    assert_eq!(report::exit_of(&status), Exit::Differences);
+    assert_eq!(status["problems"], json!({ "unassembled": 1 }));
+    // Somebody corrects it.
+    put("PROFILE", "p").await.unwrap();
+    let status = looked(&served, "cut-over", LONG).await;
+    assert_eq!(status["hopeless"], Value::Null, "{status}");
+    assert_eq!(offers(&status), ["weir migrate revert move", "weir migrate complete move"]);
+    assert_eq!(status["problems"], json!({}));
+    assert_eq!(status["problems_gone"], json!({ "unassembled": 1 }));
 }

@@ -12,6 +12,11 @@ use super::cutover::{COMPARISON_SECONDS, age_of_comparison};
 use super::way_back;
 use crate::output;
 
+/// Verbs that move readers and writers.
+const SWITCHES: [&str; 3] = ["cutover", "cutover --no-way-back", "revert"];
+/// Verbs that begin a comparison.
+const COMPARISONS: [&str; 2] = ["verify", "verify --repair"];
+
 /// Where a migration stands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing<'s> {
@@ -35,8 +40,14 @@ pub(super) struct Standing<'s> {
     pub(super) is_compared: bool,
     /// A change waits that perhaps nobody applies.
     pub(super) is_unfollowed: bool,
-    /// A change waits that nobody ever can apply as it is.
+    /// A change or a document waits that nobody ever can apply as it is, so a switch is refused.
     pub(super) is_hopeless: bool,
+    /// The last comparison on the way back found so many differences.
+    pub(super) back_differences: u64,
+    /// The plan does not fit the tables as they are.
+    pub(super) is_unfit: bool,
+    /// Whoever begins it was heard of so lately that they are perhaps still at it.
+    pub(super) is_beginning: bool,
 }
 
 impl<'s> Standing<'s> {
@@ -55,6 +66,9 @@ impl<'s> Standing<'s> {
             is_compared: false,
             is_unfollowed: false,
             is_hopeless: false,
+            back_differences: 0,
+            is_unfit: false,
+            is_beginning: false,
         }
     }
 
@@ -65,6 +79,7 @@ impl<'s> Standing<'s> {
             is_paused: is_paused(state),
             is_unswept: flag(state, "unswept"),
             differences: number(state, "verified_differences"),
+            back_differences: number(state, way_back::BACK_DIFFERENCES),
             stale_seconds: stale_seconds(state, plan, now),
             ..Self::new(name, phase, plan)
         }
@@ -83,28 +98,56 @@ impl<'s> Standing<'s> {
     /// The commands, and why.
     pub(super) fn steps(&self) -> Vec<(String, &'static str)> {
         let mut steps = self.of_phase();
-        let is_compared = match self.phase {
-            Phase::Ready => true,
-            Phase::CutOver => self.has_way_back() && self.kind().is_none_or(|k| !k.is_in_place()),
-            _ => false,
-        };
-        if self.is_hopeless && is_compared {
-            let why = "correct the item that is named first, then compare again";
-            steps.retain(|(command, _)| *command != self.verb("verify"));
-            steps.insert(0, (self.verb("verify"), why));
+        if self.is_hopeless {
+            self.note_hopeless(&mut steps);
         }
-        if self.is_compared && matches!(self.phase, Phase::Ready | Phase::CutOver) {
-            // They are refused until it is done.
-            let switches =
-                ["cutover", "cutover --no-way-back", "revert"].map(|verb| self.verb(verb));
-            steps.retain(|(command, _)| !switches.contains(command));
+        if self.is_compared && matches!(self.phase, Phase::Tailing | Phase::Ready | Phase::CutOver)
+        {
+            // A switch is refused until it is done, and one more comparison only takes its time.
+            self.leave_out(&mut steps, &SWITCHES);
+            self.leave_out(&mut steps, &COMPARISONS);
             let why = "tell workers of the comparison that is at work again, if it stands still";
             steps.insert(0, (self.verb("resume"), why));
+        }
+        if self.is_unfit {
+            self.leave_out(&mut steps, &SWITCHES);
+            self.leave_out(&mut steps, &COMPARISONS);
+            if matches!(self.phase, Phase::Copying | Phase::Tailing | Phase::Ready) {
+                self.leave_out(&mut steps, &["abort", "complete"]);
+                let why = "give it up, if the tables cannot be as the plan wants them";
+                steps.push((self.verb("abort"), why));
+            }
         }
         if self.is_unfollowed {
             steps.insert(0, (self.verb("work"), "apply what waits in the streams"));
         }
         steps
+    }
+
+    /// What is refused because of an item that is in the way gives way to what is not.
+    fn note_hopeless(&self, steps: &mut Vec<(String, &'static str)>) {
+        let is_in_place = self.kind().is_some_and(Kind::is_in_place);
+        match self.phase {
+            Phase::Ready => self.leave_out(steps, &["complete"]),
+            Phase::CutOver if is_in_place => {
+                // There is nothing to compare any more.
+                let complete = self.verb("complete");
+                for (_, why) in steps.iter_mut().filter(|(command, _)| *command == complete) {
+                    *why = "end it, once the item that is named is corrected";
+                }
+                return;
+            }
+            Phase::CutOver if self.has_way_back() => {}
+            _ => return,
+        }
+        self.leave_out(steps, &SWITCHES);
+        self.leave_out(steps, &COMPARISONS);
+        let why = "correct the item that is named first, then compare again";
+        steps.insert(0, (self.verb("verify"), why));
+    }
+
+    fn leave_out(&self, steps: &mut Vec<(String, &'static str)>, verbs: &[&str]) {
+        steps.retain(|(command, _)| !verbs.iter().any(|verb| *command == self.verb(verb)));
     }
 
     /// Says them.
@@ -124,10 +167,15 @@ impl<'s> Standing<'s> {
             Phase::Preparing | Phase::Copying if self.is_paused => {
                 vec![step("resume", "it is paused")]
             }
-            // The plan's file is wherever whoever began it has it.
-            Phase::Preparing => {
-                vec![("weir migrate start PLAN".to_owned(), "begin it again, PLAN is its file")]
+            // Who takes it over from somebody who is still at it ends their beginning.
+            Phase::Preparing if self.is_beginning => {
+                vec![step("wait", "somebody begins it, and was heard of in the last minute")]
             }
+            // The plan's file is wherever whoever began it has it.
+            Phase::Preparing => vec![(
+                "weir migrate start PLAN".to_owned(),
+                "go on with it, PLAN is its file; whoever began it was not heard of for a minute",
+            )],
             Phase::Copying => vec![step("wait", "until every segment is read")],
             Phase::Tailing if self.differences > 0 => vec![
                 step("verify --repair", "repair what differs, and compare again"),
@@ -192,9 +240,12 @@ impl<'s> Standing<'s> {
         if !self.has_way_back() {
             return vec![(self.verb("complete"), "end it; there is no way back")];
         }
-        let back = match self.is_stale() {
-            true => (self.verb("verify"), "compare what came back, before a way back"),
-            false => (self.verb("revert"), "switch back"),
+        let back = match (self.is_stale(), self.back_differences > 0) {
+            (_, true) => {
+                (self.verb("verify --repair"), "repair what came back otherwise, and compare again")
+            }
+            (true, false) => (self.verb("verify"), "compare what came back, before a way back"),
+            (false, false) => (self.verb("revert"), "switch back"),
         };
         vec![back, (self.verb("complete"), "close the way back")]
     }
@@ -259,8 +310,33 @@ pub(super) mod tests {
         let compared = Standing { is_compared: true, ..ready };
         assert_eq!(commands(&compared), ["weir migrate resume shop"]);
         let hopeless = Standing { is_hopeless: true, ..ready };
-        let expected = ["weir migrate verify shop", "weir migrate cutover shop"];
-        assert_eq!(commands(&hopeless), expected);
+        assert_eq!(commands(&hopeless), ["weir migrate verify shop"]);
+    }
+
+    #[test]
+    fn what_is_in_the_way_of_a_switch_comes_before_it() {
+        let (split, in_place) = (plan(Kind::Split, true), plan(Kind::InPlace, true));
+        let purge = plan(Kind::Purge, false);
+        let of = |phase, plan| Standing::new("shop", phase, Some(plan));
+        let hopeless = |standing| commands(&Standing { is_hopeless: true, ..standing });
+        let cut_over = of(Phase::CutOver, &split);
+        let expected = ["weir migrate verify shop", "weir migrate complete shop"];
+        assert_eq!(hopeless(cut_over), expected);
+        let differs = Standing { back_differences: 2, ..cut_over };
+        let expected = ["weir migrate verify --repair shop", "weir migrate complete shop"];
+        assert_eq!(commands(&differs), expected);
+        assert_eq!(hopeless(of(Phase::Ready, &purge)), ["weir migrate verify shop"]);
+        let expected = ["weir migrate revert shop", "weir migrate complete shop"];
+        assert_eq!(hopeless(of(Phase::CutOver, &in_place)), expected);
+        let unfit = Standing { is_unfit: true, ..of(Phase::Ready, &split) };
+        assert_eq!(commands(&unfit), ["weir migrate abort shop"]);
+        // A comparison is at work: one more is not the way on.
+        let tailing = Standing { is_compared: true, ..of(Phase::Tailing, &split) };
+        assert_eq!(commands(&tailing), ["weir migrate resume shop"]);
+        let preparing = of(Phase::Preparing, &split);
+        assert_eq!(commands(&preparing), ["weir migrate start PLAN"]);
+        let beginning = Standing { is_beginning: true, ..preparing };
+        assert_eq!(commands(&beginning), ["weir migrate wait shop"]);
     }
 
     #[test]
@@ -318,6 +394,11 @@ pub(super) mod tests {
                     Standing { is_still_followed: true, ..plain },
                     Standing { differences: 2, ..plain },
                     Standing { is_compared: true, ..plain },
+                    Standing { is_compared: true, differences: 2, ..plain },
+                    Standing { is_beginning: true, ..plain },
+                    Standing { is_unfit: true, ..plain },
+                    // Nothing comes back where nothing is to go back.
+                    Standing { back_differences: 2 * u64::from(may_be_stale), ..plain },
                     Standing { stale_seconds: age.filter(|_| may_be_stale), ..plain },
                 ];
                 for command in others.iter().chain([&plain]).flat_map(commands) {

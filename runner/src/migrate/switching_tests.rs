@@ -11,10 +11,11 @@ use rules::migration::Phase;
 use rules::migration::plan::{Backfill, Direction, Kind, Output as Made, Plan, Source};
 use serde_json::{Value, json};
 
+use super::beginning::begin;
 use super::control::{Entry, Expect, Move, n, number, phase_of, s, text};
 use super::cutover::SwitchArguments;
 use super::held::{CUTOVER, HELD_AT, Hold};
-use super::start::{Wrong, begin, check};
+use super::start::{Wrong, check};
 use super::{Context, abort, estimate, in_place, lost, neighbours, report, tables, verify};
 use crate::endpoint;
 use crate::exit::Exit;
@@ -26,7 +27,7 @@ pub(super) const NAME: &str = "move";
 /// A store with the tables of the plan.
 pub(super) struct Served {
     pub(super) context: Context,
-    _store: TestStore,
+    pub(super) store: TestStore,
 }
 
 impl Served {
@@ -58,7 +59,7 @@ pub(super) async fn serve() -> Served {
     }
     let context = Context::new(&store.url, "weir-migrations", Output::Table);
     context.control.ensure().await.unwrap();
-    Served { context, _store: store }
+    Served { context, store }
 }
 
 pub(super) fn plan() -> Plan {

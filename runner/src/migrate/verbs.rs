@@ -206,6 +206,19 @@ fn abort(phase: Phase) -> Cell {
     }
 }
 
+/// What becomes of the tables when a migration is given up, for people.
+pub(super) fn left_by_abort(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Restructure | Kind::Split => {
+            "the sources are as they were, the targets are left to you"
+        }
+        Kind::InPlace => {
+            "items that were changed stay changed: a plan of another name whose transform is the way back changes them back"
+        }
+        Kind::Purge => "what was removed stays removed",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,7 @@ impl Reader<'_, '_> {
         table: Option<&Node>,
         place: &str,
     ) -> Option<Source> {
-        let to = self.text(node, "to", "movie-parts");
+        let to = self.table(node, "to", "movie-parts");
         if let Some(to) = to {
             self.places.insert(format!("{place}.to"), to.at);
         }
