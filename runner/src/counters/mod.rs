@@ -5,6 +5,7 @@
 
 mod absent;
 mod ballots;
+mod doubts;
 mod flags;
 mod fold;
 mod generate;
@@ -23,7 +24,7 @@ use serde_json::json;
 
 use self::ballots::{Ballots, Drift, Recount};
 use self::flags::{BallotFlags, SlotCount, SlotFlags, TotalFlags};
-use self::generate::{GenerateArguments, Generated};
+use self::generate::{GenerateArguments, Generated, Tally};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output, say};
@@ -315,13 +316,36 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
 fn show_generated(generated: &Generated, output: Output) -> Exit {
     let seconds = generated.took.as_secs_f64();
     say(&format!("{} votes in {seconds:.1} s", generated.votes));
-    let row = |(counter, (expected, found)): (&String, &(i64, Option<Number>))| {
-        vec![json!(counter), json!(expected), json!(found.map(|found| found.to_string()))]
+    let row = |(counter, tally): (&String, &Tally)| {
+        let Tally { voted, must_be, found } = tally;
+        let found = found.map(|found| found.to_string());
+        vec![
+            json!(counter),
+            json!(voted),
+            json!(must_be.lowest),
+            json!(must_be.highest),
+            json!(found),
+        ]
     };
     let rows: Vec<_> = generated.totals.iter().map(row).collect();
-    output::rows(output, &["counter", "voted", "total"], &rows);
+    output::rows(output, &["counter", "voted", "lowest", "highest", "total"], &rows);
+    let doubts = &generated.doubts;
+    if doubts.votes > 0 {
+        say(&format!(
+            "{} votes may or may not be counted, because their answers were lost, so they were not sent again; each total must be from `lowest` to `highest`:",
+            doubts.votes
+        ));
+        for vote in &doubts.named {
+            say(&format!("  {vote}"));
+        }
+        let more = doubts.votes.saturating_sub(doubts.named.len() as u64);
+        if more > 0 {
+            say(&format!("  and {more} more"));
+        }
+    }
     if let Some(lag) = generated.lag {
-        say(&format!("every total is right, {:.1} s behind the last vote", lag.as_secs_f64()));
+        let right = if doubts.votes > 0 { "from its lowest to its highest" } else { "right" };
+        say(&format!("every total is {right}, {:.1} s behind the last vote", lag.as_secs_f64()));
     }
     if generated.differs { Exit::Differences } else { Exit::Done }
 }
