@@ -98,8 +98,8 @@ enum CountersVerb {
     },
     /// Compare the slots with the ballots, which are the truth
     Recount {
-        /// Counters whose names begin so are counted by ballots only: without one they must be 0
-        /// [default: only counters that have ballots are compared]
+        /// Compare only counters whose names begin so, also those without any ballot, which must be 0
+        /// [default: all counters that have ballots]
         #[arg(long, value_name = "TEXT")]
         prefix: Option<String>,
         /// Make the slots what the ballots say
@@ -325,6 +325,11 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
             json!(must_be.lowest),
             json!(must_be.highest),
             json!(found),
+    if recount.is_unrepairable {
+        say(
+            "nothing is repaired: an item that is no ballot has the key of one and names no counter, so a vote may be for any; correct or delete it first",
+        );
+    }
         ]
     };
     let rows: Vec<_> = generated.totals.iter().map(row).collect();
