@@ -45,7 +45,7 @@ pub struct CountersArguments {
     verb: CountersVerb,
     /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
     #[arg(long, global = true, value_name = "URL")]
-    endpoint: Option<String>,
+    pub(crate) endpoint: Option<String>,
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -103,6 +103,18 @@ enum FanOutVerb {
     },
 }
 
+impl FanOutArguments {
+    /// The store that a flag names.
+    pub(crate) fn endpoint(&self) -> Option<&str> {
+        match &self.verb {
+            FanOutVerb::Check { endpoint, .. }
+            | FanOutVerb::Jobs { endpoint, .. }
+            | FanOutVerb::Status { endpoint, .. } => endpoint.endpoint.as_deref(),
+            FanOutVerb::Repair { .. } => None,
+        }
+    }
+}
+
 /// Does what the flags ask for. The template is asked only for what no flag says.
 ///
 /// # Errors
