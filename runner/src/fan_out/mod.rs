@@ -152,7 +152,13 @@ pub async fn run(
         }
         FanOutVerb::Jobs { open, rule, table, endpoint } => {
             let client = client(endpoint)?;
-            jobs::list(&client, &jobs_table(table)?, open, rule.as_deref(), output).await
+            // The jobs say which rules there are if no template does.
+            let declared = rules_text(&RulesFlag { rules: None });
+            let declared = declared.and_then(|(text, place)| parse(&text, &place));
+            let names: Vec<String> =
+                declared.unwrap_or_default().into_iter().map(|rule| rule.name).collect();
+            let rules = (rule.as_deref(), names.as_slice());
+            jobs::list(&client, &jobs_table(table)?, open, rules, output).await
         }
         FanOutVerb::Status { table, endpoint } => {
             jobs::status(&client(endpoint)?, &jobs_table(table)?, output).await
