@@ -38,7 +38,7 @@ pub(crate) const SLOT_COUNT_DEFAULT: u32 = 20;
 /// What to do with counters, and which tables hold them.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 something differs: `fold` left slots, `recount` found drift or slots that it cannot read, totals are not what was voted"
+    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 something differs: `fold` left slots, `recount` found drift or slots that it cannot read, totals are not what was voted, a total item does not say what its slots say"
 )]
 pub struct CountersArguments {
     #[command(subcommand)]
@@ -178,7 +178,8 @@ pub async fn run(
     let all = |slots: SlotFlags| Place::new(&endpoint, slots, SLOT_COUNT_MAX);
     match arguments.verb {
         CountersVerb::Read { counter, how, slots, count, totals } => {
-            let reading = reading::read(&counted(slots, &count)?, &totals, &counter, how).await?;
+            let place = counted(slots, &count)?;
+            let reading = reading::read(&place, &totals, &counter, how).await?;
             let row = vec![
                 json!(counter),
                 json!(reading.total.to_string()),
@@ -187,9 +188,9 @@ pub async fn run(
             ];
             output::rows(output, &["counter", "total", "slots", "as of"], &[row]);
             if reading.slots == 0 {
-                say(&why_no_slots(&counter, &reading));
+                say(&why_no_slots(&counter, how, &reading, place.rule.slot_count));
             }
-            Ok(Exit::Done)
+            Ok(say_otherwise(&counter, &reading))
         }
         CountersVerb::Fold { to, slots } => {
             slots_to_count_in(&stack, &slots.slots_table, Some(to))?;
@@ -223,14 +224,29 @@ pub async fn run(
     }
 }
 
-/// Why a counter has no slots. Only its total can still tell of slots that are gone.
-fn why_no_slots(counter: &str, reading: &reading::Reading) -> String {
-    match reading.as_of {
-        Some(_) => format!("all slots of `{counter}` are gone: they were deleted, or have expired"),
-        None => format!(
-            "`{counter}` has no slots: nobody has voted for it yet, its slots are gone, or its name is another one"
+/// Why a counter has no slots, as far as that was looked at. Only its total can still tell of slots
+/// that are gone.
+fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count: u32) -> String {
+    match (how, reading.has_total) {
+        (_, true) => {
+            format!("all slots of `{counter}` are gone: they were deleted, or have expired")
+        }
+        (How::RolledUp, false) => format!(
+            "`{counter}` has no total, and its slots were not looked at: no vote has come to the function yet, or its name is another one; --how fresh looks at them"
+        ),
+        (How::Exact | How::Fresh, false) => format!(
+            "`{counter}` has none of the {slot_count} slots that were looked at: nobody has voted for it yet, its slots are gone or are others (--slots), or its name is another one"
         ),
     }
+}
+
+/// Says what the total item says if it is not what its slots say.
+fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
+    let Some(otherwise) = &reading.otherwise else { return Exit::Done };
+    say(&format!(
+        "the total item of `{counter}` says {otherwise} in `total`, and what is shown is the sum of its `slots`: something else has written it; the next reconciliation corrects it"
+    ));
+    Exit::Differences
 }
 
 /// The slots that votes may be counted in: those that are asked for, or else all that are totalled.
@@ -309,6 +325,11 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
     for what in &recount.unreadable {
         say(&format!("not compared: {what}"));
     }
+    if recount.is_unrepairable {
+        say(
+            "nothing is repaired: an item that is no ballot has the key of one and names no counter, so a vote may be for any; correct or delete it first",
+        );
+    }
     let is_right = recount.drifted.is_empty() && recount.unreadable.is_empty();
     if is_right { Exit::Done } else { Exit::Differences }
 }
@@ -325,11 +346,6 @@ fn show_generated(generated: &Generated, output: Output) -> Exit {
             json!(must_be.lowest),
             json!(must_be.highest),
             json!(found),
-    if recount.is_unrepairable {
-        say(
-            "nothing is repaired: an item that is no ballot has the key of one and names no counter, so a vote may be for any; correct or delete it first",
-        );
-    }
         ]
     };
     let rows: Vec<_> = generated.totals.iter().map(row).collect();
