@@ -17,6 +17,7 @@ use crate::counters::{self, CountersArguments};
 use crate::demo::{self, DemoArguments};
 use crate::doctor::{self, DoctorArguments};
 use crate::editions::{self, EditionsArguments};
+use crate::endpoint;
 use crate::exit::Exit;
 use crate::fan_out::{self, FanOutArguments};
 use crate::invoke::{self, InvokeArguments};
@@ -26,6 +27,7 @@ use crate::logs::{self, LogsArguments};
 use crate::migrate::{self, MigrateArguments};
 use crate::output::{self, Output, say, show};
 use crate::partitions::{self, PartitionsArguments};
+use crate::running::Look;
 use crate::status::{self, StatusArguments};
 use crate::streams::{self, StreamsArguments};
 use crate::template::{Context, Diagnostics, Stack};
@@ -112,6 +114,18 @@ enum Verb {
     },
 }
 
+impl Verb {
+    /// The store that the verb's flag names, of the verbs that read what a running template says.
+    fn endpoint(&self) -> Option<&str> {
+        match self {
+            Self::Counters(arguments) => arguments.endpoint.as_deref(),
+            Self::Load(arguments) => arguments.endpoint.as_deref(),
+            Self::FanOut(arguments) => arguments.endpoint(),
+            _ => None,
+        }
+    }
+}
+
 /// Runs what the command line asks for.
 pub async fn run() -> ExitCode {
     let filter = EnvFilter::try_from_env("WEIR_LOG")
@@ -164,9 +178,14 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
     let context = context(&line.parameters, &folder);
     let read =
         |context: &Context| parse_template(template.as_deref().map_err(String::clone)?, context);
-    let stack = || read(&context)?.map_err(|error| error.to_string());
+    let stack_by = |context: &Context| read(context)?.map_err(|error| error.to_string());
+    let stack = || stack_by(&context);
+    // What a `weir up` of this template was given, or its tables and settings would be others.
+    let store = endpoint::named(line.verb.endpoint());
+    let path = template.as_deref().ok();
+    let of_running = || stack_by(&context_of_running(&context, path, store.as_deref()));
     // Counters can be counted from anywhere; a template that was named must be there.
-    let stack_if_there = || if template.is_err() { Ok(None) } else { stack().map(Some) };
+    let stack_if_there = || if template.is_err() { Ok(None) } else { of_running().map(Some) };
     match line.verb {
         Verb::Demo(arguments) => {
             show(&demo::run(&arguments, output, stack()?, &folder).await?);
@@ -181,8 +200,10 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             let mut context = context.clone();
             context.region = arguments.chosen_region().unwrap_or(context.region);
             context.invoked_elsewhere = arguments.invoke_url.is_some();
-            let stack = read(&context)?.map_err(|error| error.to_string())?;
-            up::run(&arguments, stack, &folder).await?;
+            let stack = stack_by(&context)?;
+            let (path, parameters) =
+                (template.as_deref().map_err(String::clone)?, &context.parameters);
+            up::run(&arguments, stack, &up::Template { path, folder: &folder, parameters }).await?;
             Ok(Exit::Done)
         }
         Verb::Check(arguments) => Ok(check::run(&arguments, output, &read(&context)?)),
@@ -201,13 +222,13 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
         Verb::Versions(arguments) => versions::run(arguments, output).await,
         Verb::Migrate(arguments) => migrate::run(*arguments, output).await,
         Verb::Editions(arguments) => editions::run(arguments, output).await,
-        Verb::FanOut(arguments) => fan_out::run(arguments, output, stack).await,
+        Verb::FanOut(arguments) => fan_out::run(arguments, output, of_running).await,
         Verb::Bench(arguments) => {
             let report = bench::run(&arguments, output, show).await?;
             show(&report.text);
             report.failure.map_or(Ok(Exit::Done), Err)
         }
-        Verb::Doctor(arguments) => Ok(doctor::run(&arguments, output, stack(), &folder).await),
+        Verb::Doctor(arguments) => Ok(doctor::run(&arguments, output, of_running(), &folder).await),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut CommandLine::command(), "weir", &mut script);
@@ -215,6 +236,18 @@ async fn carry_out(line: CommandLine) -> Result<Exit, String> {
             Ok(Exit::Done)
         }
     }
+}
+
+/// The same for a command about what runs: with what the `weir up` of this folder gave the parameters
+/// of this template, unless the command gives some itself.
+fn context_of_running(context: &Context, template: Option<&Path>, store: Option<&str>) -> Context {
+    let parameters = match (Look::here(), template) {
+        (Look::Running(running), Some(template)) if context.parameters.is_empty() => {
+            running.parameters_for(template, store)
+        }
+        _ => context.parameters.clone(),
+    };
+    Context { parameters, ..context.clone() }
 }
 
 /// The folder that relative paths of a template start from.

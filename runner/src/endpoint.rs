@@ -30,6 +30,11 @@ pub(crate) const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 /// How long the admin endpoint may take; a sweep deletes everything that has expired.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The store that a flag or the environment names.
+pub(crate) fn named(flag: Option<&str>) -> Option<String> {
+    flag.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok())
+}
+
 /// Finds the endpoint of the store.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 //! function when, and `poller` carries that out; `function` runs binaries on the Lambda Runtime
 //! API; `object_store` is the S3 endpoint. It knows nothing of rules' business.
 
+mod addition;
 pub mod archive;
 pub mod bench;
 pub mod check;

@@ -51,6 +51,12 @@ pub(crate) struct Running {
     /// Why functions of the template do not run here, by logical id.
     #[serde(default)]
     pub(crate) not_run: BTreeMap<String, String>,
+    /// The template, without links in its path.
+    #[serde(default)]
+    pub(crate) template: PathBuf,
+    /// The values that its parameters were given.
+    #[serde(default)]
+    pub(crate) parameters: BTreeMap<String, String>,
 }
 
 /// What there is of a `weir up` in this folder.
@@ -103,6 +109,21 @@ impl Running {
     /// That it has ended, for a person.
     pub(crate) fn has_ended(&self) -> String {
         format!("`weir up` (process {}) has ended without tidying up; start it again", self.process)
+    }
+
+    /// The values of a template's parameters for a command whose store is `store`, if a flag or the
+    /// environment names one: those that this one was given, if it runs that template on that store.
+    pub(crate) fn parameters_for(
+        &self,
+        template: &Path,
+        store: Option<&str>,
+    ) -> BTreeMap<String, String> {
+        // On AWS it does not know the store's address, which commands must name.
+        let is_own_store = self.dynamodb.is_empty()
+            || store.is_none_or(|url| url.trim_end_matches('/') == self.dynamodb);
+        let is_own = is_own_store
+            && std::fs::canonicalize(template).is_ok_and(|template| template == self.template);
+        if is_own { self.parameters.clone() } else { BTreeMap::new() }
     }
 
     /// The name of a function that is named by its logical id, its name, or its name without
@@ -188,6 +209,28 @@ mod tests {
         }
         drop(listener);
         assert!(!running.is_there(), "another process has its number");
+    }
+
+    #[test]
+    fn parameters_are_of_one_template_on_one_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let [own, other] = ["own.yaml", "other.yaml"].map(|name| folder.path().join(name));
+        for path in [&own, &other] {
+            std::fs::write(path, "").unwrap();
+        }
+        let parameters = BTreeMap::from([("SlotCount".to_owned(), "8".to_owned())]);
+        let running = Running {
+            dynamodb: "http://127.0.0.1:8000".to_owned(),
+            template: std::fs::canonicalize(&own).unwrap(),
+            parameters: parameters.clone(),
+            ..Running::default()
+        };
+        assert_eq!(running.parameters_for(&own, None), parameters);
+        assert_eq!(running.parameters_for(&own, Some("http://127.0.0.1:8000/")), parameters);
+        assert!(running.parameters_for(&own, Some("http://127.0.0.1:9")).is_empty());
+        assert!(running.parameters_for(&other, None).is_empty());
+        let on_aws = Running { dynamodb: String::new(), ..running };
+        assert_eq!(on_aws.parameters_for(&own, Some("https://dynamodb.aws")), parameters);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub(crate) struct NoAnswer {
     reason: String,
     /// What helps, as the end of a sentence.
     advice: &'static str,
+    /// Whether there was no connection, so that nothing was asked of it.
+    is_unreached: bool,
 }
 
 impl NoAnswer {
@@ -45,7 +47,10 @@ impl NoAnswer {
         cause: &(dyn Error + 'static),
         advice: &'static str,
     ) -> Self {
-        Self { url: url.to_owned(), reason: innermost(cause), advice }
+        let is_unreached = causes(cause)
+            .filter_map(|cause| cause.downcast_ref::<hyper_util::client::legacy::Error>())
+            .any(hyper_util::client::legacy::Error::is_connect);
+        Self { url: url.to_owned(), reason: innermost(cause), advice, is_unreached }
     }
 }
 
@@ -117,6 +122,21 @@ where
 {
     let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
     matches!(code, Some("ResourceNotFoundException" | "NoSuchBucket"))
+}
+
+/// Whether a request did not leave this machine, so that nobody can have done what it asks for.
+pub(crate) fn was_never_sent<E, R>(error: &SdkError<E, R>) -> bool
+where
+    E: Error + 'static,
+    R: fmt::Debug + 'static,
+{
+    match error {
+        SdkError::ConstructionFailure(_) => true,
+        SdkError::DispatchFailure(_) => causes(error)
+            .filter_map(|cause| cause.downcast_ref::<NoAnswer>())
+            .any(|unanswered| unanswered.is_unreached),
+        _ => false,
+    }
 }
 
 /// Whether a code says that nothing was done because too much is asked for at the moment. In the

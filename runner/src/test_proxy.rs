@@ -14,6 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
 /// What is answered; none if the request goes on.
@@ -74,6 +75,20 @@ pub(crate) async fn before(
             });
             let http = hyper::server::conn::http1::Builder::new();
             tokio::spawn(http.serve_connection(TokioIo::new(socket), service));
+        }
+    });
+    url
+}
+
+/// Takes requests and closes each connection without an answer. It ends with the test's runtime.
+pub(crate) async fn that_closes() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut begin = [0; 16];
+            let _ = socket.read(&mut begin).await;
         }
     });
     url

@@ -2,7 +2,7 @@
 //!
 //! What it runs is in `system`; this is only the beginning and the end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -159,6 +159,17 @@ pub enum StoreChoice {
     Aws,
 }
 
+/// What is run: where it is, and what its parameters were given.
+#[derive(Clone, Copy, Debug)]
+pub struct Template<'a> {
+    /// The file.
+    pub path: &'a Path,
+    /// Its folder.
+    pub folder: &'a Path,
+    /// The values of its parameters that are not by default.
+    pub parameters: &'a BTreeMap<String, String>,
+}
+
 /// Runs until the process is asked to end.
 ///
 /// # Errors
@@ -166,7 +177,7 @@ pub enum StoreChoice {
 pub async fn run(
     arguments: &UpArguments,
     stack: Stack,
-    template_folder: &Path,
+    template: &Template<'_>,
 ) -> Result<(), String> {
     let options = Options {
         directory: arguments.directory.clone(),
@@ -175,7 +186,7 @@ pub async fn run(
         invoke_port: arguments.invoke_port(),
         duplicate_deliveries: arguments.duplicate_deliveries,
         chaos: arguments.chaos,
-        template_folder: template_folder.to_owned(),
+        template_folder: template.folder.to_owned(),
         aws: arguments.store == StoreChoice::Aws,
         invoke_url: arguments.invoke_url.clone(),
     };
@@ -193,7 +204,7 @@ pub async fn run(
     status::forget(&arguments.directory);
     // Somebody may have started another one while functions were compiled.
     let written = refuse_beside_another()
-        .and_then(|()| write_running(&system, arguments))
+        .and_then(|()| write_running(&system, arguments, template))
         .and_then(|()| write_environments(&system, arguments));
     if let Err(error) = written {
         system.shutdown().await;
@@ -326,7 +337,11 @@ fn write_environments(system: &System, arguments: &UpArguments) -> Result<(), St
 }
 
 /// Says for other commands in this folder where the system can be reached.
-fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String> {
+fn write_running(
+    system: &System,
+    arguments: &UpArguments,
+    template: &Template<'_>,
+) -> Result<(), String> {
     let functions = system.stack().functions.iter();
     let (archive_bucket, archive_prefix) = maintained_archive(system.stack()).unwrap_or_default();
     let running = Running {
@@ -352,6 +367,9 @@ fn write_running(system: &System, arguments: &UpArguments) -> Result<(), String>
             .filter(|absent| absent.what == Absent::Function)
             .map(|absent| (absent.resource.clone(), absent.reason.clone()))
             .collect(),
+        // One that cannot be found any more has no commands that read it.
+        template: std::fs::canonicalize(template.path).unwrap_or_default(),
+        parameters: template.parameters.clone(),
     };
     let path = Path::new(RUNNING_FILE);
     let json = serde_json::to_string(&running).map_err(|error| error.to_string())?;

@@ -398,6 +398,7 @@ fn log_reconciliation(report: &ReconcileReport) {
         slots = report.slots,
         drifted_slots = report.drifted_slots,
         repaired_totals = report.repaired_totals,
+        misstated_totals = report.misstated_totals,
         postponed_totals = report.postponed_totals,
         damaged_totals = report.damaged_totals,
         unreadable_slots = report.unreadable_slots,

@@ -46,6 +46,9 @@ pub struct ReconcileReport {
     pub drifted_slots: usize,
     /// Totals that were corrected.
     pub repaired_totals: usize,
+    /// Of those, the ones whose item said something else than its own slots in `total`, `as_of` or
+    /// `expires_at`: something else had written it.
+    pub misstated_totals: usize,
     /// Totals that others kept writing, or that could not be reached, or that the database refused
     /// to read or write: left to the next run.
     pub postponed_totals: usize,
@@ -67,6 +70,7 @@ impl ReconcileReport {
         self.slots += part.slots;
         self.drifted_slots += part.drifted_slots;
         self.repaired_totals += part.repaired_totals;
+        self.misstated_totals += part.misstated_totals;
         self.postponed_totals += part.postponed_totals;
         self.damaged_totals += part.damaged_totals;
         self.unreadable_slots += part.unreadable_slots;
@@ -236,14 +240,17 @@ impl<S: Table, T: Table> Reconciler<S, T> {
                 let seen = looks.get(&counter);
                 let cells =
                     seen.map(|seen| decide(&total, &seen.values, &seen.unreadable, (self.now)()));
-                let Some(joined) = cells.as_ref().and_then(|cells| total.joined(cells)) else {
-                    continue;
-                };
+                let is_stated = items.get(&counter).is_none_or(|item| total.is_stated_by(item));
+                let joined = cells.as_ref().and_then(|cells| total.joined(cells));
+                let restated = || (!is_stated).then(|| total.restated());
+                let Some(joined) = joined.or_else(restated) else { continue };
                 match self.totals.replace(&counter, total.revision, &joined).await {
                     Ok(WriteOutcome::Written) => {
                         report.repaired_totals += 1;
                         report.drifted_slots += cells.map_or(0, |cells| cells.len());
-                        warn!(counter, from = %total.cells.sum(), to = %joined.cells.sum(), "total repaired");
+                        report.misstated_totals += usize::from(!is_stated);
+                        let said = items.get(&counter).and_then(|item| total.said_otherwise(item));
+                        warn!(counter, from = %total.cells.sum(), to = %joined.cells.sum(), said, "total repaired");
                     }
                     // Somebody wrote the total after it was read: what was decided is void.
                     Ok(WriteOutcome::GuardFailed) | Err(Failure::Retry(_)) => {

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use model::{AttributeValue, Number, json};
-use rules::archive::misfit_of;
+use rules::archive::{TTL_RAW, misfit_of, ttl_misfits_of};
 
 use super::cell::{Cell, CellType, Row, parse_time};
 use super::schema::Union;
@@ -69,10 +69,7 @@ impl Condition {
         let (comparator, value) = found.ok_or_else(form)?;
         let (column, value) = (column.trim(), unquoted(value.trim()));
         let known = union.column(column).ok_or_else(|| {
-            format!(
-                "--where `{text}`: there is no column `{column}`; columns are {}",
-                union.names()
-            )
+            format!("--where `{text}`: there is no column `{column}`; {}", union.names_like(column))
         })?;
         let cell_type = known
             .only_type()
@@ -123,24 +120,32 @@ impl Condition {
     /// Whether the value that does not fit the column meets the condition. One of another type is
     /// unequal to what is asked for, and neither below nor above it, as in DynamoDB.
     fn holds_in_item(&self, row: &Row) -> Result<bool, String> {
-        let (Some(path), Cell::Texts(coercions)) = (&self.path, row.get("_coercions")) else {
-            return Ok(false);
-        };
+        let Cell::Texts(coercions) = row.get("_coercions") else { return Ok(false) };
         // Most rows have no note, and their items need not be read.
-        if coercions.is_empty() {
+        if coercions.is_empty() || (self.path.is_none() && self.column != TTL_RAW) {
             return Ok(false);
         }
         let item = json::item_from_str(row.text("_item"))
             .map_err(|error| format!("`_item` of event `{}`: {error}", row.text("_event_id")))?;
-        let Some(value) = misfit_of(&item, &self.column, path, coercions) else {
-            return Ok(false);
+        let Some(path) = &self.path else {
+            let expires_at = match row.get("_expires_at") {
+                Cell::Time(millis) => Some(*millis),
+                _ => None,
+            };
+            let mut numbers = ttl_misfits_of(&item, expires_at, coercions).into_iter();
+            return Ok(numbers.any(|number| self.takes(&AttributeValue::N(number))));
         };
-        Ok(match (&self.literal, value) {
+        let value = misfit_of(&item, &self.column, path, coercions);
+        Ok(value.is_some_and(|value| self.takes(value)))
+    }
+
+    fn takes(&self, value: &AttributeValue) -> bool {
+        match (&self.literal, value) {
             (Literal::Number(literal), AttributeValue::N(number)) => {
                 self.comparator.takes(number.cmp(literal))
             }
             _ => self.comparator == Comparator::NotEqual,
-        })
+        }
     }
 }
 

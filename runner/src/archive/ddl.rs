@@ -46,7 +46,7 @@ pub(super) struct Target<'a> {
 pub(super) fn text(engine: Engine, target: &Target<'_>, union: &Union) -> Result<String, String> {
     for key in target.key_columns {
         if union.column(key).is_none() {
-            return Err(format!("there is no column `{key}`; columns are {}", union.names()));
+            return Err(format!("there is no column `{key}`; {}", union.names_like(key)));
         }
     }
     let (agreed, conflicts): (Vec<&UnionColumn>, Vec<&UnionColumn>) =

@@ -29,6 +29,10 @@ use crate::running::Running;
 /// The function in the template.
 pub(crate) const FUNCTION: &str = "ArchiveMaintenanceFunction";
 
+/// The least age of parts at which the function `archive-maintenance` takes them while others write: it
+/// checks that itself.
+const AGE_SECONDS_MIN: u64 = 900;
+
 /// What to compact.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -38,7 +42,7 @@ pub(super) struct CompactArguments {
     /// Only this table
     #[arg(long)]
     table: Option<String>,
-    /// Only parts that were written so long ago; 900 at least [default: 26 hours]
+    /// Only parts that were written so long ago, by the time of their files; 900 at least [default: 26 hours]
     #[arg(long, value_name = "SECONDS")]
     age: Option<u64>,
     /// Also younger parts; only while no function archives
@@ -87,6 +91,19 @@ struct Meant {
 }
 
 impl CompactArguments {
+    /// Refuses what the function would, in the words of the flags.
+    ///
+    /// # Errors
+    /// An age at which somebody may still be writing.
+    fn check(&self) -> Result<(), String> {
+        match self.age {
+            Some(age) if age < AGE_SECONDS_MIN && !self.nothing_is_archiving => Err(format!(
+                "--age {age}: a part may be written to until it is {AGE_SECONDS_MIN} seconds old; say --age {AGE_SECONDS_MIN} or more, or also --nothing-is-archiving if no function archives now"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// The function's event.
     pub(super) fn request(&self) -> Value {
         let mut compact = Map::new();
@@ -239,6 +256,7 @@ pub(super) async fn compact(
     arguments: &CompactArguments,
     output: &mut Output<'_>,
 ) -> Result<Exit, String> {
+    arguments.check()?;
     let answer = ask(arguments.request()).await?;
     output.line(&answer)?;
     let Some(left) = left_by(&answer) else { return Ok(Exit::Done) };
@@ -465,6 +483,17 @@ mod tests {
             CompactArguments { table, age, nothing_is_archiving }.request().to_string()
         };
         assert_eq!(compact(None, None, false), r#"{"compact":{"nothingIsArchiving":false}}"#);
+        for (age, nothing_is_archiving, is_right) in [
+            (None, false, true),
+            (Some(900), false, true),
+            (Some(10), true, true),
+            (Some(10), false, false),
+        ] {
+            let checked = CompactArguments { table: None, age, nothing_is_archiving }.check();
+            assert_eq!(checked.is_ok(), is_right, "{age:?}");
+            let said = checked.err().unwrap_or("--age 10: --nothing-is-archiving".to_owned());
+            assert!(said.contains("--nothing-is-archiving") && !said.contains('{'), "{said}");
+        }
         assert_eq!(
             compact(Some("movies"), None, true),
             r#"{"compact":{"ageSeconds":0,"nothingIsArchiving":true,"table":"movies"}}"#

@@ -14,6 +14,8 @@ use super::source::{Part, Source};
 
 /// Footers that are read at the same time.
 pub(super) const READS_AT_ONCE: usize = 8;
+/// Columns that a message names at most.
+const NAMED_MAX: usize = 20;
 /// Where a part says which attribute each of its columns is from.
 const COLUMNS_METADATA: &str = "weir.columns";
 
@@ -114,10 +116,21 @@ impl Union {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// The names of all columns, for messages.
-    pub(super) fn names(&self) -> String {
-        let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
-        names.join(", ")
+    /// Which columns there are, for somebody who asked for one that is not there: all of a few, else
+    /// those whose names are most like it.
+    pub(super) fn names_like(&self, wanted: &str) -> String {
+        let mut names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        let count = names.len();
+        if count <= NAMED_MAX {
+            return format!("columns are {}", names.join(", "));
+        }
+        let wanted = wanted.to_lowercase();
+        names.sort_by_cached_key(|name| strsim::osa_distance(&wanted, &name.to_lowercase()));
+        names.truncate(NAMED_MAX);
+        format!(
+            "of {count} columns the ones most like it are {}; `weir archive ddl --engine duckdb` has all",
+            names.join(", ")
+        )
     }
 }
 
@@ -136,4 +149,24 @@ fn paths_of(footer: &ArrowReaderMetadata) -> BTreeMap<String, String> {
             Some((name.to_string(), column.get("path")?.as_str()?.to_owned()))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_columns_those_that_are_most_like_the_wanted_one_are_named() {
+        let union = |count: usize| {
+            let names = (0..count).map(|number| format!("attribute_{number}_s"));
+            let names = ["Rating", "year"].map(str::to_owned).into_iter().chain(names);
+            let column = |name| UnionColumn { name, path: None, types: BTreeMap::new() };
+            Union { columns: names.map(column).collect() }
+        };
+        let said = union(1).names_like("yeer");
+        assert_eq!(said, "columns are Rating, year, attribute_0_s");
+        let said = union(1_126).names_like("rating");
+        assert!(said.starts_with("of 1128 columns the ones most like it are Rating, "), "{said}");
+        assert_eq!(said.split(", ").count(), NAMED_MAX);
+    }
 }

@@ -91,6 +91,49 @@ fn write_part(folder: &Path, name: &str, films: &[Film], with_text_years: bool) 
     writer.close().unwrap();
 }
 
+/// Rows say in which second an item expired, and not which attribute that is from.
+#[test]
+fn a_time_to_live_with_a_fraction_is_compared_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("bucket/archive/table=movies/dt=1970-01-01");
+    fs::create_dir_all(&directory).unwrap();
+    let texts = |texts: [&str; 2]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
+    let mut coercions = ListBuilder::new(StringBuilder::new());
+    coercions.append(true);
+    coercions.values().append_value("_ttl_raw: N does not fit bigint");
+    coercions.append(true);
+    let seconds = TimestampMillisecondArray::from(vec![90_000, 100_000]);
+    let columns: [(&str, ArrayRef); 6] = [
+        (
+            "_item",
+            texts([
+                r#"{"n":{"N":"1.5"},"t":{"N":"90"}}"#,
+                r#"{"n":{"N":"1.5"},"t":{"N":"100.75"}}"#,
+            ]),
+        ),
+        ("_event_id", texts(["e1", "e2"])),
+        ("_sequence_number", texts(["1", "2"])),
+        ("_ttl_raw", Arc::new(Int64Array::from(vec![Some(90), None]))),
+        ("_expires_at", Arc::new(seconds.with_timezone("UTC"))),
+        ("_coercions", Arc::new(coercions.finish())),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let file = File::create(directory.join("part-1.parquet")).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    for (condition, expected) in [
+        ("_ttl_raw > 0", "e1 e2"),
+        ("_ttl_raw = 100.75", "e2"),
+        ("_ttl_raw > 100.75", ""),
+        ("_ttl_raw < 2", ""),
+        ("_ttl_raw != 90", "e2"),
+    ] {
+        let found = weir(folder.path(), &["query", "--where", condition]).unwrap();
+        assert_eq!(events(&found), expected, "{condition}");
+    }
+}
+
 /// A part with these items, each with the number of its event, and no other columns.
 pub(super) fn write_items(folder: &Path, name: &str, items: &[(u32, String)]) {
     let directory = folder.join("bucket/archive/table=movies/dt=1970-01-01");

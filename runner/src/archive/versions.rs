@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Item, KeyAttributeType, json};
+use model::{AttributeValue, Item, KeyAttributeType, json};
 
 use super::cell::{Row, rows_of};
 use super::reading::Reading;
@@ -29,7 +29,9 @@ pub(crate) fn check_key(key: &Item, known: &[(String, KeyAttributeType)]) -> Res
         };
         if key_type.attribute_type() != value.attribute_type() {
             let wanted = words(key_type.descriptor());
-            return Err(format!("--key: `{name}` is {wanted} here; the key is {names}"));
+            // Plain JSON has no binary values.
+            let typed = if key_type.descriptor() == "B" { binary_key(name) } else { String::new() };
+            return Err(format!("--key: `{name}` is {wanted} here; the key is {names}{typed}"));
         }
     }
     match known.iter().find(|(name, _)| key.get(name).is_none()) {
@@ -48,7 +50,9 @@ pub(super) async fn misfit(source: &Source, parts: &[Part], key: &Item) -> Strin
             None => return format!("; archived items of this table have no `{name}`"),
             Some(other) if other.attribute_type() != value.attribute_type() => {
                 let is = words(other.attribute_type().descriptor());
-                return format!("; `{name}` is {is} in archived items of this table");
+                let is_binary = matches!(other, AttributeValue::B(_));
+                let typed = if is_binary { binary_key(name) } else { String::new() };
+                return format!("; `{name}` is {is} in archived items of this table{typed}");
             }
             Some(_) => {}
         }
@@ -60,6 +64,12 @@ async fn first_item(source: &Source, parts: &[Part]) -> Option<Item> {
     let mut batches = source.open(parts.first()?, Some(&["_item"])).await.ok()?;
     let rows = rows_of(&batches.next()?.ok()?).ok()?;
     json::item_from_str(rows.first()?.text("_item")).ok()
+}
+
+/// How a binary value of a key is written.
+fn binary_key(name: &str) -> String {
+    let key = serde_json::json!({ name: {"B": "AAE="} });
+    format!("; write the key in DynamoDB JSON, with the bytes in base64, such as `{key}`")
 }
 
 /// A type in words.

@@ -32,6 +32,9 @@ use crate::output::say;
 /// The slot that what is missing is added to. Every counter has it, whatever the number of slots.
 const REPAIRED_SLOT: u32 = 0;
 
+/// What is said of an item among the ballots that is none.
+const NO_BALLOT: &str = "it has no `counter`, `counted_in` and `points`; it is no ballot";
+
 /// Ballots and what they are counted in.
 pub(crate) struct Ballots<'p> {
     pub(crate) place: &'p Place,
@@ -54,6 +57,11 @@ struct Sums {
     seen: BTreeMap<String, Seen>,
     /// Counters of which something cannot be added up, and what: they are not compared.
     unreadable: BTreeMap<String, BTreeSet<String>>,
+    /// Items among the ballots that are none and name no counter.
+    foreign: BTreeSet<String>,
+    /// Whether one of them may be a ballot that has lost its counter: that counter's slots then hold
+    /// a vote that no ballot tells of.
+    is_one_lost: bool,
 }
 
 /// What was seen of a counter: its ballots, their sum, its slots, and their sum.
@@ -101,6 +109,24 @@ impl Sums {
         }
     }
 
+    /// Adds what is among the ballots and is none. What names a counter may be a vote for it, so that
+    /// counter is not compared; without a name only the key tells whether it may be a vote at all.
+    fn add_foreign(&mut self, table: &str, key: &str, item: &Item, prefix: Option<&str>) {
+        let what = format!("item `{key}` of table `{table}`: {NO_BALLOT}");
+        match item.get("counter").and_then(AttributeValue::as_str) {
+            Some(counter) if is_meant(counter, prefix) => self.leave_out(counter, what),
+            Some(_) => {}
+            None if key.contains('#') => {
+                self.is_one_lost = true;
+                self.foreign.insert(what);
+            }
+            None if prefix.is_none() => {
+                self.foreign.insert(what);
+            }
+            None => {}
+        }
+    }
+
     fn leave_out(&mut self, counter: &str, what: String) {
         self.unreadable.entry(counter.to_owned()).or_default().insert(what);
     }
@@ -108,7 +134,10 @@ impl Sums {
     /// Whether a counter is compared: it has ballots, or must have had them if it holds anything.
     /// Other counters of the table are not counted by ballots.
     fn compares(&self, counter: &str, prefix: Option<&str>) -> bool {
-        self.seen.contains_key(counter) || prefix.is_some_and(|p| counter.starts_with(p))
+        match prefix {
+            Some(prefix) => counter.starts_with(prefix),
+            None => self.seen.contains_key(counter),
+        }
     }
 
     /// Adds a slot, or why it has no value.
@@ -133,6 +162,11 @@ impl Sums {
     }
 }
 
+/// Whether counters of this name are looked at.
+fn is_meant(counter: &str, prefix: Option<&str>) -> bool {
+    prefix.is_none_or(|prefix| counter.starts_with(prefix))
+}
+
 fn add(sum: &mut Number, more: Number) -> Result<(), String> {
     *sum = sum.checked_add(more).map_err(|error| error.to_string())?;
     Ok(())
@@ -146,6 +180,8 @@ pub(super) struct Recount {
     pub(super) drifted: Vec<Drift>,
     /// What cannot be added up, with its slot or counter, and why; its counter is not compared.
     pub(super) unreadable: Vec<String>,
+    /// Whether nothing is repaired because a ballot may have lost its counter.
+    pub(super) is_unrepairable: bool,
 }
 
 impl Ballots<'_> {
@@ -195,9 +231,7 @@ impl Ballots<'_> {
         let answer = answer.map_err(unread)?;
         let Some(item) = answer.item else { return Ok(None) };
         let ballot = Ballot::from_item(&from_sdk_item(item)?);
-        ballot.map(Some).ok_or_else(|| {
-            format!("ballot `{key}` has no `counter`, `counted_in` and `points`; it is no ballot")
-        })
+        ballot.map(Some).ok_or_else(|| format!("ballot `{key}`: {NO_BALLOT}"))
     }
 
     /// One transaction; `false` when the ballot changed meanwhile, or another one is at its slot.
@@ -314,8 +348,8 @@ impl Ballots<'_> {
         })
     }
 
-    /// Adds all ballots up and compares them with the slots of the counters that they are for, and
-    /// of those whose names begin with `prefix`; what differs is looked at again after a grace, and
+    /// Adds all ballots up and compares them with the slots of the counters that they are for, or
+    /// of all those whose names begin with `prefix`, and of no others; what differs is looked at again after a grace, and
     /// is drift if none of its ballots and slots changed meanwhile.
     ///
     /// # Errors
@@ -333,12 +367,14 @@ impl Ballots<'_> {
         tokio::time::sleep(grace).await;
         let (again, second) = self.look(prefix).await?;
         recount.unreadable = again.unreadable;
+        recount.is_unrepairable |= again.is_unrepairable;
         for (counter, seen) in second {
             if first.get(&counter) != Some(&seen) {
                 // It is being voted in: what was seen may be a vote between two reads.
                 continue;
             }
-            let repaired = repair && self.repair(&counter, &seen).await?;
+            let may_repair = repair && !recount.is_unrepairable;
+            let repaired = may_repair && self.repair(&counter, &seen).await?;
             let Seen { ballots, slots, .. } = seen;
             recount.drifted.push(Drift { counter, ballots, slots, repaired });
         }
@@ -351,18 +387,18 @@ impl Ballots<'_> {
     ) -> Result<(Recount, BTreeMap<String, Seen>), String> {
         let mut recount = Recount::default();
         let mut sums = Sums::default();
-        let mut failed = None;
-        self.scan(&self.table, |item| {
-            match Ballot::from_item(&item) {
-                Some(ballot) => sums.add_ballot(&ballot, &item),
-                None => failed = Some(format!("table `{}` holds what is no ballot", self.table)),
+        self.scan(&self.table, |item| match Ballot::from_item(&item) {
+            Some(ballot) if is_meant(&ballot.counter, prefix) => {
+                sums.add_ballot(&ballot, &item);
+                recount.ballots += 1;
             }
-            recount.ballots += 1;
+            Some(_) => {}
+            None => {
+                let key = item.get(&self.key).and_then(AttributeValue::as_str).unwrap_or_default();
+                sums.add_foreign(&self.table, key, &item, prefix);
+            }
         })
         .await?;
-        if let Some(reason) = failed {
-            return Err(reason);
-        }
         let rule = Counters { slot_count: SLOT_COUNT_MAX, ..self.place.rule.clone() };
         self.scan(&self.place.slots_table, |item| {
             let key = item.get(&rule.slot_key).and_then(AttributeValue::as_str);
@@ -376,7 +412,9 @@ impl Ballots<'_> {
         })
         .await?;
         recount.counters = sums.seen.len();
-        recount.unreadable = sums.unreadable.values().flatten().cloned().collect();
+        let unreadable = sums.unreadable.values().flatten().chain(&sums.foreign);
+        recount.unreadable = unreadable.cloned().collect();
+        recount.is_unrepairable = sums.is_one_lost;
         Ok((recount, sums.differing()))
     }
 

@@ -10,13 +10,15 @@ use clap::{Args, ValueEnum};
 use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::Number;
+use rules::counters::Counters;
 use rules::counters::ballot::slot_of_voter;
 
 use super::Place;
 use super::ballots::Ballots;
+use super::doubts::{Doubts, Range};
 use super::flags::TotalFlags;
 use super::reading::total_of;
-use super::voting::Voting;
+use super::voting::{Cast, Voting};
 use crate::mapping::mix;
 
 /// Votes that are under way at the same time.
@@ -83,12 +85,25 @@ struct Vote {
 pub(super) struct Generated {
     pub(super) votes: u64,
     pub(super) took: Duration,
-    /// By counter: what was counted here, and what its total says if that was asked for.
-    pub(super) totals: BTreeMap<String, (i64, Option<Number>)>,
+    /// By counter.
+    pub(super) totals: BTreeMap<String, Tally>,
+    /// The votes that may or may not be counted.
+    pub(super) doubts: Doubts,
     /// How long the totals took after the last vote, if they became right.
     pub(super) lag: Option<Duration>,
     /// Whether the totals were looked at and are not right.
     pub(super) differs: bool,
+}
+
+/// What a counter's votes are together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// All votes that were cast.
+    pub(super) voted: i64,
+    /// What the total must be; one number if it is known of each vote that it is counted.
+    pub(super) must_be: Range,
+    /// What the total says, if that was asked for.
+    pub(super) found: Option<Number>,
 }
 
 impl GenerateArguments {
@@ -161,13 +176,23 @@ pub(super) async fn run(
         key: arguments.ballot_key.clone(),
     });
     let started = Instant::now();
-    cast_all(place, ballots.as_ref(), arguments, started, &progress).await?;
+    let doubts = cast_all(place, ballots.as_ref(), arguments, started, &progress).await?;
     progress.finish_and_clear();
     let took = started.elapsed();
+    let tally = |counter: &str, voted: i64| Tally {
+        voted,
+        must_be: doubts.range(counter, voted),
+        found: None,
+    };
+    let totals_of = expected.into_iter().map(|(counter, voted)| {
+        let tally = tally(&counter, voted);
+        (counter, tally)
+    });
     let mut generated = Generated {
         votes: arguments.votes,
         took,
-        totals: expected.into_iter().map(|(counter, sum)| (counter, (sum, None))).collect(),
+        totals: totals_of.collect(),
+        doubts,
         lag: None,
         differs: false,
     };
@@ -183,9 +208,10 @@ async fn cast_all(
     arguments: &GenerateArguments,
     started: Instant,
     progress: &ProgressBar,
-) -> Result<(), String> {
+) -> Result<Doubts, String> {
     let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
         let mut voting = Voting::to(place);
+        let mut doubts = Doubts::default();
         for number in arguments.numbers_of(lane, ballots.is_some()) {
             let vote = arguments.vote(number, place.rule.slot_count);
             if let Some(rate) = arguments.rate {
@@ -197,13 +223,20 @@ async fn cast_all(
                     let points = Number::from(vote.points);
                     ballots.vote("all", &vote.voter, Some((&vote.counter, points))).await?;
                 }
-                None => voting.add(&vote.counter, vote.slot, vote.points).await?,
+                None => {
+                    let Vote { counter, slot, points, .. } = &vote;
+                    if let Cast::Perhaps(reason) = voting.add(counter, *slot, *points).await? {
+                        let slot = Counters::slot_key_text(counter, *slot);
+                        doubts.add(&slot, counter, *points, &reason);
+                    }
+                }
             }
             progress.inc(1);
         }
-        Ok::<(), String>(())
+        Ok::<Doubts, String>(doubts)
     });
-    stream::iter(lanes).buffer_unordered(VOTERS_AT_ONCE as usize).try_collect().await
+    let lanes = stream::iter(lanes).buffer_unordered(VOTERS_AT_ONCE as usize);
+    lanes.try_fold(Doubts::default(), async |all, one| Ok(all.join(one))).await
 }
 
 /// Reads the totals until they are right or the time is over.
@@ -216,10 +249,10 @@ async fn verify(
     let started = Instant::now();
     loop {
         generated.differs = false;
-        for (counter, (expected, found)) in &mut generated.totals {
+        for (counter, tally) in &mut generated.totals {
             let sum = total_of(&place.client, totals, counter).await?.cells.sum();
-            *found = Some(sum);
-            generated.differs |= sum != Number::from(*expected);
+            tally.found = Some(sum);
+            generated.differs |= !tally.must_be.has(sum);
         }
         if !generated.differs {
             generated.lag = Some(started.elapsed());

@@ -5,6 +5,7 @@
 
 mod absent;
 mod ballots;
+mod doubts;
 mod flags;
 mod fold;
 mod generate;
@@ -23,7 +24,7 @@ use serde_json::json;
 
 use self::ballots::{Ballots, Drift, Recount};
 use self::flags::{BallotFlags, SlotCount, SlotFlags, TotalFlags};
-use self::generate::{GenerateArguments, Generated};
+use self::generate::{GenerateArguments, Generated, Tally};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::output::{self, Output, say};
@@ -37,14 +38,14 @@ pub(crate) const SLOT_COUNT_DEFAULT: u32 = 20;
 /// What to do with counters, and which tables hold them.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 something differs: `fold` left slots, `recount` found drift or slots that it cannot read, totals are not what was voted"
+    after_help = "Examples:\n  weir counters read poll-1\n  weir counters read poll-1 --how exact --output json\n  weir counters fold --to 5\n  weir counters generate --votes 100000 --seed 7 --verify 20\n  weir counters vote --poll 2026 --voter ada --counter 2026-blue\n  weir counters recount --repair\n\nExit codes: 0 done, 1 failed, 3 something differs: `fold` left slots, `recount` found drift or slots that it cannot read, totals are not what was voted, a total item does not say what its slots say"
 )]
 pub struct CountersArguments {
     #[command(subcommand)]
     verb: CountersVerb,
     /// The DynamoDB endpoint [default: AWS_ENDPOINT_URL_DYNAMODB, or the `weir up` of this folder]
     #[arg(long, global = true, value_name = "URL")]
-    endpoint: Option<String>,
+    pub(crate) endpoint: Option<String>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -97,8 +98,8 @@ enum CountersVerb {
     },
     /// Compare the slots with the ballots, which are the truth
     Recount {
-        /// Counters whose names begin so are counted by ballots only: without one they must be 0
-        /// [default: only counters that have ballots are compared]
+        /// Compare only counters whose names begin so, also those without any ballot, which must be 0
+        /// [default: all counters that have ballots]
         #[arg(long, value_name = "TEXT")]
         prefix: Option<String>,
         /// Make the slots what the ballots say
@@ -177,7 +178,8 @@ pub async fn run(
     let all = |slots: SlotFlags| Place::new(&endpoint, slots, SLOT_COUNT_MAX);
     match arguments.verb {
         CountersVerb::Read { counter, how, slots, count, totals } => {
-            let reading = reading::read(&counted(slots, &count)?, &totals, &counter, how).await?;
+            let place = counted(slots, &count)?;
+            let reading = reading::read(&place, &totals, &counter, how).await?;
             let row = vec![
                 json!(counter),
                 json!(reading.total.to_string()),
@@ -186,9 +188,9 @@ pub async fn run(
             ];
             output::rows(output, &["counter", "total", "slots", "as of"], &[row]);
             if reading.slots == 0 {
-                say(&why_no_slots(&counter, &reading));
+                say(&why_no_slots(&counter, how, &reading, place.rule.slot_count));
             }
-            Ok(Exit::Done)
+            Ok(say_otherwise(&counter, &reading))
         }
         CountersVerb::Fold { to, slots } => {
             slots_to_count_in(&stack, &slots.slots_table, Some(to))?;
@@ -222,14 +224,29 @@ pub async fn run(
     }
 }
 
-/// Why a counter has no slots. Only its total can still tell of slots that are gone.
-fn why_no_slots(counter: &str, reading: &reading::Reading) -> String {
-    match reading.as_of {
-        Some(_) => format!("all slots of `{counter}` are gone: they were deleted, or have expired"),
-        None => format!(
-            "`{counter}` has no slots: nobody has voted for it yet, its slots are gone, or its name is another one"
+/// Why a counter has no slots, as far as that was looked at. Only its total can still tell of slots
+/// that are gone.
+fn why_no_slots(counter: &str, how: How, reading: &reading::Reading, slot_count: u32) -> String {
+    match (how, reading.has_total) {
+        (_, true) => {
+            format!("all slots of `{counter}` are gone: they were deleted, or have expired")
+        }
+        (How::RolledUp, false) => format!(
+            "`{counter}` has no total, and its slots were not looked at: no vote has come to the function yet, or its name is another one; --how fresh looks at them"
+        ),
+        (How::Exact | How::Fresh, false) => format!(
+            "`{counter}` has none of the {slot_count} slots that were looked at: nobody has voted for it yet, its slots are gone or are others (--slots), or its name is another one"
         ),
     }
+}
+
+/// Says what the total item says if it is not what its slots say.
+fn say_otherwise(counter: &str, reading: &reading::Reading) -> Exit {
+    let Some(otherwise) = &reading.otherwise else { return Exit::Done };
+    say(&format!(
+        "the total item of `{counter}` says {otherwise} in `total`, and what is shown is the sum of its `slots`: something else has written it; the next reconciliation corrects it"
+    ));
+    Exit::Differences
 }
 
 /// The slots that votes may be counted in: those that are asked for, or else all that are totalled.
@@ -308,6 +325,11 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
     for what in &recount.unreadable {
         say(&format!("not compared: {what}"));
     }
+    if recount.is_unrepairable {
+        say(
+            "nothing is repaired: an item that is no ballot has the key of one and names no counter, so a vote may be for any; correct or delete it first",
+        );
+    }
     let is_right = recount.drifted.is_empty() && recount.unreadable.is_empty();
     if is_right { Exit::Done } else { Exit::Differences }
 }
@@ -315,13 +337,36 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
 fn show_generated(generated: &Generated, output: Output) -> Exit {
     let seconds = generated.took.as_secs_f64();
     say(&format!("{} votes in {seconds:.1} s", generated.votes));
-    let row = |(counter, (expected, found)): (&String, &(i64, Option<Number>))| {
-        vec![json!(counter), json!(expected), json!(found.map(|found| found.to_string()))]
+    let row = |(counter, tally): (&String, &Tally)| {
+        let Tally { voted, must_be, found } = tally;
+        let found = found.map(|found| found.to_string());
+        vec![
+            json!(counter),
+            json!(voted),
+            json!(must_be.lowest),
+            json!(must_be.highest),
+            json!(found),
+        ]
     };
     let rows: Vec<_> = generated.totals.iter().map(row).collect();
-    output::rows(output, &["counter", "voted", "total"], &rows);
+    output::rows(output, &["counter", "voted", "lowest", "highest", "total"], &rows);
+    let doubts = &generated.doubts;
+    if doubts.votes > 0 {
+        say(&format!(
+            "{} votes may or may not be counted, because their answers were lost, so they were not sent again; each total must be from `lowest` to `highest`:",
+            doubts.votes
+        ));
+        for vote in &doubts.named {
+            say(&format!("  {vote}"));
+        }
+        let more = doubts.votes.saturating_sub(doubts.named.len() as u64);
+        if more > 0 {
+            say(&format!("  and {more} more"));
+        }
+    }
     if let Some(lag) = generated.lag {
-        say(&format!("every total is right, {:.1} s behind the last vote", lag.as_secs_f64()));
+        let right = if doubts.votes > 0 { "from its lowest to its highest" } else { "right" };
+        say(&format!("every total is {right}, {:.1} s behind the last vote", lag.as_secs_f64()));
     }
     if generated.differs { Exit::Differences } else { Exit::Done }
 }

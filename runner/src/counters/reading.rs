@@ -11,6 +11,7 @@ use aws_sdk_dynamodb::types::{
 };
 use model::limits::{BATCH_GET_KEYS_MAX, TRANSACTION_OPERATIONS_MAX};
 use model::{Item, Number};
+use rules::Stamp;
 use rules::counters::reconcile::{decide, slots_needed};
 use rules::counters::{Counters, Total};
 
@@ -30,6 +31,17 @@ pub(super) struct Reading {
     pub(super) slots: usize,
     /// The stamp of the last stream record that is in it; `None` when slots were read.
     pub(super) as_of: Option<String>,
+    /// Whether a total item was read and is there.
+    pub(super) has_total: bool,
+    /// What that item says the total is, if its slots say otherwise.
+    pub(super) otherwise: Option<String>,
+}
+
+impl Reading {
+    /// What slots say.
+    fn of_slots(total: Number, slots: usize, has_total: bool) -> Self {
+        Self { total, slots, as_of: None, has_total, otherwise: None }
+    }
 }
 
 /// Reads a counter.
@@ -44,29 +56,35 @@ pub(super) async fn read(
 ) -> Result<Reading, String> {
     match how {
         How::RolledUp => {
-            let total = total_of(&place.client, totals, counter).await?;
+            let item = item_of(&place.client, totals, counter).await?;
+            let total = total_in(item.as_ref(), counter)?;
+            // A total that no stream record has reached yet is as of none.
+            let as_of = total.cells.as_of().filter(|stamp| stamp.base() != Stamp::lowest());
             Ok(Reading {
                 total: total.cells.sum(),
                 slots: total.cells.slots_there(),
-                as_of: total.cells.as_of().map(ToString::to_string),
+                as_of: as_of.map(ToString::to_string),
+                has_total: item.is_some(),
+                otherwise: item.and_then(|item| total.said_otherwise(&item)),
             })
         }
         How::Exact => {
             let slots = 0..place.rule.slot_count;
             let slots = slots.filter(|slot| Counters::can_have_slot(counter, *slot)).collect();
             let values = at_one_moment(place, counter, slots).await?;
-            Ok(Reading { total: sum(values.values())?, slots: values.len(), as_of: None })
+            Ok(Reading::of_slots(sum(values.values())?, values.len(), false))
         }
         How::Fresh => {
             // The total first: what the slots say then is at least as new as what the total knows.
-            let total = total_of(&place.client, totals, counter).await?;
+            let item = item_of(&place.client, totals, counter).await?;
+            let total = total_in(item.as_ref(), counter)?;
             let mut slots = slots_needed(&total, place.rule.slot_count);
             slots.retain(|slot| Counters::can_have_slot(counter, *slot));
             let values = each(place, counter, slots).await?;
             // Only the values are asked for, not since when a slot is gone.
             let cells = decide(&total, &values, &BTreeSet::new(), 0);
             let total = total.joined(&cells).unwrap_or(total);
-            Ok(Reading { total: total.cells.sum(), slots: values.len(), as_of: None })
+            Ok(Reading::of_slots(total.cells.sum(), values.len(), item.is_some()))
         }
     }
 }
@@ -79,17 +97,33 @@ fn sum<'n>(values: impl Iterator<Item = &'n Number>) -> Result<Number, String> {
     Ok(sum)
 }
 
+/// The total of a counter; none has nothing in it.
+///
+/// # Errors
+/// When it cannot be read.
 pub(super) async fn total_of(
     client: &Client,
     totals: &TotalFlags,
     counter: &str,
 ) -> Result<Total, String> {
+    total_in(item_of(client, totals, counter).await?.as_ref(), counter)
+}
+
+fn total_in(item: Option<&Item>, counter: &str) -> Result<Total, String> {
+    let total = item.map_or_else(|| Ok(Total::default()), Total::from_item);
+    total.map_err(|error| format!("cannot read the total of `{counter}`: {error}"))
+}
+
+async fn item_of(
+    client: &Client,
+    totals: &TotalFlags,
+    counter: &str,
+) -> Result<Option<Item>, String> {
     let request = client.get_item().table_name(&totals.totals_table).consistent_read(true);
     let answer = request.key(&totals.total_key, SdkValue::S(counter.to_owned())).send().await;
     let failed = |reason: String| format!("cannot read the total of `{counter}`: {reason}");
     let item = answer.map_err(|error| failed(error_text(&error)))?.item;
-    let Some(item) = item else { return Ok(Total::default()) };
-    Total::from_item(&from_sdk_item(item)?).map_err(|error| failed(error.to_string()))
+    item.map(from_sdk_item).transpose()
 }
 
 fn value(place: &Place, key: &str, item: &Item) -> Result<Number, String> {
@@ -251,7 +285,7 @@ mod tests {
         let place = place(&format!("http://{}", listener.local_addr().unwrap()));
         let stamp = |last: &str| format!("l/{}{last}", "0".repeat(39));
         let total = format!(
-            r#"{{"Item":{{"counter":{{"S":"A"}},"revision":{{"N":"3"}},"slots":{{"M":{{"0":{{"M":{{"value":{{"N":"5"}},"stamp":{{"S":"{}"}}}}}},"1":{{"M":{{"value":{{"N":"0"}},"stamp":{{"S":"{}"}},"gone_at":{{"N":"99"}}}}}}}}}}}}}}"#,
+            r#"{{"Item":{{"counter":{{"S":"A"}},"total":{{"N":"5"}},"revision":{{"N":"3"}},"slots":{{"M":{{"0":{{"M":{{"value":{{"N":"5"}},"stamp":{{"S":"{}"}}}}}},"1":{{"M":{{"value":{{"N":"0"}},"stamp":{{"S":"{}"}},"gone_at":{{"N":"99"}}}}}}}}}}}}}}"#,
             stamp("8"),
             stamp("9")
         );
@@ -260,6 +294,35 @@ mod tests {
             let reading = read(&place, &totals(), "A", How::RolledUp).await.unwrap();
             assert_eq!((reading.total, reading.slots), (Number::from(5_i64), 1));
             assert_eq!(reading.as_of, Some(stamp("9")));
+            assert_eq!(reading.otherwise, None);
+        };
+        tokio::join!(serve(listener, &answers), reads);
+    }
+
+    /// The first one was written by somebody else, the second one by a reconciliation that no record
+    /// had come before.
+    #[tokio::test]
+    async fn a_total_that_is_not_what_its_slots_say_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = place(&format!("http://{}", listener.local_addr().unwrap()));
+        let item = |total: &str, stamp: &str| {
+            format!(
+                r#"{{"Item":{{"counter":{{"S":"A"}},"total":{{"N":"{total}"}},"revision":{{"N":"1"}},"slots":{{"M":{{"0":{{"M":{{"value":{{"N":"5"}},"stamp":{{"S":"{stamp}"}}}}}}}}}}}}}}"#
+            )
+        };
+        let other = item("12345", &format!("l/{}", "0".repeat(40)));
+        let repaired = item("5.0", Stamp::lowest().reconciled(0).as_str());
+        let answers =
+            [(200, other.as_str(), false), (200, repaired.as_str(), false), (200, "{}", false)];
+        let reads = async {
+            let reading = read(&place, &totals(), "A", How::RolledUp).await.unwrap();
+            assert_eq!(reading.total, Number::from(5_i64));
+            assert_eq!(reading.otherwise.as_deref(), Some("`12345`"));
+            assert!(reading.as_of.is_some());
+            let reading = read(&place, &totals(), "A", How::RolledUp).await.unwrap();
+            assert_eq!((reading.otherwise, reading.as_of, reading.has_total), (None, None, true));
+            let reading = read(&place, &totals(), "A", How::RolledUp).await.unwrap();
+            assert!(!reading.has_total);
         };
         tokio::join!(serve(listener, &answers), reads);
     }

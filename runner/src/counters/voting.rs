@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::json::write_string;
 use model::{AttributeValue, Number};
@@ -14,20 +13,18 @@ use rules::counters::Counters;
 use serde_json::Value;
 
 use super::Place;
-use crate::contention::{Attempts, is_contended};
+use crate::addition::{self, Addition};
+use crate::contention::{Attempts, Undone};
 use crate::keys;
 use crate::load::{error_text, to_sdk_value};
 use crate::plain_http::{self, Connection, Endpoint};
 
-/// Times that a vote is sent at most, as the SDK does.
-const ATTEMPTS_MAX: u32 = 3;
-/// Pause before a vote is sent again; it doubles each time.
+/// Times that a connection is asked for: about a second and a half with the pauses between them.
+const CONNECTIONS_MAX: u32 = 6;
+/// Pause before it is asked for again; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Errors that say that nothing was done, and that it may be done later.
-const LATER: [&str; 3] =
-    ["ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"];
 
 /// Sends votes, one after the other.
 pub(super) enum Voting<'p> {
@@ -47,15 +44,17 @@ pub(super) struct Plain {
     request: String,
 }
 
-/// Why a vote was not counted, or not surely.
-enum Refused {
-    /// A transaction is at its slot, such as one of folding; nothing was counted.
-    Contended(String),
-    /// It may be counted when it is sent again.
-    Later(String),
-    /// It will never be.
-    Always(String),
+/// What became of a vote that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cast {
+    /// It is counted.
+    Counted,
+    /// It may or may not be counted, because of this.
+    Perhaps(String),
 }
+
+/// Why an attempt did not surely count: what is known of it, and the words for a person.
+type Failed = (Addition, String);
 
 impl<'p> Voting<'p> {
     /// A way to the place's slots. It does not connect yet.
@@ -69,30 +68,39 @@ impl<'p> Voting<'p> {
         }
     }
 
-    /// Adds points to a slot. An attempt whose answer is lost may have counted, and the next one
-    /// counts again, as with any client that sends `ADD` again.
+    /// Adds points to a slot. An attempt that was certainly not counted is made again where that may
+    /// help; one that may have been is not, because it would count twice.
     ///
     /// # Errors
-    /// When the vote is refused, or no attempt was answered.
+    /// When the vote is refused, or nobody takes it; it is not counted then.
     pub(super) async fn add(
         &mut self,
         counter: &str,
         slot: u32,
         points: i64,
-    ) -> Result<(), String> {
+    ) -> Result<Cast, String> {
         let key = Counters::slot_key_text(counter, slot);
         let mut attempts = Attempts::first();
+        let mut connections = 1;
         loop {
             let added = match self {
                 Self::Plain(plain) => plain.add(&key, points).await,
                 Self::Sdk(place) => add_by_sdk(place, &key, points).await,
             };
-            match added {
-                Ok(()) => return Ok(()),
-                Err(Refused::Contended(_)) if attempts.next().await => {}
-                Err(
-                    Refused::Contended(reason) | Refused::Later(reason) | Refused::Always(reason),
-                ) => return Err(format!("a vote was refused: {reason}")),
+            let Err((what, reason)) = added else { return Ok(Cast::Counted) };
+            let again = match what {
+                Addition::Perhaps => return Ok(Cast::Perhaps(reason)),
+                Addition::Contended => attempts.next().await,
+                Addition::Throttled => attempts.after(Undone::Throttled).await,
+                Addition::Unsent if connections < CONNECTIONS_MAX => {
+                    tokio::time::sleep(FIRST_PAUSE * 2u32.pow(connections - 1)).await;
+                    connections += 1;
+                    true
+                }
+                Addition::Unsent | Addition::Refused => false,
+            };
+            if !again {
+                return Err(format!("a vote was refused: {reason}"));
             }
         }
     }
@@ -119,19 +127,9 @@ impl Plain {
         Self { endpoint, connection: None, head, body, request: String::new() }
     }
 
-    async fn add(&mut self, key: &str, points: i64) -> Result<(), Refused> {
+    async fn add(&mut self, key: &str, points: i64) -> Result<(), Failed> {
         self.write(key, points);
-        let mut pause = FIRST_PAUSE;
-        for attempt in 1.. {
-            match self.send().await {
-                Ok(()) => break,
-                Err(Refused::Later(_)) if attempt < ATTEMPTS_MAX => {}
-                Err(refused) => return Err(refused),
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        Ok(())
+        self.send().await
     }
 
     /// Makes the request.
@@ -152,24 +150,24 @@ impl Plain {
     }
 
     /// Sends the request once.
-    async fn send(&mut self) -> Result<(), Refused> {
-        let mut connection = match self.connection.take() {
+    async fn send(&mut self) -> Result<(), Failed> {
+        let mut connection = match self.connection.take().filter(|open| !open.is_over()) {
             Some(connection) => connection,
             None => Connection::open(&self.endpoint)
                 .await
-                .map_err(|error| Refused::Later(format!("cannot connect: {error}")))?,
+                .map_err(|error| (Addition::Unsent, format!("cannot connect: {error}")))?,
         };
         let exchange = connection.exchange(self.request.as_bytes());
+        let perhaps = |reason: String| Err((Addition::Perhaps, reason));
         let answer = match tokio::time::timeout(ANSWER_TIMEOUT, exchange).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(Refused::Later(format!("the connection broke: {error}"))),
+            Ok(Err(error)) => return perhaps(format!("the connection broke: {error}")),
             Err(_) => {
-                let seconds = ANSWER_TIMEOUT.as_secs();
-                return Err(Refused::Later(format!("no answer within {seconds} s")));
+                return perhaps(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()));
             }
         };
         let outcome =
-            if answer.status == 200 { Ok(()) } else { Err(refusal(answer.status, answer.body)) };
+            if answer.status == 200 { Ok(()) } else { Err(failure(answer.status, answer.body)) };
         if !answer.closes {
             self.connection = Some(connection);
         }
@@ -178,38 +176,31 @@ impl Plain {
 }
 
 /// What an answer other than 200 says.
-fn refusal(status: u16, body: &[u8]) -> Refused {
+fn failure(status: u16, body: &[u8]) -> Failed {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
-    let code = text("__type").rsplit('#').next().unwrap_or_default();
-    let reason = format!("HTTP {status} {code}: {}{}", text("message"), text("Message"));
-    if is_contended(Some(code), &reason) {
-        Refused::Contended(reason)
-    } else if status >= 500 || LATER.contains(&code) {
-        Refused::Later(reason)
-    } else {
-        Refused::Always(reason)
-    }
+    let code = text("__type").rsplit('#').next().filter(|code| !code.is_empty());
+    let message = format!("{}{}", text("message"), text("Message"));
+    let reason = match code {
+        Some(code) => format!("HTTP {status} {code}: {message}"),
+        None => format!("HTTP {status} without the code of an error"),
+    };
+    (Addition::answered(code, status), reason)
 }
 
-/// Sends a vote once; the SDK itself sends it again where that may help, but not when a transaction
-/// is at the slot.
-async fn add_by_sdk(place: &Place, key: &str, points: i64) -> Result<(), Refused> {
+/// Sends a vote once.
+async fn add_by_sdk(place: &Place, key: &str, points: i64) -> Result<(), Failed> {
     let points = AttributeValue::N(Number::from(points));
-    let sent = place
+    let request = place
         .client
         .update_item()
         .table_name(&place.slots_table)
         .key(&place.rule.slot_key, SdkValue::S(key.to_owned()))
         .update_expression("ADD #value :points")
         .expression_attribute_names("#value", &place.rule.slot_value)
-        .expression_attribute_values(":points", to_sdk_value(&points))
-        .send()
-        .await;
-    let Err(error) = sent else { return Ok(()) };
-    let reason = error_text(&error);
-    let is_contended = is_contended(error.code(), &reason);
-    Err(if is_contended { Refused::Contended(reason) } else { Refused::Always(reason) })
+        .expression_attribute_values(":points", to_sdk_value(&points));
+    let sent = request.customize().config_override(addition::once()).send().await;
+    sent.map(|_| ()).map_err(|error| (Addition::after(&error), error_text(&error)))
 }
 
 #[cfg(test)]
@@ -218,6 +209,7 @@ mod tests {
 
     use super::super::testing::{place, serve};
     use super::*;
+    use crate::test_proxy;
 
     #[tokio::test]
     async fn votes_are_sent_until_they_are_taken_or_refused() {
@@ -228,21 +220,17 @@ mod tests {
         let refused = r##"{"__type":"x#ValidationException","message":"no table"}"##;
         let answers = [
             (200, "{}", false),
+            (400, throttled, true),
             (400, throttled, false),
-            (500, "{}", true),
             (200, "{}", true),
             (400, refused, false),
-            (503, "", false),
-            (503, "", false),
-            (503, "", false),
         ];
         let votes = async {
             let mut voting = Voting::to(&place);
-            assert_eq!(voting.add("é\"", 3, -1).await, Ok(()));
-            assert_eq!(voting.add("a", 0, 1).await, Ok(()));
+            assert_eq!(voting.add("é\"", 3, -1).await, Ok(Cast::Counted));
+            assert_eq!(voting.add("a", 0, 1).await, Ok(Cast::Counted));
             let reason = voting.add("a", 0, 1).await.unwrap_err();
             assert_eq!(reason, "a vote was refused: HTTP 400 ValidationException: no table");
-            assert!(voting.add("a", 0, 1).await.unwrap_err().contains("HTTP 503"));
         };
         let (requests, ()) = tokio::join!(serve(listener, &answers), votes);
         assert_eq!(requests.len(), answers.len());
@@ -261,6 +249,31 @@ mod tests {
         assert_eq!(requests[1], requests[3]);
     }
 
+    /// Whether it was counted is not known, and a second attempt would count again.
+    #[tokio::test]
+    async fn a_vote_whose_answer_is_lost_is_sent_once() {
+        for by_sdk in [false, true] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let place = place(&format!("http://{}", listener.local_addr().unwrap()));
+            let answers = [(500, "{}", true), (503, "", true), (200, "{}", false)];
+            let votes = async {
+                let mut voting = if by_sdk { Voting::Sdk(&place) } else { Voting::to(&place) };
+                for expected in ["500", "503"] {
+                    let cast = voting.add("a", 0, 1).await.unwrap();
+                    let Cast::Perhaps(reason) = cast else { panic!("{expected}: counted") };
+                    assert!(by_sdk || reason.contains(expected), "{reason}");
+                }
+                assert_eq!(voting.add("b", 0, 1).await, Ok(Cast::Counted));
+            };
+            let (requests, ()) = tokio::join!(serve(listener, &answers), votes);
+            assert!(requests[2].contains("b#0"), "{requests:?}");
+            let silent = super::super::testing::place(&test_proxy::that_closes().await);
+            let mut voting = if by_sdk { Voting::Sdk(&silent) } else { Voting::to(&silent) };
+            let cast = voting.add("a", 0, 1).await;
+            assert!(matches!(cast, Ok(Cast::Perhaps(_))), "{cast:?}");
+        }
+    }
+
     #[tokio::test]
     async fn a_vote_waits_for_the_transaction_that_is_at_its_slot() {
         let conflict = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionConflictException","message":"Transaction is ongoing for the item"}"#;
@@ -272,7 +285,7 @@ mod tests {
             let place = place(&format!("http://{}", listener.local_addr().unwrap()));
             let vote = async {
                 let mut voting = if by_sdk { Voting::Sdk(&place) } else { Voting::to(&place) };
-                assert_eq!(voting.add("a", 0, 1).await, Ok(()));
+                assert_eq!(voting.add("a", 0, 1).await, Ok(Cast::Counted));
             };
             let (requests, ()) = tokio::join!(serve(listener, &answers), vote);
             assert_eq!(requests.len(), answers.len());

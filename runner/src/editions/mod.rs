@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use aws_sdk_dynamodb::Client;
 use clap::{Args, Subcommand};
 use model::json;
-use rules::versions::edition::{Edition, EditionHead};
+use rules::versions::edition::{Edition, EditionHead, fits_into_an_edition};
 use serde_json::json;
 
 use crate::endpoint;
@@ -217,6 +217,8 @@ fn show_editions(editions: &[Edition], current: u64, output: Output) {
 
 async fn get(place: &Place, key: &str, number: Option<u64>) -> Result<Exit, String> {
     let key = json::item_to_string(&item_key::parse(key)?);
+    fits_into_an_edition(&place.set, &key, None)
+        .map_err(|reason| format!("no edition can hold the item {key}: {reason}"))?;
     let found = match number {
         Some(number) => reading::item_of(place, number, &key).await?,
         None => reading::current_item(place, &key).await?,

@@ -17,8 +17,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{Item, json};
 use rules::versions::edition::{
-    Digest, EDITION_ITEM, EDITION_PARTITION, EDITION_STATE, Edition, EditionState, hash_of,
-    item_of_edition, key_of, records_key,
+    Digest, EDITION_ITEM, EDITION_PARTITION, EDITION_STATE, Edition, EditionState,
+    fits_into_an_edition, hash_of, item_of_edition, key_of, records_key,
 };
 use rules::versions::version_text;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -281,6 +281,8 @@ async fn write(
             let (text, keys) = (json::item_to_string(&item), edition.keys.join(", "));
             format!("an item lacks a key attribute ({keys}): {text}")
         })?;
+        fits_into_an_edition(&place.set, &key, Some(&item))
+            .map_err(|reason| format!("no edition can hold the item {key}: {reason}"))?;
         if !seen.insert(hash_of(&key)) {
             return Err(format!("two items have the key {key}"));
         }

@@ -156,3 +156,28 @@ async fn set_state(place: &Place, number: u64, state: &str) {
     let put = place.client.put_item().table_name("editions");
     put.set_item(Some(to_sdk_item(&record))).send().await.unwrap();
 }
+
+/// DynamoDB takes them as items of a table, and not in an edition.
+#[tokio::test]
+async fn an_item_that_no_edition_can_hold_is_named_with_its_limit() {
+    let store = TestStore::open().await;
+    let place = place(&store).await;
+    let deep = (0..30).fold(r#"{"S":"x"}"#.to_owned(), |inner, _| format!(r#"{{"L":[{inner}]}}"#));
+    let long = format!(r#"{{"id":{{"S":"{}"}}}}"#, "k".repeat(1_010));
+    for (item, key, limit) in [
+        (
+            format!(r#"{{"id":{{"N":"1"}},"d":{{"L":[{deep}]}}}}"#),
+            r#"{"id":{"N":"1"}}"#,
+            "than 32;",
+        ),
+        (long.clone(), &*long, "of at most 1024;"),
+    ] {
+        let mut file = items(2);
+        writeln!(file, "{item}").unwrap();
+        let said = prepare::run(&place, &of_file(&file)).await.unwrap_err();
+        assert!(said.starts_with(&format!("no edition can hold the item {key}: ")), "{said}");
+        assert!(said.contains(limit) && said.contains("--through"), "{said}");
+    }
+    let said = get(&place, &long, Some(1)).await.unwrap_err();
+    assert!(said.starts_with("no edition can hold the item"), "{said}");
+}

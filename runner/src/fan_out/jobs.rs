@@ -2,7 +2,7 @@
 //!
 //! Nothing is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::Client;
 use model::{AttributeValue, Item};
@@ -13,23 +13,27 @@ use crate::exit::Exit;
 use crate::load::{error_text, from_sdk_item};
 use crate::output::{self, Output, say};
 
-/// Shows jobs.
+/// Shows jobs, of a rule if one is named. `rules` are those that there are now, if that is known.
 ///
 /// # Errors
-/// When the table cannot be read.
+/// When the table cannot be read, or there is no such rule, now or in any job.
 pub(super) async fn list(
     client: &Client,
     table: &str,
     only_open: bool,
-    rule: Option<&str>,
+    (rule, rules): (Option<&str>, &[String]),
     output: Output,
 ) -> Result<Exit, String> {
     let (mut rows, mut damaged) = (Vec::new(), 0);
+    let mut known: BTreeSet<String> = rules.iter().cloned().collect();
     each(client, table, |key, job| {
         let Some((origin, job)) = Origin::from_job_key(key).zip(job) else {
             damaged += 1;
             return;
         };
+        if !known.contains(&origin.rule) {
+            known.insert(origin.rule.clone());
+        }
         if (only_open && job.done) || rule.is_some_and(|rule| rule != origin.rule) {
             return;
         }
@@ -45,6 +49,11 @@ pub(super) async fn list(
         ]);
     })
     .await?;
+    if let Some(rule) = rule.filter(|rule| !known.contains(*rule)) {
+        let known: Vec<String> = known.into_iter().collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(format!("there is no rule `{rule}`; there are: {known}"));
+    }
     let headings =
         ["rule", "origin", "event", "stamp", "done", "copies written", "refused", "revision"];
     output::rows(output, &headings, &rows);
@@ -115,4 +124,26 @@ async fn each(
         visit(key, Job::from_item(&item).ok());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
+
+    use super::*;
+    use crate::test_store::TestStore;
+
+    #[tokio::test]
+    async fn jobs_of_a_rule_that_there_is_not_are_refused() {
+        let store = TestStore::open().await;
+        store.table("jobs").await;
+        let put = store.client.put_item().table_name("jobs");
+        put.item("p", SdkValue::S("x".to_owned())).send().await.unwrap();
+        let rules = ["products".to_owned()];
+        let list =
+            async |rule| list(&store.client, "jobs", false, (rule, &rules), Output::Json).await;
+        assert!(list(Some("products")).await.is_ok() && list(None).await.is_ok());
+        let said = list(Some("nosuch")).await.unwrap_err();
+        assert_eq!(said, "there is no rule `nosuch`; there are: products");
+    }
 }

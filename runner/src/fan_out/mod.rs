@@ -103,6 +103,18 @@ enum FanOutVerb {
     },
 }
 
+impl FanOutArguments {
+    /// The store that a flag names.
+    pub(crate) fn endpoint(&self) -> Option<&str> {
+        match &self.verb {
+            FanOutVerb::Check { endpoint, .. }
+            | FanOutVerb::Jobs { endpoint, .. }
+            | FanOutVerb::Status { endpoint, .. } => endpoint.endpoint.as_deref(),
+            FanOutVerb::Repair { .. } => None,
+        }
+    }
+}
+
 /// Does what the flags ask for. The template is asked only for what no flag says.
 ///
 /// # Errors
@@ -140,7 +152,13 @@ pub async fn run(
         }
         FanOutVerb::Jobs { open, rule, table, endpoint } => {
             let client = client(endpoint)?;
-            jobs::list(&client, &jobs_table(table)?, open, rule.as_deref(), output).await
+            // The jobs say which rules there are if no template does.
+            let declared = rules_text(&RulesFlag { rules: None });
+            let declared = declared.and_then(|(text, place)| parse(&text, &place));
+            let names: Vec<String> =
+                declared.unwrap_or_default().into_iter().map(|rule| rule.name).collect();
+            let rules = (rule.as_deref(), names.as_slice());
+            jobs::list(&client, &jobs_table(table)?, open, rules, output).await
         }
         FanOutVerb::Status { table, endpoint } => {
             jobs::status(&client(endpoint)?, &jobs_table(table)?, output).await

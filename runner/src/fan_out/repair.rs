@@ -42,6 +42,9 @@ pub(super) async fn run(
     for rule in rules {
         let (sums, end) = repair_rule(&running, function, rule, after.take()).await;
         is_left |= sums[2] + sums[3] > 0;
+        if let Some(left) = left_by(rule, sums) {
+            say(&left);
+        }
         rows.push([json!(rule)].into_iter().chain(sums.map(|sum| json!(sum))).collect());
         if let Err(reason) = end {
             broken = Some(reason);
@@ -53,6 +56,21 @@ pub(super) async fn run(
         Some(reason) => Err(reason),
         None => Ok(if is_left { Exit::Differences } else { Exit::Done }),
     }
+}
+
+/// Why copies are not what they must be, of those that were looked at, postponed or refused; `None` if
+/// none is left so.
+fn left_by(rule: &str, [_, _, postponed, refused]: [u64; 4]) -> Option<String> {
+    let postponed = (postponed > 0).then(|| {
+        format!("{postponed} copies were throttled or written by others all the time: repair again")
+    });
+    let refused = (refused > 0).then(|| {
+        format!(
+            "{refused} copies cannot hold what they must, or DynamoDB does not take them: `weir logs fan-out` says which and why"
+        )
+    });
+    let left: Vec<String> = postponed.into_iter().chain(refused).collect();
+    (!left.is_empty()).then(|| format!("{rule}: {}", left.join("; ")))
 }
 
 /// Invocations in a row that get no further, and how much longer the pause before each becomes: about
@@ -134,4 +152,18 @@ async fn asked(running: &Running, function: &str, event: String) -> Result<Value
         return Err(format!("`{function}` failed: {reason}"));
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_said() {
+        assert_eq!(left_by("products", [9, 3, 0, 0]), None);
+        let refused = left_by("products", [9, 3, 0, 2]).unwrap();
+        assert!(refused.starts_with("products: 2 copies cannot hold"), "{refused}");
+        let both = left_by("products", [9, 3, 1, 2]).unwrap();
+        assert!(both.starts_with("products: 1 copies were throttled"), "{both}");
+    }
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::exit::Exit;
 use crate::load::error_text;
 use crate::output::{self, Output, say};
+use crate::sdk_error::is_not_found;
 
 /// What is told of each rule.
 const HEADINGS: [&str; 4] = ["rule", "tables", "attributes", "finding"];
@@ -55,7 +56,7 @@ pub(super) async fn run(
             Some(Asked { client, .. }) => {
                 for table in [&rule.origin, &rule.target] {
                     if !shapes.contains_key(table) {
-                        shapes.insert(table.clone(), shape_of(client, table).await);
+                        shapes.insert(table.clone(), shape_of(client, table).await?);
                     }
                 }
                 check(rule, &shapes)
@@ -72,7 +73,7 @@ pub(super) async fn run(
     if let Some(Asked { client, jobs_table }) = asked {
         match jobs_table {
             Some(table) => {
-                let shape = shape_of(client, table).await;
+                let shape = shape_of(client, table).await?;
                 let verdict = shape.and_then(|shape| check_jobs_table(&shape));
                 is_wrong |= verdict.is_err();
                 let finding = json!(finding(verdict.map(|()| Vec::new())));
@@ -105,11 +106,20 @@ fn check(
     check_tables(rule, shape(&rule.origin)?, shape(&rule.target)?)
 }
 
-async fn shape_of(client: &Client, table: &str) -> Result<TableShape, String> {
-    let answer = client.describe_table().table_name(table).send().await;
-    let answer = answer.map_err(|error| format!("table `{table}`: {}", error_text(&error)))?;
+/// The shape of a table, or the finding that there is no such table.
+///
+/// # Errors
+/// When that cannot be told: nothing is known of the rules' tables then.
+async fn shape_of(client: &Client, table: &str) -> Result<Result<TableShape, String>, String> {
+    let answer = match client.describe_table().table_name(table).send().await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let said = format!("table `{table}`: {}", error_text(&error));
+            return if is_not_found(&error) { Ok(Err(said)) } else { Err(said) };
+        }
+    };
     let described = answer.table.ok_or_else(|| format!("table `{table}` has no description"))?;
-    Ok(shape(&described))
+    Ok(Ok(shape(&described)))
 }
 
 fn shape(table: &TableDescription) -> TableShape {
@@ -205,5 +215,19 @@ mod tests {
             let found = run(rules, Some(&asked), Output::Json).await;
             assert_eq!(found, Ok(expected), "{target}, {jobs:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_does_not_answer_is_a_failure_and_no_finding() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", taken.local_addr().unwrap());
+        drop(taken);
+        let rules = parse_and_check(
+            "- {name: r, from: one, to: two, index: by-id, key: {p: id}, attributes: {n: name}, on-delete: keep}",
+        );
+        let asked = Asked { client: crate::endpoint::client(&url), jobs_table: None };
+        let rules = rules.map_err(|error| error.to_string());
+        let said = run(rules, Some(&asked), Output::Json).await.unwrap_err();
+        assert!(said.contains("does not answer"), "{said}");
     }
 }

@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Builder;
-use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
 use indicatif::ProgressBar;
@@ -23,7 +21,7 @@ use super::counting::{Counting, SlotUpdate};
 use super::put_aside::PutAside;
 use super::source::{Row, Source, value_text};
 use super::{BadLine, error_text};
-use crate::sdk_error::is_throttle;
+use crate::addition::{self, Addition};
 
 /// Lanes that work at the same time: enough to share the store's syncs, few enough for a laptop.
 const LANES: usize = 16;
@@ -230,7 +228,7 @@ async fn count_lane(
     done: mpsc::Sender<Done>,
 ) {
     // One attempt: the SDK would otherwise repeat an addition whose answer was lost.
-    let once = Builder::new().retry_config(RetryConfig::disabled());
+    let once = addition::once();
     while let Some((row, update)) = rows.recv().await {
         let request = client
             .update_item()
@@ -256,43 +254,17 @@ async fn add(request: UpdateItemFluentBuilder, once: &Builder) -> Result<(), Str
     for attempt in 1..=ADDITIONS_MAX {
         let sent = request.clone().customize().config_override(once.clone()).send().await;
         let Err(error) = sent else { return Ok(()) };
-        match Undone::of(&error) {
-            Undone::Later if attempt < ADDITIONS_MAX => {
+        match Addition::after(&error) {
+            Addition::Contended | Addition::Throttled if attempt < ADDITIONS_MAX => {
                 tokio::time::sleep(PAUSE * 2u32.pow(attempt - 1)).await;
             }
-            Undone::Later | Undone::Certain => {
-                return Err(format!("not counted: {}", error_text(&error)));
-            }
-            Undone::Perhaps => {
+            Addition::Perhaps => {
                 return Err(format!("may or may not be counted: {}", error_text(&error)));
             }
+            _ => return Err(format!("not counted: {}", error_text(&error))),
         }
     }
     Err("not counted: it was not tried".to_owned())
-}
-
-/// What an error says of an addition.
-enum Undone {
-    /// It was not made, and may be made later.
-    Later,
-    /// It was not made, and would not be.
-    Certain,
-    /// It may have been made.
-    Perhaps,
-}
-
-impl Undone {
-    fn of<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Self {
-        let SdkError::ServiceError(answered) = error else { return Self::Perhaps };
-        match answered.err().code() {
-            Some(code) if is_throttle(code) || code == "TransactionConflictException" => {
-                Self::Later
-            }
-            // What the service refuses it has not done; at any other error it may have been about to.
-            Some(_) if answered.raw().status().is_client_error() => Self::Certain,
-            _ => Self::Perhaps,
-        }
-    }
 }
 
 #[cfg(test)]

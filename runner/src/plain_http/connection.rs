@@ -70,6 +70,12 @@ impl Connection {
         Ok(Self { stream, buffer: vec![0; BUFFER_BYTES] })
     }
 
+    /// Whether the other side has closed it, or said what nobody asked: a request on it would be lost.
+    pub(crate) fn is_over(&self) -> bool {
+        let waiting = self.stream.try_read(&mut [0]);
+        !matches!(waiting, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
     /// Sends a request and waits for its answer.
     ///
     /// # Errors

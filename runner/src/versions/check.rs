@@ -1,7 +1,8 @@
 //! `weir versions check`: compares every history with its item.
 //!
 //! A history is right when its versions have no gap, begin where its head says, its head names the
-//! last one, and that one is the item, or says that it was deleted. What has expired does not count, because TTL deletes in no
+//! last one, and that one is the item, or says that it was deleted. One that cannot be read is named,
+//! and the others are compared. What has expired does not count, because TTL deletes in no
 //! promised order; neither do the marks that a migration puts on items. What differs is looked at
 //! again after a grace, one by one, because the function may be a moment behind. Nothing is written.
 
@@ -76,12 +77,19 @@ pub(super) struct History {
     pub(super) count: u64,
     /// The hash of the image of the highest version; `None` when it says deleted.
     image: Option<u64>,
+    /// What of it cannot be read.
+    damage: Option<&'static str>,
 }
 
 impl History {
     /// Without versions.
     pub(super) fn of(head: Option<Head>) -> Self {
         Self { head, ..Self::default() }
+    }
+
+    /// One of which something cannot be read.
+    pub(super) fn damaged(damage: &'static str) -> Self {
+        Self { damage: Some(damage), ..Self::default() }
     }
 
     /// Adds a version, if it is kept still.
@@ -127,6 +135,10 @@ pub(super) fn verdict(
     history: Option<&History>,
     item: Option<&Item>,
 ) -> Option<&'static str> {
+    // What else is wrong with such a history is not known.
+    if let Some(damage) = history.and_then(|history| history.damage) {
+        return Some(damage);
+    }
     let compared = match (history, item) {
         (Some(history), Some(item)) if history.image == Some(hash(item)) => None,
         (_, Some(item)) if fits_into_a_version(text, Some(item)).is_err() => {
@@ -160,6 +172,10 @@ async fn look(place: &Place) -> Result<Report, String> {
             Entry::Version(item, version) => {
                 report.versions += 1;
                 histories.entry(item).or_default().add(&version, now);
+            }
+            Entry::Damaged(item, what, reason) => {
+                tracing::warn!("{item} {what}: {reason}");
+                histories.entry(item).or_default().damage = Some(what);
             }
         }
         histories.len() < HISTORIES_MAX
@@ -220,7 +236,7 @@ mod tests {
         let kept = |first, expiring| Some(Head { latest: 9, first, expiring, ..Head::of_base() });
         let beheaded = Some("has no versions at its beginning");
         let history =
-            |head, lowest, highest, count| History { head, lowest, highest, count, image: None };
+            |head, lowest, highest, count| History { lowest, highest, count, ..History::of(head) };
         for (history, expected) in [
             (history(head(3), 1, 3, 3), None),
             (history(head(9), 7, 9, 3), beheaded),

@@ -10,11 +10,11 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use futures::{StreamExt, TryStreamExt, stream};
 use model::json;
-use rules::versions::{HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE};
+use rules::versions::{HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, fits_into_a_version};
 
 use super::Place;
 use super::check::{History, verdict};
-use super::reading::{failed, versions_of};
+use super::reading::{HEAD_DAMAGED, VERSION_DAMAGED, failed, stored_versions};
 use crate::endpoint;
 use crate::load::{error_text, from_sdk_item, to_sdk_item};
 
@@ -58,6 +58,22 @@ pub(super) async fn retain_wrong(
 
 /// What is wrong with one history, by strongly consistent reads.
 async fn look_at(place: &Place, text: &str, now: u64) -> Result<Option<&'static str>, String> {
+    // DynamoDB refuses to look under a key that no history can have.
+    let history = match fits_into_a_version(text, None) {
+        Ok(()) => history_of(place, text, now).await?,
+        Err(_) => None,
+    };
+    let unread = |error: String| format!("cannot read table `{}`: {error}", place.table);
+    let key = json::item_from_str(text).map_err(|error| unread(error.to_string()))?;
+    let item = place.client.get_item().table_name(&place.table).consistent_read(true);
+    let item = item.set_key(Some(to_sdk_item(&key))).send().await;
+    let item = item.map_err(|error| unread(error_text(&error)))?.item;
+    let item = item.map(from_sdk_item).transpose().map_err(unread)?;
+    Ok(verdict(text, history.as_ref(), item.as_ref()))
+}
+
+/// The history under a key, if there is one.
+async fn history_of(place: &Place, text: &str, now: u64) -> Result<Option<History>, String> {
     let head = place.client.get_item().table_name(&place.history).consistent_read(true);
     let head = head
         .key(ITEM_ATTRIBUTE, SdkValue::S(text.to_owned()))
@@ -65,23 +81,18 @@ async fn look_at(place: &Place, text: &str, now: u64) -> Result<Option<&'static 
         .send()
         .await
         .map_err(|error| failed(place, &error_text(&error)))?;
-    let head = match head.item {
-        Some(head) => {
-            let head = from_sdk_item(head).map_err(|error| failed(place, &error))?;
-            Some(Head::from_item(&head).map_err(|error| failed(place, &error.to_string()))?)
-        }
-        None => None,
+    let head = head.item.map(from_sdk_item).transpose();
+    let head = head.map_err(|error| failed(place, &error))?;
+    let Ok(head) = head.as_ref().map(Head::from_item).transpose() else {
+        return Ok(Some(History::damaged(HEAD_DAMAGED)));
+    };
+    let Ok(versions) = stored_versions(place, text).await? else {
+        return Ok(Some(History::damaged(VERSION_DAMAGED)));
     };
     let mut history = History::of(head);
-    for version in versions_of(place, text).await? {
+    for version in versions {
         history.add(&version, now);
     }
-    let unread = |error: String| format!("cannot read table `{}`: {error}", place.table);
-    let key = json::item_from_str(text).map_err(|error| unread(error.to_string()))?;
-    let item = place.client.get_item().table_name(&place.table).consistent_read(true);
-    let item = item.set_key(Some(to_sdk_item(&key))).send().await;
-    let item = item.map_err(|error| unread(error_text(&error)))?.item;
-    let item = item.map(from_sdk_item).transpose().map_err(unread)?;
     let is_there = history.head.is_some() || history.count > 0;
-    Ok(verdict(text, is_there.then_some(&history), item.as_ref()))
+    Ok(is_there.then_some(history))
 }

@@ -19,6 +19,7 @@ use rules::versions::{
 };
 use serde_json::{Value, json};
 
+use self::reading::HEAD_DAMAGED;
 use crate::archive::cell::parse_time;
 use crate::endpoint;
 use crate::exit::Exit;
@@ -31,7 +32,7 @@ const HISTORIES_SHOWN_MAX: usize = 100;
 /// What to do with versions, and whose.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences or `backfill` left items out, 4 refused: the item changes at this moment, TTL would delete what is restored, or nobody knows whether the item was so at the time of `--as-of`"
+    after_help = "Examples:\n  weir versions ls --table movies --key '{\"year\":2013,\"title\":\"Rush\"}'\n  weir versions get --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --as-of 2026-11-21T12:00:00Z\n  weir versions diff --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' 1 3\n  weir versions restore --table movies --key '{\"year\":2013,\"title\":\"Rush\"}' --number 1\n  weir versions check --table movies\n\nExit codes: 0 done, 1 failed, 3 `check` found differences, `backfill` left items out or `ls` found a head that cannot be read, 4 refused: the item changes at this moment, TTL would delete what is restored, or nobody knows whether the item was so at the time of `--as-of`"
 )]
 pub struct VersionsArguments {
     #[command(subcommand)]
@@ -131,7 +132,7 @@ pub async fn run(arguments: VersionsArguments, output: Output) -> Result<Exit, S
     let history = arguments.history.unwrap_or_else(|| history_of(&table));
     let place = Place { client: endpoint::client(&endpoint), endpoint, table, history };
     match arguments.verb {
-        VersionsVerb::Ls { key: None } => list_histories(&place, output).await?,
+        VersionsVerb::Ls { key: None } => return list_histories(&place, output).await,
         VersionsVerb::Ls { key: Some(key) } => {
             let versions = kept(&place, &item_key::parse(&key)?).await?;
             output::rows(
@@ -257,13 +258,23 @@ fn row(version: &Version) -> Vec<Value> {
     ]
 }
 
-async fn list_histories(place: &Place, output: Output) -> Result<(), String> {
+/// Shows the histories that there are, also those whose heads cannot be read.
+async fn list_histories(place: &Place, output: Output) -> Result<Exit, String> {
+    let mut damaged = 0;
     let mut rows = Vec::new();
     let mut more = false;
     reading::each_head(place, |item, head| {
         more = rows.len() >= HISTORIES_SHOWN_MAX;
         if !more {
-            rows.push(vec![json!(item), json!(head.first), json!(head.latest)]);
+            let (first, latest) = match head {
+                Ok(head) => (json!(head.first), json!(head.latest)),
+                Err(reason) => {
+                    damaged += 1;
+                    say(&format!("{item} {HEAD_DAMAGED}: {reason}"));
+                    (Value::Null, Value::Null)
+                }
+            };
+            rows.push(vec![json!(item), first, latest]);
         }
         !more
     })
@@ -272,7 +283,7 @@ async fn list_histories(place: &Place, output: Output) -> Result<(), String> {
     if more {
         tracing::info!("only {HISTORIES_SHOWN_MAX} histories are shown; name one with --key");
     }
-    Ok(())
+    Ok(if damaged == 0 { Exit::Done } else { Exit::Differences })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue as SdkValue;
 use model::{AttributeValue, Item};
 use rules::versions::{
-    HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, Version, version_text,
+    DamagedHistory, HEAD_VERSION, Head, ITEM_ATTRIBUTE, VERSION_ATTRIBUTE, Version, version_text,
 };
 
 use super::{Place, absent};
@@ -23,13 +23,32 @@ pub(crate) enum Entry {
     Head(String, Head),
     /// One of its versions.
     Version(String, Version),
+    /// A head or version that cannot be read: whose, what is wrong with the history, and why.
+    Damaged(String, &'static str, DamagedHistory),
 }
+
+/// What is said of a history whose head cannot be read.
+pub(super) const HEAD_DAMAGED: &str = "has a head that cannot be read";
+/// What is said of one with a version that cannot be read.
+pub(super) const VERSION_DAMAGED: &str = "has a version that cannot be read";
 
 /// All versions of an item, by number.
 ///
 /// # Errors
 /// When they cannot be read, or are more than fit into memory.
 pub(crate) async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version>, String> {
+    let stored = stored_versions(place, item).await?;
+    stored.map_err(|error| failed(place, &format!("{item}: {error}")))
+}
+
+/// All versions of an item, by number, unless one is damaged.
+///
+/// # Errors
+/// When they cannot be read, or are more than fit into memory.
+pub(super) async fn stored_versions(
+    place: &Place,
+    item: &str,
+) -> Result<Result<Vec<Version>, DamagedHistory>, String> {
     let mut pages = place
         .client
         .query()
@@ -57,12 +76,13 @@ pub(crate) async fn versions_of(place: &Place, item: &str) -> Result<Vec<Version
         }
         // What TTL deleted before it was told to expire leaves a stub without a stamp.
         if item.contains_key("stamp") {
-            versions.push(
-                Version::from_item(&item).map_err(|error| failed(place, &error.to_string()))?,
-            );
+            match Version::from_item(&item) {
+                Ok(version) => versions.push(version),
+                Err(damaged) => return Ok(Err(damaged)),
+            }
         }
     }
-    Ok(versions)
+    Ok(Ok(versions))
 }
 
 /// Shows every entry of the table to `visit`, in no particular order, until it answers `false`.
@@ -92,13 +112,13 @@ pub(crate) async fn each_entry(
     Ok(())
 }
 
-/// Shows every head to `visit` until it answers `false`.
+/// Shows every head to `visit`, also those that cannot be read, until it answers `false`.
 ///
 /// # Errors
 /// When the table cannot be read.
 pub(crate) async fn each_head(
     place: &Place,
-    mut visit: impl FnMut(String, Head) -> bool,
+    mut visit: impl FnMut(String, Result<Head, DamagedHistory>) -> bool,
 ) -> Result<(), String> {
     let scan = place
         .client
@@ -115,9 +135,12 @@ pub(crate) async fn each_head(
                 return Err(unread(place, is_not_found(&error), &error_text(&error)).await);
             }
         };
-        if let Some(Entry::Head(item, head)) = entry_of(item).map_err(|e| failed(place, &e))?
-            && !visit(item, head)
-        {
+        let goes_on = match entry_of(item).map_err(|error| failed(place, &error))? {
+            Some(Entry::Head(item, head)) => visit(item, Ok(head)),
+            Some(Entry::Damaged(item, _, reason)) => visit(item, Err(reason)),
+            Some(Entry::Version(..)) | None => true,
+        };
+        if !goes_on {
             break;
         }
     }
@@ -131,10 +154,16 @@ fn entry_of(item: HashMap<String, SdkValue>) -> Result<Option<Entry>, String> {
     if !item.contains_key("stamp") {
         return Ok(None);
     }
-    Ok(Some(if text(VERSION_ATTRIBUTE).as_deref() == Some(HEAD_VERSION) {
-        Entry::Head(key, Head::from_item(&item).map_err(|error| error.to_string())?)
-    } else {
-        Entry::Version(key, Version::from_item(&item).map_err(|error| error.to_string())?)
+    let is_head = text(VERSION_ATTRIBUTE).as_deref() == Some(HEAD_VERSION);
+    Ok(Some(match is_head {
+        true => match Head::from_item(&item) {
+            Ok(head) => Entry::Head(key, head),
+            Err(reason) => Entry::Damaged(key, HEAD_DAMAGED, reason),
+        },
+        false => match Version::from_item(&item) {
+            Ok(version) => Entry::Version(key, version),
+            Err(reason) => Entry::Damaged(key, VERSION_DAMAGED, reason),
+        },
     }))
 }
 

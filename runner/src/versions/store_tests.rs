@@ -131,3 +131,32 @@ async fn a_back_fill_leaves_the_histories_that_there_are() {
         assert_eq!(versions(&place).await.len(), 1);
     }
 }
+
+/// Neither keeps the others from being compared.
+#[tokio::test]
+async fn a_head_that_cannot_be_read_and_a_key_that_is_too_long_are_findings() {
+    let store = TestStore::open().await;
+    let place = films(&store).await;
+    assert!(backfill::run(&place, false).await.unwrap().is_whole());
+    let rush = history_key(&item_key::parse(KEY).unwrap());
+    let head = Head { latest: 1, ..Head::of_base() }.to_item(&rush);
+    let put = async |table: &str, item: Item| {
+        let put = place.client.put_item().table_name(table);
+        put.set_item(Some(to_sdk_item(&item))).send().await.unwrap();
+    };
+    put(&place.history, head.clone().with("latest", "one")).await;
+    let long = Item::new().with("p", "x".repeat(2_040));
+    put(&place.table, long.clone()).await;
+    put(&place.table, Item::new().with("p", "Up")).await;
+    let wrong = check::run(&place, 0).await.unwrap().wrong;
+    let up = history_key(&Item::new().with("p", "Up"));
+    let expected = [
+        (rush, HEAD_DAMAGED),
+        (up, "has no history"),
+        (history_key(&long), "does not fit into a version"),
+    ];
+    assert_eq!(wrong, expected.into());
+    assert_eq!(list_histories(&place, Output::Json).await, Ok(Exit::Differences));
+    put(&place.history, head).await;
+    assert_eq!(list_histories(&place, Output::Json).await, Ok(Exit::Done));
+}

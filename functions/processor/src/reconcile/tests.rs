@@ -67,6 +67,7 @@ async fn drift_is_found_repaired_and_reported() {
             slots: 4,
             drifted_slots: 5,
             repaired_totals: 3,
+            misstated_totals: 0,
             postponed_totals: 0,
             damaged_totals: 1,
             unreadable_slots: 1,
@@ -81,6 +82,25 @@ async fn drift_is_found_repaired_and_reported() {
 
     let again = reconciler.run(minute()).await.unwrap();
     assert_eq!((again.drifted_slots, again.repaired_totals), (0, 0));
+}
+
+/// Somebody has set it by hand: its slots and its revision are as they were.
+#[tokio::test]
+async fn a_total_that_is_not_what_its_slots_say_is_written_anew() {
+    let reconciler = reconciler(1, Faults::default());
+    set_slot(&reconciler.slots, "A#0", 5);
+    set_slot(&reconciler.slots, "B#0", 7);
+    reconciler.run(minute()).await.unwrap();
+    let table = reconciler.totals.table();
+    let item = table.items()["A"].clone();
+    table.insert_item(item.with("total", Number::from(12345_u64)));
+    let report = reconciler.run(minute()).await.unwrap();
+    let found = (report.drifted_slots, report.repaired_totals, report.misstated_totals);
+    assert_eq!(found, (0, 1, 1));
+    let expected = [("A", "5"), ("B", "7")];
+    assert_eq!(totals(table), expected.map(|(key, n)| (key.to_owned(), n.to_owned())).into());
+    let again = reconciler.run(minute()).await.unwrap();
+    assert_eq!((again.repaired_totals, again.misstated_totals), (0, 0));
 }
 
 #[tokio::test]

@@ -63,7 +63,10 @@ impl InMemoryTable {
 
     pub(crate) fn insert<const N: usize>(&self, attributes: [(&str, AttributeValue); N]) {
         let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let item = Item(attributes.collect());
+        self.insert_item(Item(attributes.collect()));
+    }
+
+    pub(crate) fn insert_item(&self, item: Item) {
         self.items.lock().unwrap().insert(self.key_of(&item), item);
     }
 

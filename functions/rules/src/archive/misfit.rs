@@ -3,10 +3,11 @@
 //! The column is NULL then, which says nothing; whoever compares wants the value. What is compared,
 //! and with what, is not known here.
 
-use model::{AttributeType, AttributeValue, Item};
+use model::{AttributeType, AttributeValue, Item, Number};
 
 use super::column::{Column, ColumnType};
 use super::discovered::{has_room_for, number_column};
+use super::{TTL_RAW, expires_at_ms, whole_seconds};
 
 /// What the notes of a column begin with, up to its type.
 fn note_start(column: &str, found: AttributeType) -> String {
@@ -49,6 +50,23 @@ pub fn misfit_of<'i>(
     }
     // A name may have a dot of its own.
     nested(item, path).into_iter().chain(item.get(path)).find(is_told)
+}
+
+/// The numbers in a row's item one of which is its time to live, if its `_ttl_raw` does not have that,
+/// as the row's `coercions` say. A row does not say which attribute it is, only the second that it
+/// says, so there may be several, which differ in the fraction of that second at most where the row
+/// has one.
+#[must_use]
+pub fn ttl_misfits_of(item: &Item, expires_at: Option<i64>, coercions: &[String]) -> Vec<Number> {
+    let start = note_start(TTL_RAW, AttributeType::N);
+    if !coercions.iter().any(|note| note.starts_with(&start)) {
+        return Vec::new();
+    }
+    let is_misfit = |number: &Number| {
+        let text = number.to_string();
+        text.parse::<i64>().is_err() && whole_seconds(&text).and_then(expires_at_ms) == expires_at
+    };
+    item.values().filter_map(AttributeValue::as_number).filter(is_misfit).collect()
 }
 
 /// The value at a path of names with dots between them.
@@ -142,6 +160,22 @@ mod tests {
             let expected = expected.map(|text| attribute_value_from_str(text).unwrap());
             assert_eq!(found, expected.as_ref(), "{declared} {item:?}: {coercions:?}");
         }
+    }
+
+    #[test]
+    fn a_time_to_live_that_is_no_integer_is_found_by_its_second() {
+        let item = item_from_str(
+            r#"{"id":{"S":"1795228199.5"},"n":{"N":"7.5"},"ttl":{"N":"1795228199.75"},"s":{"N":"1795228199"},"far":{"N":"1E30"}}"#,
+        )
+        .unwrap();
+        let noted = [note_of(TTL_RAW, ColumnType::Bigint, AttributeType::N)];
+        let found = |expires_at: Option<i64>, noted: &[String]| -> Vec<String> {
+            ttl_misfits_of(&item, expires_at, noted).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(found(Some(1_795_228_199_000), &noted), ["1795228199.75"]);
+        assert_eq!(found(Some(1_795_228_199_000), &[]), [""; 0]);
+        let far: Number = "1E30".parse().unwrap();
+        assert_eq!(found(None, &noted), [far.to_string()]);
     }
 
     proptest! {

@@ -30,7 +30,7 @@ pub use hour::Hour;
 use known_schema::Columns;
 pub use known_schema::KnownSchema;
 pub use known_stream::KnownStream;
-pub use misfit::misfit_of;
+pub use misfit::{misfit_of, ttl_misfits_of};
 pub use row::{ColumnValue, DeletedBy, Row, Rows, SCHEMA_VERSION};
 
 use std::ops::RangeInclusive;
@@ -47,6 +47,9 @@ use crate::{migration, time_to_live};
 
 /// The seconds since 1970 of the years 1 to 9999: what timestamps of Athena, DuckDB and Python hold.
 const EXPIRY_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
+/// The column with the number in the TTL attribute.
+pub const TTL_RAW: &str = "_ttl_raw";
 
 /// The archive rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,7 +100,9 @@ impl Rule for Archive {
         let Some(deleted_by) = self.deleted_by(&record) else {
             return Ok(Vec::new());
         };
-        if self.was_restored_from_here(&record) || is_tombstone(&record) {
+        // That a person deleted it is news, also of an item that the archive has.
+        let is_over = deleted_by != DeletedBy::User;
+        if is_over && self.was_restored_from_here(&record) || is_tombstone(&record) {
             return Ok(Vec::new());
         }
         let (bucket, row) = self.row_of(&record, deleted_by)?;
@@ -196,7 +201,7 @@ impl Archive {
         let ttl = self.ttl_of(item);
         let ttl_raw = ttl.and_then(|number| number.parse().ok());
         if ttl.is_some() && ttl_raw.is_none() {
-            coercions.push(misfit::note_of("_ttl_raw", ColumnType::Bigint, AttributeType::N));
+            coercions.push(misfit::note_of(TTL_RAW, ColumnType::Bigint, AttributeType::N));
         }
         let row = Row {
             content,
@@ -280,7 +285,7 @@ mod tests {
 
     /// Nothing is left out that this archive did not have itself.
     #[test]
-    fn what_was_restored_from_this_archive_gives_no_row_until_it_is_changed() {
+    fn what_was_restored_from_this_archive_gives_no_row_when_it_expires_until_it_is_changed() {
         let text = include_str!("../../testdata/archive.txt").lines().nth(1).unwrap();
         let plain = model::stream_record::lambda_record_from_str(text).unwrap();
         let table = plain.event_source_arn.parse::<StreamArn>().unwrap().table.table;
@@ -299,16 +304,27 @@ mod tests {
             (own, own, &*table, None, true, 1),
             (own, own, &*table, Some("fingerprint"), false, 1),
         ] {
-            for deletes in [Deletes::TimeToLive, Deletes::All] {
+            // A person's delete before the time is over is kept in any case. The record is of second
+            // 1795228199.
+            for (deletes, by_ttl, expires, rows) in [
+                (Deletes::TimeToLive, true, "1795228100", rows),
+                (Deletes::All, true, "1795228100", rows),
+                (Deletes::All, false, "1795228100", rows),
+                (Deletes::All, false, "1795228199", 1),
+            ] {
                 let rule = Archive {
                     archive: writes_to.map(str::to_owned),
+                    ttl_attribute: Some("expires".to_owned()),
                     deletes,
                     ..Archive::default()
                 };
                 let mut record = plain.clone();
-                if deletes == Deletes::All {
+                if !by_ttl {
                     record.record.user_identity = None;
                 }
+                let image = record.record.old_image.as_mut().unwrap();
+                let expiry = model::AttributeValue::N(expires.parse().unwrap());
+                image.insert("expires".to_owned(), expiry);
                 let image = record.record.old_image.as_mut().unwrap();
                 let origin = restored::Origin { archive, table: from, event_id: "e", stamp: "s" };
                 let mut mark = restored::mark(image, origin, Some("expires"));
@@ -321,7 +337,7 @@ mod tests {
                 image.insert(restored::RESTORED.to_owned(), mark);
                 let decided = rule.decide(&record, &Found::default()).unwrap();
                 let case = format!("{writes_to:?} {archive:?} {from} {without:?} {is_changed}");
-                assert_eq!(decided.len(), rows, "{case} {deletes:?}");
+                assert_eq!(decided.len(), rows, "{case} {deletes:?} {by_ttl} {expires}");
             }
         }
     }

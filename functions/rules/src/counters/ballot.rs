@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use model::limits::PARTITION_KEY_BYTES_MAX;
 use model::{AttributeValue, Item, KeyValue, Number, Token};
 
 use super::{Counters, SUMMABLE, is_summable};
@@ -47,7 +48,14 @@ pub fn ballot_key(poll: &str, voter: &str) -> Result<String, Refusal> {
             "poll=`{poll}` has a `#`, so its ballots could have the keys of another poll's, which are POLL#VOTER; name it without `#`"
         )));
     }
-    Ok(format!("{poll}#{voter}"))
+    let key = format!("{poll}#{voter}");
+    if key.len() > PARTITION_KEY_BYTES_MAX {
+        return Err(Refusal(format!(
+            "the ballot's key POLL#VOTER would have {} bytes, and a key has at most {PARTITION_KEY_BYTES_MAX}; use shorter names",
+            key.len()
+        )));
+    }
+    Ok(key)
 }
 
 impl Ballot {
@@ -63,6 +71,16 @@ impl Ballot {
         points: Number,
     ) -> Result<Self, Refusal> {
         let slot = slot_of_voter(voter, rule.slot_count);
+        // Any slot, or whether a vote is taken would depend on its voter.
+        let longest = rule.slot_count.saturating_sub(1);
+        if !Counters::can_have_slot(counter, longest) {
+            let room = PARTITION_KEY_BYTES_MAX - Counters::slot_key_text("", longest).len();
+            return Err(Refusal(format!(
+                "the counter's name has {} bytes; with {} slots it may have at most {room}, because the keys of its slots, COUNTER#SLOT, have at most {PARTITION_KEY_BYTES_MAX}",
+                counter.len(),
+                rule.slot_count
+            )));
+        }
         let key = Counters::slot_key_text(counter, slot);
         if rule.parse_slot_key(&key) != Ok((counter, slot)) {
             return Err(Refusal(format!(
@@ -237,6 +255,7 @@ mod tests {
         );
         for (counter, points, expected) in [
             ("", "1", "counter=`` has no slots"),
+            (&"c".repeat(2_046), "1", "has 2046 bytes; with 20 slots it may have at most 2045,"),
             ("A", "0.0000001", "points=`0.0000001` are outside"),
             ("A", "1e30", "are outside of what totals hold exactly: magnitude below 10^28"),
             ("A", "-10000000000000000000000000000", "are outside"),

@@ -144,6 +144,42 @@ impl Total {
         (joined != self.cells).then(|| Self { cells: joined, revision: self.revision + 1 })
     }
 
+    /// This total one revision later: what its item says beside its slots is written anew.
+    #[must_use]
+    pub fn restated(&self) -> Self {
+        Self { cells: self.cells.clone(), revision: self.revision + 1 }
+    }
+
+    /// Whether the item that holds this total says in `total`, `as_of` and `expires_at` what follows
+    /// from its slots. If it does not, something else has written it.
+    #[must_use]
+    pub fn is_stated_by(&self, item: &Item) -> bool {
+        self.derived().iter().all(|(name, value)| item.get(*name) == value.as_ref())
+    }
+
+    /// What the item that holds this total says in `total` instead of the sum of its slots, for a
+    /// person; `None` if it says that.
+    #[must_use]
+    pub fn said_otherwise(&self, item: &Item) -> Option<String> {
+        match item.get(TOTAL) {
+            Some(AttributeValue::N(said)) if *said == self.cells.sum() => None,
+            Some(AttributeValue::N(said)) => Some(format!("`{said}`")),
+            Some(other) => Some(format!("a {}", other.attribute_type().descriptor())),
+            None => Some("nothing".to_owned()),
+        }
+    }
+
+    /// What an item says beside its slots, for whoever reads it, and TTL.
+    fn derived(&self) -> [(&'static str, Option<AttributeValue>); 3] {
+        let as_of = self.cells.as_of().cloned().unwrap_or_else(Stamp::lowest);
+        let expires_at = self.cells.expires_at();
+        [
+            (TOTAL, Some(AttributeValue::N(self.cells.sum()))),
+            (AS_OF, Some(AttributeValue::from(as_of.as_str()))),
+            (EXPIRES_AT, expires_at.map(|seconds| AttributeValue::N(Number::from(seconds)))),
+        ]
+    }
+
     /// The item: the key, `total` (the sum), `slots` (a map from slot to `value` and `stamp`),
     /// `revision`, `as_of` (the greatest stamp), and `expires_at` once all slots are gone.
     #[must_use]
@@ -158,16 +194,15 @@ impl Total {
             }
             (slot.to_string(), AttributeValue::M(members))
         });
-        let as_of = self.cells.as_of().cloned().unwrap_or_else(Stamp::lowest);
         let mut item = Item(BTreeMap::from([
             (key_attribute.to_owned(), AttributeValue::from(counter)),
-            (TOTAL.to_owned(), AttributeValue::N(self.cells.sum())),
             (SLOTS.to_owned(), AttributeValue::M(slots.collect())),
             (REVISION_ATTRIBUTE.to_owned(), AttributeValue::N(Number::from(self.revision))),
-            (AS_OF.to_owned(), AttributeValue::from(as_of.as_str())),
         ]));
-        if let Some(seconds) = self.cells.expires_at() {
-            item.insert(EXPIRES_AT.to_owned(), AttributeValue::N(Number::from(seconds)));
+        for (name, value) in self.derived() {
+            if let Some(value) = value {
+                item.insert(name.to_owned(), value);
+            }
         }
         item
     }
@@ -264,6 +299,29 @@ mod tests {
                 r#"{{"as_of":{{"S":"l/{zeros}30"}},"counter":{{"S":"C1"}},"revision":{{"N":"9"}},"slots":{{"M":{{"0":{{"M":{{"stamp":{{"S":"l/{zeros}02"}},"value":{{"N":"5"}}}}}},"17":{{"M":{{"stamp":{{"S":"l/{zeros}30"}},"value":{{"N":"-1.25"}}}}}}}}}},"total":{{"N":"3.75"}}}}"#
             )
         );
+    }
+
+    #[test]
+    fn what_an_item_says_beside_its_slots_follows_from_them() {
+        let cells = Cells::from([(0, cell("l", "2", "5")), (17, cell("l", "30", "-1.25"))]);
+        let total = Total { cells, revision: 9 };
+        let item = total.to_item("counter", "C1");
+        assert!(total.is_stated_by(&item));
+        assert_eq!(total.said_otherwise(&item), None);
+        for (name, value, said) in [
+            (TOTAL, AttributeValue::N(Number::from(12345_u64)), Some("`12345`")),
+            (TOTAL, AttributeValue::from("3.75"), Some("a S")),
+            (AS_OF, AttributeValue::from("l/1"), None),
+            (EXPIRES_AT, AttributeValue::N(Number::from(1_u64)), None),
+        ] {
+            let other = item.clone().with(name, value);
+            assert!(!total.is_stated_by(&other), "{name}");
+            assert_eq!(total.said_otherwise(&other).as_deref(), said);
+            // It is still the same total, which is what is written over it.
+            assert_eq!(Total::from_item(&other), Ok(total.clone()));
+        }
+        assert_eq!(total.restated().revision, 10);
+        assert!(total.restated().is_stated_by(&total.restated().to_item("counter", "C1")));
     }
 
     #[test]

@@ -7,10 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use model::limits::{ITEM_BYTES_MAX, NESTING_LEVELS_MAX, SORT_KEY_BYTES_MAX};
 use model::{AttributeValue, Item, KeyValue, Number, Token, json};
 use thiserror::Error;
 
 use super::history::version_text;
+use crate::rule::Refusal;
 
 /// The partition key attribute of a table of editions.
 pub const EDITION_PARTITION: &str = "edition";
@@ -186,6 +188,36 @@ pub fn records_key(set: &str) -> String {
 #[must_use]
 pub fn part_key(set: &str, number: u64, part: u64) -> String {
     format!("{set}#{}#{part:02}", version_text(number))
+}
+
+/// Whether an edition can hold an item, by its key as text; of a key alone, whether it can hold one
+/// under it.
+///
+/// # Errors
+/// Why it cannot, and what to do about it.
+pub fn fits_into_an_edition(set: &str, key: &str, image: Option<&Item>) -> Result<(), Refusal> {
+    if key.len() > SORT_KEY_BYTES_MAX {
+        return Err(Refusal(format!(
+            "its key takes {} bytes as text, and in an edition it is a sort key of at most {SORT_KEY_BYTES_MAX}; shorten it, or leave the item out with --through",
+            key.len()
+        )));
+    }
+    let Some(image) = image else { return Ok(()) };
+    // Every number of an edition takes as many bytes.
+    let size = item_of_edition(set, 1, key, image).size();
+    if size > ITEM_BYTES_MAX {
+        return Err(Refusal(format!(
+            "with its key it takes {size} bytes in an edition, more than {ITEM_BYTES_MAX}; make it smaller, or leave it out with --through"
+        )));
+    }
+    // The image is a map in the edition, one level deeper than the item was.
+    let levels = image.values().map(AttributeValue::nesting_levels).max().unwrap_or(0);
+    if levels >= NESTING_LEVELS_MAX {
+        return Err(Refusal(format!(
+            "it is nested {levels} levels deep, and in an edition it would be deeper than {NESTING_LEVELS_MAX}; make it flatter, or leave it out with --through"
+        )));
+    }
+    Ok(())
 }
 
 /// The part that an item is in, by its key as text.

@@ -102,6 +102,46 @@ async fn a_recount_names_what_it_cannot_read_and_goes_on() {
     assert!(again.drifted.is_empty() && again.unreadable == recount.unreadable);
 }
 
+#[tokio::test]
+async fn a_recount_names_what_is_no_ballot_and_goes_on() {
+    let store = TestStore::open().await;
+    let place = place_in(&store).await;
+    let ballots = Ballots { place: &place, table: "ballots".to_owned(), key: "p".to_owned() };
+    for (voter, counter) in [("ada", "a-1"), ("bob", "b-1"), ("cy", "b-2")] {
+        let vote = Some((counter, Number::from(1_i64)));
+        assert_eq!(ballots.vote("2026", voter, vote).await, Ok(true));
+    }
+    let put = async |key: &str, counter: Option<&str>| {
+        let put = store.client.put_item().table_name("ballots");
+        let counter =
+            counter.map(|counter| ("counter".to_owned(), SdkValue::S(counter.to_owned())));
+        let key = ("p".to_owned(), SdkValue::S(key.to_owned()));
+        put.set_item(Some([key].into_iter().chain(counter).collect())).send().await.unwrap();
+    };
+    put("settings", None).await;
+    put("2026#eve", Some("a-1")).await;
+    for counter in ["a-1", "b-1"] {
+        set_slot(&store, &format!("{counter}#0"), "5").await;
+    }
+    let found = async |prefix: Option<&str>, repair: bool| {
+        let recount = ballots.recount(prefix, Duration::ZERO, repair).await.unwrap();
+        let drifted = recount.drifted.into_iter().map(|drift| (drift.counter, drift.repaired));
+        (drifted.collect::<Vec<_>>(), recount.unreadable)
+    };
+    let (drifted, unreadable) = found(None, false).await;
+    assert_eq!(drifted, [("b-1".to_owned(), false)]);
+    let [vote, other] = &unreadable[..] else { panic!("{unreadable:?}") };
+    assert!(vote.starts_with("item `2026#eve` of table `ballots`: it has no"), "{vote}");
+    assert!(other.starts_with("item `settings` of table `ballots`: it has no"), "{other}");
+    // It may be a vote for `b-1`, which a repair would take away.
+    put("2026#dan", None).await;
+    let (drifted, unreadable) = found(Some("b-"), true).await;
+    assert_eq!((drifted, unreadable.len()), (vec![("b-1".to_owned(), false)], 1));
+    let gone = store.client.delete_item().table_name("ballots");
+    gone.key("p", SdkValue::S("2026#dan".to_owned())).send().await.unwrap();
+    assert_eq!(found(Some("b-"), true).await, (vec![("b-1".to_owned(), true)], vec![]));
+}
+
 fn seen(ballots: i64, slots: &[i64]) -> Seen {
     let slots = slots.iter().map(|value| Number::from(*value));
     let sum = slots.clone().fold(Number::ZERO, |sum, value| sum.checked_add(value).unwrap());
