@@ -5,12 +5,14 @@ use rules::migration::Phase;
 use rules::migration::plan::Direction;
 
 use super::Context;
-use super::control::{Entry, flag, text};
+use super::control::{Entry, flag, number, text};
 use crate::output::say;
 
 /// How many segments comparisons have to go. A repair of the side that readers and writers have left
-/// for good is never made, so nobody waits for it.
-fn open(tasks: &[Entry], phase: Phase) -> usize {
+/// for good is never made, so nobody waits for it. Of runs before the last one nobody waits for more
+/// than what a worker has in its hands: it may be repairing, and whoever takes another segment of them
+/// ends it at once.
+fn open(tasks: &[Entry], phase: Phase, last_run: u64) -> usize {
     let is_open = |task: &&Entry| {
         let way = match text(task, "direction") {
             Some("reverse") => Direction::Reverse,
@@ -19,6 +21,8 @@ fn open(tasks: &[Entry], phase: Phase) -> usize {
         text(task, "work").is_some_and(|work| work.starts_with("check-"))
             && !flag(task, "done")
             && !(flag(task, "repairs") && phase.is_past_repair(way))
+            && (number(task, "run") >= last_run
+                || (flag(task, "repairs") && task.contains_key("owner")))
     };
     tasks.iter().filter(is_open).count()
 }
@@ -28,7 +32,8 @@ fn open(tasks: &[Entry], phase: Phase) -> usize {
 /// # Errors
 /// When the control table cannot be read.
 pub(super) async fn to_go(context: &Context, name: &str, phase: Phase) -> Result<usize, String> {
-    Ok(open(&context.control.entries(name, "TASK#").await?, phase))
+    let state = context.state(name).await?;
+    Ok(open(&context.control.entries(name, "TASK#").await?, phase, number(&state, "run")))
 }
 
 /// Whether a comparison is at work, which may repair; says so if it is.
@@ -51,7 +56,7 @@ mod tests {
 
     use aws_sdk_dynamodb::types::AttributeValue as Sdk;
 
-    use super::super::control::s;
+    use super::super::control::{n, s};
     use super::*;
 
     #[test]
@@ -78,7 +83,29 @@ mod tests {
             (Phase::Reverting, 2),
             (Phase::Reverted, 1),
         ] {
-            assert_eq!(open(&tasks, phase), expected, "{phase:?}");
+            assert_eq!(open(&tasks, phase, 0), expected, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn of_earlier_runs_only_what_may_be_repaired_now_is_waited_for() {
+        let task = |run, repairs, owner: Option<&str>| {
+            let mut task = HashMap::from([
+                ("work".to_owned(), s("check-source")),
+                ("run".to_owned(), n(run)),
+                ("repairs".to_owned(), Sdk::Bool(repairs)),
+            ]);
+            task.extend(owner.map(|owner| ("owner".to_owned(), s(owner))));
+            task
+        };
+        for (task, expected) in [
+            (task(2, false, None), 1),
+            (task(2, true, None), 1),
+            (task(1, true, None), 0),
+            (task(1, false, Some("w")), 0),
+            (task(1, true, Some("w")), 1),
+        ] {
+            assert_eq!(open(std::slice::from_ref(&task), Phase::Ready, 2), expected, "{task:?}");
         }
     }
 }

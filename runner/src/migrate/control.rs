@@ -517,6 +517,12 @@ fn next(mut entry: Entry) -> Entry {
 pub(crate) struct Progress {
     pub(crate) tasks: usize,
     pub(crate) done: usize,
+    /// Tasks that a worker has had.
+    pub(crate) taken: usize,
+    /// Tasks that nobody takes up until a person has them taken up again.
+    pub(crate) aside: usize,
+    /// Why an open task could not be worked on lately.
+    pub(crate) failing: Option<String>,
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) samples: Vec<String>,
 }
@@ -527,6 +533,7 @@ impl Progress {
         let mut progress = Self { tasks: tasks.len(), ..Self::default() };
         for task in tasks {
             progress.done += usize::from(flag(task, "done"));
+            progress.note_worker(task);
             let counts = task.get("counts").and_then(|counts| counts.as_m().ok());
             for (name, count) in counts.into_iter().flatten() {
                 let count = count.as_n().ok().and_then(|count| count.parse().ok()).unwrap_or(0);
@@ -541,6 +548,20 @@ impl Progress {
         progress
     }
 
+    fn note_worker(&mut self, task: &Entry) {
+        let is_taken = ["owner", "counts", "failing"].iter().any(|name| task.contains_key(*name));
+        self.taken += usize::from(is_taken || flag(task, "done"));
+        if flag(task, "done") {
+            return;
+        }
+        let is_aside = flag(task, "aside");
+        // What stands still until a person helps is told before what is tried again.
+        if self.failing.is_none() || (is_aside && self.aside == 0) {
+            self.failing = text(task, "failing").map(str::to_owned).or(self.failing.take());
+        }
+        self.aside += usize::from(is_aside);
+    }
+
     /// A count; 0 if nothing was counted.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
@@ -552,6 +573,9 @@ impl Progress {
     }
 
     pub(crate) fn json(&self) -> Value {
-        json!({ "tasks": self.tasks, "done": self.done, "counts": self.counts, "samples": self.samples })
+        json!({
+            "tasks": self.tasks, "done": self.done, "taken": self.taken,
+            "counts": self.counts, "samples": self.samples,
+        })
     }
 }

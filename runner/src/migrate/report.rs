@@ -16,7 +16,7 @@ use super::held::HELD_AT;
 use super::patience::{Patience, UNSEEN_MAX};
 use super::status_line::line;
 use super::steps::{Standing, is_paused};
-use super::{Context, LOOK_EVERY, comparing, tables, way_back};
+use super::{Context, LOOK_EVERY, comparing, tables, way_back, workers};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
 use crate::server_date;
@@ -84,6 +84,7 @@ pub(super) async fn describe(
         "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
         "copying_seconds_left": left,
         "throttled": throttled,
+        "failing": workers::failing(context, name, &state).await?,
         "problems": by_kind(&problems),
         "problem_samples": samples_of(&problems),
         "verified": verified(&state),
@@ -188,8 +189,8 @@ async fn throttled(
     if let Some(reason) = throttled_by_dynamodb(context, plan, now).await? {
         return Ok(Some(reason));
     }
-    let rate = number(state, "rate");
-    Ok((rate > 0).then(|| format!("{rate} items per second of each table, by a person")))
+    let rate = Some(number(state, "rate")).filter(|r| *r > 0 && workers::keep_rate(state));
+    Ok(rate.map(|rate| format!("{rate} items per second of each table, by a person")))
 }
 
 /// Why DynamoDB throttles requests on tables of a migration, as its workers noted.
@@ -366,7 +367,6 @@ impl Teller {
     }
 
     fn tell(&mut self, status: &Value) {
-        let name = at(status, "/migration").as_str().unwrap_or_default();
         // What is left is estimated anew all the time; that is no change of the migration.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
         if progress != self.said {
@@ -376,10 +376,9 @@ impl Teller {
             && self.moved.elapsed() > UNMOVED
             && at(status, "/phase") == "copying"
         {
-            let why = at(status, "/throttled").as_str().map_or_else(
-                || format!("are there workers? `weir migrate work {name}`"),
-                str::to_owned,
-            );
+            let why = at(status, "/throttled")
+                .as_str()
+                .map_or_else(|| workers::advice_of(status), str::to_owned);
             say(&format!("nothing has moved for {} s: {why}", UNMOVED.as_secs()));
             self.is_warned = true;
         }
@@ -444,12 +443,12 @@ pub(super) async fn wait(
         ));
     }
     let (started, mut teller, mut now) = (Instant::now(), Teller::new(), String::new());
-    let mut told: Option<Instant> = None;
+    let (mut told, mut backfill) = (None::<Instant>, Progress::default());
     let limit = Duration::from_secs(timeout);
     let (mut patience, mut for_status) = (Patience::after_first(limit), Patience::new(limit));
     loop {
-        if let Some((state, _)) = patience.seen(context.advance(name).await)? {
-            now = text(&state, "phase").unwrap_or_default().to_owned();
+        if let Some((state, seen)) = patience.seen(context.advance(name).await)? {
+            (now, backfill) = (text(&state, "phase").unwrap_or_default().to_owned(), seen);
         }
         if is_reached(phase, &now) {
             say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
@@ -460,7 +459,7 @@ pub(super) async fn wait(
         }
         if started.elapsed() > limit {
             let advice = match now.as_str() {
-                "copying" => format!("; are there workers? `weir migrate work {name}`"),
+                "copying" => format!("; {}", workers::advice(name, &backfill)),
                 _ => String::new(),
             };
             say(&format!("`{name}` is still {now} after {timeout} s{advice}"));

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::report::at;
-use super::way_back;
+use super::{way_back, workers};
 
 /// A status for people.
 pub(super) fn line(status: &Value) -> String {
@@ -44,6 +44,9 @@ pub(super) fn line(status: &Value) -> String {
     }
     if let Some(reason) = at(status, "/throttled").as_str() {
         line.push_str(&format!("  throttled: {reason}"));
+    }
+    if let Some(failing) = workers::line_of(status) {
+        line.push_str(&format!("  failing: {failing}"));
     }
     for (kind, number) in at(status, "/problems").as_object().into_iter().flatten() {
         line.push_str(&format!("  {kind}: {number}"));
