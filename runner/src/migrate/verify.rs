@@ -113,6 +113,11 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
             });
             return Ok(Exit::Differences);
         }
+        if found.count("occupied") > 0 {
+            say(
+                "what is occupied the migration did not write, so it neither writes over it nor removes it: delete or move it first",
+            );
+        }
         output::next(&[(
             &format!("weir migrate verify {} --repair", arguments.name),
             "repair them",

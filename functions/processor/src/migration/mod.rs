@@ -15,6 +15,7 @@ mod in_place;
 mod pace;
 mod server_date;
 mod set_aside;
+mod strangers;
 mod taking;
 mod targets;
 mod task;

@@ -207,6 +207,46 @@ fn error(name: &str) -> Value {
 }
 
 #[tokio::test]
+async fn what_nobody_migrated_among_the_parts_of_a_document_is_a_difference() {
+    let mark = json!({"M": {
+        "from": {"S": r#"src|{"id":{"S":"1"}}"#}, "at": {"S": format!("/{}", "0".repeat(40))},
+    }});
+    let item = |pk: &str, sk: &str| json!({"pk": {"S": pk}, "sk": {"S": sk}});
+    let mut profile = item("D#1", "PROFILE");
+    profile["id"] = json!({"S": "1"});
+    profile["_weir"] = mark;
+    let stranger = item("D#1", "PLOT#9");
+    let elsewhere = item("OTHER", "PLOT#9");
+    let mut asked = Vec::new();
+    let (task, notes, left) = worked(split_task("check-target", "tgt", 1), 1, |operation, body| {
+        asked.push(operation.to_owned());
+        (
+            "200 OK",
+            match operation {
+                "scan" => json!({"Items": [profile, stranger, elsewhere]}),
+                "batchgetitem" if body["RequestItems"]["tgt"].is_object() => {
+                    json!({"Responses": {"tgt": [profile]}})
+                }
+                "batchgetitem" => json!({"Responses": {"src": [{"id": {"S": "1"}}]}}),
+                _ => json!({}),
+            },
+        )
+    })
+    .await;
+    assert_eq!((&task["done"], left), (&json!({"BOOL": true}), 0), "{task}");
+    let counts = &task["counts"]["M"];
+    assert_eq!(counts["occupied"], json!({"N": "1"}), "{task}");
+    assert_eq!(counts["foreign"], json!({"N": "1"}), "{task}");
+    let told = task["samples"].to_string();
+    assert!(told.contains("PLOT#9") && told.contains("delete or move it"), "{told}");
+    // It is repaired by nobody, and told of.
+    assert!(!asked.iter().any(|operation| operation.starts_with("delete")), "{asked:?}");
+    let noted: Vec<_> = notes.iter().map(|note| note["key"]["S"].as_str().unwrap()).collect();
+    assert_eq!(noted, [r#"{"pk":{"S":"D#1"},"sk":{"S":"PLOT#9"}}"#]);
+    assert!(notes[0]["entry"]["S"].as_str().unwrap().starts_with("PROBLEM#foreign#tgt#"));
+}
+
+#[tokio::test]
 async fn a_comparison_that_is_outdated_ends_without_a_look_at_the_tables() {
     let never = |operation: &str, _: &Value| panic!("{operation}");
     let (task, _, left) = worked(split_task("check-source", "src", 1), 2, never).await;
