@@ -11,12 +11,14 @@ use super::control::{Entry, Progress, flag, number, text};
 use crate::output::say;
 
 /// How many segments comparisons have to go. A repair of the side that readers and writers have left
-/// for good is never made, so nobody waits for it.
-fn open(tasks: &[Entry], phase: Phase) -> usize {
-    tasks.iter().filter(|task| is_open(task, phase)).count()
+/// for good is never made, so nobody waits for it. Of runs before the last one nobody waits for more
+/// than what a worker has in its hands: it may be repairing, and whoever takes another segment of them
+/// ends it at once.
+fn open(tasks: &[Entry], phase: Phase, last_run: u64) -> usize {
+    tasks.iter().filter(|task| is_open(task, phase, last_run)).count()
 }
 
-fn is_open(task: &Entry, phase: Phase) -> bool {
+fn is_open(task: &Entry, phase: Phase, last_run: u64) -> bool {
     let way = match text(task, "direction") {
         Some("reverse") => Direction::Reverse,
         _ => Direction::Forward,
@@ -24,6 +26,8 @@ fn is_open(task: &Entry, phase: Phase) -> bool {
     text(task, "work").is_some_and(|work| work.starts_with("check-"))
         && !flag(task, "done")
         && !(flag(task, "repairs") && phase.is_past_repair(way))
+        && (number(task, "run") >= last_run
+            || (flag(task, "repairs") && task.contains_key("owner")))
 }
 
 /// How many segments the comparisons of a migration have to go that is in this phase.
@@ -31,7 +35,8 @@ fn is_open(task: &Entry, phase: Phase) -> bool {
 /// # Errors
 /// When the control table cannot be read.
 async fn to_go(context: &Context, name: &str, phase: Phase) -> Result<usize, String> {
-    Ok(open(&context.control.entries(name, "TASK#").await?, phase))
+    let state = context.state(name).await?;
+    Ok(open(&context.control.entries(name, "TASK#").await?, phase, number(&state, "run")))
 }
 
 /// What the comparisons have done that have segments to go, in the phases in which there are some; none
@@ -42,19 +47,20 @@ async fn to_go(context: &Context, name: &str, phase: Phase) -> Result<usize, Str
 pub(super) async fn at_work(
     context: &Context,
     name: &str,
+    state: &Entry,
     phase: Phase,
 ) -> Result<Option<Progress>, String> {
     if !matches!(phase, Phase::Tailing | Phase::Ready | Phase::CutOver) {
         return Ok(None);
     }
     let tasks = context.control.entries(name, "TASK#").await?;
-    Ok(of_open_runs(&tasks, phase).map(|tasks| Progress::of(&tasks)))
+    Ok(of_open_runs(&tasks, phase, number(state, "run")).map(|tasks| Progress::of(&tasks)))
 }
 
 /// The tasks of the runs that have an open one.
-fn of_open_runs(tasks: &[Entry], phase: Phase) -> Option<Vec<Entry>> {
-    let runs: BTreeSet<u64> =
-        tasks.iter().filter(|task| is_open(task, phase)).map(|task| number(task, "run")).collect();
+fn of_open_runs(tasks: &[Entry], phase: Phase, last_run: u64) -> Option<Vec<Entry>> {
+    let open = tasks.iter().filter(|task| is_open(task, phase, last_run));
+    let runs: BTreeSet<u64> = open.map(|task| number(task, "run")).collect();
     let of_runs = tasks.iter().filter(|task| runs.contains(&number(task, "run"))).cloned();
     (!runs.is_empty()).then(|| of_runs.collect())
 }
@@ -106,7 +112,29 @@ mod tests {
             (Phase::Reverting, 2),
             (Phase::Reverted, 1),
         ] {
-            assert_eq!(open(&tasks, phase), expected, "{phase:?}");
+            assert_eq!(open(&tasks, phase, 0), expected, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn of_earlier_runs_only_what_may_be_repaired_now_is_waited_for() {
+        let task = |run, repairs, owner: Option<&str>| {
+            let mut task = HashMap::from([
+                ("work".to_owned(), s("check-source")),
+                ("run".to_owned(), n(run)),
+                ("repairs".to_owned(), Sdk::Bool(repairs)),
+            ]);
+            task.extend(owner.map(|owner| ("owner".to_owned(), s(owner))));
+            task
+        };
+        for (task, expected) in [
+            (task(2, false, None), 1),
+            (task(2, true, None), 1),
+            (task(1, true, None), 0),
+            (task(1, false, Some("w")), 0),
+            (task(1, true, Some("w")), 1),
+        ] {
+            assert_eq!(open(std::slice::from_ref(&task), Phase::Ready, 2), expected, "{task:?}");
         }
     }
 
@@ -126,9 +154,9 @@ mod tests {
             task(2, "check-source", true),
             task(2, "check-target", false),
         ];
-        let found = Progress::of(&of_open_runs(&tasks, Phase::Tailing).unwrap());
+        let found = Progress::of(&of_open_runs(&tasks, Phase::Tailing, 2).unwrap());
         assert_eq!((found.tasks, found.done, found.count("read")), (2, 1, 14));
         tasks.pop();
-        assert_eq!(of_open_runs(&tasks, Phase::Tailing), None);
+        assert_eq!(of_open_runs(&tasks, Phase::Tailing, 2), None);
     }
 }

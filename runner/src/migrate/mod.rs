@@ -42,6 +42,7 @@ mod verbs;
 mod verify;
 mod waiting;
 mod way_back;
+mod workers;
 
 #[cfg(test)]
 mod fault_tests;
@@ -437,31 +438,14 @@ async fn resume(context: &Context, name: &str) -> Result<Exit, String> {
         return Ok(exit);
     }
     if !flag(&state, "paused") {
-        wake_tasks(context, name).await?;
+        workers::wake(context, name).await?;
         say(&format!("`{name}` is not paused; workers were told of its open segments again"));
         return Ok(Exit::Done);
     }
     set_paused(context, name, Verb::Resume, false, "resumed by a person").await?;
-    wake_tasks(context, name).await?;
+    workers::wake(context, name).await?;
     say(&format!("`{name}` goes on"));
     Ok(Exit::Done)
-}
-
-/// Makes a record of each open task, which wakes a worker. A task that changed meanwhile has one
-/// already. Who works on one does so in vain: only one revision is written, and what is done twice
-/// changes nothing. A worker that is gone left its task held, and no record may tell of it any more.
-///
-/// # Errors
-/// When the control table cannot be read or written.
-async fn wake_tasks(context: &Context, name: &str) -> Result<(), String> {
-    for mut task in context.control.entries(name, "TASK#").await? {
-        if !flag(&task, "done") {
-            task.remove("owner");
-            task.remove("leased_until");
-            context.control.replace(task).await?;
-        }
-    }
-    Ok(())
 }
 
 async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, String> {
@@ -478,8 +462,8 @@ async fn throttle(context: &Context, name: &str, rate: u64) -> Result<Exit, Stri
         })
         .await?;
     say(&match rate {
-        0 => format!("`{name}` reads as fast as it can"),
-        rate => format!("`{name}` reads {rate} items per second of each table"),
+        0 => format!("the backfill of `{name}` reads as fast as it can"),
+        rate => format!("the backfill of `{name}` reads {rate} items per second of each table"),
     });
     Ok(Exit::Done)
 }
@@ -534,7 +518,7 @@ async fn abort(context: &Context, name: &str, dry_run: bool) -> Result<Exit, Str
     }
     if touches {
         // Each segment is read to its end once more, for marks that a worker left that died.
-        wake_tasks(context, name).await?;
+        workers::wake(context, name).await?;
         say(&format!("workers take the last marks off; `weir migrate work {name}` if none run"));
     }
     say(&format!("`{name}` is aborted; {}", left_by_abort(kind)));

@@ -15,6 +15,12 @@ use super::control::{Entry, flag, text};
 pub(crate) struct Progress {
     pub(crate) tasks: usize,
     pub(crate) done: usize,
+    /// Tasks that a worker has had.
+    pub(crate) taken: usize,
+    /// Tasks that nobody takes up until a person has them taken up again.
+    pub(crate) aside: usize,
+    /// Why an open task could not be worked on lately.
+    pub(crate) failing: Option<String>,
     pub(crate) counts: BTreeMap<String, u64>,
     pub(crate) samples: Vec<String>,
     /// By table, what `tasks`, `done` and `counts` are together.
@@ -39,6 +45,7 @@ impl Progress {
         for task in tasks {
             let is_done = flag(task, "done");
             progress.done += usize::from(is_done);
+            progress.note_worker(task);
             let table = text(task, "table").unwrap_or_default().to_owned();
             let of_table = progress.tables.entry(table).or_default();
             of_table.tasks += 1;
@@ -61,6 +68,20 @@ impl Progress {
         progress
     }
 
+    fn note_worker(&mut self, task: &Entry) {
+        let is_taken = ["owner", "counts", "failing"].iter().any(|name| task.contains_key(*name));
+        self.taken += usize::from(is_taken || flag(task, "done"));
+        if flag(task, "done") {
+            return;
+        }
+        let is_aside = flag(task, "aside");
+        // What stands still until a person helps is told before what is tried again.
+        if self.failing.is_none() || (is_aside && self.aside == 0) {
+            self.failing = text(task, "failing").map(str::to_owned).or(self.failing.take());
+        }
+        self.aside += usize::from(is_aside);
+    }
+
     /// A count; 0 if nothing was counted.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
@@ -72,7 +93,10 @@ impl Progress {
     }
 
     pub(crate) fn json(&self) -> Value {
-        json!({ "tasks": self.tasks, "done": self.done, "counts": self.counts, "samples": self.samples })
+        json!({
+            "tasks": self.tasks, "done": self.done, "taken": self.taken,
+            "counts": self.counts, "samples": self.samples,
+        })
     }
 
     /// How much of a backfill is done, where `counted` says how many items a table has, as far as

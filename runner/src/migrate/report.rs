@@ -18,7 +18,7 @@ use super::slowed::throttled;
 use super::status_line::line;
 use super::steps::{Standing, is_paused};
 use super::waiting::TOLD_EVERY;
-use super::{Context, assembly, comparing, tables, way_back};
+use super::{Context, assembly, comparing, tables, way_back, workers};
 use crate::exit::Exit;
 use crate::output::{self, Output, show};
 
@@ -43,6 +43,8 @@ struct Known {
     /// The comparisons that are at work.
     compared: Option<Progress>,
     throttled: Option<String>,
+    /// Segments that nobody could work on lately.
+    failing: Value,
     /// For how long it is preparing, in seconds since its last line in the journal.
     preparing: Option<i64>,
     now: i64,
@@ -84,7 +86,8 @@ pub(super) async fn describe(
         Some(plan) => throttled(context, &state, plan, now).await?,
         None => None,
     };
-    let compared = comparing::at_work(context, name, phase).await?;
+    let compared = comparing::at_work(context, name, &state, phase).await?;
+    let failing = workers::failing(context, name, &state).await?;
     let preparing = match phase {
         Phase::Preparing => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
         _ => None,
@@ -104,6 +107,7 @@ pub(super) async fn describe(
         document,
         compared,
         throttled,
+        failing,
         preparing,
         now,
     };
@@ -144,6 +148,7 @@ impl Known {
             "items_per_second": backfill.count("read").checked_div(seconds.max(1)),
             "copying_seconds_left": left,
             "throttled": self.throttled,
+            "failing": self.failing,
             "problems": self.problems.by_kind(),
             "problems_gone": self.problems.gone_by_kind(),
             "problem_samples": self.problems.samples(),

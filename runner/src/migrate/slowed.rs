@@ -2,9 +2,9 @@
 
 use rules::migration::plan::{Direction, LAG_FRESH_SECONDS, LAG_SECONDS_MAX, Plan};
 
-use super::Context;
 use super::control::{Entry, number, text};
 use super::steps::is_paused;
+use super::{Context, workers};
 use crate::server_date;
 
 /// What slows a migration down, in words.
@@ -27,8 +27,8 @@ pub(super) async fn throttled(
     if let Some(reason) = throttled_by_dynamodb(context, plan, now).await? {
         return Ok(Some(reason));
     }
-    let rate = number(state, "rate");
-    Ok((rate > 0).then(|| format!("{rate} items per second of each table, by a person")))
+    let rate = Some(number(state, "rate")).filter(|r| *r > 0 && workers::keep_rate(state));
+    Ok(rate.map(|rate| format!("{rate} items per second of each table, by a person")))
 }
 
 /// Why DynamoDB throttles requests on tables of a migration, as its workers noted.

@@ -16,7 +16,9 @@ use super::host::{Host, Options, Problem};
 use super::patience::{Patience, UNSEEN_MAX};
 use super::plan_file::PlanFile;
 use super::verbs::{Answer, Verb, answer};
-use super::{Context, LOOK_EVERY, beginning, behind, estimate, neighbours, tables, waiting};
+use super::{
+    Context, LOOK_EVERY, beginning, behind, estimate, neighbours, tables, waiting, workers,
+};
 use crate::endpoint;
 use crate::exit::Exit;
 use crate::function::binaries::Wanted;
@@ -128,6 +130,7 @@ pub(super) async fn run(context: &Context, arguments: &StartArguments) -> Result
     if is_begun {
         let phase = phase_of(&context.state(&plan.migration).await?);
         say(&format!("`{}` was begun before, it is {}", plan.migration, phase.as_str()));
+        workers::wake_set_aside(context, &plan.migration).await?;
     }
     if arguments.local_workers == 0 {
         warn_of_unfollowed(context, plan);
@@ -199,6 +202,7 @@ fn warn_of_unfollowed(context: &Context, plan: &Plan) {
 pub(super) async fn work(context: &Context, arguments: &WorkArguments) -> Result<Exit, String> {
     let (plan, _) = context.plan(&arguments.name).await?;
     let host = local(context, &plan, arguments.local_workers.max(1), &arguments.workers).await?;
+    workers::wake_set_aside(context, &arguments.name).await?;
     attend(context, &arguments.name, host).await
 }
 
@@ -300,7 +304,7 @@ async fn failed(context: &Context, name: &str, host: &Host) -> String {
             return format!("{problem}; {}", behind::after_loss(name, plan.as_ref(), phase));
         }
         if let Some(shard) = host.trimmed_tasks() {
-            match patience.seen(super::wake_tasks(context, name).await) {
+            match patience.seen(workers::wake(context, name).await) {
                 Ok(Some(())) => host.go_on_after_trim(&shard),
                 Ok(None) => {}
                 Err(problem) => return problem,

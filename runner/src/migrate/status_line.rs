@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::report::at;
-use super::way_back;
+use super::{way_back, workers};
 
 /// A status for people.
 pub(super) fn line(status: &Value) -> String {
@@ -43,29 +43,12 @@ pub(super) fn line(status: &Value) -> String {
     if at(status, "/stream").is_object() {
         line.push_str(&stream_line(status, name));
     }
-    if let Some(seconds) = at(status, "/stream_unread_seconds").as_u64() {
-        let more = seconds.max(1).saturating_mul(6);
-        line.push_str(&format!(
-            "  the streams were not read to their end in {seconds} s: `weir migrate status {name} --look {more}`"
-        ));
-    }
-    if let Some(problem) = at(status, "/stream_problem").as_str() {
-        line.push_str(&format!("  the streams cannot be looked at: {problem}"));
-    }
-    if let Some(hopeless) = at(status, "/hopeless").as_str() {
-        line.push_str(&format!("  it would not go through however long it takes: {hopeless}"));
-    }
-    if at(status, "/comparison").is_object() {
-        let of = |name: &str| at(status, &format!("/comparison/{name}")).as_u64().unwrap_or(0);
-        line.push_str(&format!(
-            "  a comparison is at work: {} of {} segments done, {} items read",
-            of("done"),
-            of("segments"),
-            of("read"),
-        ));
-    }
+    line.push_str(&in_the_way(status, name));
     if let Some(reason) = at(status, "/throttled").as_str() {
         line.push_str(&format!("  throttled: {reason}"));
+    }
+    if let Some(failing) = workers::line_of(status) {
+        line.push_str(&format!("  failing: {failing}"));
     }
     for (kind, number) in at(status, "/problems").as_object().into_iter().flatten() {
         line.push_str(&format!("  {kind}: {number}"));
@@ -88,6 +71,33 @@ pub(super) fn line(status: &Value) -> String {
             };
             line.push_str(&format!(", {} h ago: {but}", seconds / 3600));
         }
+    }
+    line
+}
+
+/// What is in the way, or at work: of the streams, and of comparisons.
+fn in_the_way(status: &Value, name: &str) -> String {
+    let mut line = String::new();
+    if let Some(seconds) = at(status, "/stream_unread_seconds").as_u64() {
+        let more = seconds.max(1).saturating_mul(6);
+        line.push_str(&format!(
+            "  the streams were not read to their end in {seconds} s: `weir migrate status {name} --look {more}`"
+        ));
+    }
+    if let Some(problem) = at(status, "/stream_problem").as_str() {
+        line.push_str(&format!("  the streams cannot be looked at: {problem}"));
+    }
+    if let Some(hopeless) = at(status, "/hopeless").as_str() {
+        line.push_str(&format!("  it would not go through however long it takes: {hopeless}"));
+    }
+    if at(status, "/comparison").is_object() {
+        let of = |name: &str| at(status, &format!("/comparison/{name}")).as_u64().unwrap_or(0);
+        line.push_str(&format!(
+            "  a comparison is at work: {} of {} segments done, {} items read",
+            of("done"),
+            of("segments"),
+            of("read"),
+        ));
     }
     line
 }

@@ -18,6 +18,7 @@ use super::steps::Standing;
 use super::tasks::{Work, make_tasks};
 use super::verbs::{Answer, Verb, answer};
 use super::way_back::{BACK_AT, BACK_DIFFERENCES};
+use super::workers::advice;
 use super::{Context, LOOK_EVERY, problems};
 use crate::exit::Exit;
 use crate::output::{self, Output, say, show};
@@ -111,6 +112,11 @@ pub(super) async fn run(context: &Context, arguments: &VerifyArguments) -> Resul
                 }
             });
             return Ok(Exit::Differences);
+        }
+        if found.count("occupied") > 0 {
+            say(
+                "what is occupied the migration did not write, so it neither writes over it nor removes it: delete or move it first",
+            );
         }
         output::next(&[(
             &format!("weir migrate verify {} --repair", arguments.name),
@@ -305,6 +311,7 @@ pub(crate) async fn finished(
     let started = Instant::now();
     let (mut said, mut last, mut moved) = (Instant::now(), String::new(), Some(Instant::now()));
     let (mut patience, mut seen) = (Patience::new(limit), "nothing could be seen".to_owned());
+    let mut known = Progress::default();
     loop {
         let tasks = context.control.entries(name, &format!("TASK#{run}#")).await;
         if let Some(progress) = patience.seen(tasks.map(|tasks| Progress::of(&tasks)))? {
@@ -313,19 +320,17 @@ pub(crate) async fn finished(
             }
             let (done, tasks, read) = (progress.done, progress.tasks, progress.count("read"));
             seen = format!("{done} of {tasks} segments done, {read} items read");
+            known = progress;
         }
         if started.elapsed() > limit {
-            say(&format!(
-                "not done after {} s: {seen}; are there workers? `weir migrate work {name}`",
-                limit.as_secs()
-            ));
+            say(&format!("not done after {} s: {seen}; {}", limit.as_secs(), advice(name, &known)));
             return Ok(None);
         }
         if seen != last && said.elapsed() > SAID_EVERY {
             say(&seen);
             (said, last, moved) = (Instant::now(), seen.clone(), Some(Instant::now()));
         } else if moved.is_some_and(|moved| moved.elapsed() > WITHOUT_WORKERS) {
-            say(&format!("{seen}; are there workers? `weir migrate work {name}`"));
+            say(&format!("{seen}; {}", advice(name, &known)));
             moved = None;
         }
         tokio::time::sleep(LOOK_EVERY).await;

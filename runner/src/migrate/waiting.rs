@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use indicatif::HumanDuration;
 use serde_json::{Value, json};
 
-use super::control::text;
+use super::control::{Progress, text};
 use super::patience::{Patience, UNSEEN_MAX};
 use super::report::{at, describe};
 use super::status_line::line;
-use super::{Context, LOOK_EVERY};
+use super::{Context, LOOK_EVERY, workers};
 use crate::exit::Exit;
 use crate::output::say;
 
@@ -34,7 +34,6 @@ impl Teller {
     }
 
     fn tell(&mut self, status: &Value) {
-        let name = at(status, "/migration").as_str().unwrap_or_default();
         // What is left is estimated anew all the time; that is no change of the migration.
         let progress = at(status, "/backfill").to_string() + &at(status, "/phase").to_string();
         if progress != self.said {
@@ -44,10 +43,9 @@ impl Teller {
             && self.moved.elapsed() > UNMOVED
             && at(status, "/phase") == "copying"
         {
-            let why = at(status, "/throttled").as_str().map_or_else(
-                || format!("are there workers? `weir migrate work {name}`"),
-                str::to_owned,
-            );
+            let why = at(status, "/throttled")
+                .as_str()
+                .map_or_else(|| workers::advice_of(status), str::to_owned);
             say(&format!("nothing has moved for {} s: {why}", UNMOVED.as_secs()));
             self.is_warned = true;
         } else if !self.is_warned
@@ -129,12 +127,12 @@ pub(super) async fn wait(
         ));
     }
     let (started, mut teller, mut now) = (Instant::now(), Teller::new(), String::new());
-    let mut told: Option<Instant> = None;
+    let (mut told, mut backfill) = (None::<Instant>, Progress::default());
     let limit = Duration::from_secs(timeout);
     let (mut patience, mut for_status) = (Patience::after_first(limit), Patience::new(limit));
     loop {
-        if let Some((state, _)) = patience.seen(context.advance(name).await)? {
-            now = text(&state, "phase").unwrap_or_default().to_owned();
+        if let Some((state, seen)) = patience.seen(context.advance(name).await)? {
+            (now, backfill) = (text(&state, "phase").unwrap_or_default().to_owned(), seen);
         }
         if is_reached(phase, &now) {
             say(&format!("`{name}` is {now} after {}", HumanDuration(started.elapsed())));
@@ -145,7 +143,7 @@ pub(super) async fn wait(
         }
         if started.elapsed() > limit {
             let advice = match now.as_str() {
-                "copying" => format!("; are there workers? `weir migrate work {name}`"),
+                "copying" => format!("; {}", workers::advice(name, &backfill)),
                 "preparing" => {
                     "; `weir migrate start PLAN` goes on with it, PLAN is its file, if nobody else does"
                         .to_owned()

@@ -21,12 +21,11 @@ use rules::migration::{
     key_of, unmarked, visible,
 };
 
-use super::PLAN_TABLE;
 use super::control::{Tally, Task, sdk};
-use super::documents;
 use super::targets::load_items;
 use super::task::Worker;
 use super::window::Extent;
+use super::{PLAN_TABLE, documents, strangers};
 use crate::back_off::{Deadline, RetryPolicy};
 use crate::failure::Failure;
 use crate::tables::attribute_value::to_sdk_item;
@@ -215,31 +214,39 @@ pub(super) async fn targets(
     tally: &mut Tally,
     deadline: Deadline,
 ) -> Result<(), Failure> {
-    let mut suspects: Vec<Item> = Vec::new();
+    let schema = worker.migration.schema(&task.table).ok_or_else(|| unknown(&task.table))?;
+    let (mut suspects, mut foreign): (Vec<Item>, Vec<&Item>) = (Vec::new(), Vec::new());
     for item in items {
         match Registers::from_item(item) {
-            Ok(registers) if registers.is_tombstone() => {
-                let schema = worker.migration.schema(&task.table);
-                if schema.is_none_or(|schema| is_bare_tombstone(item, schema)) {
-                    tally.count("tombstones", 1);
-                } else {
-                    let key = schema.map(|schema| item_to_string(&key_of(item, schema)));
-                    let key = key.unwrap_or_default();
-                    let text = format!("{} {key}: it was written over a tombstone", task.table);
-                    tally.sample("foreign", &text);
-                }
+            Ok(registers) if registers.is_tombstone() && is_bare_tombstone(item, schema) => {
+                tally.count("tombstones", 1);
             }
-            Ok(_) => suspects.push(item.clone()),
+            Ok(registers) if registers.is_tombstone() => foreign.push(item),
+            Ok(registers) => {
+                // Another migration may write to the same table.
+                if !strangers::is_of(&worker.migration, &registers) {
+                    foreign.push(item);
+                }
+                suspects.push(item.clone());
+            }
             // As it was when the sources were copied: what it became must still be there.
             Err(_) if task.direction == Direction::Reverse && !item.contains_key(MARK) => {
                 suspects.push(item.clone());
             }
-            Err(error) => {
-                let key = worker.migration.schema(&task.table).map(|schema| key_of(item, schema));
-                let key = key.as_ref().map(item_to_string).unwrap_or_default();
-                tally.sample("foreign", &format!("{} {key}: {error}", task.table));
-            }
+            Err(_) => foreign.push(item),
         }
+    }
+    for item in strangers::tell(worker, task, foreign, tally).await? {
+        let why = match Registers::from_item(item) {
+            Ok(registers) if registers.is_tombstone() => {
+                "it was written over a tombstone".to_owned()
+            }
+            // It is that migration's business.
+            Ok(_) => continue,
+            Err(error) => error.to_string(),
+        };
+        let key = item_to_string(&key_of(item, schema));
+        tally.sample("foreign", &format!("{} {key}: {why}", task.table));
     }
     if let Some(parts) = worker.migration.parts_of(&task.table) {
         return documents::left_behind(worker, task, parts, &suspects, tally, deadline).await;

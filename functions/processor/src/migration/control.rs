@@ -290,6 +290,10 @@ pub(crate) struct Task {
     pub(crate) owner: Option<String>,
     /// Milliseconds since 1970 until when the owner has it for itself.
     pub(crate) leased_until: u64,
+    /// Items of a page at most, if a page was too much for an invocation.
+    pub(crate) page: Option<i32>,
+    /// Attempts in a row that came to nothing.
+    pub(crate) failed: u64,
 }
 
 impl Task {
@@ -314,6 +318,8 @@ impl Task {
             revision: number("revision")?,
             owner: text("owner").map(str::to_owned),
             leased_until: number("leased_until").unwrap_or(0),
+            page: number("page").and_then(|items| i32::try_from(items).ok()),
+            failed: number("failed").unwrap_or(0),
         })
     }
 

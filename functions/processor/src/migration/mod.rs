@@ -12,7 +12,11 @@ mod describe;
 mod documents;
 mod first_writes;
 mod in_place;
+mod pace;
 mod server_date;
+mod set_aside;
+mod strangers;
+mod taking;
 mod targets;
 mod task;
 mod throttling;
@@ -24,20 +28,17 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use model::arn::StreamArn;
-use model::stream_record::LambdaRecord;
-use model::{AttributeValue, Item, KeySchema};
-use rules::migration::{Direction, Kind, Migration, Phase, Plan};
-use tracing::info;
+use model::{AttributeValue, KeySchema};
+use rules::migration::{Direction, Kind, Migration, Plan};
 
 use crate::back_off::{Deadline, RetryPolicy};
-use crate::event::{BatchItemFailure, BatchResponse, Delivered};
+use crate::event::{BatchResponse, Delivered};
 use crate::failure::Failure;
 use crate::frame::Frame;
 use crate::object_store::ObjectStore;
 use crate::quarantine::Quarantine;
-use control::{Active, BACKFILL_PREFIX, Control, Lag, TASK_PREFIX, direction_of};
+use control::{Active, Control, Lag};
 use targets::Targets;
-use task::{Later, Pace, Worker};
 pub(crate) use throttling::Throttling;
 
 /// Seconds between two notes of one table's lag or throttling by one process: well within those for
@@ -97,17 +98,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 Ok(Begun::Done(response))
             }
             Batch::Sources => {
-                let (mut migrations, mut ways_there) = (Vec::new(), Vec::new());
-                for active in self.control.active().await? {
-                    let migration = self.migration(&active).await?;
-                    if active.direction == Direction::Reverse
-                        && migration.kind() == Kind::Restructure
-                    {
-                        let there = Active { direction: Direction::Forward, since: None, ..active };
-                        ways_there.push(self.migration(&there).await?);
-                    }
-                    migrations.push(migration);
-                }
+                let (migrations, ways_there) = self.followers(batch).await?;
                 self.note_lag(&migrations, batch).await?;
                 // What the invocation before this one met with.
                 self.note_throttling().await;
@@ -119,6 +110,54 @@ impl<O: ObjectStore + Clone> Migrations<O> {
                 })))
             }
         }
+    }
+
+    /// The migrations that may follow a batch of a source table, and the ways there of those that go
+    /// back. One that cannot be carried out, because a table of its plan is gone, say, fails the batches
+    /// of the tables that it reads, and of no others.
+    async fn followers(
+        &self,
+        batch: &[Delivered<'_>],
+    ) -> Result<(Vec<Arc<Migration>>, Vec<Arc<Migration>>), Failure> {
+        let (mut migrations, mut ways_there) = (Vec::new(), Vec::new());
+        for active in self.control.active().await? {
+            match self.there_and_back(&active).await {
+                Ok((migration, there)) => {
+                    migrations.push(migration);
+                    ways_there.extend(there);
+                }
+                Err(failure) if self.is_of_others(&active, batch).await => {
+                    tracing::warn!(function = "migration", reason = %failure, "passed over");
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok((migrations, ways_there))
+    }
+
+    /// A migration, and its way there if it goes back and needs it.
+    async fn there_and_back(
+        &self,
+        active: &Active,
+    ) -> Result<(Arc<Migration>, Option<Arc<Migration>>), Failure> {
+        let migration = self.migration(active).await?;
+        if active.direction != Direction::Reverse || migration.kind() != Kind::Restructure {
+            return Ok((migration, None));
+        }
+        let there = Active { direction: Direction::Forward, since: None, ..active.clone() };
+        Ok((migration, Some(self.migration(&there).await?)))
+    }
+
+    /// Whether a batch is known to be of a table that a migration does not read.
+    async fn is_of_others(&self, active: &Active, batch: &[Delivered<'_>]) -> bool {
+        let Some(Ok(arn)) = first_arn(batch).map(|arn| arn.parse::<StreamArn>()) else {
+            return false;
+        };
+        let plan = self.plan(&active.migration).await;
+        plan.is_ok_and(|(plan, fingerprint)| {
+            fingerprint == active.fingerprint
+                && !plan.source_tables(active.direction).contains(&arn.table.table.as_str())
+        })
     }
 
     /// Notes when a stream that migrations read is far behind, for the backfills that may be why. What
@@ -189,10 +228,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
 
     /// A mapping has one stream, so all records of a batch are from one table.
     fn kind(&self, batch: &[Delivered<'_>]) -> Result<Batch, Failure> {
-        let first = batch.iter().find_map(|delivered| {
-            delivered.look(|record| record.ok().map(|record| record.event_source_arn.into_owned()))
-        });
-        let Some(arn) = first else {
+        let Some(arn) = first_arn(batch) else {
             // Nothing can be read: the frame puts it aside.
             return Ok(Batch::Sources);
         };
@@ -256,143 +292,13 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         }
         Ok(schemas)
     }
-
-    /// Works on the task of each record, one after the other.
-    async fn work(&self, batch: &[Delivered<'_>], deadline: Deadline) -> BatchResponse {
-        let mut response = BatchResponse::default();
-        for delivered in batch {
-            // Whatever else is in the control table is no work, and unreadable records are not ours.
-            let Ok(record) = delivered.record() else { continue };
-            let done = match self.work_or_wait(record, deadline).await {
-                Ok(None) => true,
-                Ok(Some(later)) => {
-                    info!(function = "migration", reason = later.reason, "task later");
-                    false
-                }
-                Err(failure) => {
-                    tracing::error!(function = "migration", reason = %failure, "task failed");
-                    false
-                }
-            };
-            if !done && let Some(sequence) = delivered.sequence_number() {
-                let item_identifier = sequence.to_owned();
-                response.batch_item_failures.push(BatchItemFailure { item_identifier });
-                break;
-            }
-        }
-        response
-    }
-
-    /// Works on the task of a record, and looks at it again as long as it must wait and there is time.
-    /// Each look waits for a second or more, so they are not more than the seconds of an invocation.
-    async fn work_or_wait(
-        &self,
-        record: &LambdaRecord,
-        deadline: Deadline,
-    ) -> Result<Option<Later>, Failure> {
-        let mut again = 0;
-        loop {
-            let Some(later) = self.work_on(record, deadline).await? else { return Ok(None) };
-            let Some(wait) = later.wait(again, deadline.remaining()) else {
-                return Ok(Some(later));
-            };
-            tokio::time::sleep(wait).await;
-            again += 1;
-        }
-    }
-
-    /// Why the backfill of a migration waits. It is not leased meanwhile.
-    async fn must_wait(&self, name: &str, entry: &str) -> Result<Option<String>, Failure> {
-        if !entry.contains("#backfill#") && !entry.contains(touch::ENTRIES) {
-            return Ok(None);
-        }
-        let Some(active) = self.control.active().await?.into_iter().find(|a| a.migration == name)
-        else {
-            return Ok(None);
-        };
-        let migration = self.migration(&active).await?;
-        self.behind(&migration).await
-    }
-
-    /// Answers why the task must be looked at again, if it must.
-    async fn work_on(
-        &self,
-        record: &LambdaRecord,
-        deadline: Deadline,
-    ) -> Result<Option<Later>, Failure> {
-        let Some(image) = &record.record.new_image else { return Ok(None) };
-        let Some((migration, entry, revision)) = task_of(image) else { return Ok(None) };
-        let state = self.control.get(migration, "STATE").await?.unwrap_or_default();
-        let flag = |name: &str| state.get(name) == Some(&AttributeValue::Bool(true));
-        // Resuming touches every task, which makes a record of each.
-        let is_touch = entry.contains(touch::ENTRIES);
-        // A comparison that outlived the switch would put what the sources said over what writers
-        // have written to the targets since, or the other way round.
-        let phase = state.get("phase").and_then(AttributeValue::as_str).and_then(Phase::from_name);
-        let repairs = image.get("repairs") == Some(&AttributeValue::Bool(true));
-        let way = image.get("direction").and_then(AttributeValue::as_str).and_then(direction_of);
-        let way = way.unwrap_or(Direction::Forward);
-        if repairs
-            && let Some(idle) =
-                task::kept_from_repair(&self.control, (migration, entry), phase, way).await?
-        {
-            return Ok(idle.into_later());
-        }
-        // What was given up still takes its marks off.
-        let clears = is_touch && flag("stopped");
-        // A pause is of the backfill. Comparisons and what ends a migration are asked for by a person.
-        let is_paused = flag("paused") && entry.starts_with(BACKFILL_PREFIX);
-        if !clears && (is_paused || flag("stopped")) {
-            return Ok(None);
-        }
-        if !clears && let Some(reason) = self.must_wait(migration, entry).await? {
-            return Ok(Some(Later::from(reason.as_str())));
-        }
-        let task = task::lease(&self.control, migration, entry, revision, &self.name).await?;
-        let task = match task {
-            Ok(task) => task,
-            Err(idle) => return Ok(idle.into_later()),
-        };
-        let active = |direction| Active {
-            migration: task.migration.clone(),
-            direction,
-            fingerprint: task.fingerprint.clone(),
-            since: None,
-        };
-        let migration = self.migration(&active(task.direction)).await?;
-        let (plan, _) = self.plan(&task.migration).await?;
-        let other = match task.direction {
-            Direction::Forward => Direction::Reverse,
-            Direction::Reverse => Direction::Forward,
-        };
-        let inverse = match plan.inverse.is_empty() {
-            true => None,
-            false => Some(self.migration(&active(other)).await?),
-        };
-        let migrations = [Arc::clone(&migration)];
-        let is_way_back = task.direction == Direction::Reverse;
-        let ways_there: Vec<_> = inverse.iter().filter(|_| is_way_back).cloned().collect();
-        let targets = Targets::new(self.control.clone(), &migrations, self.retry)
-            .with_ways_there(&ways_there);
-        let worker = Worker { control: &self.control, migration, inverse, clears, targets };
-        let rate = state.get("rate").and_then(AttributeValue::as_number);
-        let rate = rate.and_then(|rate| rate.to_u64()).filter(|rate| *rate > 0);
-        let share = rate.map(|rate| (rate / u64::try_from(task.segments).unwrap_or(1)).max(1));
-        worker.work(&task, &Pace(share), deadline).await?;
-        Ok(None)
-    }
 }
 
-/// The task that an image of the control table's stream tells of, and its revision; none if it is
-/// something else, done, or only a lease.
-fn task_of(image: &Item) -> Option<(&str, &str, u64)> {
-    let text = |name: &str| image.get(name).and_then(AttributeValue::as_str);
-    let entry = text("entry").filter(|entry| entry.starts_with(TASK_PREFIX))?;
-    let done = image.get("done") == Some(&AttributeValue::Bool(true));
-    if done || image.contains_key("owner") {
-        return None;
-    }
-    Some((text("migration")?, entry, image.get("revision")?.as_number()?.to_u64()?))
+/// The stream of a batch; none if none of its records can be read.
+fn first_arn(batch: &[Delivered<'_>]) -> Option<String> {
+    batch.iter().find_map(|delivered| {
+        delivered.look(|record| record.ok().map(|record| record.event_source_arn.into_owned()))
+    })
 }
 
 #[cfg(test)]

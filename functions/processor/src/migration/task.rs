@@ -18,6 +18,8 @@ use tracing::{info, warn};
 
 use super::PLAN_TABLE;
 use super::control::{Control, Tally, Task, Work};
+use super::pace::Pace;
+use super::set_aside::{Stuck, worked};
 use super::targets::{Targets, WRITES_AT_ONCE};
 use super::{check, first_writes, in_place, touch, window};
 use crate::back_off::{Deadline, RetryPolicy};
@@ -28,16 +30,16 @@ use crate::tables::dynamodb::request_failure;
 
 /// How long a worker works before it writes how far it came. What a killed worker has done in it
 /// is done again, and progress is seen so often.
-const SLICE: Duration = Duration::from_secs(2);
+pub(super) const SLICE: Duration = Duration::from_secs(2);
 /// How long others leave a task to its worker: some slices, because a page may take long.
-const LEASE: Duration = Duration::from_secs(8);
+pub(super) const LEASE: Duration = Duration::from_secs(8);
 /// Shortest wait before a task that cannot be worked on is looked at again. An answer at once would be
 /// followed by the next delivery at once, thousands of them in an hour.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 /// Longest wait: a migration that may go on, or was paused or stopped, shows so late.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Items of a scan page: some hundred writes between two looks at the clock.
-const PAGE_ITEMS: i32 = 500;
+pub(super) const PAGE_ITEMS: i32 = 500;
 /// The writes at the same time for which that is so: with fewer, a page has fewer items.
 const PAGE_WIDTH: i32 = 64;
 /// Attempts to read one page.
@@ -87,6 +89,11 @@ impl From<&str> for Later {
 }
 
 impl Later {
+    /// Whether another worker is all that it waits for.
+    pub(crate) fn is_of_a_lease(&self) -> bool {
+        self.at_most.is_some()
+    }
+
     /// How long to wait within this invocation before the task is looked at again, which was done so
     /// many times after its first look; none if it is to be delivered again. The longer it waited
     /// already, the longer. What is left of the invocation then is at least what it waits, and a slice.
@@ -139,13 +146,22 @@ pub(crate) async fn kept_from_repair(
         Some(Repair::Never) => {}
         None => return Ok(Some(Idle::NothingToDo)),
     }
+    supersede(control, (migration, entry)).await?;
+    Ok(Some(Idle::NothingToDo))
+}
+
+/// Marks a task as done that nobody is to do any more.
+///
+/// # Errors
+/// When the control table cannot be read or written.
+async fn supersede(control: &Control, (migration, entry): (&str, &str)) -> Result<(), Failure> {
     let found = control.get(migration, entry).await?.as_ref().and_then(Task::from_item);
     if let Some(task) = found.filter(|task| !task.done) {
         info!(function = "migration", migration, entry, "task superseded");
         // A task that others change meanwhile has another record.
         control.replace(&superseded(&task), task.revision).await?;
     }
-    Ok(Some(Idle::NothingToDo))
+    Ok(())
 }
 
 fn superseded(task: &Task) -> Item {
@@ -157,23 +173,31 @@ fn superseded(task: &Task) -> Item {
     })
 }
 
-/// Items per second that a task may read; none without a limit.
-pub(crate) struct Pace(pub(crate) Option<u64>);
+/// For how long another worker has a task, if one has.
+fn held_by_another(task: &Task, name: &str, now: u64) -> Option<Later> {
+    let is_held = task.leased_until > now && task.owner.as_deref() != Some(name);
+    // A clock may be wrong by any amount; no lease is longer than this.
+    let left = Duration::from_millis(task.leased_until.saturating_sub(now)).min(LEASE);
+    let reason = "another worker has this task".to_owned();
+    is_held.then_some(Later { reason, at_most: Some(left) })
+}
 
-impl Pace {
-    /// Items of a page, `most` without a limit. A page is no more than a slice may read, so that what
-    /// is waited for it fits into one.
-    fn page_items(&self, most: i32) -> i32 {
-        let of_slice = self.0.map(|rate| rate.saturating_mul(SLICE.as_secs()));
-        let of_slice = of_slice.map_or(most, |items| i32::try_from(items).unwrap_or(most));
-        of_slice.clamp(1, most.max(1))
+/// Marks a comparison as done that a later one took the place of, unless another worker has it: that
+/// one may be repairing, and a switch waits for it.
+///
+/// # Errors
+/// When the control table cannot be read or written.
+pub(crate) async fn end_outdated(
+    control: &Control,
+    (migration, entry): (&str, &str),
+    name: &str,
+) -> Result<Idle, Failure> {
+    let found = control.get(migration, entry).await?.as_ref().and_then(Task::from_item);
+    if let Some(later) = found.and_then(|task| held_by_another(&task, name, now_ms())) {
+        return Ok(Idle::Later(later));
     }
-
-    /// How long is to be waited when so many items were read in this time.
-    fn wait(&self, read: u64, elapsed: Duration) -> Duration {
-        let Some(rate) = self.0.filter(|rate| *rate > 0) else { return Duration::ZERO };
-        Duration::from_millis(read.saturating_mul(1000) / rate).saturating_sub(elapsed)
-    }
+    supersede(control, (migration, entry)).await?;
+    Ok(Idle::NothingToDo)
 }
 
 /// Takes the lease of the task that a record told of.
@@ -191,17 +215,13 @@ pub(crate) async fn lease(
         return Ok(Err(Idle::NothingToDo));
     };
     let now = now_ms();
-    let is_leased = task.leased_until > now && task.owner.as_deref() != Some(name);
     // A later revision without an owner has a record of its own. With one, its worker may have
     // died after it took the lease; then this record is the only one that is delivered again.
     if task.done || (task.revision > told_revision && task.owner.is_none()) {
         return Ok(Err(Idle::NothingToDo));
     }
-    if is_leased {
-        // A clock may be wrong by any amount; no lease is longer than this.
-        let left = Duration::from_millis(task.leased_until.saturating_sub(now)).min(LEASE);
-        let reason = "another worker has this task".to_owned();
-        return Ok(Err(Idle::Later(Later { reason, at_most: Some(left) })));
+    if let Some(later) = held_by_another(&task, name, now) {
+        return Ok(Err(Idle::Later(later)));
     }
     let until = now + u64::try_from(LEASE.as_millis()).unwrap_or(0);
     let leased = task.next(|item| {
@@ -215,10 +235,14 @@ pub(crate) async fn lease(
 }
 
 /// The task as it stands after a slice of work: how far it came, for whoever takes it next.
-fn given_back(task: &Task, cursor: Option<&Item>, done: bool, tally: &Tally) -> Item {
+fn given_back(
+    task: &Task,
+    cursor: Option<&Item>,
+    (done, most): (bool, i32),
+    tally: &Tally,
+) -> Item {
     task.next(|item| {
-        item.remove("owner");
-        item.remove("leased_until");
+        worked(item, (most < PAGE_ITEMS).then_some(most));
         match cursor {
             Some(key) => {
                 item.insert("cursor".to_owned(), AttributeValue::M(key.0.clone()));
@@ -232,37 +256,65 @@ fn given_back(task: &Task, cursor: Option<&Item>, done: bool, tally: &Tally) -> 
     })
 }
 
+/// Items of a page at most, after one of so many: half of them if it could not be done, and more again
+/// after each that fits into a slice. One that takes longer, and may be almost too much for an
+/// invocation, stays as large as it is.
+fn page_after(most: i32, items: usize, took: Option<Duration>) -> i32 {
+    match took {
+        None => i32::try_from(items / 2).unwrap_or(most).clamp(1, most.max(1)),
+        Some(took) if took < SLICE => most.saturating_mul(2).min(PAGE_ITEMS),
+        Some(_) => most,
+    }
+}
+
+fn tell(task: &Task, read: u64, (done, written): (bool, bool), took: Duration) {
+    info!(
+        function = "migration",
+        migration = task.migration,
+        work = ?task.work,
+        table = task.table,
+        segment = task.segment,
+        read,
+        done,
+        written,
+        duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "task"
+    );
+}
+
 impl Worker<'_> {
     /// Works on a leased task for a slice of time, and writes how far it came.
     ///
     /// # Errors
-    /// When a page could be neither read nor done; the record is delivered again.
+    /// When a page could be neither read nor done.
     pub(crate) async fn work(
         &self,
         task: &Task,
         pace: &Pace,
         deadline: Deadline,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), Stuck> {
         let started = Instant::now();
         let mut tally = Tally::default();
         let mut cursor = task.cursor.clone();
-        let mut read = 0u64;
+        let (mut read, mut most) = (0u64, task.page.unwrap_or(PAGE_ITEMS));
         let mut ahead = None;
         let done = loop {
             let throttled = self.control.throttling.attempts();
             let page = match ahead.take() {
                 Some(page) => page,
-                None => self.page(task, cursor.as_ref(), pace).await?,
+                None => self.page(task, cursor.as_ref(), pace, most).await?,
             };
             read += page.len() as u64;
+            let begun = Instant::now();
             let work = deadline.limit(self.do_page(task, &page, &mut tally, deadline));
-            let ahead_of_it = self.ahead(task, page.next.as_ref(), pace, deadline);
+            let ahead_of_it = self.ahead(task, page.next.as_ref(), (pace, most), deadline);
             let (done, following) = tokio::join!(work, ahead_of_it);
             ahead = following;
             self.control.throttling.adapt(throttled);
+            most = page_after(most, page.len(), done.is_ok().then(|| begun.elapsed()));
             if let Err(failure) = done {
                 if cursor == task.cursor {
-                    return Err(failure);
+                    return Err(Stuck { failure, page: Some(most) });
                 }
                 // What was done before this page is kept.
                 info!(function = "migration", reason = %failure, "page later");
@@ -279,20 +331,9 @@ impl Worker<'_> {
                 break false;
             }
         };
-        let next = given_back(task, cursor.as_ref(), done, &tally);
+        let next = given_back(task, cursor.as_ref(), (done, most), &tally);
         let written = self.control.replace(&next, task.revision).await?;
-        info!(
-            function = "migration",
-            migration = task.migration,
-            work = ?task.work,
-            table = task.table,
-            segment = task.segment,
-            read,
-            done,
-            written,
-            duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            "task"
-        );
+        tell(task, read, (done, written), started.elapsed());
         Ok(())
     }
 
@@ -369,11 +410,12 @@ impl Worker<'_> {
         task: &Task,
         after: Option<&Item>,
         pace: &Pace,
+        most: i32,
     ) -> Result<UnreadPage, Failure> {
         // Few writes at the same time are few in a slice, and a page is done whole.
         let width = self.control.throttling.width().min(WRITES_AT_ONCE);
         let items = PAGE_ITEMS * i32::try_from(width).unwrap_or(1) / PAGE_WIDTH;
-        let items = pace.page_items(items);
+        let items = pace.page_items(items.min(most));
         let mut attempts = PAGE_RETRY.attempts();
         let mut failure = String::new();
         while attempts.next().await {
@@ -392,11 +434,11 @@ impl Worker<'_> {
         &self,
         task: &Task,
         next: Option<&Item>,
-        pace: &Pace,
+        (pace, most): (&Pace, i32),
         deadline: Deadline,
     ) -> Option<UnreadPage> {
         let after = next.filter(|_| task.work == Work::Backfill)?;
-        deadline.limit(self.page(task, Some(after), pace)).await.ok()
+        deadline.limit(self.page(task, Some(after), pace, most)).await.ok()
     }
 
     /// The direction that is not the task's own, for checks of the way back.
@@ -428,7 +470,7 @@ async fn page(
     answer.page().ok_or_else(|| unreadable("Scan", &task.table))
 }
 
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
@@ -459,6 +501,9 @@ mod tests {
 
         let open = r#"{"migration":{"S":"shop"},"entry":{"S":"TASK#3#check-source#cats#0000"},"work":{"S":"check-source"},"table":{"S":"cats"},"segment":{"N":"0"},"segments":{"N":"1"},"fingerprint":{"S":"f"},"revision":{"N":"4"},"repairs":{"BOOL":true},"done":{"BOOL":false},"owner":{"S":"w"},"leased_until":{"N":"9"}}"#;
         let task = Task::from_item(&item_from_str(open).unwrap()).unwrap();
+        assert!(held_by_another(&task, "v", 8).is_some_and(|later| later.is_of_a_lease()));
+        assert_eq!(held_by_another(&task, "w", 8), None);
+        assert_eq!(held_by_another(&task, "v", 9), None);
         let done = Task::from_item(&superseded(&task)).unwrap();
         assert!(done.done && done.owner.is_none());
         assert_eq!((done.revision, done.leased_until), (5, 0));
@@ -485,28 +530,16 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_from_slice_to_slice() {
-        for rate in [1, 2, 10, 249, 250, 1_000, 100_000] {
-            let pace = Pace(Some(rate));
-            // Pages take no time here, so that only the waiting keeps the rate.
-            let (mut all_read, mut all_time) = (0, Duration::ZERO);
-            for _ in 0..20 {
-                let (mut read, mut elapsed) = (0, Duration::ZERO);
-                while elapsed < SLICE {
-                    read += u64::try_from(pace.page_items(PAGE_ITEMS)).unwrap();
-                    let wait = pace.wait(read, elapsed);
-                    assert!(elapsed + wait < LEASE, "{rate}: {wait:?}");
-                    elapsed += wait;
-                }
-                all_read += read;
-                all_time += elapsed;
-            }
-            let allowed = all_time.as_secs_f64() * f64::from(u32::try_from(rate).unwrap());
-            let read = f64::from(u32::try_from(all_read).unwrap());
-            // A wait is whole milliseconds.
-            assert!(read <= allowed * 1.01 + 1.0, "{rate}: {read} of {allowed}");
+    fn a_page_that_is_too_much_gets_smaller_and_grows_again_where_there_is_time() {
+        let mut most = PAGE_ITEMS;
+        for expected in [250, 125, 62, 31, 15, 7, 3, 1, 1] {
+            most = page_after(most, usize::try_from(most).unwrap(), None);
+            assert_eq!(most, expected);
         }
-        assert_eq!(Pace(None).page_items(PAGE_ITEMS), PAGE_ITEMS);
-        assert_eq!(Pace(None).wait(1_000, Duration::ZERO), Duration::ZERO);
+        // A page may have had fewer items for another reason.
+        assert_eq!(page_after(PAGE_ITEMS, 10, None), 5);
+        assert_eq!(page_after(62, 62, Some(3 * SLICE)), 62);
+        assert_eq!(page_after(62, 62, Some(SLICE / 2)), 124);
+        assert_eq!(page_after(300, 300, Some(SLICE / 2)), PAGE_ITEMS);
     }
 }

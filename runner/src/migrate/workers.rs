@@ -1,0 +1,189 @@
+//! Whether workers get on with the segments of a migration: what people are told when they do not, and
+//! how workers are told of segments again.
+//!
+//! Nothing is worked on here. What workers note of a segment, its task says.
+
+use rules::migration::Phase;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::control::{Entry, Progress, flag, number, phase_of};
+use super::report::at;
+
+/// What is known of segments that are not done in time, and what to do.
+pub(super) fn advice(name: &str, progress: &Progress) -> String {
+    let (taken, tasks) = (progress.taken, progress.tasks);
+    match &progress.failing {
+        Some(reason) => failing_line(name, progress.aside as u64, reason),
+        None if taken == 0 => {
+            format!("no segment was taken; are there workers? `weir migrate work {name}`")
+        }
+        None => format!(
+            "workers have taken {taken} of {tasks} segments; give them more time with --timeout, or more of them with `weir migrate work {name}`"
+        ),
+    }
+}
+
+/// The same of the backfill, as a status tells it.
+pub(super) fn advice_of(status: &Value) -> String {
+    let name = at(status, "/migration").as_str().unwrap_or_default();
+    if let Some(line) = line_of(status) {
+        return line;
+    }
+    match at(status, "/backfill/taken").as_u64() {
+        Some(taken) if taken > 0 => format!(
+            "workers have taken {taken} of {} segments; are they still there? `weir migrate work {name}`",
+            at(status, "/backfill/tasks")
+        ),
+        _ => format!("no segment was taken; are there workers? `weir migrate work {name}`"),
+    }
+}
+
+/// What a status says of segments that fail; none if none does.
+pub(super) fn line_of(status: &Value) -> Option<String> {
+    let reason = at(status, "/failing/reason").as_str()?;
+    let name = at(status, "/migration").as_str().unwrap_or_default();
+    Some(failing_line(name, at(status, "/failing/set_aside").as_u64().unwrap_or(0), reason))
+}
+
+fn failing_line(name: &str, aside: u64, reason: &str) -> String {
+    match aside {
+        0 => format!("workers try again what failed: {reason}"),
+        aside => format!(
+            "{aside} segments are set aside: {reason}; put that right, then `weir migrate resume {name}` has them taken up again"
+        ),
+    }
+}
+
+/// Whether there is something to read that keeps the rate: a backfill, or that of a way back in place.
+/// Comparisons, and what ends a migration, are as fast as they can be.
+pub(super) fn keep_rate(state: &Entry) -> bool {
+    matches!(phase_of(state), Phase::Preparing | Phase::Copying | Phase::Reverting)
+}
+
+/// What a status says of the segments that nobody could work on lately; null if there are none.
+///
+/// # Errors
+/// When the control table cannot be read.
+pub(super) async fn failing(context: &Context, name: &str, state: &Entry) -> Result<Value, String> {
+    Ok(failing_of(&context.control.entries(name, "TASK#").await?, state))
+}
+
+/// Those of the backfill and of the last run: nobody waits for earlier ones, nor for any after the end,
+/// but for marks that are left to take off.
+fn failing_of(tasks: &[Entry], state: &Entry) -> Value {
+    let is_over = phase_of(state).has_ended() && !flag(state, "unswept");
+    let counts = |task: &&Entry| {
+        let run = number(task, "run");
+        !is_over && (run >= number(state, "run") || run == 0)
+    };
+    let tasks: Vec<Entry> = tasks.iter().filter(counts).cloned().collect();
+    let progress = Progress::of(&tasks);
+    match progress.failing {
+        None => Value::Null,
+        Some(reason) => json!({ "set_aside": progress.aside, "reason": reason }),
+    }
+}
+
+/// Makes a record of each open task, which wakes a worker. A task that changed meanwhile has one
+/// already. Who works on one does so in vain: only one revision is written, and what is done twice
+/// changes nothing. A worker that is gone left its task held, and no record may tell of it any more;
+/// of one that was set aside none does.
+///
+/// # Errors
+/// When the control table cannot be read or written.
+pub(super) async fn wake(context: &Context, name: &str) -> Result<(), String> {
+    wake_those(context, name, |_| true).await
+}
+
+/// The same of those that were set aside alone: whoever begins to work may be able to do them.
+///
+/// # Errors
+/// When the control table cannot be read or written.
+pub(super) async fn wake_set_aside(context: &Context, name: &str) -> Result<(), String> {
+    wake_those(context, name, |task| flag(task, "aside")).await
+}
+
+async fn wake_those(
+    context: &Context,
+    name: &str,
+    is_meant: impl Fn(&Entry) -> bool,
+) -> Result<(), String> {
+    for mut task in context.control.entries(name, "TASK#").await? {
+        if !flag(&task, "done") && is_meant(&task) {
+            for held in ["owner", "leased_until", "aside"] {
+                task.remove(held);
+            }
+            context.control.replace(task).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use aws_sdk_dynamodb::types::AttributeValue as Sdk;
+
+    use super::super::control::{n, s};
+    use super::super::switching_tests::{NAME, serve};
+    use super::*;
+
+    fn task(run: u64, members: &[(&str, Sdk)]) -> Entry {
+        let mut task = HashMap::from([("run".to_owned(), n(run))]);
+        task.extend(members.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        task
+    }
+
+    #[test]
+    fn no_workers_and_slow_ones_are_told_apart() {
+        let (open, held) = (task(1, &[]), task(1, &[("owner", s("w"))]));
+        let of = |tasks: &[Entry]| advice("shop", &Progress::of(tasks));
+        assert!(of(&[open.clone(), open.clone()]).contains("are there workers?"));
+        let said = of(&[open.clone(), held, task(1, &[("done", Sdk::Bool(true))])]);
+        assert!(said.contains("taken 2 of 3 segments") && said.contains("--timeout"), "{said}");
+        let tries = task(1, &[("failing", s("out of time"))]);
+        assert_eq!(of(&[tries]), "workers try again what failed: out of time");
+        let aside = task(1, &[("failing", s("no table")), ("aside", Sdk::Bool(true))]);
+        let said = of(&[open, aside]);
+        assert!(said.starts_with("1 segments are set aside: no table; "), "{said}");
+        assert!(said.contains("`weir migrate resume shop`"), "{said}");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_fails_no_more() {
+        let aside = [("failing", s("no table")), ("aside", Sdk::Bool(true))];
+        let tasks = |run| [task(run, &aside)];
+        let state = |phase: Phase| {
+            HashMap::from([("phase".to_owned(), s(phase.as_str())), ("run".to_owned(), n(3))])
+        };
+        for (run, phase, expected) in [
+            (0, Phase::Copying, true),
+            (3, Phase::Tailing, true),
+            (2, Phase::Tailing, false),
+            (3, Phase::Aborted, false),
+        ] {
+            let found = failing_of(&tasks(run), &state(phase));
+            assert_eq!(found["set_aside"] == json!(1), expected, "{run} {phase:?}: {found}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_set_aside_is_taken_up_again() {
+        let served = serve().await;
+        let control = &served.context.control;
+        let (aside, held) = ("TASK#0#backfill#cats#0000", "TASK#0#backfill#cats#0001");
+        let set = |entry: &mut Entry| entry.insert("aside".to_owned(), Sdk::Bool(true)).is_none();
+        control.change(NAME, aside, set).await.unwrap();
+        let take = |entry: &mut Entry| entry.insert("owner".to_owned(), s("w")).is_none();
+        control.change(NAME, held, take).await.unwrap();
+        wake_set_aside(&served.context, NAME).await.unwrap();
+        let now = async |entry| control.get(NAME, entry).await.unwrap().unwrap();
+        assert!(!flag(&now(aside).await, "aside"));
+        assert_eq!(number(&now(aside).await, "revision"), 2, "which is a record");
+        assert_eq!(number(&now(held).await, "revision"), 1);
+        wake(&served.context, NAME).await.unwrap();
+        assert_eq!(number(&now(held).await, "revision"), 2);
+    }
+}
