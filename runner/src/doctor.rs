@@ -98,10 +98,10 @@ fn tool(what: &'static str, program: &str, is_needed: bool) -> Check {
     let fix = "install Rust 1.95 or later: https://rustup.rs";
     let answer = Command::new(program).arg("--version").output();
     let (state, finding) = match answer {
-        Err(_) if !is_needed => (State::Well, "not there, and nothing is built here".to_owned()),
         Ok(answer) if answer.status.success() => {
             (State::Well, String::from_utf8_lossy(&answer.stdout).trim().to_owned())
         }
+        _ if !is_needed => (State::Well, "does not run, and nothing is built here".to_owned()),
         Ok(answer) => {
             (State::Failed, format!("`{program} --version` ended with {}", answer.status))
         }
@@ -253,8 +253,11 @@ mod tests {
     fn cargo_is_missed_only_where_something_is_built() {
         let needed = tool("cargo", "weir-has-no-such-program", true);
         assert!(needed.state == State::Failed && needed.finding.contains("does not start"));
-        let other = tool("cargo", "weir-has-no-such-program", false);
-        assert!(other.state == State::Well && other.finding.contains("nothing is built"));
+        assert!(tool("cargo", "false", true).state == State::Failed);
+        for program in ["weir-has-no-such-program", "false"] {
+            let other = tool("cargo", program, false);
+            assert!(other.state == State::Well && other.finding.contains("nothing is built"));
+        }
     }
 
     #[test]

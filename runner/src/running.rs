@@ -118,9 +118,12 @@ impl Running {
         template: &Path,
         store: Option<&str>,
     ) -> BTreeMap<String, String> {
-        // On AWS it does not know the store's address, which commands must name.
-        let is_own_store = self.dynamodb.is_empty()
-            || store.is_none_or(|url| url.trim_end_matches('/') == self.dynamodb);
+        let is_own_store = match store {
+            None => true,
+            // On AWS it does not know the store's address, which commands must name.
+            Some(url) if self.dynamodb.is_empty() => !is_local(url),
+            Some(url) => place_of(url) == place_of(&self.dynamodb),
+        };
         let is_own = is_own_store
             && std::fs::canonicalize(template).is_ok_and(|template| template == self.template);
         if is_own { self.parameters.clone() } else { BTreeMap::new() }
@@ -147,6 +150,19 @@ impl Running {
         let endpoint = if self.lambda.is_empty() { &self.s3 } else { &self.lambda };
         process_runs(self.process) != Some(false) && is_listening(endpoint)
     }
+}
+
+/// Where a URL leads to: its host, all of this machine's own being one, and its port.
+fn place_of(url: &str) -> Option<(String, u16)> {
+    let url: http::Uri = url.parse().ok()?;
+    let host = url.host()?.to_ascii_lowercase();
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
+    let is_own = matches!(host.as_str(), "localhost" | "[::1]") || host.starts_with("127.");
+    Some((if is_own { "localhost".to_owned() } else { host }, port))
+}
+
+fn is_local(url: &str) -> bool {
+    place_of(url).is_some_and(|(host, _)| host == "localhost")
 }
 
 /// Whether a process runs; `None` where the system does not tell it in files.

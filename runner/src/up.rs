@@ -368,7 +368,11 @@ fn write_running(
             .map(|absent| (absent.resource.clone(), absent.reason.clone()))
             .collect(),
         // One that cannot be found any more has no commands that read it.
-        template: std::fs::canonicalize(template.path).unwrap_or_default(),
+        // A path that is no text cannot stand in the file; then commands take no parameters from it.
+        template: std::fs::canonicalize(template.path)
+            .ok()
+            .filter(|path| path.to_str().is_some())
+            .unwrap_or_default(),
         parameters: template.parameters.clone(),
     };
     let path = Path::new(RUNNING_FILE);

@@ -34,7 +34,8 @@ impl TokenKey {
     /// What is wrong with the file, and what to do.
     pub fn open(directory: &Path) -> Result<Self, String> {
         let path = directory.join(FILE);
-        match Self::read(&path)? {
+        let remove = "remove it: shard iterators that are out become invalid";
+        match Self::read(&path, remove)? {
             Some(key) => Ok(key),
             None => Self::create(directory, &path)
                 .map_err(|error| format!("cannot make `{}`: {error}", path.display())),
@@ -48,7 +49,7 @@ impl TokenKey {
     /// What is wrong with the file, and what to do.
     pub(crate) fn of_member(directory: &Path) -> Result<Self, String> {
         let path = directory.join(FILE);
-        Self::read(&path)?.ok_or_else(|| {
+        Self::read(&path, "put that of another node there")?.ok_or_else(|| {
             format!(
                 "`{}` is missing: copy it from the data directory of another node; if none has it, put \
                  the same {KEY_BYTES} random bytes into that of each",
@@ -57,14 +58,12 @@ impl TokenKey {
         })
     }
 
-    fn read(path: &Path) -> Result<Option<Self>, String> {
+    fn read(path: &Path, remedy: &str) -> Result<Option<Self>, String> {
         let name = path.display();
         match fs::read(path) {
-            Ok(bytes) => <[u8; KEY_BYTES]>::try_from(bytes).map(|key| Some(Self(key))).map_err(|_| {
-                format!(
-                    "`{name}` is damaged; remove it, or put that of another node there: without one, shard iterators that are out become invalid"
-                )
-            }),
+            Ok(bytes) => <[u8; KEY_BYTES]>::try_from(bytes)
+                .map(|key| Some(Self(key)))
+                .map_err(|_| format!("`{name}` is damaged; {remedy}")),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(format!("cannot read `{name}`: {error}")),
         }
@@ -138,7 +137,9 @@ mod tests {
         let other = tempfile::tempdir().unwrap();
         assert!(!TokenKey::open(other.path()).unwrap().is_right("a", "b", b"c", &mark));
         fs::write(&file, b"short").unwrap();
-        assert!(TokenKey::open(folder.path()).is_err_and(|error| error.contains("is damaged")));
+        assert!(TokenKey::open(folder.path()).is_err_and(|error| error.contains("; remove it")));
+        let damaged = TokenKey::of_member(folder.path());
+        assert!(damaged.is_err_and(|error| error.contains("; put that of another node there")));
         fs::remove_file(&file).unwrap();
         let missing = TokenKey::of_member(folder.path());
         assert!(missing.is_err_and(|error| error.contains("of another node")));

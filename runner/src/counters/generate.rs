@@ -4,6 +4,7 @@
 //! counted here, apart from everything that Weir does with the votes.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -209,9 +210,11 @@ async fn cast_all(
     started: Instant,
     progress: &ProgressBar,
 ) -> Result<Doubts, String> {
+    // Of all lanes together: what one has in doubt is told also when another one ends with an error.
+    let doubts = Mutex::new(Doubts::default());
+    let noted = || doubts.lock().unwrap_or_else(PoisonError::into_inner);
     let lanes = (0..u64::from(VOTERS_AT_ONCE)).map(async |lane| {
         let mut voting = Voting::to(place);
-        let mut doubts = Doubts::default();
         for number in arguments.numbers_of(lane, ballots.is_some()) {
             let vote = arguments.vote(number, place.rule.slot_count);
             if let Some(rate) = arguments.rate {
@@ -227,16 +230,25 @@ async fn cast_all(
                     let Vote { counter, slot, points, .. } = &vote;
                     if let Cast::Perhaps(reason) = voting.add(counter, *slot, *points).await? {
                         let slot = Counters::slot_key_text(counter, *slot);
-                        doubts.add(&slot, counter, *points, &reason);
+                        noted().add(&slot, counter, *points, &reason);
                     }
                 }
             }
             progress.inc(1);
         }
-        Ok::<Doubts, String>(doubts)
+        Ok::<(), String>(())
     });
     let lanes = stream::iter(lanes).buffer_unordered(VOTERS_AT_ONCE as usize);
-    lanes.try_fold(Doubts::default(), async |all, one| Ok(all.join(one))).await
+    let cast = lanes.try_for_each(async |()| Ok(())).await;
+    let doubts = std::mem::take(&mut *noted());
+    match (cast, doubts.votes) {
+        (Ok(()), _) => Ok(doubts),
+        (Err(error), 0) => Err(error),
+        (Err(error), votes) => Err(format!(
+            "{error}; {votes} votes before it may or may not be counted: {}",
+            doubts.named.join("; ")
+        )),
+    }
 }
 
 /// Reads the totals until they are right or the time is over.

@@ -327,7 +327,7 @@ fn show_recount(recount: &Recount, output: Output) -> Exit {
     }
     if recount.is_unrepairable {
         say(
-            "nothing is repaired: an item that is no ballot has the key of one and names no counter, so a vote may be for any; correct or delete it first",
+            "nothing can be repaired: an item that is no ballot has the key of one and names no counter, so a vote may be for any; correct or delete it first",
         );
     }
     let is_right = recount.drifted.is_empty() && recount.unreadable.is_empty();

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::Place;
 use crate::addition::{self, Addition};
 use crate::contention::{Attempts, Undone};
+use crate::endpoint::attempt_limit;
 use crate::keys;
 use crate::load::{error_text, to_sdk_value};
 use crate::plain_http::{self, Connection, Endpoint};
@@ -199,7 +200,8 @@ async fn add_by_sdk(place: &Place, key: &str, points: i64) -> Result<(), Failed>
         .update_expression("ADD #value :points")
         .expression_attribute_names("#value", &place.rule.slot_value)
         .expression_attribute_values(":points", to_sdk_value(&points));
-    let sent = request.customize().config_override(addition::once()).send().await;
+    let once = addition::once().timeout_config(attempt_limit(ANSWER_TIMEOUT));
+    let sent = request.customize().config_override(once).send().await;
     sent.map(|_| ()).map_err(|error| (Addition::after(&error), error_text(&error)))
 }
 

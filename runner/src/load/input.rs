@@ -31,8 +31,7 @@ impl Input {
             let name = file.display().to_string();
             return Ok(Self { path: file.to_owned(), name, _kept: None });
         }
-        let kept = keep(standard);
-        let kept = kept.map_err(|error| format!("cannot read standard input: {error}"))?;
+        let kept = keep(standard)?;
         let path = kept.path().to_owned();
         Ok(Self { path, name: STANDARD_INPUT.to_owned(), _kept: Some(kept) })
     }
@@ -48,9 +47,22 @@ impl Input {
     }
 }
 
-fn keep(mut standard: impl Read) -> std::io::Result<NamedTempFile> {
-    let mut kept = NamedTempFile::new()?;
-    std::io::copy(&mut standard, &mut kept)?;
-    kept.flush()?;
+fn keep(mut standard: impl Read) -> Result<NamedTempFile, String> {
+    let unkept = |error: std::io::Error| {
+        let folder = std::env::temp_dir();
+        let folder = folder.display();
+        format!("cannot keep standard input in `{folder}` (TMPDIR names another folder): {error}")
+    };
+    let mut kept = NamedTempFile::new().map_err(unkept)?;
+    let mut part = vec![0; 64 * 1024];
+    loop {
+        match standard.read(&mut part) {
+            Ok(0) => break,
+            Ok(read) => kept.write_all(part.get(..read).unwrap_or_default()).map_err(unkept)?,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("cannot read standard input: {error}")),
+        }
+    }
+    kept.flush().map_err(unkept)?;
     Ok(kept)
 }

@@ -200,9 +200,9 @@ pub async fn load(
     // A slot's key is made from other columns; an item's key has to be in the file.
     let key_columns = if arguments.count_into.is_some() { &[] } else { keys.as_slice() };
     let types = declared_types(&arguments.types, key_columns)?;
+    let counting = Counting::from_arguments(&arguments, &keys)?;
     let input = Input::new(&arguments.file, std::io::stdin())?;
     let source = Source::open(&input, format, &types, arguments.null.as_deref())?;
-    let counting = Counting::from_arguments(&arguments, &keys)?;
     if let (Some(counting), Some(columns)) = (&counting, source.columns()) {
         counting.check_columns(&arguments.file, columns)?;
     }

@@ -33,10 +33,12 @@ enum Beginning {
 }
 
 impl Beginning {
-    fn of(state: Option<&Entry>, holder: &str) -> Self {
+    fn of(state: Option<&Entry>, holder: &str, fingerprint: &str) -> Self {
         let Some(state) = state else { return Self::Ours };
         match phase_of(state) {
             Phase::None => Self::Ours,
+            // Another plan of the same name.
+            _ if text(state, "fingerprint") != Some(fingerprint) => Self::Theirs,
             Phase::Preparing if text(state, "holder") == Some(holder) => Self::Ours,
             Phase::Preparing => Self::Theirs,
             phase if phase.has_ended() => Self::Theirs,
@@ -84,7 +86,8 @@ async fn begin_again(
     holder: &str,
 ) -> Result<(), String> {
     let state = context.control.get(&plan.migration, "STATE").await?;
-    match Beginning::of(state.as_ref(), holder) {
+    let json = serde_json::to_string(plan).map_err(|error| error.to_string())?;
+    match Beginning::of(state.as_ref(), holder, &Plan::fingerprint(&json)) {
         Beginning::Ours => begin_as(context, plan, rate, holder).await,
         Beginning::Done => Ok(()),
         Beginning::Theirs => Err(format!(
@@ -183,10 +186,13 @@ mod tests {
             HashMap::from([
                 ("phase".to_owned(), s(phase.as_str())),
                 ("holder".to_owned(), s(holder)),
+                ("fingerprint".to_owned(), s("f")),
             ])
         };
-        let of = |phase, holder| Beginning::of(Some(&state(phase, holder)), "a");
-        assert_eq!(Beginning::of(None, "a"), Beginning::Ours);
+        let of = |phase, holder| Beginning::of(Some(&state(phase, holder)), "a", "f");
+        assert_eq!(Beginning::of(None, "a", "f"), Beginning::Ours);
+        let of_another_plan = Beginning::of(Some(&state(Phase::Copying, "")), "a", "other");
+        assert_eq!(of_another_plan, Beginning::Theirs);
         assert_eq!(of(Phase::Preparing, "a"), Beginning::Ours);
         assert_eq!(of(Phase::Preparing, "b"), Beginning::Theirs);
         assert_eq!(of(Phase::Aborted, "a"), Beginning::Theirs);

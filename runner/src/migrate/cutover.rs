@@ -49,7 +49,7 @@ pub(crate) struct SwitchArguments {
 /// What to cut over.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 done, 4 refused, 5 not in time: nothing was changed, unless it says that it could not be put back"
+    after_help = "Exit codes: 0 done, 4 refused, 5 not in time: nothing was changed, unless it says what could not be put back, or that it is decided and not done"
 )]
 pub(crate) struct CutoverArguments {
     #[command(flatten)]
@@ -205,8 +205,10 @@ async fn open_targets(
 ) -> Result<Exit, String> {
     context.absence.bound(OPEN_LIMIT);
     let expect = Expect::phases(&[Phase::Turning]);
-    let was_open = is_open(context, name).await?;
-    let epoch = context.control.route(name, expect, "target", "target").await?;
+    let undone = |problem: String| decided_and_not_done(&problem, "cutover", name);
+    let was_open = is_open(context, name).await.map_err(undone)?;
+    let opened = context.control.route(name, expect, "target", "target").await;
+    let epoch = opened.map_err(undone)?;
     let own = decided.as_ref().map(|decided| decided.held.elapsed());
     let why = told(decided.as_ref(), epoch);
     let (now, mut held_at) = (context.now().await, 0);
@@ -218,7 +220,8 @@ async fn open_targets(
             held_at = number(state, HELD_AT);
             state.remove(HELD_AT);
         })
-        .await?;
+        .await
+        .map_err(undone)?;
     // Whoever opened it and died did not say when.
     let held = if was_open { String::new() } else { held_up(own, held_at, now) };
     show(&format!("{name} is cut over: {why}{held}\n"));
@@ -226,6 +229,13 @@ async fn open_targets(
     let plan = context.plan(name).await.ok().map(|(plan, _)| plan);
     Standing::new(name, Phase::CutOver, plan.as_ref()).show();
     Ok(Exit::Done)
+}
+
+/// Why what was decided is not done yet, and what that leaves.
+fn decided_and_not_done(problem: &str, verb: &str, name: &str) -> String {
+    format!(
+        "{problem}; it is decided and not done: writers may be held up until `weir migrate {verb} {name}` is said again"
+    )
 }
 
 /// What was done, for the journal.
@@ -384,8 +394,10 @@ async fn open_sources(
 ) -> Result<(), String> {
     context.absence.bound(OPEN_LIMIT);
     let expect = Expect::phases(&[Phase::Returning]);
-    let was_open = is_open(context, name).await?;
-    let epoch = context.control.route(name, expect, "source", "source").await?;
+    let undone = |problem: String| decided_and_not_done(&problem, "revert", name);
+    let was_open = is_open(context, name).await.map_err(undone)?;
+    let opened = context.control.route(name, expect, "source", "source").await;
+    let epoch = opened.map_err(undone)?;
     let own = decided.as_ref().map(|decided| decided.held.elapsed());
     let why = told(decided.as_ref(), epoch);
     let (now, mut held_at) = (context.now().await, 0);
@@ -398,7 +410,8 @@ async fn open_sources(
             state.remove(HELD_AT);
             state.insert("unswept".to_owned(), true_value());
         })
-        .await?;
+        .await
+        .map_err(undone)?;
     // Whoever opened it and died did not say when.
     let held = if was_open { String::new() } else { held_up(own, held_at, now) };
     show(&format!("{name} is reverted: {why}{held}\n"));

@@ -6,14 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
+use rules::migration::{Migration, Phase};
 use serde_json::{Value, json};
 
 use super::control::{Entry, number, phase_of};
 use super::cutover::drain;
 use super::drain::{Counted, Drain, Drained};
-use super::{Context, LOOK_EVERY, slowed, way_back};
+use super::{Context, LOOK_EVERY, slowed, tables, way_back};
 
 /// A stream keeps its records for 24 hours; what was not followed by then is lost. Source: DynamoDB
 /// developer guide, "Change data capture for DynamoDB Streams".
@@ -143,7 +143,10 @@ impl Watcher {
             Some(proof) => proof,
             None => match drain(context, plan, direction, counted).await {
                 Ok(proof) => proof,
-                Err(problem) => return Streams { is_unfit: true, ..failed(problem) },
+                Err(problem) => {
+                    let is_unfit = is_unfit(context, plan, direction).await;
+                    return Streams { is_unfit, ..failed(problem) };
+                }
             },
         };
         let looked = match self.looked(&mut proof, now).await {
@@ -198,6 +201,13 @@ impl Watcher {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+/// Whether it is known that a plan does not fit its tables any more: where they cannot be described,
+/// it may.
+async fn is_unfit(context: &Context, plan: &Plan, direction: Direction) -> bool {
+    let found = tables::describe(&context.control.client, plan).await;
+    found.is_ok_and(|found| Migration::compile(plan, direction, &tables::schemas(&found)).is_err())
 }
 
 /// For how many seconds the oldest change waits.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt as _;
 use rules::migration::Phase;
+use rules::migration::plan::Kind;
 
 use super::Context;
 use super::control::{Entry, n, s, text};
@@ -35,9 +36,11 @@ pub(super) struct Problems {
 impl Problems {
     /// The notes of a migration in a phase. Who came to the end of a way has proved that nothing is left
     /// of what was noted on it: a switch there or back, and the end of what is changed in place, is
-    /// refused while something is. If `are_whole`, every document that could not be assembled can be.
-    pub(super) fn of(notes: Vec<Entry>, phase: Phase, are_whole: bool) -> Self {
-        let has_gone_through = matches!(phase, Phase::Reverted | Phase::Completed);
+    /// refused while something is. Any other end closes the way back without a look at what is on it. If
+    /// `are_whole`, every document that could not be assembled can be.
+    pub(super) fn of(notes: Vec<Entry>, phase: Phase, kind: Option<Kind>, are_whole: bool) -> Self {
+        let is_proved = kind.is_some_and(Kind::is_in_place);
+        let has_gone_through = phase == Phase::Reverted || (phase == Phase::Completed && is_proved);
         let is_gone = |note: &Entry| has_gone_through || (are_whole && is_of_document(note));
         let (gone, standing) = notes.into_iter().partition(is_gone);
         Self { standing, gone }
@@ -126,17 +129,19 @@ mod tests {
                 ])
             })
             .collect();
-        for (phase, are_whole, standing, gone) in [
-            (Phase::Ready, false, 3, 0),
-            (Phase::CutOver, false, 3, 0),
-            (Phase::CutOver, true, 2, 1),
-            (Phase::Reverting, false, 3, 0),
-            (Phase::Reverted, false, 0, 3),
-            (Phase::Completed, false, 0, 3),
+        for (phase, kind, are_whole, standing, gone) in [
+            (Phase::Ready, Kind::Split, false, 3, 0),
+            (Phase::CutOver, Kind::Split, false, 3, 0),
+            (Phase::CutOver, Kind::Split, true, 2, 1),
+            (Phase::Reverting, Kind::Split, false, 3, 0),
+            (Phase::Reverted, Kind::Split, false, 0, 3),
+            (Phase::Completed, Kind::InPlace, false, 0, 3),
+            // The way back was closed with them on it.
+            (Phase::Completed, Kind::Split, false, 3, 0),
             // What it was given up for.
-            (Phase::Aborted, false, 3, 0),
+            (Phase::Aborted, Kind::InPlace, false, 3, 0),
         ] {
-            let problems = Problems::of(notes.clone(), phase, are_whole);
+            let problems = Problems::of(notes.clone(), phase, Some(kind), are_whole);
             let sum = |kinds: BTreeMap<String, u64>| kinds.values().sum::<u64>();
             let found = (sum(problems.by_kind()), sum(problems.gone_by_kind()));
             assert_eq!(found, (standing, gone), "{phase:?}");

@@ -81,7 +81,12 @@ pub(super) async fn describe(
     }
     // After a cut-over a look may have noted what it proved.
     let state = if phase == Phase::CutOver { context.state(name).await? } else { state };
-    let problems = Problems::of(notes, phase, matches!(documents, Documents::AllWhole));
+    let problems = Problems::of(
+        notes,
+        phase,
+        plan.as_ref().map(|plan| plan.kind),
+        matches!(documents, Documents::AllWhole),
+    );
     let throttled = match &plan {
         Some(plan) => throttled(context, &state, plan, now).await?,
         None => None,

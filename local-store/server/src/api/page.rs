@@ -104,7 +104,7 @@ impl<'j> PageParameters<'j> {
         })
     }
 
-    /// Checks that `Select` fits what is asked for. A Scan words this, and nothing else, as a Query does.
+    /// Checks that `Select` fits what is asked for. A Scan words this as a Query does.
     pub(crate) fn check_select(&self) -> Result<(), ApiError> {
         let projection = match (self.projection.is_some(), self.to_get.is_given()) {
             (true, _) => Some("ProjectionExpression"),

@@ -176,15 +176,18 @@ fn render(status: &Value) -> String {
         let incarnation = replica.get("incarnation").and_then(Value::as_u64).unwrap_or_default();
         let log = replica.get("log_bytes").and_then(Value::as_u64).unwrap_or_default();
         let silent = replica.get("silent_ms").and_then(Value::as_u64).unwrap_or_default();
-        let note = match incarnation {
-            _ if silent >= SILENCE_MS => format!(
+        let mut notes = match incarnation {
+            0 => Vec::new(),
+            1 => vec!["was rebuilt once".to_owned()],
+            times => vec![format!("was rebuilt {times} times")],
+        };
+        if silent >= SILENCE_MS {
+            notes.push(format!(
                 "no majority has answered it for {} s: it takes no write and no strong read",
                 silent / 1_000
-            ),
-            0 => String::new(),
-            1 => "was rebuilt once".to_owned(),
-            times => format!("was rebuilt {times} times"),
-        };
+            ));
+        }
+        let note = notes.join("; ");
         let log = format!("{} MB", log / 1_000_000);
         rows.push(vec![
             text("node"),
@@ -270,6 +273,21 @@ fn align(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_leader_that_no_majority_answers_is_shown_so() {
+        for (silent_ms, note) in [
+            (json!(null), ""),
+            (json!(999), ""),
+            (json!(61_500), "no majority has answered it for 61 s"),
+        ] {
+            let replica =
+                json!({"node": 1, "incarnation": 1, "role": "leader", "silent_ms": silent_ms});
+            let text = render(&json!({"replicas": [replica]}));
+            assert!(text.contains("was rebuilt once") && text.contains(note), "{text}");
+            assert_eq!(text.contains("no majority"), !note.is_empty(), "{text}");
+        }
+    }
 
     #[test]
     fn a_status_is_shown_with_what_is_wrong() {

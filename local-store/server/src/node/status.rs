@@ -108,14 +108,18 @@ impl Status {
             acknowledged: filled
                 .filter_map(|(peer, at)| Some((*peer, at.as_ref()?.index)))
                 .collect(),
-            silent_ms: metrics
-                .last_quorum_acked
-                .filter(|_| {
-                    metrics.state == ServerState::Leader && membership.voter_ids().count() > 1
-                })
-                .map(|at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            silent_ms: silent_ms(node, metrics),
             log_bytes,
             log_syncs,
         }
     }
+}
+
+/// Who was elected and answered by nobody since has its own time alone.
+fn silent_ms(node: NodeId, metrics: &RaftMetrics<TypeConfig>) -> Option<u64> {
+    let is_one_of_several = metrics.membership_config.membership().voter_ids().count() > 1;
+    let own = || *metrics.heartbeat.as_ref()?.get(&node)?;
+    let at = metrics.last_quorum_acked.or_else(own);
+    let at = at.filter(|_| metrics.state == ServerState::Leader && is_one_of_several)?;
+    Some(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX))
 }

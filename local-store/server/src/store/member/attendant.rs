@@ -149,8 +149,13 @@ impl Attendant {
 
     fn invitation(&self, node: NodeId) -> Answer {
         let own = self.local.identity.borrow().clone();
-        let (Some(own), Ok(token_key)) = (own, TokenKey::open(&self.data)) else {
+        let Some(own) = own else {
             return Answer::Refused("it has no identity".to_owned());
+        };
+        // A node that has none by now gives no other one out than it works with.
+        let token_key = match TokenKey::of_member(&self.data) {
+            Ok(token_key) => token_key,
+            Err(reason) => return Answer::Refused(reason),
         };
         let identity = PeerIdentity { cluster: own.cluster, node };
         let arcs = self.replicas.get().map_or(1, Vec::len);

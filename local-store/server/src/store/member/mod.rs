@@ -135,7 +135,7 @@ pub(super) async fn start(start: Start<'_>) -> Result<(Replicas, TokenKey, Membe
         tasks.spawn(heal::run(replica.downgrade(), Arc::downgrade(&begin.attendant)));
     }
     begin.wait_for_leaders(&replicas).await?;
-    let token_key = TokenKey::open(data)?;
+    let token_key = TokenKey::of_member(data)?;
     Ok((replicas, token_key, Membership { peers: begin.peers, _tasks: tasks }))
 }
 
