@@ -8,7 +8,7 @@ use rules::migration::Phase;
 use rules::migration::plan::{Direction, Plan};
 use serde_json::json;
 
-use super::control::{Entry, Expect, Move, Progress, n, number, phase_of};
+use super::control::{Entry, Expect, Move, Progress, flag, n, number, phase_of};
 use super::cutover::drain;
 use super::drain::Counted;
 use super::lost::LOST_SECONDS;
@@ -180,7 +180,7 @@ fn report(context: &Context, name: &str, found: &Progress) {
 /// What a comparison found.
 pub(crate) struct Compared {
     pub(crate) found: Progress,
-    run: u64,
+    pub(super) run: u64,
     /// The store's time when it began: what was written before it was compared.
     pub(crate) began: i64,
     /// The same by the clock of the answers, by which workers note problems; none if it is not told.
@@ -301,6 +301,11 @@ pub(crate) async fn look_through(
     Ok(found.map(|found| Compared { found, run, began, began_by_answers }))
 }
 
+/// Whether workers have ended a task without its work.
+fn has_superseded(tasks: &[Entry]) -> bool {
+    tasks.iter().any(|task| flag(task, "superseded"))
+}
+
 /// Waits until every task of a run is done.
 pub(crate) async fn finished(
     context: &Context,
@@ -314,7 +319,13 @@ pub(crate) async fn finished(
     let mut known = Progress::default();
     loop {
         let tasks = context.control.entries(name, &format!("TASK#{run}#")).await;
-        if let Some(progress) = patience.seen(tasks.map(|tasks| Progress::of(&tasks)))? {
+        let seen_now = tasks.map(|tasks| (Progress::of(&tasks), has_superseded(&tasks)));
+        if let Some((progress, is_superseded)) = patience.seen(seen_now)? {
+            if progress.is_done() && is_superseded {
+                return Err(format!(
+                    "this comparison of `{name}` was not made to its end: a later one was begun, or somebody switched, meanwhile; `weir migrate status {name}` says where it stands"
+                ));
+            }
             if progress.is_done() {
                 return Ok(Some(progress));
             }

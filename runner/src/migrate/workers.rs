@@ -3,12 +3,17 @@
 //!
 //! Nothing is worked on here. What workers note of a segment, its task says.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use rules::migration::Phase;
 use serde_json::{Value, json};
 
 use super::Context;
 use super::control::{Entry, Progress, flag, number, phase_of};
 use super::report::at;
+
+/// No invocation takes longer, in milliseconds. Source: AWS Lambda developer guide, "Lambda quotas".
+const INVOCATION_MS_MAX: u64 = 900_000;
 
 /// What is known of segments that are not done in time, and what to do.
 pub(super) fn advice(name: &str, progress: &Progress) -> String {
@@ -109,8 +114,12 @@ async fn wake_those(
     name: &str,
     is_meant: impl Fn(&Entry) -> bool,
 ) -> Result<(), String> {
+    let state = context.control.get(name, "STATE").await?.unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
     for mut task in context.control.entries(name, "TASK#").await? {
-        if !flag(&task, "done") && is_meant(&task) {
+        let is_waited_for = number(&task, "run") < number(&state, "run") && may_repair(&task, now);
+        if !flag(&task, "done") && !is_waited_for && is_meant(&task) {
             for held in ["owner", "leased_until", "aside"] {
                 task.remove(held);
             }
@@ -118,6 +127,13 @@ async fn wake_those(
         }
     }
     Ok(())
+}
+
+/// Whether a worker may be at a repair, for which a switch waits as long as the task says so. If that
+/// worker is gone, its record comes again.
+fn may_repair(task: &Entry, now_ms: u64) -> bool {
+    let until = number(task, "leased_until").saturating_add(INVOCATION_MS_MAX);
+    flag(task, "repairs") && task.contains_key("owner") && now_ms < until
 }
 
 #[cfg(test)]
@@ -185,5 +201,18 @@ mod tests {
         assert_eq!(number(&now(held).await, "revision"), 1);
         wake(&served.context, NAME).await.unwrap();
         assert_eq!(number(&now(held).await, "revision"), 2);
+    }
+
+    #[test]
+    fn a_repair_is_waited_for_as_long_as_an_invocation_lasts() {
+        let of = |members: &[(&str, Sdk)]| {
+            let task = task(1, members);
+            [1, 1_000 + INVOCATION_MS_MAX].map(|now| may_repair(&task, now))
+        };
+        let (owner, until) = (("owner", s("w")), ("leased_until", n(1_000)));
+        let repairs = ("repairs", Sdk::Bool(true));
+        assert_eq!(of(&[owner.clone(), until.clone(), repairs.clone()]), [true, false]);
+        assert_eq!(of(&[owner, until.clone()]), [false, false]);
+        assert_eq!(of(&[until, repairs]), [false, false]);
     }
 }

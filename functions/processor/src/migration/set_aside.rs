@@ -107,9 +107,20 @@ pub(super) async fn put_behind(
     let Some(task) = control.get(migration, entry).await?.as_ref().and_then(Task::from_item) else {
         return Ok(true);
     };
+    if task.done {
+        return Ok(true);
+    }
     match &task.owner {
-        Some(_) => Ok(task.done),
-        None if task.done || task.revision > told_revision => Ok(true),
+        Some(_) if task.leased_until > now_ms() => Ok(false),
+        // Whoever had it has died.
+        Some(_) => {
+            let free = |item: &mut Item| {
+                item.remove("owner");
+                item.remove("leased_until");
+            };
+            control.replace(&task.next(free), task.revision).await
+        }
+        None if task.revision > told_revision => Ok(true),
         None => control.replace(&task.next(|_| ()), task.revision).await,
     }
 }

@@ -301,8 +301,17 @@ impl Worker<'_> {
         let done = loop {
             let throttled = self.control.throttling.attempts();
             let page = match ahead.take() {
-                Some(page) => page,
-                None => self.page(task, cursor.as_ref(), pace, most).await?,
+                Some(page) => Ok(page),
+                None => deadline.limit(self.page(task, cursor.as_ref(), pace, most)).await,
+            };
+            let page = match page {
+                Ok(page) => page,
+                Err(failure) if cursor == task.cursor => return Err(failure.into()),
+                Err(failure) => {
+                    // What was done before this page is kept.
+                    info!(function = "migration", reason = %failure, "page later");
+                    break false;
+                }
             };
             read += page.len() as u64;
             let begun = Instant::now();

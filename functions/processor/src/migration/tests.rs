@@ -302,12 +302,16 @@ async fn a_task_that_must_wait_has_another_record_behind_others_unless_a_worker_
         task[name] = value;
         task
     };
+    let mut held = with("owner", json!({"S": "w"}));
+    held["leased_until"] = json!({"N": u64::MAX.to_string()});
     for (task, expected, writes) in [
         (open.clone(), true, 1),
         (with("done", json!({"BOOL": true})), true, 0),
         // It has a later record.
         (with("revision", json!({"N": "2"})), true, 0),
-        (with("owner", json!({"S": "w"})), false, 0),
+        (held.clone(), false, 0),
+        // Whoever had it has died, and the task is free again.
+        (with("owner", json!({"S": "w"})), true, 1),
     ] {
         let (listener, client) = endpoint().await;
         let control = Control::new(client, "control".to_owned(), Throttling::default());
@@ -318,6 +322,7 @@ async fn a_task_that_must_wait_has_another_record_behind_others_unless_a_worker_
             }
             written += 1;
             assert_eq!(body["Item"]["revision"], json!({"N": "2"}));
+            assert_eq!(body["Item"].get("owner"), None);
             ("200 OK", json!({}))
         });
         let entry = open["entry"]["S"].as_str().unwrap();
