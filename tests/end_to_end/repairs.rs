@@ -125,8 +125,12 @@ fn another_plan_than_it_was_begun_with_is_refused() {
     });
     assert_eq!(store.endpoint.scan("pets").len(), 0);
 
-    // With its own plan it goes on.
+    // With its own plan it goes on, when somebody says that it is right again.
+    wait_for("both segments to be set aside", LIMIT, || {
+        (migrating.status()["failing"]["set_aside"] == json!(2)).then_some(())
+    });
     set_plan(&plan);
+    migrating.ok(&["resume", "move"]);
     migrating.wait_for_phase("tailing", &mut worker, |_| {});
     let said = migrating.ok(&["verify", "move"]);
     assert!(said.contains(EQUAL), "{said}");

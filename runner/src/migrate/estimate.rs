@@ -25,7 +25,7 @@ const FIRST_WRITE_UNITS: f64 = 4_000.0;
 /// A partition that gets more of the writes than this share is told of.
 const HOT_SHARE: f64 = 0.1;
 /// With fewer writes than this, some of them are a large share by chance.
-const HOT_WRITES_MIN: u64 = 200;
+const HOT_WRITES_MIN: u64 = 40;
 /// With fewer items than this, what one of them becomes is a large share by itself.
 const HOT_SOURCES_MIN: u64 = 40;
 /// Items of each table that are tried before a migration begins.

@@ -78,17 +78,7 @@ impl<O: ObjectStore + Clone> Migrations<O> {
             let Some(told) = Told::of(record) else { continue };
             let done = match self.work_or_wait(told, deadline).await {
                 Ok(None) => true,
-                Ok(Some(later)) => {
-                    let (migration, entry) = (told.migration, told.entry);
-                    info!(
-                        function = "migration",
-                        migration,
-                        entry,
-                        reason = later.reason,
-                        "task later"
-                    );
-                    false
-                }
+                Ok(Some(_)) => false,
                 Err(stuck) => self.put_off(told, &stuck, deadline).await,
             };
             if !done && let Some(sequence) = delivered.sequence_number() {
@@ -133,7 +123,15 @@ impl<O: ObjectStore + Clone> Migrations<O> {
         loop {
             let Some(later) = self.work_on(told, deadline).await? else { return Ok(None) };
             let Some(wait) = later.wait(again, deadline.remaining()) else {
-                let place = (told.migration, told.entry, told.revision);
+                let (migration, entry) = (told.migration, told.entry);
+                info!(
+                    function = "migration",
+                    migration,
+                    entry,
+                    reason = later.reason,
+                    "task later"
+                );
+                let place = (migration, entry, told.revision);
                 // Without a wait, its records would follow each other at once.
                 if again > 0 && !later.is_of_a_lease() && put_behind(&self.control, place).await? {
                     return Ok(None);
