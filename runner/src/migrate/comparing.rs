@@ -41,20 +41,11 @@ async fn to_go(context: &Context, name: &str, phase: Phase) -> Result<usize, Str
 
 /// What the comparisons have done that have segments to go, in the phases in which there are some; none
 /// if all are done.
-///
-/// # Errors
-/// When the control table cannot be read.
-pub(super) async fn at_work(
-    context: &Context,
-    name: &str,
-    state: &Entry,
-    phase: Phase,
-) -> Result<Option<Progress>, String> {
+pub(super) fn at_work(tasks: &[Entry], state: &Entry, phase: Phase) -> Option<Progress> {
     if !matches!(phase, Phase::Tailing | Phase::Ready | Phase::CutOver) {
-        return Ok(None);
+        return None;
     }
-    let tasks = context.control.entries(name, "TASK#").await?;
-    Ok(of_open_runs(&tasks, phase, number(state, "run")).map(|tasks| Progress::of(&tasks)))
+    of_open_runs(tasks, phase, number(state, "run")).map(|tasks| Progress::of(&tasks))
 }
 
 /// The tasks of the runs that have an open one.

@@ -91,8 +91,9 @@ pub(super) async fn describe(
         Some(plan) => throttled(context, &state, plan, now).await?,
         None => None,
     };
-    let compared = comparing::at_work(context, name, &state, phase).await?;
-    let failing = workers::failing(context, name, &state).await?;
+    let tasks = context.control.entries(name, "TASK#").await?;
+    let compared = comparing::at_work(&tasks, &state, phase);
+    let failing = workers::failing(&tasks, &state);
     let preparing = match phase {
         Phase::Preparing => last_heard(context, name).await?.map(|at| now.saturating_sub(at)),
         _ => None,

@@ -66,17 +66,10 @@ pub(super) fn keep_rate(state: &Entry) -> bool {
     matches!(phase_of(state), Phase::Preparing | Phase::Copying | Phase::Reverting)
 }
 
-/// What a status says of the segments that nobody could work on lately; null if there are none.
-///
-/// # Errors
-/// When the control table cannot be read.
-pub(super) async fn failing(context: &Context, name: &str, state: &Entry) -> Result<Value, String> {
-    Ok(failing_of(&context.control.entries(name, "TASK#").await?, state))
-}
-
-/// Those of the backfill and of the last run: nobody waits for earlier ones, nor for any after the end,
-/// but for marks that are left to take off.
-fn failing_of(tasks: &[Entry], state: &Entry) -> Value {
+/// What a status says of the segments that nobody could work on lately; null if there are none. Those of
+/// the backfill and of the last run: nobody waits for earlier ones, nor for any after the end, but for
+/// marks that are left to take off.
+pub(super) fn failing(tasks: &[Entry], state: &Entry) -> Value {
     let is_over = phase_of(state).has_ended() && !flag(state, "unswept");
     let counts = |task: &&Entry| {
         let run = number(task, "run");
@@ -180,7 +173,7 @@ mod tests {
             (2, Phase::Tailing, false),
             (3, Phase::Aborted, false),
         ] {
-            let found = failing_of(&tasks(run), &state(phase));
+            let found = failing(&tasks(run), &state(phase));
             assert_eq!(found["set_aside"] == json!(1), expected, "{run} {phase:?}: {found}");
         }
     }
