@@ -55,29 +55,24 @@ async fn free_addresses() -> Result<Vec<SocketAddr>, String> {
 }
 
 impl Cluster {
-    /// One process that runs all nodes, with so many arcs.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub async fn start_embedded(binary: &Path, folder: &Path, arcs: usize) -> Result<Self, String> {
+    /// One process that runs all nodes, with so many arcs. It is not started yet.
+    #[must_use]
+    pub fn embedded(binary: &Path, folder: &Path, arcs: usize) -> Self {
         let launch = Launch {
             binary: binary.to_owned(),
             data: folder.join("data"),
             log: log_file(folder, "local-store"),
             arguments: vec!["--arcs".to_owned(), arcs.to_string()],
         };
-        Self::start(vec![launch], BTreeMap::new(), arcs).await
+        Self::of(vec![launch], BTreeMap::new(), arcs)
     }
 
-    /// A process for each node, with a proxy on every way from one to another, and so many arcs.
+    /// A process for each node, with a proxy on every way from one to another, and so many arcs. None
+    /// is started yet.
     ///
     /// # Errors
-    /// When one does not start.
-    pub async fn start_processes(
-        binary: &Path,
-        folder: &Path,
-        arcs: usize,
-    ) -> Result<Self, String> {
+    /// When there are no ports for them.
+    pub async fn of_processes(binary: &Path, folder: &Path, arcs: usize) -> Result<Self, String> {
         let text = |error: std::io::Error| error.to_string();
         let targets = free_addresses().await?;
         let mut proxies = BTreeMap::new();
@@ -105,20 +100,13 @@ impl Cluster {
                 arguments,
             });
         }
-        Self::start(launches, proxies, arcs).await
+        Ok(Self::of(launches, proxies, arcs))
     }
 
-    async fn start(
-        launches: Vec<Launch>,
-        proxies: BTreeMap<(usize, usize), Proxy>,
-        arcs: usize,
-    ) -> Result<Self, String> {
+    fn of(launches: Vec<Launch>, proxies: BTreeMap<(usize, usize), Proxy>, arcs: usize) -> Self {
         let addresses = Arc::new(Mutex::new(vec![None; launches.len()]));
         let processes = launches.iter().map(|_| None).collect();
-        let mut cluster = Self { addresses, arcs, launches, processes, proxies };
-        cluster.spawn_missing()?;
-        cluster.wait_until_all_listen().await?;
-        Ok(cluster)
+        Self { addresses, arcs, launches, processes, proxies }
     }
 
     /// How many processes there are.

@@ -44,6 +44,37 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Starts of a store that has nothing yet, each ended before, or just after, it takes requests.
+const FIRST_STARTS: usize = 4;
+/// A first start is ended within so many milliseconds: logs and states are made in less.
+const FIRST_START_MS: u64 = 400;
+
+/// Starts a store for the first time, and again and again kills all of its processes or one of them
+/// while they make their first logs and states.
+///
+/// # Errors
+/// When it does not start after that.
+pub async fn start_under_kills(
+    cluster: &mut Cluster,
+    random: &mut SplitMix64,
+) -> Result<Recovery, String> {
+    for _ in 0..FIRST_STARTS {
+        cluster.spawn_missing()?;
+        tokio::time::sleep(Duration::from_millis(random.next_u64() % FIRST_START_MS)).await;
+        let victim = random.up_to(cluster.size() - 1);
+        let all = 0..cluster.size();
+        let spare = random.up_to(1) == 0;
+        let victims: Vec<usize> = all.filter(|place| !spare || *place == victim).collect();
+        cluster.kill(&victims);
+    }
+    cluster.spawn_missing()?;
+    let begun = Instant::now();
+    cluster.wait_until_all_listen().await?;
+    let leader = begun.elapsed();
+    cluster.wait_until_whole().await?;
+    Ok(Recovery { leader, write: begun.elapsed() })
+}
+
 /// Items that are written to, where there are several arcs, so that each arc has to accept a write.
 const PROBES: usize = 8;
 

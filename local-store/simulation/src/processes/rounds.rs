@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::aging;
 use super::cluster::Cluster;
-use super::faults::{Fault, Recovery, inflict};
+use super::faults::{Fault, Recovery, inflict, start_under_kills};
 use super::wire::{Addresses, WireEndpoint};
 use crate::checkers::replicas::check_index;
 use crate::checkers::stream::ShardRecords;
@@ -210,16 +210,19 @@ async fn run_round(
 ) -> Result<Summary, String> {
     let mut random = SplitMix64::new(round.seed);
     let mut cluster = if round.embedded {
-        Cluster::start_embedded(&settings.binary, folder, round.arcs).await?
+        Cluster::embedded(&settings.binary, folder, round.arcs)
     } else {
-        Cluster::start_processes(&settings.binary, folder, round.arcs).await?
+        Cluster::of_processes(&settings.binary, folder, round.arcs).await?
     };
+    let what = |error| format!("{}: after kills of the first start: {error}", round.name);
+    let started = start_under_kills(&mut cluster, &mut random).await.map_err(what)?;
     let endpoint = WireEndpoint::new(&cluster.addresses, random.next_u64());
     create_table(&endpoint).await?;
     let mut crowd = Crowd::new(&cluster.addresses, random.next_u64());
     bank::open(&mut crowd.client("opening")).await;
     crowd.send();
     let mut summary = Summary::default();
+    summary.recoveries.entry("first start".to_owned()).or_default().push(started);
     for fault in &round.faults {
         let load = LOAD_MS.start + random.next_u64() % (LOAD_MS.end - LOAD_MS.start);
         tokio::time::sleep(Duration::from_millis(load)).await;
