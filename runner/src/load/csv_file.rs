@@ -4,14 +4,13 @@
 //! A record that cannot be read is a value here, not an error: the reader goes on behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
 use csv::{ByteRecord, Position, Reader, ReaderBuilder, StringRecord};
 use model::{AttributeType, Item};
 
 use super::BadLine;
-use super::input::Input;
+use super::input::{Input, Reading};
 use super::source::{LINE_BYTES_MAX, Row};
 use super::typing::{is_plain_number, typed};
 
@@ -50,8 +49,7 @@ pub(super) fn rows(
     if let Some(unknown) = declared.keys().find(|column| !columns.contains(column)) {
         return Err(format!("`{name}` has no column `{unknown}`; it has {}", columns.join(", ")));
     }
-    let file = input.open()?;
-    let bytes = file.metadata().map_err(|error| format!("`{name}`: {error}"))?.len();
+    let (file, bytes) = (input.open()?, input.bytes()?);
     let null = null.map(str::to_owned);
     let types = columns.iter().map(|column| declared.get(column).copied()).collect();
     let mut records = Records { reader: open(input)?, file, bytes, columns, types, null };
@@ -60,15 +58,15 @@ pub(super) fn rows(
 }
 
 /// Fields are counted here: what the reader says of a record with too many does not tell its line.
-fn open(input: &Input) -> Result<Reader<File>, String> {
+fn open(input: &Input) -> Result<Reader<Reading>, String> {
     Ok(ReaderBuilder::new().flexible(true).from_reader(input.open()?))
 }
 
 /// The records that are still to be read.
 struct Records {
-    reader: Reader<File>,
+    reader: Reader<Reading>,
     /// The same file, to look at a record as it stands there.
-    file: File,
+    file: Reading,
     bytes: u64,
     columns: Vec<String>,
     types: Vec<Option<AttributeType>>,
@@ -152,7 +150,7 @@ impl Records {
     }
 
     /// A column is a number when every value of it is one that would come back as it was written.
-    fn infer(&mut self, mut reader: Reader<File>) {
+    fn infer(&mut self, mut reader: Reader<Reading>) {
         let mut numbers = vec![true; self.types.len()];
         let mut seen = vec![false; self.types.len()];
         for record in reader.records().flatten() {

@@ -1,66 +1,124 @@
-//! The file that is loaded: one that has a name, or what comes on standard input.
+//! The file that is loaded: one that has a name, or what comes on standard input or through a pipe.
 //!
 //! How it is written is not known here.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Error, ErrorKind, Read, Result as IoResult, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-use tempfile::NamedTempFile;
+use std::sync::Arc;
 
 /// What stands for standard input in place of a file's name.
 pub(super) const STANDARD_INPUT: &str = "-";
 
-/// A file that can be opened more than once.
-pub(super) struct Input {
-    path: PathBuf,
-    /// What it is called in messages.
-    name: String,
-    /// What came on standard input. The types of CSV columns are inferred from the whole of a file, so
-    /// it is read twice.
-    _kept: Option<NamedTempFile>,
+/// A file that can be opened more than once: the types of CSV columns are inferred from the whole of
+/// it, so it is read twice.
+pub(super) enum Input {
+    Named(PathBuf),
+    /// What came on standard input, or through a pipe, in a file without a name: whatever ends the
+    /// process, none is left behind.
+    Kept {
+        name: String,
+        file: Arc<File>,
+    },
+}
+
+/// A place in a file, which nobody else moves.
+pub(super) struct Reading {
+    file: Arc<File>,
+    at: u64,
 }
 
 impl Input {
-    /// The file of a name; for `-` what `standard` gives, to its end.
+    /// The file of a name; for `-` what `standard` gives, to its end, and for the name of a pipe what
+    /// comes through that.
     ///
     /// # Errors
-    /// When standard input cannot be read, or kept.
+    /// When standard input or a pipe cannot be read, or kept.
     pub(super) fn new(file: &Path, standard: impl Read) -> Result<Self, String> {
-        if file != Path::new(STANDARD_INPUT) {
-            let name = file.display().to_string();
-            return Ok(Self { path: file.to_owned(), name, _kept: None });
+        if file == Path::new(STANDARD_INPUT) {
+            let file = Arc::new(keep(standard, "standard input")?);
+            return Ok(Self::Kept { name: STANDARD_INPUT.to_owned(), file });
         }
-        let kept = keep(standard)?;
-        let path = kept.path().to_owned();
-        Ok(Self { path, name: STANDARD_INPUT.to_owned(), _kept: Some(kept) })
+        let named = Self::Named(file.to_owned());
+        // What is not there, or no file at all, says so when it is read.
+        let is_pipe = file.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
+        if !is_pipe {
+            return Ok(named);
+        }
+        let name = named.name();
+        let file = Arc::new(keep(named.open()?.file.as_ref(), &format!("`{name}`"))?);
+        Ok(Self::Kept { name, file })
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    /// What it is called in messages.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Named(path) => path.display().to_string(),
+            Self::Kept { name, .. } => name.clone(),
+        }
     }
 
+    /// Reads it from its beginning.
+    ///
     /// # Errors
     /// When it cannot be opened, with its name.
-    pub(super) fn open(&self) -> Result<File, String> {
-        File::open(&self.path).map_err(|error| format!("cannot open `{}`: {error}", self.name))
+    pub(super) fn open(&self) -> Result<Reading, String> {
+        let file = match self {
+            Self::Named(path) => Arc::new(
+                File::open(path)
+                    .map_err(|error| format!("cannot open `{}`: {error}", self.name()))?,
+            ),
+            Self::Kept { file, .. } => Arc::clone(file),
+        };
+        Ok(Reading { file, at: 0 })
+    }
+
+    /// Its size.
+    ///
+    /// # Errors
+    /// When it cannot be looked at, with its name.
+    pub(super) fn bytes(&self) -> Result<u64, String> {
+        let opened = self.open()?;
+        let looked = opened.file.metadata();
+        Ok(looked.map_err(|error| format!("`{}`: {error}", self.name()))?.len())
     }
 }
 
-fn keep(mut standard: impl Read) -> Result<NamedTempFile, String> {
-    let unkept = |error: std::io::Error| {
+impl Read for Reading {
+    fn read(&mut self, into: &mut [u8]) -> IoResult<usize> {
+        let read = self.file.read_at(into, self.at)?;
+        self.at += u64::try_from(read).map_err(Error::other)?;
+        Ok(read)
+    }
+}
+
+impl Seek for Reading {
+    fn seek(&mut self, to: SeekFrom) -> IoResult<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            SeekFrom::End(by) => self.file.metadata()?.len().checked_add_signed(by),
+        };
+        self.at = at.ok_or_else(|| Error::from(ErrorKind::InvalidInput))?;
+        Ok(self.at)
+    }
+}
+
+fn keep(mut from: impl Read, name: &str) -> Result<File, String> {
+    let unkept = |error: Error| {
         let folder = std::env::temp_dir();
         let folder = folder.display();
-        format!("cannot keep standard input in `{folder}` (TMPDIR names another folder): {error}")
+        format!("cannot keep {name} in `{folder}` (TMPDIR names another folder): {error}")
     };
-    let mut kept = NamedTempFile::new().map_err(unkept)?;
+    let mut kept = tempfile::tempfile().map_err(unkept)?;
     let mut part = vec![0; 64 * 1024];
     loop {
-        match standard.read(&mut part) {
+        match from.read(&mut part) {
             Ok(0) => break,
             Ok(read) => kept.write_all(part.get(..read).unwrap_or_default()).map_err(unkept)?,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(format!("cannot read standard input: {error}")),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("cannot read {name}: {error}")),
         }
     }
     kept.flush().map_err(unkept)?;

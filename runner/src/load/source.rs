@@ -3,13 +3,12 @@
 //! A bad line is a value here, not an error: the reader goes on behind it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
 use model::{AttributeType, AttributeValue, Item};
 use serde_json::value::RawValue;
 
-use super::input::Input;
+use super::input::{Input, Reading};
 use super::typing::item_from_plain_json;
 use super::{BadLine, Format, csv_file};
 
@@ -44,8 +43,7 @@ impl Source {
         types: &BTreeMap<String, AttributeType>,
         null: Option<&str>,
     ) -> Result<Self, String> {
-        let file = input.open()?;
-        let bytes = file.metadata().map_err(|error| format!("`{}`: {error}", input.name()))?.len();
+        let (file, bytes) = (input.open()?, input.bytes()?);
         if matches!(format, Format::Ndjson | Format::DynamodbJson) {
             refuse_array(input)?;
         }
@@ -57,7 +55,7 @@ impl Source {
             Format::Csv => Box::new(csv_file::rows(input, types, null)?),
             Format::Ndjson => Box::new(lines(file).map(|line| line.and_then(plain_row))),
             Format::DynamodbJson => Box::new(lines(file).map(|line| line.and_then(dynamodb_row))),
-            Format::Json => Box::new(array_rows(input.name(), file, bytes)?),
+            Format::Json => Box::new(array_rows(&input.name(), file, bytes)?),
         };
         Ok(Self { rows, bytes, columns })
     }
@@ -107,7 +105,7 @@ fn refuse_array(input: &Input) -> Result<(), String> {
 }
 
 /// Lines with their numbers; empty ones are left out.
-fn lines(file: File) -> impl Iterator<Item = Result<(u64, String), BadLine>> + Send {
+fn lines(file: Reading) -> impl Iterator<Item = Result<(u64, String), BadLine>> + Send {
     let mut reader = BufReader::new(file);
     let mut number = 0;
     std::iter::from_fn(move || {
@@ -153,7 +151,7 @@ fn dynamodb_row((line, text): (u64, String)) -> Result<Row, BadLine> {
 
 fn array_rows(
     name: &str,
-    file: File,
+    file: Reading,
     bytes: u64,
 ) -> Result<impl Iterator<Item = Result<Row, BadLine>> + Send + use<>, String> {
     if bytes > ARRAY_BYTES_MAX {
@@ -257,6 +255,19 @@ mod tests {
         let input = Input::new(Path::new("-"), "[1]".as_bytes()).unwrap();
         let refused = Source::open(&input, Format::Ndjson, &BTreeMap::new(), None).err().unwrap();
         assert!(refused.starts_with("`-` begins with `[`"), "{refused}");
+    }
+
+    #[test]
+    fn a_pipe_is_a_file_that_is_read_twice() {
+        let (read, mut write) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut write, b"id,n\n1,5\n2,x\n").unwrap();
+        let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&read));
+        let opened = std::thread::spawn(move || Input::new(Path::new(&path), std::io::empty()));
+        drop(write);
+        let input = opened.join().unwrap().unwrap();
+        let source = Source::open(&input, Format::Csv, &BTreeMap::new(), None).unwrap();
+        assert_eq!(source.map(|row| row.unwrap().item.len()).collect::<Vec<_>>(), [2, 2]);
+        assert_eq!(input.bytes().unwrap(), 13);
     }
 
     #[test]
