@@ -51,6 +51,9 @@ pub struct Options {
     /// stay in memory while it is open. They are a sixtieth of the files. Those of a larger storage are
     /// read through the cache, part by part, but for the newest tables.
     pub pinned_up_to: u64,
+    /// A merge begins a new file at this size. Files whose keys nothing overlaps with, as those of
+    /// stream records, move on without being written again, so they must not be large.
+    pub file_bytes: u64,
 }
 
 impl Default for Options {
@@ -60,7 +63,8 @@ impl Default for Options {
         let mebibyte = 1024 * 1024;
         let (cache_bytes, memtable_bytes) = (12 * mebibyte, 16 * mebibyte);
         // 17 MB of indexes and filters.
-        Options { cache_bytes, memtable_bytes, pinned_up_to: 1024 * mebibyte }
+        let (pinned_up_to, file_bytes) = (1024 * mebibyte, 8 * mebibyte);
+        Options { cache_bytes, memtable_bytes, pinned_up_to, file_bytes }
     }
 }
 
@@ -77,6 +81,7 @@ struct State {
     tree: AnyTree,
     path: PathBuf,
     memtable_bytes: u64,
+    file_bytes: u64,
     /// The next batch's number; the tree takes some for its own changes.
     numbers: SequenceNumberCounter,
     /// Held while a batch is applied, so that no view is opened between its changes.
@@ -134,6 +139,7 @@ impl LsmStorage {
             tree,
             path: path.to_owned(),
             memtable_bytes: options.memtable_bytes,
+            file_bytes: options.file_bytes,
             numbers,
             failed: OnceLock::new(),
             directory: File::open(path).map_err(fail_io)?,
@@ -434,6 +440,30 @@ mod tests {
         }
         wait(|| storage.state.tree.l0_run_count() <= 10);
     }
+
+    /// Goal: whatever is written in whatever order, writers never wait for ever. Keys in no order reach
+    /// several levels, whose merges the strategy prefers to those that writers wait for.
+    #[test]
+    fn a_storage_of_many_levels_takes_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options { memtable_bytes: 4_000, file_bytes: 1_000, ..Options::default() };
+        let path = directory.path().join("state");
+        let storage = LsmStorage::open_with(&path, &options).unwrap();
+        let (written, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut random = crate::disk::SplitMix64::new(7);
+            for _ in 0..MANY_LEVELS {
+                storage.apply(&put(random.next_u64())).unwrap();
+            }
+            written.send(storage.state.tree.level_table_count(3)).unwrap();
+        });
+        // A bound for a process that hangs, far from what it takes.
+        let third = is_done.recv_timeout(std::time::Duration::from_secs(300)).unwrap();
+        assert!(third > Some(0), "not many levels");
+    }
+
+    /// Batches of 2 KB.
+    const MANY_LEVELS: usize = 1_500;
 
     #[test]
     fn others_go_on_while_a_writer_waits_for_room() {

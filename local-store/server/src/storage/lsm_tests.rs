@@ -84,7 +84,12 @@ fn a_storage_that_became_large_or_small_is_read_as_before() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state");
     for (round, pinned_up_to) in (0..).zip([u64::MAX, 0, u64::MAX, 1 << 16, 0, 1 << 30]) {
-        let options = LsmOptions { cache_bytes: 1 << 20, memtable_bytes: 1 << 18, pinned_up_to };
+        let options = LsmOptions {
+            cache_bytes: 1 << 20,
+            memtable_bytes: 1 << 18,
+            pinned_up_to,
+            ..LsmOptions::default()
+        };
         let storage = LsmStorage::open_with(&path, &options).unwrap();
         assert_eq!(applied(&storage, round * 1_000, 1_000), round * 1_000);
         apply_batches(&storage, round * 1_000 + 1, round * 1_000 + 1_001, 1_000);
@@ -199,8 +204,12 @@ const APPLIED: u64 = 1_190;
 const VALUE_BYTES: usize = 300;
 
 /// Tables this small are written about every 30 batches.
-const SMALL: Options =
-    Options { cache_bytes: 1 << 20, memtable_bytes: 1 << 15, pinned_up_to: 1 << 30 };
+const SMALL: Options = Options {
+    cache_bytes: 1 << 20,
+    memtable_bytes: 1 << 15,
+    pinned_up_to: 1 << 30,
+    file_bytes: 1 << 23,
+};
 
 #[test]
 fn what_was_not_persisted_is_a_first_part_of_the_batches() {

@@ -27,12 +27,12 @@ const RUNS_MAX: usize = 20;
 /// what is on disk a seventh more.
 const RUNS_TO_MERGE: u8 = 10;
 
-/// A merge begins a new file at this size. Files whose keys nothing overlaps with, as those of stream
-/// records, move on without being written again, so they must not be large.
-const FILE_BYTES: u64 = 8 * 1024 * 1024;
+/// The tree has so many levels below each other.
+const LEVELS: usize = 7;
 
-/// Merges after one table was written. One makes as much room as one table takes, on average.
-const MERGES_MAX: usize = 4;
+/// How many times the size of the first two levels the others may be before they come before those:
+/// never.
+const LATER: f32 = 1e9;
 
 /// The thread, as the storage sees it.
 pub(super) struct Upkeep {
@@ -165,14 +165,69 @@ impl Work {
         // and not begun to wait holds the lock, and would not hear of it.
         drop(self.lock());
         self.changed.notify_all();
-        let strategy =
-            Leveled::default().with_table_target_size(FILE_BYTES).with_l0_threshold(RUNS_TO_MERGE);
-        for _ in 0..MERGES_MAX {
-            state.tree.compact(Arc::new(strategy.clone()), state.oldest_seen())?;
-            if state.sealed_count() > 0 || state.tree.l0_run_count() < usize::from(RUNS_TO_MERGE) {
-                break;
+        // Each merge brings at least one table one level down.
+        let merges_max = LEVELS * (state.tree.table_count() + 1);
+        for _ in 0..merges_max {
+            if self.is_to_end() || !self.merge_once()? {
+                return Ok(());
             }
+            let waits_for_merges = state.tree.l0_run_count() > RUNS_MAX;
+            // Somebody has asked for what is sealed meanwhile to be written.
+            if state.sealed_count() > 0 && !waits_for_merges {
+                return Ok(());
+            }
+            drop(self.lock());
+            self.changed.notify_all();
+        }
+        // It goes on with what was written meanwhile.
+        let mut to_do = self.lock();
+        if *to_do == ToDo::Nothing {
+            *to_do = ToDo::Tables;
         }
         Ok(())
+    }
+
+    fn is_to_end(&self) -> bool {
+        *self.lock() == ToDo::End
+    }
+
+    /// Merges some tables, if there is anything to merge.
+    ///
+    /// The strategy takes the level that is furthest above its size, and nothing if that one has no
+    /// small merge. Writers wait for the newest level alone, so it does not wait for the others when it
+    /// is long; they have their turn when it is short.
+    fn merge_once(&self) -> Result<bool, lsm_tree::Error> {
+        let state = &*self.state;
+        let all = Leveled::default()
+            .with_table_target_size(state.file_bytes)
+            .with_l0_threshold(RUNS_TO_MERGE);
+        let first = all.clone().with_level_ratio_policy(vec![LATER]);
+        let is_long = state.tree.l0_run_count() >= usize::from(RUNS_TO_MERGE);
+        let before = self.shape();
+        for strategy in if is_long { [first, all] } else { [all, first] } {
+            state.tree.compact(Arc::new(strategy), state.oldest_seen())?;
+            if self.shape() != before {
+                return Ok(true);
+            }
+        }
+        if state.tree.l0_run_count() <= RUNS_MAX {
+            return Ok(false);
+        }
+        // No small merge is left, and writers wait: all tables become one run.
+        state.tree.major_compact(state.file_bytes, state.oldest_seen())?;
+        if self.shape() == before {
+            // They would wait for ever.
+            return Err(io::Error::other("its tables cannot be merged").into());
+        }
+        Ok(true)
+    }
+
+    /// How many tables each level has, and how many runs the newest.
+    fn shape(&self) -> [usize; LEVELS + 1] {
+        let tree = &self.state.tree;
+        std::array::from_fn(|level| match level {
+            LEVELS => tree.l0_run_count(),
+            level => tree.level_table_count(level).unwrap_or(0),
+        })
     }
 }
